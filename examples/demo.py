@@ -137,9 +137,7 @@ class Demo:
         screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
         self.submit()
         house.start_twin(self.arguments)
-        screen.detail(
-            "its twin, the same command, trains beside it without a supervisor and without disasters"
-        )
+        screen.detail("its twin, the same command, trains beside it without a supervisor and without disasters")
         story.preempt_with_notice()
         story.kill_machine()
         story.freeze_training()
@@ -174,9 +172,7 @@ def tell_next(screen: Screen) -> None:
 def main(demo: Callable[[], Demo] = Demo) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    subprocess.run(
-        [sys.executable, "-m", "tools.build_agent"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, "-m", "tools.build_agent"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return demo().run()
 
 

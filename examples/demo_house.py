@@ -64,16 +64,7 @@ class House:
 
     def start_supervisor(self, is_ready: Callable[[], bool]) -> int:
         """Start it on a free port and wait until it is ready; its pid. Raises HouseFailed."""
-        command = [
-            sys.executable,
-            "-m",
-            "supervisor",
-            "serve",
-            "--data-dir",
-            str(self.data_dir),
-            "--port",
-            "0",
-        ]
+        command = [sys.executable, "-m", "supervisor", "serve", "--data-dir", str(self.data_dir), "--port", "0"]
         with self._log.open("ab") as log:
             child = self._supervisor = subprocess.Popen(
                 command,

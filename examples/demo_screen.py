@@ -58,10 +58,7 @@ class Screen:
 
     def _line(self, text: str, colour: str, stamp: str, mark: str = "") -> None:
         lines = textwrap.wrap(
-            mark + " ".join(text.split()),
-            self._width - len(INDENT),
-            subsequent_indent="    ",
-            break_on_hyphens=False,
+            mark + " ".join(text.split()), self._width - len(INDENT), subsequent_indent="    ", break_on_hyphens=False
         )
         for number, line in enumerate(lines or [""]):
             shown = f"\x1b[{COLOURS[colour]}m{line}\x1b[0m" if self._colours else line

@@ -109,9 +109,7 @@ class Story:
 
     def training_again(self, since: float, lost: Json) -> None:
         """Wait for the attempt after `lost` to train, and give the figures. `since`: monotonic, of the strike."""
-        view = self.until(
-            "training to go on", lambda view: view.live is not None and view.number > lost["number"]
-        )
+        view = self.until("training to go on", lambda view: view.live is not None and view.number > lost["number"])
         took_s, new, old = time.monotonic() - since, view.attempts[-1], view.attempts[lost["number"] - 1]
         self.screen.figures(
             f"ended as {old['cause']}; training again after {took_s:.1f} s in {new['placement']['zone']}, "
@@ -176,9 +174,7 @@ class Story:
         """To the end, until the last machine is known gone."""
         self.screen.plain("")
         self.until("the end of the training", lambda view: view.status in TERMINAL, FINISH_WITHIN_S)
-        self.until(
-            "every machine to be gone", lambda view: all(a["gone_at"] for a in view.attempts), after_end=True
-        )
+        self.until("every machine to be gone", lambda view: all(a["gone_at"] for a in view.attempts), after_end=True)
 
     def is_ready(self) -> bool:
         try:

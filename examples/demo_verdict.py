@@ -7,11 +7,7 @@ from typing import Any
 
 Json = dict[str, Any]
 # One cause for each disaster that ends an attempt; the stock-out ends a try, the supervisor's death nothing.
-EXPECTED_CAUSES = (
-    "preempted",
-    "orphaned",
-    "stalled",
-)  # on this computer, which keeps no record of a machine's end
+EXPECTED_CAUSES = ("preempted", "orphaned", "stalled")  # on this computer, which keeps no record of a machine's end
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,7 @@ def problems(facts: Facts) -> list[str]:
     """What was expected and is not so; empty = the demo has shown what it promises."""
     shown = summary(facts)
     causes: list[str | None] = shown["causes"]
-    found = [
-        f"expected an attempt that ended {cause}" for cause in facts.expected_causes if cause not in causes
-    ]
+    found = [f"expected an attempt that ended {cause}" for cause in facts.expected_causes if cause not in causes]
     if shown["status"] != "completed":
         found.append(f"expected status completed, found {shown['status']}")
     if causes[-1:] != ["finished"]:

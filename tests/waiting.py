@@ -16,7 +16,5 @@ def wait_for(condition: Callable[[], T], deadline_s: float = 30, what: str = "")
         if answer:
             return answer
         if time.monotonic() >= end:
-            raise AssertionError(
-                f"waited {deadline_s:g} s in vain for {what or condition}; last answer: {answer!r}"
-            )
+            raise AssertionError(f"waited {deadline_s:g} s in vain for {what or condition}; last answer: {answer!r}")
         time.sleep(0.02)

@@ -86,6 +86,4 @@ def _answers(sides: Comparison, old: Json, new: Json) -> Iterator[str]:
             if media_type not in answer.get("content", {}):
                 yield f"the answer {status} is no longer {media_type}"
             else:
-                yield from sides.answer(
-                    content["schema"], answer["content"][media_type]["schema"], f"answer {status} "
-                )
+                yield from sides.answer(content["schema"], answer["content"][media_type]["schema"], f"answer {status} ")

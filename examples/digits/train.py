@@ -166,10 +166,7 @@ def main() -> int:
 
     weights = encoded({name: value for name, value in state.items() if not name.startswith("v_")})
     write(results / "weights.npz", weights)
-    scores = {
-        "steps": step,
-        "test_accuracy": round(accuracy(state, images[TRAIN_ROWS:], labels[TRAIN_ROWS:]), 6),
-    }
+    scores = {"steps": step, "test_accuracy": round(accuracy(state, images[TRAIN_ROWS:], labels[TRAIN_ROWS:]), 6)}
     write(results / "metrics.json", json.dumps(scores, sort_keys=True).encode() + b"\n")
     print(f"test accuracy {scores['test_accuracy']:.3f}")
     print(f"weights sha256 {hashlib.sha256(weights).hexdigest()}")

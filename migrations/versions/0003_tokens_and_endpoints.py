@@ -151,18 +151,7 @@ def _make_events_anew(more: list[sa.Column[str]], value: str) -> None:
     op.create_index("events_run", "events", ["run", "sequence"], unique=True)
 
 
-LEARNED = (
-    "cell",
-    "provider",
-    "zone",
-    "shape",
-    "spot",
-    "failures",
-    "cool_until",
-    "cause",
-    "detail",
-    "lost_at",
-)
+LEARNED = ("cell", "provider", "zone", "shape", "spot", "failures", "cool_until", "cause", "detail", "lost_at")
 
 
 def _make_zones_anew(more: list[sa.Column[float]], values: dict[str, float]) -> None:

@@ -13,13 +13,7 @@ from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.processes import named, own_identity, stand_in
-from supervisor.agent.machine.secrets import (
-    SecretRefused,
-    SecretsMissing,
-    fetch_secrets,
-    open_console,
-    read_secrets,
-)
+from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, open_console, read_secrets
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")

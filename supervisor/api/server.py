@@ -51,11 +51,7 @@ class HeadAsGet:
         self._app, self._paths = app, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "HEAD"
-            or "HEAD" in methods_of(self._paths, scope["path"])
-        ):
+        if scope["type"] != "http" or scope["method"] != "HEAD" or "HEAD" in methods_of(self._paths, scope["path"]):
             await self._app(scope, receive, send)
             return
         started = False
@@ -98,12 +94,7 @@ ROUTES = [
 def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> FastAPI:
     """The ASGI application. `services` None: only its document can be made from it."""
     app = FastAPI(
-        title="Spot Supervisor",
-        version="1",
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+        title="Spot Supervisor", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
     app.state.streams = None if services is None else streams_of(services)
@@ -142,9 +133,7 @@ async def _refused(request: Request, error: SpotError) -> Response:
 async def _away(request: Request, error: Exception) -> Response:
     """The text of a driver's error stays in the log: it may name paths and addresses."""
     LOG.warning(
-        "A part was away: %s",
-        error,
-        extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__},
+        "A part was away: %s", error, extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__}
     )
     if isinstance(error, RowUnreadable):
         text = str(error)
@@ -152,11 +141,7 @@ async def _away(request: Request, error: Exception) -> Response:
     full = "the object store is full" if isinstance(error, StoreFull) else ""
     if isinstance(error, StoreDown):
         full = full_disk(error)
-    what = (
-        f"{full[0].upper()}{full[1:]}. Free some space; the"
-        if full
-        else "A part that this needs is away. The"
-    )
+    what = f"{full[0].upper()}{full[1:]}. Free some space; the" if full else "A part that this needs is away. The"
     away = Unavailable(f"{what} request can be repeated.", {"part": _PARTS[type(error)]})
     return await _refused(request, away)
 
@@ -207,9 +192,7 @@ def url_of(listener: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """Tells when it answers, and when it must end; signals end it (uvicorn's own handler)."""
 
-    def __init__(
-        self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]) -> None:
         super().__init__(config)
         self._tell_started, self._tell_ending = started, ending
 

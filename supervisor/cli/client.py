@@ -165,10 +165,7 @@ class Client:
     has the token for an address."""
 
     def __init__(
-        self,
-        locate: Callable[[], str],
-        explain: Callable[[str, str, bool], Unreachable],
-        credentials: Credentials,
+        self, locate: Callable[[], str], explain: Callable[[str, str, bool], Unreachable], credentials: Credentials
     ):
         self._locate = locate
         self._explain = explain
@@ -198,9 +195,7 @@ class Client:
         raw = content if body is None else json.dumps(body, allow_nan=False).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         for tries_left in (2, 1, 0):
-            with self._exchange(
-                method, path + _query(params or {}), raw, {**(headers or {}), **kind}
-            ) as response:
+            with self._exchange(method, path + _query(params or {}), raw, {**(headers or {}), **kind}) as response:
                 answer = _whole(response)
             if answer.status != 429 or not tries_left or content is not None:
                 break
@@ -257,9 +252,7 @@ class Client:
             problem.hints = (f"start it with SPOT_ALLOWED_HOSTS={name}, or ask under a name that it has",)
         return problem
 
-    def patiently(
-        self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None
-    ) -> Any:
+    def patiently(self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None) -> Any:
         """`ask()`, repeated while nobody answers, `limit_s` and PATIENCE_S long at most: a supervisor that restarts is
         no reason to stop following a run."""
         patience_s = PATIENCE_S if limit_s is None else min(limit_s, PATIENCE_S)
@@ -340,11 +333,7 @@ def _problem(answer: Answer) -> Problem:
         detail = str(document.get("detail") or document["title"])
         for field, flag in _FLAGS:
             detail = detail.replace(field, flag)
-        errors = tuple(
-            (str(e.get("pointer", "")), str(e.get("detail", ""))) for e in document.get("errors") or ()
-        )
+        errors = tuple((str(e.get("pointer", "")), str(e.get("detail", ""))) for e in document.get("errors") or ())
         return Problem(answer.status, str(document.get("code", "")), detail, errors)
     except (ValueError, KeyError, AttributeError, TypeError):
-        return Problem(
-            answer.status, "", f"The server answered with status {answer.status} and no explanation."
-        )
+        return Problem(answer.status, "", f"The server answered with status {answer.status} and no explanation.")

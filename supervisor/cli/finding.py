@@ -122,9 +122,7 @@ def choose_run(client: Client, run_id: str | None) -> str:
         raise CliError("Several runs are active; name one:", USAGE, "RUN_AMBIGUOUS", names)
     newest = client.get("/v1/runs", page_size=1)["runs"]
     if not newest:
-        raise CliError(
-            "There is no run yet.", NOT_FOUND, "RUN_NOT_FOUND", ("submit one: spot submit -- COMMAND",)
-        )
+        raise CliError("There is no run yet.", NOT_FOUND, "RUN_NOT_FOUND", ("submit one: spot submit -- COMMAND",))
     return str(newest[0]["run_id"])
 
 

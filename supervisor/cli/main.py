@@ -127,9 +127,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), COMMANDS[name][2]) for name in names.split()])
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="spot-supervisor", prog_name="spot")
 def cli() -> None:
     """Keeps trainings alive on machines that may be taken away.
@@ -187,9 +185,7 @@ def _with_the_nearest(error: click.ClickException) -> click.ClickException:
 
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         params = error.ctx.command.params
-        option_names = [
-            name for param in params for name in (*param.opts, *param.secondary_opts) if name[:2] == "--"
-        ]
+        option_names = [name for param in params for name in (*param.opts, *param.secondary_opts) if name[:2] == "--"]
         near = get_close_matches(error.option_name.replace("_", "-").lower(), option_names, n=1)
         return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     if isinstance(error, click.BadParameter) and error.param is not None:
@@ -202,9 +198,7 @@ def _with_the_nearest(error: click.ClickException) -> click.ClickException:
     return error
 
 
-def show_error(
-    text: str, code: str, errors: Sequence[tuple[str, str]] = (), hints: Sequence[str] = ()
-) -> None:
+def show_error(text: str, code: str, errors: Sequence[tuple[str, str]] = (), hints: Sequence[str] = ()) -> None:
     """`error: what happened   (CODE)`, then each wrong field, then what may help."""
     from supervisor.cli.output import safe
 
@@ -214,9 +208,7 @@ def show_error(
     if len(errors) == 1 and " ".join(errors[0]) in text:  # it has been said
         errors = ()
     for pointer, detail in errors:
-        click.echo(
-            _broken(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}"), err=True
-        )
+        click.echo(_broken(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}"), err=True)
     for hint in hints:  # never broken: it is there to be pasted
         click.echo(f"  {safe(hint)}", err=True)
 

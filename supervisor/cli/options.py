@@ -40,9 +40,7 @@ def where_options(command: F) -> F:
     """--url, --data-dir and --token-file; the command gets `where`."""
 
     @wraps(command)
-    def with_where(
-        *args: Any, url: str | None, data_dir: str | None, token_file: str | None, **kwargs: Any
-    ) -> Any:
+    def with_where(*args: Any, url: str | None, data_dir: str | None, token_file: str | None, **kwargs: Any) -> Any:
         return command(*args, where=Where(url, data_dir, token_file), **kwargs)
 
     decorated: Any = with_where

@@ -87,9 +87,7 @@ def safe_log(text: str) -> str:
     """Log text for a terminal: colours, tabs and line ends stay, everything that drives the terminal goes."""
     parts = _COLOUR.split(text)
     colours = [*_COLOUR.findall(text), ""]
-    return "".join(
-        visible(_CONTROL.sub("", part)) + colour for part, colour in zip(parts, colours, strict=True)
-    )
+    return "".join(visible(_CONTROL.sub("", part)) + colour for part, colour in zip(parts, colours, strict=True))
 
 
 def rfc3339_ago(seconds: float) -> str:
@@ -185,9 +183,7 @@ def run_line(run: dict[str, Any]) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)
-    ]
+    padded = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)]
     return "  ".join(padded).rstrip()
 
 

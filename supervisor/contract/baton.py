@@ -209,9 +209,7 @@ def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     return replace(baton, holder=replace(holder, left=True))
 
 
-def move_checkpoint(
-    baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP
-) -> Baton:
+def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
     """Point to a verified checkpoint; what `keep` does not keep is named no more. A newer `next` does not forbid it:
     the save in flight is finished first. The results at an earlier end are older than this checkpoint's."""
     _require_holder(baton, launch_id, machine_id)

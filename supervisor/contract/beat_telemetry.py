@@ -158,11 +158,7 @@ def parts_of(text: str) -> Dict[str, Dict[str, Any]]:
         data = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
-    return (
-        {name: data[name] for name in _PARTS if isinstance(data.get(name), dict)}
-        if isinstance(data, dict)
-        else {}
-    )
+    return {name: data[name] for name in _PARTS if isinstance(data.get(name), dict)} if isinstance(data, dict) else {}
 
 
 def as_told(data: object) -> str:
@@ -245,9 +241,7 @@ def column(value: object) -> Column:
     if not isinstance(value, list):
         return ()
     # `figure` of each, written out: a card has twelve of them, a minute ten thousand machines.
-    return tuple(
-        [number if type(number) in _NUMBERS and 0 <= number < 1e18 else None for number in value[:MAX_GPUS]]
-    )
+    return tuple([number if type(number) in _NUMBERS and 0 <= number < 1e18 else None for number in value[:MAX_GPUS]])
 
 
 def figure(value: object) -> Optional[float]:

@@ -60,9 +60,7 @@ class Tree:
         if member.path in self.members:
             raise BundleRefused("%r is there twice" % member.path)
         if member.path in self._folders:
-            raise BundleRefused(
-                "%r is a file and the folder of %r" % (member.path, self._folders[member.path])
-            )
+            raise BundleRefused("%r is a file and the folder of %r" % (member.path, self._folders[member.path]))
         for folder in folders_of(member.path):
             if folder in self.members:
                 raise BundleRefused("%r lies below %r, which is no folder" % (member.path, folder))

@@ -54,13 +54,7 @@ DISK_FULL_WORDS = (
     "unexpected pos",
 )  # fmt: skip
 # An error of these only says that another process failed, or lost the one that did.
-LAUNCHER_WORDS = (
-    "ChildFailedError",
-    "CalledProcessError",
-    "ProcessRaisedException",
-    "ProcessExitedException",
-    "NCCL",
-)
+LAUNCHER_WORDS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "NCCL")
 WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
 
 # How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
@@ -245,9 +239,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 
 def _recent(value: Any) -> str:
     """Unread, and never a reason to refuse a beat: it is drawn, and nothing is decided by it."""
-    fits = (
-        isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
-    )
+    fits = isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
     return value if fits else ""
 
 

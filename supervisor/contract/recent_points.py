@@ -104,9 +104,7 @@ def _point(row: Any, names: List[str]) -> Optional[RecentPoint]:
     is_step = type(step) is int and 0 <= step <= MAX_COUNT
     if not is_step or not _is_figure(up_s) or not 0 <= up_s < CARRIED_S:
         return None
-    metrics: Dict[str, float] = {
-        name: float(value) for name, value in zip(names, row[_FIXED:]) if _is_figure(value)
-    }
+    metrics: Dict[str, float] = {name: float(value) for name, value in zip(names, row[_FIXED:]) if _is_figure(value)}
     return RecentPoint(float(up_s), step, float(pace) if _is_figure(pace) else None, metrics)
 
 

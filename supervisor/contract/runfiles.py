@@ -160,11 +160,7 @@ def launch_of_saved(run_id: str, key: str) -> Optional[Tuple[str, int]]:
     """(launch id, number) of such a key; None for any other."""
     launch_id, _, name = key[len(saved_results(run_id)) :].partition("/")
     number = name.partition("-")[0]
-    if (
-        not key.startswith(saved_results(run_id))
-        or not _LAUNCH.fullmatch(launch_id)
-        or not number.isdecimal()
-    ):
+    if not key.startswith(saved_results(run_id)) or not _LAUNCH.fullmatch(launch_id) or not number.isdecimal():
         return None
     return launch_id, int(number)
 
@@ -178,8 +174,7 @@ def storable(name: str) -> str:
 
 def _escaped(part: str) -> str:
     plain = "".join(
-        char if _is_storable(char) and char != "%" else "".join("%%%02X" % byte for byte in _raw(char))
-        for char in part
+        char if _is_storable(char) and char != "%" else "".join("%%%02X" % byte for byte in _raw(char)) for char in part
     )
     if len(plain.encode()) <= _PART_BYTES:
         return plain

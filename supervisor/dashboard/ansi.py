@@ -81,8 +81,7 @@ def _pieces(text: str) -> Iterator[tuple[_Look, str]]:
 def _looks(look: _Look, codes: str) -> _Look:
     """After these parameters. Those that we do not show, or that make no sense, change nothing."""
     numbers = [
-        int(part) if part.isascii() and part.isdigit() and len(part) < 4 else 0
-        for part in re.split("[;:]", codes)
+        int(part) if part.isascii() and part.isdigit() and len(part) < 4 else 0 for part in re.split("[;:]", codes)
     ]
     given = iter(numbers)
     for number in given:

@@ -87,9 +87,7 @@ class Outside:
         await self._app(scope, receive, answer)
 
 
-def problem(
-    request: Request, status: int, code: str, detail: str, refusal: dict[str, Any] | None = None
-) -> Response:
+def problem(request: Request, status: int, code: str, detail: str, refusal: dict[str, Any] | None = None) -> Response:
     """A refusal in words of ours (`refusal`: the API's), which `Outside` makes a page of."""
     problem = {**(refusal or {}), "status": status, "code": code, "detail": detail}
     problem["request_id"] = request.scope.get("spot_request_id", "")
@@ -172,12 +170,7 @@ def mount(app: Starlette, now: Clock = time.time) -> None:
     app.router.routes += [
         *(
             Route(path, _named(_sent_on(page), "ui_home"), methods=METHODS)
-            for path, page in (
-                ("/", "/ui/runs"),
-                ("/ui", "/ui/runs"),
-                ("/ui/", "/ui/runs"),
-                ("/docs", "/ui/docs"),
-            )
+            for path, page in (("/", "/ui/runs"), ("/ui", "/ui/runs"), ("/ui/", "/ui/runs"), ("/docs", "/ui/docs"))
         ),
         Mount("/ui", _pages(app), name="ui"),
     ]
@@ -197,8 +190,7 @@ def _sent_on(page: str) -> Callable[[Request], Awaitable[Response]]:
 def _pages(api: ASGIApp) -> ASGIApp:
     """A bug in one goes on to the outer door, whose net logs and answers it."""
     routes = [
-        Route(path, _named(_page(api, show), name), methods=methods, name=name)
-        for path, methods, show, name in PAGES
+        Route(path, _named(_page(api, show), name), methods=methods, name=name) for path, methods, show, name in PAGES
     ]
     paths = [(route.path_regex, route.methods or set()) for route in routes]
 

@@ -87,12 +87,7 @@ class Api:
         return answers
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        query: Query = (),
-        body: object = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, query: Query = (), body: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """`body`: sent as JSON, None = nothing. Raises SignInNeeded, Refused for every answer from 400 on."""
         content = b"" if body is None else json.dumps(body).encode()
@@ -159,12 +154,7 @@ CAGE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
 }
-SHOWN = (
-    "application/json",
-    "application/problem+json",
-    "text/event-stream",
-    "text/plain",
-)  # others are saved
+SHOWN = ("application/json", "application/problem+json", "text/event-stream", "text/plain")  # others are saved
 _TRICKS = re.compile(r"%2[ef]|%00|//|/\.{1,2}(/|\Z)", re.IGNORECASE)  # in an address as it came
 
 
@@ -205,9 +195,7 @@ class Relayed(Response):
     def _and_ours(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """The outer door names the request itself."""
         ours = {*self.headers.keys(), "x-request-id", "set-cookie"}
-        headers = MutableHeaders(
-            raw=[header for header in given if header[0].decode("latin-1").lower() not in ours]
-        )
+        headers = MutableHeaders(raw=[header for header in given if header[0].decode("latin-1").lower() not in ours])
         headers.update(self.headers)
         headers.setdefault("Cache-Control", "no-store")
         if headers.get("content-type", SHOWN[0]).partition(";")[0].strip() not in SHOWN:

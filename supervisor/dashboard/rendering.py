@@ -144,9 +144,7 @@ async def page(request: Request, template: str, status: int = 200, **values: Any
     return await run_in_threadpool(work)
 
 
-async def tab(
-    request: Request, template: str, run: Json, name: str, status: int = 200, **values: Any
-) -> Response:
+async def tab(request: Request, template: str, run: Json, name: str, status: int = 200, **values: Any) -> Response:
     """One of the pages of a run."""
     return await page(request, template, status, run=run, tab=name, **values)
 
@@ -222,10 +220,7 @@ async def read_form(request: Request) -> Mapping[str, list[str]]:
         return {}
     try:
         return parse_qs(
-            (await request.body()).decode(),
-            keep_blank_values=True,
-            max_num_fields=MOST_FIELDS,
-            errors="replace",
+            (await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="replace"
         )
     except ValueError:
         return {}

@@ -19,17 +19,7 @@ from markupsafe import Markup
 
 from supervisor.dashboard.words import ago, status_look, what_next
 from supervisor.domain.status import TERMINAL
-from supervisor.wording.figures import (
-    DASH,
-    Look,
-    age_text,
-    count,
-    count_text,
-    money_text,
-    percent,
-    plural,
-    spent,
-)
+from supervisor.wording.figures import DASH, Look, age_text, count, count_text, money_text, percent, plural, spent
 
 WIDTH, HEIGHT = 96, 24
 EDGE = 2.0  # so that the line's own width is not cut off
@@ -65,16 +55,12 @@ def _spark(points: tuple[tuple[str, int, bool], ...], until: float | None) -> Sp
     up = (HEIGHT - 2 * EDGE) / max(1, high - low)
     drawn = [(EDGE + (at - first) * across, HEIGHT - EDGE - (step - low) * up) for at, step in line]
     gaps = [False, *(gap for _, _, gap in points[1:])]
-    bands = [
-        _band(before[0], x) for before, (x, _), gap in zip(drawn, drawn[1:], gaps[1:], strict=False) if gap
-    ]
+    bands = [_band(before[0], x) for before, (x, _), gap in zip(drawn, drawn[1:], gaps[1:], strict=False) if gap]
     if until is not None and last > line[-1][0]:
         bands.append(_band(drawn[-1][0], WIDTH - EDGE))
     broken = sum(gaps)
     text = f"Steps {count_text(line[0][1])} to {count_text(line[-1][1])} in {age_text(line[-1][0] - first)}"
-    return Spark(
-        _line(drawn, gaps), "".join(bands), text + (f", {plural(broken, 'interruption')}" if broken else "")
-    )
+    return Spark(_line(drawn, gaps), "".join(bands), text + (f", {plural(broken, 'interruption')}" if broken else ""))
 
 
 def _line(drawn: Sequence[Point], gaps: Sequence[bool]) -> str:
@@ -217,9 +203,7 @@ class Did(NamedTuple):
 
 # The notice after a change, by the word in the address: never text from there.
 DID = {
-    "stop": Did(
-        "wait", "The stop is on record. Its checkpoint is saved first, then its machine is released."
-    ),
+    "stop": Did("wait", "The stop is on record. Its checkpoint is saved first, then its machine is released."),
     "resume": Did("good", "Resumed: it goes on from its newest checkpoint."),
     "rerun": Did("good", "It starts over from nothing."),
     "approve": Did("good", "Approved: the machine is released."),
@@ -235,9 +219,7 @@ def run_actions(run: dict[str, Any]) -> list[Action]:
     status = run["status"]
     actions = []
     if may_approve(run):
-        actions.append(
-            Action("approve", "Approve teardown" if status != "finishing" else "Give up results", "primary")
-        )
+        actions.append(Action("approve", "Approve teardown" if status != "finishing" else "Give up results", "primary"))
     if may_stop(run):
         actions.append(Action("stop", "Stop"))
     if may_resume(run):
@@ -253,9 +235,7 @@ def duty_of(run: dict[str, Any]) -> Did:
     """Whether somebody must act, in one sentence."""
     status = run["status"]
     if may_approve(run):
-        return Did(
-            "person", "You must act: approve the teardown." if status != "finishing" else "You must act."
-        )
+        return Did("person", "You must act: approve the teardown." if status != "finishing" else "You must act.")
     if status not in TERMINAL:
         return Did("person", "You must act.") if run["needs_person"] else Did("", "You need to do nothing.")
     if status == "completed":

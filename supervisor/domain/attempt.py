@@ -55,9 +55,7 @@ class Attempt:
     cause: Cause | None = None
     evidence: str = ""
     step_from: int | None = None  # resumed from this step; None = from nothing
-    step_last: int | None = (
-        None  # last step that a beat told of; the next attempt's step_from tells what was lost
-    )
+    step_last: int | None = None  # last step that a beat told of; the next attempt's step_from tells what was lost
     step_kept: int | None = None  # newest verified checkpoint of this attempt
     exit: Exit | None = None
     step_rejected: int | None = None  # last checkpoint that did not verify when this attempt restored

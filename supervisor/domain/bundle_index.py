@@ -24,9 +24,7 @@ SHOWN = 120  # characters of a word in a refusal
 CRLF_FIX = "sed -i 's/\\r$//' {path}"
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?\Z")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_LAUNCHERS = frozenset(
-    {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "colossalai"}
-)
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "colossalai"})
 _WITH_VALUE = {"python": ("-W", "-X"), "shell": ("-o", "-O", "+O", "--rcfile", "--init-file")}
 _SHELL_SIGNS = frozenset("|&;<>()$`*?[]{}~#!\n\\")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -72,8 +70,7 @@ class BundleIndex:
         try:
             whole = json.loads(raw)
             members = [
-                Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link"))
-                for m in whole["files"]
+                Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link")) for m in whole["files"]
             ]
             if not all(isinstance(m.link, str | None) for m in members):
                 raise TypeError("a link leads to a name")

@@ -114,9 +114,5 @@ CAUSES: tuple[CauseRule, ...] = (
 
 def rule_for(cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False) -> CauseRule:
     """The first row of the table that matches this end."""
-    held = {
-        "": True,
-        NEWER_CHECKPOINT: newer_checkpoint,
-        NEWER_OR_NAMED: newer_checkpoint or retry_named,
-    }
+    held = {"": True, NEWER_CHECKPOINT: newer_checkpoint, NEWER_OR_NAMED: newer_checkpoint or retry_named}
     return next(rule for rule in CAUSES if cause in rule.causes and held[rule.only_if])

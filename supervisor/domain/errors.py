@@ -14,9 +14,7 @@ class SpotError(Exception):
 
     code = "INTERNAL"
 
-    def __init__(
-        self, detail: str, meta: Mapping[str, object] | None = None, errors: Sequence[tuple[str, str]] = ()
-    ):
+    def __init__(self, detail: str, meta: Mapping[str, object] | None = None, errors: Sequence[tuple[str, str]] = ()):
         super().__init__(detail)
         self.detail = detail
         self.meta = dict(meta or {})

@@ -83,9 +83,7 @@ class MachineRecord:
 
     cause: Cause  # preempted, host_error, host_rebooted, expired or machine_deleted
     detail: str
-    at: float | None = (
-        None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
-    )
+    at: float | None = None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
     notice_s: float | None = None
 
 

@@ -41,9 +41,7 @@ class Unknown:
     reason: str
     since: float | None = None
     torn: bool = False  # it was read and cannot be understood: only a person can mend it
-    taken: bool = (
-        False  # another's machine has this name: asking for ours again is answered with a definite no
-    )
+    taken: bool = False  # another's machine has this name: asking for ours again is answered with a definite no
 
 
 NOT_READ = Unknown("not read")
@@ -133,9 +131,7 @@ def zone_name(provider: str, zone: str, source: str = MACHINES) -> str:
 @dataclass(frozen=True, slots=True)
 class World:
     knobs: Knobs
-    offers: Mapping[str, tuple[Offer, ...]] = field(
-        default_factory=dict
-    )  # by provider, in order of preference
+    offers: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)  # by provider, in order of preference
     zones: Mapping[OfferKey, ZoneRecord] = field(default_factory=dict)
     observing_since: Mapping[str, float] = field(default_factory=dict)  # source -> read without a gap since
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)

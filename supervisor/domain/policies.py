@@ -65,15 +65,11 @@ class Policy:
     keep_s: float = 0.0
     code: str | None = None  # sha256 of the code bundle; each attempt notes which one it ran
     image: str = ""  # the container image as the user names it; "" = none
-    follow_tag: bool = (
-        False  # each attempt takes what the image's tag names then; else all take the same content
-    )
+    follow_tag: bool = False  # each attempt takes what the image's tag names then; else all take the same content
     escalate_after: int = 0  # so many preemptions within the window change what is asked for; 0 = never
     escalate_window_s: float = 21_600.0
     escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`) | next_provider (of `providers`)
-    on_demand_before_deadline_s: float | None = (
-        None  # with less time left, on-demand machines are asked for first
-    )
+    on_demand_before_deadline_s: float | None = None  # with less time left, on-demand machines are asked for first
     next_provider_before_deadline_s: float | None = None  # with less time left, the next of `providers` is
     require_pull: bool = False  # after success no machine is released before somebody has pulled the results
 
@@ -104,9 +100,7 @@ BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
 
 
-def check_stall(
-    stall: StallLimits, beat_store_s: float, gpu_timeout_s: float, prefix: str = "stall."
-) -> None:
+def check_stall(stall: StallLimits, beat_store_s: float, gpu_timeout_s: float, prefix: str = "stall.") -> None:
     """Raises InvalidTimeouts. `prefix` is put before the names of `stall`'s fields; gpu_timeout_s 0 = no GPU to wait
     for, so any boot limit may stand."""
     silence_min_s = BEATS_PER_SILENCE * beat_store_s
@@ -143,8 +137,6 @@ def check_order(lower_name: str, lower: float, upper_name: str, upper: float, wh
         )  # fmt: skip
 
 
-def contradiction(
-    name: str, value: float, other: str, *, bound: float, why: str, cure: str
-) -> InvalidTimeouts:
+def contradiction(name: str, value: float, other: str, *, bound: float, why: str, cure: str) -> InvalidTimeouts:
     text = f"{name} = {value:g} is shorter than {other} = {bound:g} s: {why}. {cure}"
     return InvalidTimeouts(text, {"field": name, "value": value, "bound": other, "bound_value": bound})

@@ -145,9 +145,7 @@ class Run:
     retiring: tuple[Retiring, ...] = ()
     counters: Counters = Counters()
     checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
-    checkpoint_bytes: int | None = (
-        None  # size of the newest one that the baton was read with; None = not read yet
-    )
+    checkpoint_bytes: int | None = None  # size of the newest one that the baton was read with; None = not read yet
     last_failure: str = ""  # the last error of the command in this generation: exit, step and last line
     no_progress_base: int | None = None  # checkpoint_step when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
@@ -162,9 +160,7 @@ class Run:
     rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
     disk_low: bool = False  # told of; until there is ample room again
-    down_since: float | None = (
-        None  # it has not trained since, after an attempt was lost; None = it has, or never did
-    )
+    down_since: float | None = None  # it has not trained since, after an attempt was lost; None = it has, or never did
     settled: bool = False  # terminal, and nothing of it is left to clean up
     pulled: str | None = None  # sha256 of the results that somebody pulled completely (as in `outcome`)
     purging: bool = False  # its files are being deleted; a purge that was cut off is finished by repeating it
@@ -191,11 +187,7 @@ class Run:
     @property
     def awaits_pull(self) -> bool:
         """It wants its results pulled, and nobody has pulled these."""
-        return (
-            self.policy.require_pull
-            and self.outcome is not None
-            and self.pulled != self.outcome.results_sha256
-        )
+        return self.policy.require_pull and self.outcome is not None and self.pulled != self.outcome.results_sha256
 
     @property
     def live_attempt(self) -> Attempt | None:
@@ -264,9 +256,7 @@ def run_cost_usd(run: Run, now: float) -> float:
     live = run.live_attempt
     so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
     return (
-        run.money.cost_usd
-        + so_far
-        + sum(h * (attempt.price_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
+        run.money.cost_usd + so_far + sum(h * (attempt.price_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
     )
 
 

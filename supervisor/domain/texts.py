@@ -50,9 +50,7 @@ def visible_in(value: object) -> object:
     return value
 
 
-_WORDS = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|_PAT$|_PWD$|_DSN$|^PASS$|_PASS$", re.IGNORECASE
-)
+_WORDS = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|_PAT$|_PWD$|_DSN$|^PASS$|_PASS$", re.IGNORECASE)
 
 
 def looks_secret(name: str) -> bool:
@@ -68,10 +66,7 @@ VALUE = re.compile(_VALUE)
 MAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a key that begins with sk-", re.compile(r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,}")),
     ("a Hugging Face token", re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}")),
-    (
-        "a GitHub token",
-        re.compile(r"(?<![A-Za-z0-9])(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})"),
-    ),
+    ("a GitHub token", re.compile(r"(?<![A-Za-z0-9])(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})")),
     ("a GitLab token", re.compile(r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,}")),
     ("an AWS access key", re.compile(r"(?<![A-Za-z0-9])A(KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])")),
     ("a Slack token", re.compile(r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{10,}")),

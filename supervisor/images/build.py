@@ -68,9 +68,7 @@ class NotInstalled(Exception):
     pass
 
 
-def run(
-    argv: Sequence[str], limit_s: float, line: Say, environment: Mapping[str, str] | None = None
-) -> Ended:
+def run(argv: Sequence[str], limit_s: float, line: Say, environment: Mapping[str, str] | None = None) -> Ended:
     """Each line of both outputs goes to `line`. NotInstalled where there is no such program. On KeyboardInterrupt, and
     on every other exception, the program and what it started are ended first."""
     try:
@@ -294,9 +292,7 @@ def build(request: BuildRequest, say: Say, line: Say, context: Context | None = 
             except KeyboardInterrupt:
                 raise Interrupted(_left(request, way, afterwards)) from None
             else:
-                return Built(
-                    request.image, outcome.digest, way, outcome.build, outcome.recovered, tuple(failures)
-                )
+                return Built(request.image, outcome.digest, way, outcome.build, outcome.recovered, tuple(failures))
     raise AllWaysFailed(_verdict(failures), tuple(failures))
 
 
@@ -341,9 +337,7 @@ def _verdict(failures: list[Failure]) -> str:
 def leading(failures: tuple[Failure, ...]) -> Reason:
     """What to mend first."""
     order = {kind: number for number, kind in enumerate(_FIRST)}
-    return min(
-        (failure.reason for failure in failures), key=lambda reason: order.get(reason.kind, len(order))
-    )
+    return min((failure.reason for failure in failures), key=lambda reason: order.get(reason.kind, len(order)))
 
 
 def _left(request: BuildRequest, way: str, afterwards: Afterwards) -> str:

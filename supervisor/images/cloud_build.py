@@ -61,11 +61,7 @@ class Google:
             def send() -> Any:
                 body.seek(0)
                 return self._session().post(
-                    url,
-                    params=query,
-                    data=body,
-                    headers={"Content-Type": "application/gzip"},
-                    timeout=UPLOAD_S,
+                    url, params=query, data=body, headers={"Content-Type": "application/gzip"}, timeout=UPLOAD_S
                 )
 
             try:
@@ -99,24 +95,18 @@ class Google:
         query = {"filter": f'tags="{mark}"', "pageSize": "20"}
         answer = self._repeated(lambda: self._session().get(self._builds, params=query, timeout=CALL_S))
         builds = [
-            build
-            for build in answer.get("builds", [])
-            if mark in build.get("tags", []) and build["id"] not in but
+            build for build in answer.get("builds", []) if mark in build.get("tags", []) and build["id"] not in but
         ]
         return max(builds, key=lambda build: str(build.get("createTime", "")), default=None)
 
     def cancel(self, build: str) -> None:
-        self._repeated(
-            lambda: self._session().post(f"{self._builds}/{build}:cancel", json={}, timeout=CALL_S)
-        )
+        self._repeated(lambda: self._session().post(f"{self._builds}/{build}:cancel", json={}, timeout=CALL_S))
 
     def authorization(self) -> str:
         """What Google's registries take; "" without credentials."""
         try:
             session, headers = self._session(), dict[str, str]()
-            self._spoken(
-                lambda: session.credentials.before_request(session._auth_request, "GET", "", headers)
-            )
+            self._spoken(lambda: session.credentials.before_request(session._auth_request, "GET", "", headers))
         except ServiceError:
             return ""
         return headers.get("authorization", "")
@@ -164,23 +154,13 @@ def _open_session() -> Any:
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
     except ImportError:
-        raise ServiceError(
-            "Google's libraries are not installed: pip install 'spot-supervisor[google]'"
-        ) from None
+        raise ServiceError("Google's libraries are not installed: pip install 'spot-supervisor[google]'") from None
     try:
         if os.environ.get("STORAGE_EMULATOR_HOST") and not any(os.environ.get(name) for name in _CONFIGURED):
             credentials: Any = AnonymousCredentials()
         else:
             credentials = google.auth.default(scopes=SCOPES)[0]
-    except (
-        GoogleAuthError,
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-    ) as error:
+    except (GoogleAuthError, OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise ServiceError(f"Application Default Credentials were not found: {error}", 401) from None
     return AuthorizedSession(credentials)
 
@@ -197,18 +177,14 @@ def _words(content: bytes) -> str:
 def _reasons(refusal: Mapping[str, Any]) -> str:
     details = [detail for detail in refusal.get("details", ()) if isinstance(detail, Mapping)]
     named = [str(detail["reason"]) for detail in details if "reason" in detail]
-    services = [
-        str(detail["metadata"]["service"]) for detail in details if "service" in detail.get("metadata", {})
-    ]
+    services = [str(detail["metadata"]["service"]) for detail in details if "service" in detail.get("metadata", {})]
     return " ".join([*named, *services])
 
 
 RUNNING = frozenset({"PENDING", "QUEUED", "WORKING", "STATUS_UNKNOWN"})
 QUEUE_S = 900.0  # a build may wait so long before it begins
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_LIMIT = Reason(
-    "Cloud Build ended the build: its time was over.", "Give it more with --timeout.", reasons.LIMIT
-)
+_LIMIT = Reason("Cloud Build ended the build: its time was over.", "Give it more with --timeout.", reasons.LIMIT)
 
 
 class Afterwards:
@@ -251,9 +227,7 @@ class Afterwards:
                 if digest:
                     return Outcome(digest, build, recovered=True)
                 if first:
-                    self._say(
-                        f"Cloud Build cannot be asked ({error}): looking for the image in the registry."
-                    )
+                    self._say(f"Cloud Build cannot be asked ({error}): looking for the image in the registry.")
                 first = False
             self._pause(self._request.poll_s)
         self.cancel(build)

@@ -160,9 +160,7 @@ def chosen(folder: Path) -> Context:
             f"{folder}: {size} would be sent, {MAX_BYTES // 10**9} GB are allowed. Name data in {IGNORE_FILE}."
         )
     own_dockerfile = DOCKERFILE in files
-    return Context(
-        folder, files, walk.size_bytes, tuple(sorted(walk.secrets)), walk.left_out, own_list, own_dockerfile
-    )
+    return Context(folder, files, walk.size_bytes, tuple(sorted(walk.secrets)), walk.left_out, own_list, own_dockerfile)
 
 
 def lay_out(context: Context, target: Path) -> None:
@@ -303,8 +301,4 @@ def _settle(path: Path, executable: bool) -> None:
 
 
 def _list_name(own_list: bool) -> str:
-    return (
-        IGNORE_FILE
-        if own_list
-        else "the allow-list that comes with spot (write a .gcloudignore to change it)"
-    )
+    return IGNORE_FILE if own_list else "the allow-list that comes with spot (write a .gcloudignore to change it)"

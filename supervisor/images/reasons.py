@@ -65,9 +65,7 @@ def lacks_source(who: str, request: BuildRequest, permission: str = "storage.obj
     if permission != "storage.objects.get":
         text = f"{shown} lacks {permission} on gs://{request.bucket} (HTTP 403)."
     member = _member(who or builder(request))
-    command = (
-        f"gcloud storage buckets add-iam-policy-binding gs://{request.bucket} --member={member} --role={role}"
-    )
+    command = f"gcloud storage buckets add-iam-policy-binding gs://{request.bucket} --member={member} --role={role}"
     return Reason(text, f"It needs {role}: {command}", PERMISSION)
 
 
@@ -79,9 +77,7 @@ def lacks_push(who: str, request: BuildRequest) -> Reason:
     text = f"{shown} may not push to {request.repository}."
     place = re.fullmatch(r"(.+)-docker\.pkg\.dev", host)
     if place is None or len(path) < 3:
-        return Reason(
-            text, f"It needs the right to push there; on Artifact Registry that is {role}.", PERMISSION
-        )
+        return Reason(text, f"It needs the right to push there; on Artifact Registry that is {role}.", PERMISSION)
     command = (
         f"gcloud artifacts repositories add-iam-policy-binding {path[1]} --location={place[1]} --project={path[0]} "
         f"--member={_member(who or builder(request))} --role={role}"
@@ -183,16 +179,10 @@ def _no_base(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
 
 
 def _step(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
-    return Reason(
-        f"The Dockerfile failed: {_clip(match[0])}",
-        MEND_DOCKERFILE,
-        SOURCE,
-    )
+    return Reason(f"The Dockerfile failed: {_clip(match[0])}", MEND_DOCKERFILE, SOURCE)
 
 
-def _plain(
-    text: str, fix: str = "", kind: str = OTHER
-) -> Callable[[re.Match[str], BuildRequest, str], Reason]:
+def _plain(text: str, fix: str = "", kind: str = OTHER) -> Callable[[re.Match[str], BuildRequest, str], Reason]:
     def tell(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
         values = {"project": request.project, "bucket": request.bucket, "region": request.region}
         return Reason(text.format_map(values), fix.format_map(values), kind)
@@ -219,10 +209,7 @@ _RULES: tuple[Told, ...] = (
     (r"(denied|unauthorized): [^\n]*|failed to authorize|authorization failed", _push_denied),
     (r"iam\.serviceaccounts\.actas", _may_not_act),
     (r"cloudbuild\.builds\.create|caller does not have permission", _may_not_build),
-    (
-        _LOGGED_OUT,
-        _plain(_LOGIN, "Log in: gcloud auth login, and gcloud auth application-default login.", IDENTITY),
-    ),
+    (_LOGGED_OUT, _plain(_LOGIN, "Log in: gcloud auth login, and gcloud auth application-default login.", IDENTITY)),
     (
         r"specified bucket does not exist|bucket [^\n]* does not exist",
         _plain(

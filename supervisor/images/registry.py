@@ -64,9 +64,7 @@ def parse(image: str) -> Reference:
     if host in (DOCKER_HUB, "index.docker.io"):
         host, path = DOCKER_HUB_HOST, path if "/" in path else f"library/{path}"
     if not _PATH.match(path) or not _TAG.match(tag) or (digest and not _DIGEST.match(digest)):
-        raise ImageMissing(
-            f"{image!r} is no reference to an image: write HOST/PATH:TAG or HOST/PATH@sha256:..."
-        )
+        raise ImageMissing(f"{image!r} is no reference to an image: write HOST/PATH:TAG or HOST/PATH@sha256:...")
     return Reference(name, host, path, tag, digest)
 
 
@@ -123,9 +121,7 @@ class Registries:
         headers = {}
         if _is_google(reference.host) and _is_google(realm.netloc):
             own = self._authorization().removeprefix("Bearer ")
-            headers["Authorization"] = (
-                "Basic " + base64.b64encode(f"oauth2accesstoken:{own}".encode()).decode()
-            )
+            headers["Authorization"] = "Basic " + base64.b64encode(f"oauth2accesstoken:{own}".encode()).decode()
         answer = client.get(fields["realm"], params=wanted, headers=headers)
         if answer.status_code in (400, 401, 403, 404):
             return ""

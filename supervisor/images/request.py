@@ -157,9 +157,7 @@ def checked(request: BuildRequest) -> BuildRequest:
         raise ImageBuildRefused(str(error)) from None
     if reference.digest:
         example = f"{reference.name}:1"
-        raise ImageBuildRefused(
-            f"{request.image} names one content. Give a name with a tag, such as {example}."
-        )
+        raise ImageBuildRefused(f"{request.image} names one content. Give a name with a tag, such as {example}.")
     cloud = [way for way in request.ways if way != DOCKER]
     for option, value, form, example in (
         ("--project", request.project, _PROJECT, "my-project-123456"),

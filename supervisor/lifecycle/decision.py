@@ -42,9 +42,7 @@ def moved(run: Run, status: Status, now: float) -> Run:
     if run.status == status:
         return run
     if not may_move(run.status, status):
-        raise IllegalMove(
-            f"{run.run_id}: {run.status} -> {status} is not in TRANSITIONS", {"run_id": run.run_id}
-        )
+        raise IllegalMove(f"{run.run_id}: {run.status} -> {status} is not in TRANSITIONS", {"run_id": run.run_id})
     return replace(run, status=status, status_since=now, hold="")
 
 

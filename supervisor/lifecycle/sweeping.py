@@ -94,9 +94,7 @@ def claims(runs: Iterable[Run], now: float) -> tuple[Claim, ...]:
         for item in run.retiring:
             kept = run.status == Status.AWAITING_TEARDOWN or (run.terminal and item.until > now)
             own = (attempt for attempt in (item.attempt, run.attempt) if attempt is not None)
-            price = next(
-                (attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None
-            )
+            price = next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None)
             number = parse_launch_id(item.launch_id)[1]
             use = Use.KEPT if kept else Use.RETIRING
             made.append(
@@ -111,9 +109,7 @@ class Inventory:
     """Claims, ready to be asked for. `elsewhere`: run id of ours that may go on without being among the claims -> why,
     such as that another cell leads it."""
 
-    def __init__(
-        self, supervisor_id: str, machine_claims: Iterable[Claim], elsewhere: Mapping[str, str]
-    ) -> None:
+    def __init__(self, supervisor_id: str, machine_claims: Iterable[Claim], elsewhere: Mapping[str, str]) -> None:
         self._supervisor_id, self._elsewhere = supervisor_id, elsewhere
         self._by_launch = {(claim.run_id, claim.launch_id): claim for claim in machine_claims}
         self._names = {claim.machine_name for claim in self._by_launch.values()}
@@ -128,9 +124,7 @@ class Inventory:
         if machine.run_id in self._elsewhere:
             return Verdict(Use.ELSEWHERE, self._elsewhere[machine.run_id])
         if machine.name in self._names:
-            return Verdict(
-                Use.ORPHAN, "a live run has a machine of this name, and its labels name another launch"
-            )
+            return Verdict(Use.ORPHAN, "a live run has a machine of this name, and its labels name another launch")
         return self._leftover(machine, now)
 
     def _leftover(self, machine: Machine, now: float) -> Verdict:

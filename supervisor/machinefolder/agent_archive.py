@@ -52,22 +52,15 @@ def with_bytecode(archive: Path, target: Path) -> Path:
     where it cannot be read."""
     buffer = io.BytesIO()
     try:
-        with (
-            zipfile.ZipFile(archive) as plain,
-            zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled,
-        ):
+        with zipfile.ZipFile(archive) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled:
             for info in plain.infolist():
                 source = plain.read(info)
                 compiled.writestr(info, source)
                 if info.filename.endswith(".py"):
                     code = compile(source, info.filename, "exec", dont_inherit=True)
                     # Unchecked: whoever can change the one file can change the other.
-                    header = (
-                        importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
-                    )
-                    compiled.writestr(
-                        zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code)
-                    )
+                    header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
+                    compiled.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
     except (OSError, zipfile.BadZipFile):
         return archive
     return _write(target, buffer.getvalue())

@@ -77,9 +77,7 @@ class Folder:
         return self._read("job.json", _job)
 
     def agent(self) -> Identity | None:
-        return self._read(
-            "agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"]))
-        )
+        return self._read("agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"])))
 
     def notice(self) -> Notice | None:
         return self._read(
@@ -135,8 +133,7 @@ class Folder:
     def bad_gpus(self) -> dict[str, tuple[str, float]] | None:
         """Card -> (what its driver said of it, when), as the agent has seen it; None = it has seen nothing wrong."""
         return self._read(
-            "bad_gpus.json",
-            lambda d: {uuid: (str(word["why"]), float(word["at"])) for uuid, word in d.items()},
+            "bad_gpus.json", lambda d: {uuid: (str(word["why"]), float(word["at"])) for uuid, word in d.items()}
         )
 
     def forget_bad_gpus(self) -> None:
@@ -226,9 +223,7 @@ class Folders:
 
     def all(self) -> list[Folder]:
         """Every machine folder, in order of name. OSError when the folder of folders cannot be read."""
-        return [
-            Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)
-        ]
+        return [Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)]
 
     def make(
         self, request: LaunchRequest, agent: Path, created_at: float, gpu_ids: Sequence[str] | None = None

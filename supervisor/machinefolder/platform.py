@@ -16,14 +16,7 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.machinefolder.secrets import variables, without_secrets
-from supervisor.ports.platform import (
-    Account,
-    ConsolePart,
-    DataPlace,
-    PlanQuestion,
-    PlatformEvent,
-    PriceTold,
-)
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
 from supervisor.ports.provider import LaunchRequest, NotSupported
 
 
@@ -66,17 +59,13 @@ class FolderPlatform:
     def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
         raise NotSupported(f"nobody judges how likely a machine on {self.place} is")
 
-    def data_places(
-        self, regions: Sequence[str], image: str = "", ask: bool = False
-    ) -> tuple[DataPlace, ...]:
+    def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         return ()
 
     def prices(self) -> tuple[PriceTold, ...]:
         spot = {offer.placement.shape: offer for offer in self._provider.offers() if offer.placement.spot}
         return tuple(
-            PriceTold(
-                shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings"
-            )
+            PriceTold(shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings")
             for shape, offer in spot.items()
         )
 

@@ -123,14 +123,12 @@ class Table:
         """Living processes of the machine in `folder`. `agent` = what its agent.json says, if it is of this boot."""
         # A dead leader that is not reaped yet still proves that its session is ours; a reused pid proves nothing.
         leader = next(
-            (p for p in self.processes if agent and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)),
-            None,
+            (p for p in self.processes if agent and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)), None
         )
         ours = {
             p.pid
             for p in self.processes
-            if (leader is not None and p.session == leader.pid)
-            or self._folder_of(p.pid) == os.fsencode(folder)
+            if (leader is not None and p.session == leader.pid) or self._folder_of(p.pid) == os.fsencode(folder)
         }
         ours |= self._descendants(ours)
         return [p for p in self.processes if p.pid in ours and p.alive and p.pid != os.getpid()]
@@ -166,9 +164,7 @@ def _read_marker(pid: int) -> bytes:
     return next((v.removeprefix(MARKER) for v in variables if v.startswith(MARKER)), b"")
 
 
-def kill_all(
-    members: Callable[[], Sequence[Process]], agent: Identity | None, wait_s: float
-) -> Sequence[Process]:
+def kill_all(members: Callable[[], Sequence[Process]], agent: Identity | None, wait_s: float) -> Sequence[Process]:
     """SIGKILL everything that `members` names until it names nothing; what is left after `wait_s` is returned.
 
     The agent is stopped first and killed last: it must not see its training die and tell of a failure, and while it
@@ -179,9 +175,7 @@ def kill_all(
     deadline = began + wait_s
     while left := members():
         late = time.monotonic() >= deadline
-        lead = [
-            p for p in left if agent is not None and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)
-        ]
+        lead = [p for p in left if agent is not None and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)]
         others = [p for p in left if p not in lead]
         for process in lead:
             send(process, signal.SIGSTOP if others and not late else signal.SIGKILL)

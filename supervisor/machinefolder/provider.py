@@ -28,13 +28,7 @@ from supervisor.machinefolder.room import Admission, Places, Stockouts
 from supervisor.machinefolder.sighting import KILL_WAIT_S, Sight, boottime, end, ended
 from supervisor.machinefolder.starting import Agents
 from supervisor.ports.clock import Clock
-from supervisor.ports.provider import (
-    LaunchFailed,
-    LaunchRejected,
-    LaunchRequest,
-    MachineMissing,
-    ProviderUnavailable,
-)
+from supervisor.ports.provider import LaunchFailed, LaunchRejected, LaunchRequest, MachineMissing, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
 
@@ -93,9 +87,7 @@ class FolderProvider:
         return self._offers
 
     def gpus(self, shape: str) -> str:
-        return (
-            ""  # of which kind cards are is known to their driver's tools only, and nobody may be asked here
-        )
+        return ""  # of which kind cards are is known to their driver's tools only, and nobody may be asked here
 
     def launch(self, request: LaunchRequest) -> Machine:
         with clear_answers(f"launch of {request.name}"):
@@ -294,9 +286,7 @@ class FolderProvider:
             self._admission.keep(folder)
         except (OSError, Unreadable) as error:
             extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
-            LOG.warning(
-                "Machine %s has seen a bad GPU, and that is not kept: %s.", folder.name, error, extra=extra
-            )
+            LOG.warning("Machine %s has seen a bad GPU, and that is not kept: %s.", folder.name, error, extra=extra)
         self._folders.archive(folder)
 
     def _folder(self, ref: MachineRef) -> Folder:

@@ -94,9 +94,7 @@ class Places:
     def admit(self, placement: Placement) -> tuple[str, ...] | None:
         zone = placement.zone
         if placement not in {offer.placement for offer in self.offers}:
-            raise LaunchRejected(
-                f"{placement.shape} in {zone} (spot: {placement.spot}) is not in the settings"
-            )
+            raise LaunchRejected(f"{placement.shape} in {zone} (spot: {placement.spot}) is not in the settings")
         if self.stockouts.holds(zone, self.clock.now()):
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no {placement.shape} now")
         if self.capacity.get(zone) == 0:

@@ -16,14 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import (
-    LAUNCH_LABEL,
-    RUN_LABEL,
-    SUPERVISOR_LABEL,
-    Machine,
-    MachineRecord,
-    MachineState,
-)
+from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
 from supervisor.machinefolder import processes
 from supervisor.machinefolder.folders import Folder, Job, Notice
 from supervisor.machinefolder.papers import Unreadable
@@ -94,9 +87,7 @@ class Sight:
         detail = "" if process is not None and process.alive else "the agent is gone, processes of it remain"
         return _machine(job, agent, MachineState.UP, detail=detail)
 
-    def _dead(
-        self, folder: Folder, job: Job, agent: Identity | None, notice: Notice | None
-    ) -> Machine | None:
+    def _dead(self, folder: Folder, job: Job, agent: Identity | None, notice: Notice | None) -> Machine | None:
         record = folder.record()
         now = self._clock.now()
         if record is None and agent is not None:
@@ -145,11 +136,7 @@ def ended(job: Job, agent: Identity | None) -> Machine:
 
 
 def _machine(
-    job: Job,
-    agent: Identity | None,
-    state: MachineState,
-    record: MachineRecord | None = None,
-    detail: str = "",
+    job: Job, agent: Identity | None, state: MachineState, record: MachineRecord | None = None, detail: str = ""
 ) -> Machine:
     labels: Mapping[str, str] = {
         SUPERVISOR_LABEL: job.supervisor_id,

@@ -41,10 +41,7 @@ class Agents:
         if job is not None and job.gpu_ids is not None:
             # Whatever the service itself may see: this machine sees its own cards, or none.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpu_ids)
-        with (
-            open(folder.path / "console.log", "ab", opener=private) as console,
-            _input(read_all(references)) as given,
-        ):
+        with open(folder.path / "console.log", "ab", opener=private) as console, _input(read_all(references)) as given:
             child = subprocess.Popen(
                 [self._python, str(folder.path / "agent.pyz"), str(folder.path)],
                 stdin=given,

@@ -46,9 +46,7 @@ _GOES_ON = {
     "Needs a person: ": "needs you: ",
     "Still waiting for you": "is still waiting for you",
 }
-_OVER = frozenset(
-    {"completed", "partial", "failed", "stopped", "giving_up", "budget_100", "results_unverified"}
-)
+_OVER = frozenset({"completed", "partial", "failed", "stopped", "giving_up", "budget_100", "results_unverified"})
 
 
 def sign(notification: Notification) -> str:
@@ -75,9 +73,7 @@ def sentence(notification: Notification, limit: int) -> str:
 def _text(notification: Notification) -> str:
     """Where the run's own sentence is told, it says more than the event's; a quota keeps its call for a person."""
     full = notification.data.get("status_text")
-    return (
-        full if isinstance(full, str) and full and notification.kind != "needs_person" else notification.text
-    )
+    return full if isinstance(full, str) and full and notification.kind != "needs_person" else notification.text
 
 
 def account(notification: Notification) -> list[str]:

@@ -72,9 +72,7 @@ class Deadline:
     def _shut(self) -> None:
         with suppress(OSError):  # it is closed already
             if self._socket is not None:
-                socket.socket.shutdown(
-                    self._socket, socket.SHUT_RDWR
-                )  # not TLS's own, which a reader would miss
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not TLS's own, which a reader would miss
 
 
 CONNECT_S = 5.0
@@ -102,11 +100,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def post(
-    way: Way,
-    body: str,
-    headers: Mapping[str, str],
-    within_s: float,
-    certificates: ssl.SSLContext | None = None,
+    way: Way, body: str, headers: Mapping[str, str], within_s: float, certificates: ssl.SSLContext | None = None
 ) -> Answered:
     """Raises NoAnswer."""
     import httpx  # a quarter of a second of a start that may never need it
@@ -116,10 +110,7 @@ def post(
     deadline = Deadline(within_s)
     timeout = httpx.Timeout(within_s, connect=min(CONNECT_S, within_s))
     verify = certificates if certificates is not None else _certificates()
-    with (
-        deadline,
-        httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False, verify=verify) as client,
-    ):
+    with deadline, httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False, verify=verify) as client:
         try:
             return _first_that_connects(client, way, body, {**headers, "host": way.netloc}, deadline)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -127,9 +118,7 @@ def post(
             raise NoAnswer(f"no answer within {within_s:g} s" if late else _why(error)) from None
 
 
-def _first_that_connects(
-    client: Any, way: Way, body: str, headers: Mapping[str, str], deadline: Deadline
-) -> Answered:
+def _first_that_connects(client: Any, way: Way, body: str, headers: Mapping[str, str], deadline: Deadline) -> Answered:
     """Raises what httpx raises; what it raises for one address leads to the next only while nothing was sent."""
     import httpx
 
@@ -268,9 +257,7 @@ class WebhookNotifier:
 
     name = "webhooks"
 
-    def __init__(
-        self, url: str, secret: str = "", sender: str = "", wall: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, url: str, secret: str = "", sender: str = "", wall: Callable[[], float] = time.time) -> None:
         """ValueError for a `whsec_` that is not base64."""
         if secret:
             forms.signer(secret)

@@ -16,14 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from supervisor.contract.stores.folder import FolderStore
-from supervisor.ports.objectstore import (
-    MAX_PAGE,
-    ObjectInfo,
-    ObjectMissing,
-    Page,
-    StoreMissing,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import MAX_PAGE, ObjectInfo, ObjectMissing, Page, StoreMissing, StoreUnavailable
 
 PIECE_BYTES = 1 << 20
 
@@ -42,13 +35,7 @@ class PlainFolder:
     def __init__(self, url: str) -> None:
         """ValueError for any URL but file:///FOLDER."""
         parts = urlsplit(url)
-        if (
-            parts.scheme != "file"
-            or parts.netloc
-            or not parts.path.startswith("/")
-            or parts.query
-            or parts.fragment
-        ):
+        if parts.scheme != "file" or parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
             raise ValueError("a folder of this computer is file:///FOLDER")
         self.root = Path(os.path.realpath(unquote(parts.path)))
         self.url = url

@@ -178,9 +178,7 @@ class Deliveries(Protocol):
         """Newest event first, only those before that event, and of that state ("" = any)."""
         ...
 
-    def replay(
-        self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float
-    ) -> int:
+    def replay(self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float) -> int:
         """Make one delivery (whatever became of it) or all that were given up since then due again, with all its tries;
         how many. What is still under way is left alone."""
         ...

@@ -93,9 +93,7 @@ class DataPlace:
 
 
 class Platform(Protocol):
-    log_service: (
-        str  # the name of the service that keeps consoles of machines that are gone; "" = there is none
-    )
+    log_service: str  # the name of the service that keeps consoles of machines that are gone; "" = there is none
 
     def account(self) -> Account:
         """No network where it is known already. Raises ProviderUnavailable."""
@@ -120,9 +118,7 @@ class Platform(Protocol):
         left out. Raises ProviderUnavailable, NotSupported."""
         ...
 
-    def data_places(
-        self, regions: Sequence[str], image: str = "", ask: bool = False
-    ) -> tuple[DataPlace, ...]:
+    def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         """Where the data of runs with this image lies, as seen from these regions. Without `ask` no network is touched:
         what is not known yet is being learnt meanwhile. Raises ProviderUnavailable where it is not known."""
         ...

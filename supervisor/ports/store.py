@@ -198,9 +198,7 @@ class Transaction(Protocol):
         owner, one goes on at a time: what one of them inserts, the next has counted."""
         ...
 
-    def insert(
-        self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]
-    ) -> Run:
+    def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]) -> Run:
         """The run with its new `key`. DuplicateRun when the id is taken."""
         ...
 
@@ -287,9 +285,7 @@ class Store(Protocol):
 
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None: ...
 
-    def take_lease(
-        self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
-    ) -> Lease | None:
+    def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
         """Take a free or expired lease (epoch + 1) or renew our own (same epoch), judged by the database's clock.
         `alone`: an exclusive lock of the data folder already proves that no other holder lives: take it at once."""
         ...
@@ -313,9 +309,7 @@ class Store(Protocol):
         read are given up, and hold back none behind them."""
         ...
 
-    def settle_outbox(
-        self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
-    ) -> None:
+    def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
         """Delivered; or to be tried again at `next_at`; or (None) given up."""
         ...
 

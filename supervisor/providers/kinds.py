@@ -12,7 +12,4 @@ from supervisor.providers.gce import make as gce
 from supervisor.providers.local import make as local
 from supervisor.settings.kinds import Kind
 
-PROVIDERS: dict[str, Kind[Any]] = {
-    "local": local.KIND,
-    "gce": gce.KIND,
-}
+PROVIDERS: dict[str, Kind[Any]] = {"local": local.KIND, "gce": gce.KIND}

@@ -242,9 +242,7 @@ class Fleet(Mapping[str, Provider]):
             return error
         return ProviderUnavailable(f"{name} has not answered")
 
-    def _find_all(
-        self, refs: Sequence[MachineRef], results: dict[MachineRef, LookedUp], last_at: float
-    ) -> bool:
+    def _find_all(self, refs: Sequence[MachineRef], results: dict[MachineRef, LookedUp], last_at: float) -> bool:
         todo, taking = iter(refs), threading.Lock()
 
         def work() -> None:

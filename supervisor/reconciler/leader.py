@@ -75,9 +75,7 @@ class Leader:
             try:
                 self.store.drop_lease(lease)
             except StoreDown as error:
-                log.warning(
-                    "lease not given back", extra={telemetry.ACTION: "lease", telemetry.ERROR: str(error)}
-                )
+                log.warning("lease not given back", extra={telemetry.ACTION: "lease", telemetry.ERROR: str(error)})
 
     def renew(self) -> None:
         before = self._lease
@@ -89,8 +87,7 @@ class Leader:
         new = found is not None and (before is None or before.epoch != found.epoch)
         if new and found is not None:
             log.info(
-                "leading",
-                extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell, telemetry.EPOCH: found.epoch},
+                "leading", extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell, telemetry.EPOCH: found.epoch}
             )
             self.elected()
         elif found is None and before is not None:
@@ -127,9 +124,7 @@ class Takeover:
             names = [name for name in self.others if name in ever]
             return sum(self._take(name, ours) for name in names + self._bereft(ever))
         except StoreDown as error:
-            log.warning(
-                "no cell taken over", extra={telemetry.ACTION: "takeover", telemetry.ERROR: str(error)}
-            )
+            log.warning("no cell taken over", extra={telemetry.ACTION: "takeover", telemetry.ERROR: str(error)})
             return 0
 
     def _bereft(self, ever: Sequence[str]) -> list[str]:

@@ -76,14 +76,7 @@ class Loop:
             leader.start()
         every, at_once = "interval", self._wall()
         add = self._scheduler.add_job
-        add(
-            self._tick_once,
-            every,
-            id="tick",
-            executor="tick",
-            seconds=self.poll_interval_s,
-            next_run_time=at_once,
-        )
+        add(self._tick_once, every, id="tick", executor="tick", seconds=self.poll_interval_s, next_run_time=at_once)
         add(self._prune, every, id="prune", seconds=PRUNE_S)
         add(self._patrol, every, id="patrol", seconds=PATROL_S)
         self._scheduler.start()

@@ -155,9 +155,7 @@ class Tick:
             for run, obs in ready:
                 try:
                     decision = decide(run, obs, world, now)
-                except (
-                    Exception
-                ):  # a rule's bug must not stop the other runs; this run stays as it is, visibly
+                except Exception:  # a rule's bug must not stop the other runs; this run stays as it is, visibly
                     extra = {telemetry.ACTION: "decide", telemetry.RUN_ID: run.run_id}
                     log.exception("no decision", extra=extra)
                     continue
@@ -201,13 +199,7 @@ class Tick:
         )
 
     def _machine(
-        self,
-        snapshot: Snapshot,
-        ref: MachineRef,
-        launch_id: str,
-        *,
-        now: float,
-        there_at: float | None,
+        self, snapshot: Snapshot, ref: MachineRef, launch_id: str, *, now: float, there_at: float | None
     ) -> Part[Machine]:
         return snapshot.machine(
             provider=ref.provider,
@@ -289,18 +281,14 @@ class Tick:
         """At most one event per run in ten minutes, and few a tick: beats are untrusted, and so is their number."""
         rejected = list(rejected)
         metrics.BEATS_IGNORED.add(by=len(rejected))
-        new = [
-            (run_id, why) for run_id, why in rejected if not 0 <= now - self._told.get(run_id, 0.0) < TOLD_S
-        ]
+        new = [(run_id, why) for run_id, why in rejected if not 0 <= now - self._told.get(run_id, 0.0) < TOLD_S]
         keys = {run.run_id: key for key, run in self.runs.items()} if new else {}
         for run_id, why in new[:TOLD_PER_TICK]:
             if len(self._told) > 10_000:
                 self._told.clear()
             self._told[run_id] = now
             key = keys.get(run_id)
-            event = Event(
-                EventKind.BEAT_REJECTED, f"A stored beat was ignored: {why}.", data={"run_id": run_id}
-            )
+            event = Event(EventKind.BEAT_REJECTED, f"A stored beat was ignored: {why}.", data={"run_id": run_id})
             self.store.add_events(key, [event], now)
 
 

@@ -15,9 +15,7 @@ FILE = "file:"
 def check(name: str, setting: str) -> None:
     """Raises SettingsRefused for a relative path: services start in other folders than people."""
     if setting.startswith(FILE) and not setting.removeprefix(FILE).startswith("/"):
-        text = (
-            f"{name}: file: needs the whole path of the file, such as file:/etc/spot/{name.replace('_', '-')}"
-        )
+        text = f"{name}: file: needs the whole path of the file, such as file:/etc/spot/{name.replace('_', '-')}"
         raise SettingsRefused(text, {"name": name})
 
 

@@ -92,8 +92,7 @@ def need(kind: str, values: object, examples: Mapping[str, str]) -> None:
         if not getattr(values, name):
             variable = "SPOT_" + name.upper()
             raise SettingsRefused(
-                f"provider = {kind} needs {name}, and it is not set. For example: {variable}={example}",
-                {"name": name},
+                f"provider = {kind} needs {name}, and it is not set. For example: {variable}={example}", {"name": name}
             )
 
 

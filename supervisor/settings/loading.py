@@ -105,9 +105,7 @@ class Settings(AccessSettings):
             return getattr(self, name)
         if name.startswith(SECTIONS):
             _, section, key = name.split(".", 2)
-            return (
-                self.sections[section].kind if key == "kind" else getattr(self.sections[section].values, key)
-            )
+            return self.sections[section].kind if key == "kind" else getattr(self.sections[section].values, key)
         return next(getattr(values, name) for values in self.kinds.values() if hasattr(values, name))
 
     def in_use(self, name: str) -> str:
@@ -123,9 +121,7 @@ class Settings(AccessSettings):
 
 
 CORE: Mapping[str, str] = {
-    f.name: str(f.type)
-    for f in fields(Settings)
-    if f.name not in ("kinds", "sections", "origins", "warnings")
+    f.name: str(f.type) for f in fields(Settings) if f.name not in ("kinds", "sections", "origins", "warnings")
 }
 ALIASES = {"SPOT_POLL_INTERVAL": "poll_interval_s"}
 # Names that other parts read, or that a training sees: known here, and no settings.
@@ -173,9 +169,7 @@ def load(
     settings = _with_folders(Settings(**core, kinds=flat, origins=origins))  # type: ignore[arg-type]
     settings = _with_sections(settings, kinds, tables, str(file))
     _check(settings, kinds)
-    unused = settings_sections.idle(
-        kinds, flat, settings.sections, settings.provider if tables is None else ""
-    )
+    unused = settings_sections.idle(kinds, flat, settings.sections, settings.provider if tables is None else "")
     warnings += [*settings_access.warnings(settings), *unused]
     return replace(settings, warnings=tuple(warnings))
 
@@ -214,8 +208,7 @@ def _from_environment(
             near = settings_values.close_miss(variable.removeprefix("SPOT_"), all_names)
             if near is not None:
                 raise SettingsRefused(
-                    f"{variable} is not a setting; did you mean SPOT_{near}?",
-                    {"name": variable, "near": near},
+                    f"{variable} is not a setting; did you mean SPOT_{near}?", {"name": variable, "near": near}
                 )
             warnings.append(f"{variable} is not a setting of the supervisor and is ignored.")
     return found

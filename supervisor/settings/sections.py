@@ -74,9 +74,7 @@ def _kind(kinds: Kinds, table: Mapping[str, object], where: str) -> str:
     return word
 
 
-def _keys(
-    kind: Kind[Any], table: Mapping[str, object], file: str, title: str
-) -> Iterator[tuple[str, object]]:
+def _keys(kind: Kind[Any], table: Mapping[str, object], file: str, title: str) -> Iterator[tuple[str, object]]:
     """(setting, raw value) of every key but `kind`."""
     settings = {kind.key(name): name for name in kind.fields} | {name: name for name in kind.fields}
     keys: dict[str, str] = {}
@@ -87,8 +85,7 @@ def _keys(
             near = close_miss(key, settings)
             hint = f"; did you mean {near}?" if near else f"; {kind.traits.kind} has {_listed(kind)}"
             raise SettingsRefused(
-                f"{file}: {title}: {key} is not a setting of {kind.traits.kind}{hint}",
-                {"path": file, "name": key},
+                f"{file}: {title}: {key} is not a setting of {kind.traits.kind}{hint}", {"path": file, "name": key}
             )
         if settings[key] in keys:
             raise SettingsRefused(
@@ -150,9 +147,7 @@ def check_values(kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[st
             raise SettingsRefused(f"[{PROVIDERS}.{name}]: {error.detail}", error.meta) from None
 
 
-def idle(
-    kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[str, Section], lone: str
-) -> Iterator[str]:
+def idle(kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[str, Section], lone: str) -> Iterator[str]:
     """What is set for a kind that is not in use, and so perhaps not meant. `lone`: the setting `provider`; "" where
     there are sections."""
     used = {section.kind for section in sections.values()}

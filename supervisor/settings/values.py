@@ -38,9 +38,7 @@ class Rules:
 
 
 CORE = Rules(
-    empty=frozenset(
-        {"alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "record_file"}
-    ),
+    empty=frozenset({"alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "record_file"}),
     zero=frozenset(
         {
             "gpu_timeout_s",
@@ -98,9 +96,7 @@ def parse(name: str, annotation: str, raw: object, origin: str, rules: Rules = C
         return _PARSERS[annotation](name, raw, rules)
     except _Malformed as error:
         # The value itself is not echoed: a URL may carry a password.
-        raise SettingsRefused(
-            f"{name} ({origin}): expected {error}", {"name": name, "origin": origin}
-        ) from None
+        raise SettingsRefused(f"{name} ({origin}): expected {error}", {"name": name, "origin": origin}) from None
 
 
 def _text(name: str, raw: object, rules: Rules) -> str:
@@ -199,11 +195,7 @@ def _prices(name: str, raw: object, rules: Rules) -> dict[str, tuple[float, floa
     found = {}
     for shape, value in _pairs(raw, str(expected)).items():
         parts = value.split("/") if isinstance(value, str) else value
-        if (
-            not isinstance(parts, list | tuple)
-            or len(parts) != 2
-            or any(isinstance(part, bool) for part in parts)
-        ):
+        if not isinstance(parts, list | tuple) or len(parts) != 2 or any(isinstance(part, bool) for part in parts):
             raise expected
         try:
             spot_usd, on_demand_usd = (float(part) for part in parts)
@@ -243,14 +235,9 @@ _PARSERS: Mapping[str, Callable[[str, object, Rules], object]] = {
 
 def check_words(log_level: str, log_format: str, machine_prefix: str) -> None:
     """Settings that are one of a few words. Raises SettingsRefused."""
-    for name, value, allowed in (
-        ("log_level", log_level, LOG_LEVELS),
-        ("log_format", log_format, LOG_FORMATS),
-    ):
+    for name, value, allowed in (("log_level", log_level, LOG_LEVELS), ("log_format", log_format, LOG_FORMATS)):
         if value not in allowed:
-            raise SettingsRefused(
-                "{} = {}: expected {}".format(name, value, " or ".join(allowed)), {"name": name}
-            )
+            raise SettingsRefused("{} = {}: expected {}".format(name, value, " or ".join(allowed)), {"name": name})
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", machine_prefix):
         raise SettingsRefused(
             f"machine_prefix = {machine_prefix}: expected a lower-case letter, then up to 19 letters, digits or dashes"
@@ -279,8 +266,7 @@ def check_own_url(name: str, url: str) -> None:
     parts = safe_address(url)
     if url and (parts is None or parts.query or parts.fragment):
         raise SettingsRefused(
-            f"{name}: expected https://HOST, or http:// with a loopback address; tokens are sent there",
-            {"name": name},
+            f"{name}: expected https://HOST, or http:// with a loopback address; tokens are sent there", {"name": name}
         )
 
 
@@ -296,8 +282,6 @@ def check_keys(name: str, table: Mapping[str, object], allowed_name: str, allowe
     for key in table:
         if key not in allowed:
             raise SettingsRefused(
-                "{} names {}, which is not one of {} ({})".format(
-                    name, key, allowed_name, ", ".join(allowed)
-                ),
+                "{} names {}, which is not one of {} ({})".format(name, key, allowed_name, ", ".join(allowed)),
                 {"name": name, "key": key},
             )

@@ -50,9 +50,7 @@ def apply_batch(session: Session, batch: runs.Batch, channels: Sequence[str], no
     """The runs that were hit, with their new version; of the others nothing is written, their events neither."""
     hit = batch.write(session)
     changes = {key: batch.changes[key] for key in hit}
-    new_events = [
-        events.next_events(change.after, hit[key], change.events) for key, change in changes.items()
-    ]
+    new_events = [events.next_events(change.after, hit[key], change.events) for key, change in changes.items()]
     events.add(session, new_events, channels, now)
     return {key: replace(change.after, version=change.before.version + 1) for key, change in changes.items()}
 
@@ -72,9 +70,7 @@ class SqlTransaction:
     def active_of(self, owner: str, most: int) -> int:
         return runs.active_of(self._session, owner, most)
 
-    def insert(
-        self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]
-    ) -> Run:
+    def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]) -> Run:
         session, doc = self._session, dumps(to_plain(run, rows.ELSEWHERE))
         values = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
         values |= {**rows.copies(run), "doc": doc, "version": 1, "events": len(new)}
@@ -124,10 +120,7 @@ def _allowed() -> None:
 
 
 def open_store(
-    url: str,
-    migrate: bool,
-    channels: Sequence[str] = ("log",),
-    before_creating: Callable[[], None] = _allowed,
+    url: str, migrate: bool, channels: Sequence[str] = ("log",), before_creating: Callable[[], None] = _allowed
 ) -> SqlStore:
     """`url` as SQLAlchemy writes it. `migrate`: a new, empty database is brought up, unless `before_creating` raises;
     one that has a schema is never changed here. Events go to an outbox row per channel. Raises SchemaMismatch,
@@ -144,9 +137,7 @@ def open_store(
 class SqlStore:
     """Implements ports/store.Store. Safe to use from any thread."""
 
-    def __init__(
-        self, database: Database, supervisor_id: str, secret: str, channels: tuple[str, ...]
-    ) -> None:
+    def __init__(self, database: Database, supervisor_id: str, secret: str, channels: tuple[str, ...]) -> None:
         self.database = database
         self.history = SqlHistory(database)
         self.supervisor_id = supervisor_id
@@ -186,9 +177,7 @@ class SqlStore:
 
     def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
         with self.database.writing() as session:
-            return cells.hold_lease(session, lease) and runs.set_nonce_hash(
-                session, key, launch_id, nonce_hash
-            )
+            return cells.hold_lease(session, lease) and runs.set_nonce_hash(session, key, launch_id, nonce_hash)
 
     def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
         with self.database.reading() as session:
@@ -222,9 +211,7 @@ class SqlStore:
         with self.database.writing() as session:
             cells.put_zone(session, cell, key, record)
 
-    def take_lease(
-        self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
-    ) -> Lease | None:
+    def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
         with self.database.writing() as session:
             return cells.take_lease(session, name, owner, ttl_s, monotonic, alone)
 
@@ -255,9 +242,7 @@ class SqlStore:
             events.put_aside(session, unreadable, now)
             return events.due(session, now, limit)[0]
 
-    def settle_outbox(
-        self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
-    ) -> None:
+    def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
         with self.database.writing() as session:
             events.settle(session, item_id, delivered, next_at, detail, now)
 

@@ -50,9 +50,7 @@ _HEADER = re.compile(
 )
 _BEARER = re.compile(r"(bearer\s{1,3})[^\s\"',]{16,}", re.IGNORECASE)
 _OURS = re.compile(r"(?<![A-Za-z0-9])(sup_|whsec_)[A-Za-z0-9+/=_-]{8,}")
-_PRIVATE = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL
-)
+_PRIVATE = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL)
 _USER = re.compile(r"(://)[^\s/?#\"']{1,256}@")
 _URL = re.compile(r"https?://[^\s\"'<>\\]+", re.IGNORECASE)
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_~-]{20,}\Z")
@@ -324,9 +322,7 @@ class PlainFormatter(logging.Formatter):
         given = "".join(f" {name}={_quoted(hidden_field(name, value))}" for name, value in fields.items())
         line = f"{_time(record)} {record.levelname:<7} {said}{given}"
         line = _one_line(line[:LINE_MAX])
-        return (
-            f"{line}\n{visible(hidden(self.formatException(record.exc_info)))}" if record.exc_info else line
-        )
+        return f"{line}\n{visible(hidden(self.formatException(record.exc_info)))}" if record.exc_info else line
 
 
 def _quoted(value: object) -> str:

@@ -75,9 +75,7 @@ class Counter(_Counted):
     """Goes up only. `known`: sets of labels that are there at 0 from the start, all where there are no labels: a reader
     sees no growth in a series that appears with its first count."""
 
-    def __init__(
-        self, name: str, text: str, *labels: str, known: Iterable[Labels] = (), leads: bool = False
-    ) -> None:
+    def __init__(self, name: str, text: str, *labels: str, known: Iterable[Labels] = (), leads: bool = False) -> None:
         super().__init__(name, COUNTER, text, *labels, leads=leads)
         self._values: dict[Labels, float] = dict.fromkeys(known if labels else [()], 0.0)
 
@@ -120,9 +118,7 @@ class Spread:
 class Histogram(_Counted):
     """`bounds`: upper ends of the buckets, going up, in the unit that the name ends in."""
 
-    def __init__(
-        self, name: str, text: str, *labels: str, bounds: Sequence[float], leads: bool = False
-    ) -> None:
+    def __init__(self, name: str, text: str, *labels: str, bounds: Sequence[float], leads: bool = False) -> None:
         super().__init__(name, HISTOGRAM, text, *labels, leads=leads)
         self.bounds = tuple(bounds)
         self._spreads: dict[Labels, Spread] = {}
@@ -153,15 +149,10 @@ _TICK_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAUNCH_S = (5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 
 # --- runs and what they cost
-RUNS = Gauge(
-    "spot_runs", "Runs that are not over, or still have something to clean up.", "status", leads=True
-)
+RUNS = Gauge("spot_runs", "Runs that are not over, or still have something to clean up.", "status", leads=True)
 ATTEMPTS_ACTIVE = Gauge("spot_attempts_active", "Attempts that live on a machine.", "provider", leads=True)
 MACHINES_RETIRING = Gauge(
-    "spot_machines_retiring",
-    "Machines whose attempt is over and that are not known gone.",
-    "provider",
-    leads=True,
+    "spot_machines_retiring", "Machines whose attempt is over and that are not known gone.", "provider", leads=True
 )
 RETIRING_OVERDUE_S = Gauge(
     "spot_machines_retiring_overdue_seconds",
@@ -170,10 +161,7 @@ RETIRING_OVERDUE_S = Gauge(
     leads=True,
 )
 USD_PER_HOUR = Gauge(
-    "spot_spend_usd_per_hour",
-    "What all machines bill now; one of unknown price counts as 0.",
-    "provider",
-    leads=True,
+    "spot_spend_usd_per_hour", "What all machines bill now; one of unknown price counts as 0.", "provider", leads=True
 )
 USD_TOTAL = Counter(
     "spot_spend_usd_total", "What was billed while this process led, look by look.", "provider", leads=True
@@ -182,9 +170,7 @@ RUNS_ENDED = Counter(
     "spot_runs_ended_total", "Runs that came to an end, by what it was.", "status",
     known=[(str(status),) for status in sorted(TERMINAL)], leads=True,
 )  # fmt: skip
-LAUNCHES = Counter(
-    "spot_launches_total", "Machines that were decided to be asked for.", "provider", leads=True
-)
+LAUNCHES = Counter("spot_launches_total", "Machines that were decided to be asked for.", "provider", leads=True)
 TRIES = Counter(
     "spot_tries_total", "Asked-for machines that were obtained, or why not (a cause).", "outcome", leads=True
 )
@@ -201,38 +187,25 @@ RECOVERY_S = Histogram(
     bounds=_LAUNCH_S, leads=True,
 )  # fmt: skip
 RUN_STEP = Gauge("spot_run_step", "Last step of a run that is not over (metrics_per_run).", "run", leads=True)
-RUN_PROGRESS = Gauge(
-    "spot_run_progress_ratio", "The share of its steps that a run has done.", "run", leads=True
-)
+RUN_PROGRESS = Gauge("spot_run_progress_ratio", "The share of its steps that a run has done.", "run", leads=True)
 RUN_USD = Gauge("spot_run_cost_usd", "What a run has cost so far.", "run", leads=True)
 
 # --- the loop
-LEADER = Gauge(
-    "spot_leader", "1 where this process holds the lease: of its cell, or of a task of the house.", "lease"
-)
+LEADER = Gauge("spot_leader", "1 where this process holds the lease: of its cell, or of a task of the house.", "lease")
 POLL_S = Gauge("spot_poll_interval_seconds", "How often the world is looked at.")
 TICK_AGE_S = Gauge("spot_tick_age_seconds", "Since the end of the last look.", leads=True)
 TICK_LAG_S = Gauge("spot_tick_lag_seconds", "How late the last look began.", leads=True)
-TICK_S = Histogram(
-    "spot_tick_duration_seconds", "How long a look and its decisions took.", bounds=_TICK_S, leads=True
-)
+TICK_S = Histogram("spot_tick_duration_seconds", "How long a look and its decisions took.", bounds=_TICK_S, leads=True)
 TICKS_FAILED = Counter("spot_ticks_failed_total", "Looks that were broken off.", leads=True)
 OBSERVE_ERRORS = Counter(
     "spot_observe_errors_total", "Bulk reads that failed: machines or beats.", "source",
     known=[(MACHINES,), (BEATS,)], leads=True,
 )  # fmt: skip
-BREAKER_OPEN = Gauge(
-    "spot_breaker_open", "1 while nothing is ended on the word of this source.", "source", leads=True
-)
+BREAKER_OPEN = Gauge("spot_breaker_open", "1 while nothing is ended on the word of this source.", "source", leads=True)
 SWEEPS = Counter("spot_sweeps_total", "Sweeps for machines that serve nobody.", leads=True)
-MACHINES_LEAKED = Counter(
-    "spot_machines_leaked_total", "Machines of ours that served nobody.", "provider", leads=True
-)
+MACHINES_LEAKED = Counter("spot_machines_leaked_total", "Machines of ours that served nobody.", "provider", leads=True)
 MACHINES_RELEASED = Counter(
-    "spot_machine_releases_total",
-    "Releases that were sent; one machine may take several.",
-    "provider",
-    leads=True,
+    "spot_machine_releases_total", "Releases that were sent; one machine may take several.", "provider", leads=True
 )
 ACTIONS_PENDING = Gauge("spot_actions_pending", "Actions that are under way or stand in line.", leads=True)
 ACTIONS = Counter(
@@ -250,9 +223,7 @@ BEATS_IGNORED = Counter("spot_stored_beats_ignored_total", "Stored beats that we
 # --- announcements and live events
 OUTBOX_PENDING = Gauge("spot_outbox_pending", "Announcements not handed on yet; counted up to 10000.")
 OUTBOX_OVERDUE_S = Gauge("spot_outbox_overdue_seconds", "How long the oldest of them has been due.")
-DELIVERIES_PENDING = Gauge(
-    "spot_deliveries_pending", "Deliveries to webhooks that wait; counted up to 10000."
-)
+DELIVERIES_PENDING = Gauge("spot_deliveries_pending", "Deliveries to webhooks that wait; counted up to 10000.")
 DELIVERIES_OVERDUE_S = Gauge("spot_deliveries_overdue_seconds", "How long the oldest of them has been due.")
 ENDPOINTS_DISABLED = Gauge("spot_webhooks_disabled", "Webhooks that were switched off because they failed.")
 DELIVERIES = Counter(
@@ -267,9 +238,7 @@ REQUESTS = Counter(
     "spot_http_requests_total", "Requests by operation (never by path), method and class of the answer.",
     "operation", "method", "status",
 )  # fmt: skip
-REQUEST_S = Histogram(
-    "spot_http_request_duration_seconds", "Until the answer began.", "operation", bounds=_REQUEST_S
-)
+REQUEST_S = Histogram("spot_http_request_duration_seconds", "Until the answer began.", "operation", bounds=_REQUEST_S)
 REFUSALS = Counter(
     "spot_http_refusals_total", "Refusals by code: UNAUTHORIZED (401), SCOPE_MISSING (403), RATE_LIMITED (429)…",
     "code",
@@ -284,9 +253,7 @@ STORE_CALLS = Counter(
     "method", "outcome",
 )  # fmt: skip
 STORE_S = Histogram("spot_object_store_call_seconds", "How long a call took.", "method", bounds=_REQUEST_S)
-BUILD = Info(
-    "spot_build_info", "This version, and what it runs on.", "version", "python", "database", "provider"
-)
+BUILD = Info("spot_build_info", "This version, and what it runs on.", "version", "python", "database", "provider")
 PART_UP = Gauge("spot_scrape_part_up", "0 where a part of this scrape could not be read.", "part")
 
 

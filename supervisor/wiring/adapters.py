@@ -78,9 +78,7 @@ def choose(settings: Settings, store: Store | None, clock: Clock, agent_dir: Pat
     with contextlib.ExitStack() as closers:
         closers.callback(stored.close)
         for name, section in settings.sections.items():
-            ground = ground_of(
-                settings, name, stored=stored, agent=agent, clock=clock, store=store, closing=closing
-            )
+            ground = ground_of(settings, name, stored=stored, agent=agent, clock=clock, store=store, closing=closing)
             opened[name] = PROVIDERS[section.kind].open(name, section.values, ground)
             closers.callback(opened[name].close)
         _check_scopes(settings, opened)

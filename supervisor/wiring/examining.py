@@ -78,11 +78,7 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
 def refused(detail: str, others: tuple[Finding, ...] = ()) -> dict[str, Any]:
     """The report where the settings themselves are refused: nothing else can be asked then."""
     line = Finding(
-        "settings",
-        FAIL,
-        "refused",
-        detail,
-        "correct them as told; spot config show --origin tells where each is from",
+        "settings", FAIL, "refused", detail, "correct them as told; spot config show --origin tells where each is from"
     )
     return report([line, *(one for one in others if one.name != "settings")])
 
@@ -116,10 +112,7 @@ def _wired(
     objects, instead = store_beside(settings)
     # Opening a provider that makes its folders is left to `spot serve`.
     around = Surroundings(
-        settings.data_dir,
-        agent_path(folder),
-        settings=settings_lines(settings),
-        alerts=alerts(settings, ""),
+        settings.data_dir, agent_path(folder), settings=settings_lines(settings), alerts=alerts(settings, "")
     )
     return _Wired(objects, None, _there(around), instead)
 

@@ -166,10 +166,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
 
 def cells_of(settings: Settings, adapters: Adapters) -> Mapping[str, str]:
     """Provider -> the cell that a supervisor with this provider alone would lead. The namesake's is that of all."""
-    return {
-        name: machines.cell(name, opened.scope, settings.store_url)
-        for name, opened in adapters.opened.items()
-    }
+    return {name: machines.cell(name, opened.scope, settings.store_url) for name, opened in adapters.opened.items()}
 
 
 def _after_look(beats: BeatInbox | Handover, tick: Tick, takeover: Takeover) -> None:
@@ -196,18 +193,13 @@ def open_operations(settings: Settings) -> frozenset[str]:
     return frozenset({"show_document"} if settings.docs_public else ())
 
 
-def parts_of(
-    settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str
-) -> Parts:
+def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str) -> Parts:
     knobs = settings_of.knobs(settings, store.supervisor_id)
     defaults = Defaults(
         settings_of.limit_defaults(settings),
         settings_of.stall_defaults(settings),
         settings.stop_grace_s,
-        {
-            name: settings_of.gpu_timeout_s(settings, opened.provider.traits)
-            for name, opened in adapters.opened.items()
-        },
+        {name: settings_of.gpu_timeout_s(settings, opened.provider.traits) for name, opened in adapters.opened.items()},
         settings.store_usd_per_gib_month,
         settings.default_image,
     )
@@ -228,9 +220,7 @@ def parts_of(
     )
 
 
-def _providers(
-    adapters: Adapters, clock: Clock, wake: Wake, poll_interval_s: float
-) -> Mapping[str, Provider]:
+def _providers(adapters: Adapters, clock: Clock, wake: Wake, poll_interval_s: float) -> Mapping[str, Provider]:
     members = {name: opened.provider for name, opened in adapters.opened.items()}
 
     def came_late(took_s: float) -> None:
@@ -316,12 +306,7 @@ def _readings(
 
 
 def _tick(
-    parts: Parts,
-    wake: Wake,
-    cell: str,
-    observer: Observer,
-    inbox: BeatInbox,
-    paces: Mapping[str, Paces],
+    parts: Parts, wake: Wake, cell: str, observer: Observer, inbox: BeatInbox, paces: Mapping[str, Paces]
 ) -> Tick:
     store, objects, clock, providers = parts.store, parts.objects, parts.clock, parts.providers
     own = parts.own_provider

@@ -13,15 +13,7 @@ from typing import TypeVar
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import (
-    Account,
-    ConsolePart,
-    DataPlace,
-    PlanQuestion,
-    Platform,
-    PlatformEvent,
-    PriceTold,
-)
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, Platform, PlatformEvent, PriceTold
 from supervisor.ports.provider import LaunchRequest, NotSupported, ProviderUnavailable
 
 T = TypeVar("T")
@@ -57,9 +49,7 @@ class Platforms:
         answers = _supported([partial(one.chances, part) for one, part in asked])
         return {key: chance for answer in answers for key, chance in answer.items()}
 
-    def data_places(
-        self, regions: Sequence[str], image: str = "", ask: bool = False
-    ) -> tuple[DataPlace, ...]:
+    def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         places = [one.data_places(regions, image, ask) for one in self._platforms.values()]
         return tuple(dict.fromkeys(place for answer in places for place in answer))
 

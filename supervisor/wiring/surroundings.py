@@ -59,9 +59,7 @@ def groups_of(settings: Settings) -> dict[str, Group]:
     shared = Counter(each.group for each in traits.values())
     order = sorted(traits.items(), key=lambda item: not item[1].rented)
     return {
-        name: (f"{each.group} {name}", f"{each.title} ({name})")
-        if shared[each.group] > 1
-        else (each.group, each.title)
+        name: (f"{each.group} {name}", f"{each.title} ({name})") if shared[each.group] > 1 else (each.group, each.title)
         for name, each in order
     }
 
@@ -72,9 +70,7 @@ def in_group(check: Check, before: str, now: str) -> Check:
         return check
 
     def ask() -> list[Finding]:
-        return [
-            replace(finding, group=now) if finding.group == before else finding for finding in check.ask()
-        ]
+        return [replace(finding, group=now) if finding.group == before else finding for finding in check.ask()]
 
     return replace(check, ask=ask, group=now if check.group == before else check.group)
 
@@ -113,17 +109,11 @@ def _privacy(settings: Settings) -> Finding:
     try:
         names = readable_by_others(settings.data_dir, database_file(settings.database_url))
     except OSError as error:
-        return Finding(
-            "privacy", WARN, f"{settings.data_dir} cannot be looked at", str(error), "ls -la on it"
-        )
+        return Finding("privacy", WARN, f"{settings.data_dir} cannot be looked at", str(error), "ls -la on it")
     if not names:
-        return Finding(
-            "privacy", OK, f"others can read none of the supervisor's files in {settings.data_dir}"
-        )
+        return Finding("privacy", OK, f"others can read none of the supervisor's files in {settings.data_dir}")
     fact = f"others can read {', '.join(names)} in {settings.data_dir}"
-    cause = (
-        "commands, environments and logs of runs stand there; the next start of the supervisor closes them"
-    )
+    cause = "commands, environments and logs of runs stand there; the next start of the supervisor closes them"
     return Finding("privacy", WARN, fact, cause, f"chmod -R go-rwx {settings.data_dir}")
 
 

@@ -60,9 +60,7 @@ def _release(provider: Provider, supervisor_id: str, say: Callable[[str], None])
     while empty < EMPTY_LOOKS:
         if time.monotonic() > until:
             names = ", ".join(sorted(released)) or "not known, because the machines could not be listed"
-            raise Unavailable(
-                f"Machines of the trial may still be there and cost money: {names}. {why}".strip()
-            )
+            raise Unavailable(f"Machines of the trial may still be there and cost money: {names}. {why}".strip())
         try:
             listing = provider.machines()
             ours = [one for one in listing.machines if one.supervisor_id == supervisor_id]

@@ -178,9 +178,7 @@ def kills_words(kills: int | None) -> str:
 
 def telemetry_of(kept: Told) -> Told:
     """Of the last beat, else of the agent's part."""
-    return mapping(mapping(kept.get("beat")).get("telemetry")) or mapping(
-        mapping(kept.get("agent")).get("telemetry")
-    )
+    return mapping(mapping(kept.get("beat")).get("telemetry")) or mapping(mapping(kept.get("agent")).get("telemetry"))
 
 
 def memory_words(kept: Told) -> str:

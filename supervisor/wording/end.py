@@ -62,9 +62,7 @@ def _user_error(run: Run) -> tuple[str, str]:
         if repeated
         else "Not tried again: the same code would fail again"
     )
-    if (
-        end is None and run.attempt is not None
-    ):  # an exit is kept with every end of a command: it had not begun
+    if end is None and run.attempt is not None:  # an exit is kept with every end of a command: it had not begun
         words = f"The command was not started{colon(run.detail)}. Not tried again"
         return words, "Put that right (a wrong reference: with `--replace-spec`), then"
     if end is None or (end.code is None and end.signal is None):
@@ -85,9 +83,7 @@ def _mend_module(run: Run) -> str:
 
 def _mend(run: Run) -> str:
     """A resume runs the code that was sent, not the folder as it is now."""
-    return (
-        "Submit the mended code with `--replace-spec`, or" if run.policy.code is not None else "Fix it, then"
-    )
+    return "Submit the mended code with `--replace-spec`, or" if run.policy.code is not None else "Fix it, then"
 
 
 def _disk_full(run: Run) -> tuple[str, str]:
@@ -165,18 +161,12 @@ def _no_machine(run: Run) -> tuple[str, str]:
 
 
 def _machine_deleted(run: Run) -> tuple[str, str]:
-    text = (
-        clip(run.detail, DETAIL_LIMIT)
-        or "its machine was removed again and again: use `spot stop` to stop a run"
-    )
+    text = clip(run.detail, DETAIL_LIMIT) or "its machine was removed again and again: use `spot stop` to stop a run"
     return f"Given up: {text}", "When nobody removes it any more,"
 
 
 def _results_unverified(run: Run) -> tuple[str, str]:
-    return (
-        f"The command ended well, but its results could not be verified{colon(run.detail)}",
-        "Repeat its end with",
-    )
+    return (f"The command ended well, but its results could not be verified{colon(run.detail)}", "Repeat its end with")
 
 
 _FAILED: Mapping[Cause, Callable[[Run], tuple[str, str]]] = {
@@ -264,9 +254,7 @@ def _who(run: Run) -> str:
 
 def awaiting_teardown(run: Run, now: float) -> list[str]:
     outcome = run.outcome
-    files = (
-        f" ({plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)})" if outcome is not None else ""
-    )
+    files = f" ({plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)})" if outcome is not None else ""
     machine = clip(run.attempt.machine_name, 60) if run.attempt is not None else ""
     asks = run.policy.on_success == "ask"
     why = "is kept until you agree" if asks else "cannot be had back once released"
@@ -277,15 +265,8 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
     price = run.attempt.price_usd_per_h if run.attempt is not None else None
     bills = f"It bills {money_text(price)}/h meanwhile" if price else ""
     asked_until = max((item.until for item in run.retiring), default=0.0)
-    without = (
-        f"; without an answer it is released at {clock_text(asked_until, now)}" if asked_until > now else ""
-    )
-    return [
-        f"Results verified{files}",
-        f"{machine or 'The machine'} {why}",
-        bills,
-        f"Next: {step}{without}",
-    ]
+    without = f"; without an answer it is released at {clock_text(asked_until, now)}" if asked_until > now else ""
+    return [f"Results verified{files}", f"{machine or 'The machine'} {why}", bills, f"Next: {step}{without}"]
 
 
 def completed(run: Run, now: float) -> list[str]:
@@ -315,9 +296,7 @@ def _story(run: Run) -> str:
     """'9 h 41 min (4 attempts, 3 preemptions)'"""
     counted = run.counters
     preempted = f", {plural(counted.preemptions, 'preemption')}" if counted.preemptions else ""
-    return (
-        f"{age_text(run.status_since - run.generation_at)} ({plural(counted.attempts, 'attempt')}{preempted})"
-    )
+    return f"{age_text(run.status_since - run.generation_at)} ({plural(counted.attempts, 'attempt')}{preempted})"
 
 
 def _last_step(run: Run) -> int | None:

@@ -56,9 +56,7 @@ def restart_at(run: Run) -> float | None:
 
 def boot_limit_at(run: Run, attempt: Attempt) -> float:
     """When the boot limit of this attempt is over."""
-    return (
-        attempt.up_at if attempt.up_at is not None else attempt.started_at
-    ) + run.policy.stall.boot_timeout_s
+    return (attempt.up_at if attempt.up_at is not None else attempt.started_at) + run.policy.stall.boot_timeout_s
 
 
 def stop_limit_at(run: Run) -> float | None:

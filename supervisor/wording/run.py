@@ -87,10 +87,7 @@ def _pending(run: Run, now: float) -> list[str]:
     began = "Accepted" if run.generation == 1 else f"Resumed (generation {run.generation})"
     where = likely_zone(run) or "the first zone with capacity"
     due = f" ({due_text(run.next_at, now)})" if run.next_at is not None and run.next_at > now else ""
-    return [
-        f"{began} {age_text(now - run.generation_at)} ago",
-        f"Next: start in {where} on the coming tick{due}",
-    ]
+    return [f"{began} {age_text(now - run.generation_at)} ago", f"Next: start in {where} on the coming tick{due}"]
 
 
 def _waiting(run: Run, now: float) -> list[str]:
@@ -136,9 +133,7 @@ def _waiting(run: Run, now: float) -> list[str]:
 
 
 def _shape(run: Run) -> str:
-    shape = (
-        run.policy.shapes[0] if run.policy.shapes else (run.try_.placement.shape if run.try_ else "machine")
-    )
+    shape = run.policy.shapes[0] if run.policy.shapes else (run.try_.placement.shape if run.try_ else "machine")
     return f"{clip(shape, 40)} {'spot' if run.policy.spot else 'on-demand'}"
 
 
@@ -200,9 +195,7 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
         return _stalling(run, pulse, now)
     age_s = live_age_s if live_age_s is not None else max(0.0, now - pulse.beat_at)
     clauses = [_doing(run, attempt, pulse, now), _beat(run, age_s)]
-    silent = (
-        pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
-    )
+    silent = pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
     if pulse.phase == heartbeat.TRAINING and silent:
         return [*clauses, "See docs/training-contract.md to report steps in two lines"]
     return [*clauses, _unsaved(run, attempt, pulse, now), _which(attempt)]
@@ -220,9 +213,7 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     for_text = age_text(now - pulse.phase_since)
     limits = run.policy.stall
     if pulse.phase == heartbeat.RESTORE:
-        return (
-            f"Restoring {step_text(run.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
-        )
+        return f"Restoring {step_text(run.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
     if pulse.phase == heartbeat.CHECKPOINT:
         return f"Saving a checkpoint at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.checkpoint_s)})"
     if pulse.phase == heartbeat.EVALUATION:
@@ -236,9 +227,7 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         limit = age_text(limits.first_progress_s)
         return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
     if trained_s < SILENT_STEPS_AFTER_S:
-        return (
-            f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"
-        )
+        return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"
     return (
         f"Training for {age_text(trained_s)}; this command reports no progress, so it is watched by its beats "
         "and output only"
@@ -297,9 +286,7 @@ def _recovering(run: Run, now: float) -> list[str]:
     if attempt is None or attempt.ended_at is None:
         return ["The last attempt is over", f"Next: a new machine {due_text(run.next_at, now)}"]
     newest = run.checkpoint_step
-    where = likely_zone(run) or (
-        f"a zone other than {clip(run.avoid_zone, 40)}" if run.avoid_zone else "a new machine"
-    )
+    where = likely_zone(run) or (f"a zone other than {clip(run.avoid_zone, 40)}" if run.avoid_zone else "a new machine")
     resume = f", resume from {step_text(newest)}" if newest is not None else ""
     return [
         f"{ended_text(attempt, now)}; {kept_text(attempt, newest, may_still_save(run, now))}",

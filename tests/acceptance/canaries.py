@@ -98,9 +98,7 @@ def doors(daemon: Daemon) -> list[str]:
             number = attempt["number"]
             paths += [f"{base}/logs?attempt={number}&limit=1048576", f"{base}/attempts/{number}/evidence"]
             paths += [f"{base}/attempts/{number}/log.txt", f"{base}/logs?attempt={number}&tail=1000"]
-        paths += [
-            f"{base}/files?kind={kind}" for kind in ("results", "checkpoints", "logs", "evidence", "code")
-        ]
+        paths += [f"{base}/files?kind={kind}" for kind in ("results", "checkpoints", "logs", "evidence", "code")]
     return paths
 
 
@@ -108,9 +106,7 @@ def answers_with(daemon: Daemon, values: Iterable[str]) -> list[str]:
     """Addresses of the living supervisor whose answers hold one of the values."""
     wanted = [form for value in values for form in forms(value)]
     told = {path: daemon.http.get(daemon.url + path) for path in doors(daemon)}
-    strange = {
-        path: answer.status_code for path, answer in told.items() if b"There is nothing at" in answer.content
-    }
+    strange = {path: answer.status_code for path, answer in told.items() if b"There is nothing at" in answer.content}
     assert strange == {}, "addresses that do not exist tell nothing"
     return [path for path, answer in told.items() if any(form in answer.content for form in wanted)]
 

@@ -32,9 +32,7 @@ def _group(
 
     `limits`: the file of the limit in version 1 and in version 2."""
     v1, v2 = Path("/sys/fs/cgroup", controller), Path("/sys/fs/cgroup")
-    group = (
-        _make(v1 / name, limits[0], value) if v1.is_dir() else _make(v2 / name, limits[1], value_v2 or value)
-    )
+    group = _make(v1 / name, limits[0], value) if v1.is_dir() else _make(v2 / name, limits[1], value_v2 or value)
     try:
         yield group
     finally:

@@ -21,11 +21,7 @@ class Bucket:
         self.url = f"gs://{name}"
 
     def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
         self._check(key, if_generation)
         return _info(self._storage.put(self._name, key, data, dict(metadata or {})))
@@ -56,9 +52,7 @@ class Bucket:
 
     def _check(self, key: str, if_generation: str | None) -> None:
         found = self._storage.find(self._name, key)
-        if if_generation is not None and if_generation != (
-            ABSENT if found is None else str(found.generation)
-        ):
+        if if_generation is not None and if_generation != (ABSENT if found is None else str(found.generation)):
             raise PreconditionFailed(key)
 
 

@@ -253,8 +253,7 @@ class CloudHouse(Stage):
         ours = [
             vm
             for vm in self.cloud.instances()
-            if vm.labels.get(SUPERVISOR_LABEL) == self.rows.supervisor_id
-            and run_id in (None, vm.labels.get(RUN_LABEL))
+            if vm.labels.get(SUPERVISOR_LABEL) == self.rows.supervisor_id and run_id in (None, vm.labels.get(RUN_LABEL))
         ]
         return [self._machine(vm) for vm in ours]
 

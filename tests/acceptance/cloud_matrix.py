@@ -43,16 +43,12 @@ ANSWERS: dict[str, tuple[How, str | None]] = {
 # same insert is asked again. "lost": carried out first.
 CALLS: dict[str, tuple[str, ...]] = {
     "insert": ("up", "no room"),
-    **dict.fromkeys(
-        ("insert lost", "poll", "get", "poll and get", "insert again"), ("up", "slow", "no room")
-    ),
+    **dict.fromkeys(("insert lost", "poll", "get", "poll and get", "insert again"), ("up", "slow", "no room")),
     **dict.fromkeys(("delete", "delete lost", "serial"), ("up",)),
     **dict.fromkeys(("list", "records"), ("up", "slow")),
 }
 OF_ALL = ("list", "records")  # their faults hit all runs
-LASTS_S = {
-    "get": 150.0
-}  # from the first call that meets it: longer than Google's own word on an end may take
+LASTS_S = {"get": 150.0}  # from the first call that meets it: longer than Google's own word on an end may take
 BRIEFLY_S = 35.0  # the others
 HANGS = 1  # a run; each takes real time
 SLOW_S = 45.0
@@ -177,9 +173,7 @@ class MatrixHouse(CloudHouse):
                 name = str(body["name"])
                 self._cell_of[name] = self.cells[body["labels"][RUN_LABEL]]
             elif call == "poll":
-                name = self.compute.operations.get(_zone_of(request), given["operation"]).target.rpartition(
-                    "/"
-                )[2]
+                name = self.compute.operations.get(_zone_of(request), given["operation"]).target.rpartition("/")[2]
             return call, self._cell_of.get(name)
         return "", None
 
@@ -191,19 +185,13 @@ class MatrixHouse(CloudHouse):
 
     def _watch_the_bill(self, when: str) -> None:
         """At most one machine of each run is alive, and no run says that nothing is billed while one is."""
-        alive = Counter(
-            vm.labels.get(RUN_LABEL, "") for vm in self.compute.instances.values() if vm.status in ALIVE
-        )
+        alive = Counter(vm.labels.get(RUN_LABEL, "") for vm in self.compute.instances.values() if vm.status in ALIVE)
         for run_id, count in alive.items():
             if count > 1:
                 self.twins.setdefault(run_id, f"{self.cells[run_id]}: {count} machines at {when}")
         runs = {} if self.supervisor is None else self.supervisor.tick.runs
         for run in runs.values():
-            text = (
-                status_text(run, self.clock.now())
-                if run.run_id in alive and run.status == Status.WAITING
-                else ""
-            )
+            text = status_text(run, self.clock.now()) if run.run_id in alive and run.status == Status.WAITING else ""
             if "nothing is billed" in text.lower():
                 self.untrue.setdefault(run.run_id, f"{self.cells[run.run_id]}: {text}")
 

@@ -38,9 +38,7 @@ class World:
 
     def __init__(self, cloud: Cloud, daemon: Daemon, folder: Path) -> None:
         self.cloud, self.daemon, self.folder = cloud, daemon, folder
-        self.deleted: list[
-            tuple[str, bool]
-        ] = []  # (run, whether its .stop was there before the delete was asked)
+        self.deleted: list[tuple[str, bool]] = []  # (run, whether its .stop was there before the delete was asked)
         gate = cloud.access.gate("compute")
 
         def watched(request: Request) -> Response | None:
@@ -161,11 +159,7 @@ TRANSCRIPT = (
         ),
         World.trains,
     ),
-    Row(
-        "ops status --run-id RUN",
-        f"spot show {RUN} --spec",
-        (r"command: python train.py", r"image: .*/train:1"),
-    ),
+    Row("ops status --run-id RUN", f"spot show {RUN} --spec", (r"command: python train.py", r"image: .*/train:1")),
     Row(
         "ops serial --run-id RUN 200",
         f"spot serial {RUN} 200",
@@ -173,10 +167,7 @@ TRANSCRIPT = (
         lines=200,
     ),
     Row(
-        "ops serial --run-id RUN 200",
-        "spot serial 2",
-        (r"^spot: line 298 of the boot", r"^spot: line 299 of"),
-        lines=2,
+        "ops serial --run-id RUN 200", "spot serial 2", (r"^spot: line 298 of the boot", r"^spot: line 299 of"), lines=2
     ),
     Row(
         "gcloud logging read 'logName:\"google_metadata_script_runner\"'",
@@ -205,17 +196,9 @@ TRANSCRIPT = (
         ),
         World.leftover,
     ),
-    Row(
-        "gcloud compute instances describe VM",
-        "spot ls --machines",
-        (rf"{MACHINE} .* {RUN} ", r"2 machines "),
-    ),
+    Row("gcloud compute instances describe VM", "spot ls --machines", (rf"{MACHINE} .* {RUN} ", r"2 machines ")),
     Row("gcloud compute instances list --project=P", "spot ls --machines --all -o name", (MACHINE,)),
-    Row(
-        "ops watch 60",
-        "spot watch 60 --timeout 0.1s",
-        (r"\d\d:\d\d:\d\d UTC", r"RUN +STATUS", rf"{RUN} +● running"),
-    ),
+    Row("ops watch 60", "spot watch 60 --timeout 0.1s", (r"\d\d:\d\d:\d\d UTC", r"RUN +STATUS", rf"{RUN} +● running")),
     Row("ops health --json", "spot health --json", (r'\{"ready": true, ',)),
     Row(
         "",
@@ -232,10 +215,7 @@ TRANSCRIPT = (
     Row(
         "",
         f"spot events {RUN} --since 24h",
-        (
-            r"attempt 1 +attempt_ended +.* as preempted: Google took the machine back",
-            r"stopped +Stopped by local",
-        ),
+        (r"attempt 1 +attempt_ended +.* as preempted: Google took the machine back", r"stopped +Stopped by local"),
     ),
     Row("ops delete --yes", "spot stop --yes", (r"fresh-1 ",), lambda world: world.running("fresh-1")),
     Row("submit --run-id RUN", f"spot resume {RUN}", (rf"{RUN}  ○ pending",), World.gone),

@@ -162,9 +162,7 @@ class Stories:
     def nothing_is_left(self, run_id: str) -> None:
         """Its machines are gone, its processes too, its beat is deleted; and every door still answers."""
         names = [attempt["machine"] for attempt in self.attempts(run_id)]
-        self.until(
-            lambda: not any(pids_of(name) for name in names), 60, f"the processes of {run_id} to be gone"
-        )
+        self.until(lambda: not any(pids_of(name) for name in names), 60, f"the processes of {run_id} to be gone")
         gone = lambda: all(one["gone_at"] for one in self.attempts(run_id))  # noqa: E731
         self.until(gone, 60, f"the machines of {run_id} to be known gone")
         beat = self.objects / runfiles.beat(run_id)

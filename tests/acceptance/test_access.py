@@ -42,19 +42,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def refused(environ: Mapping[str, str], tmp_path: Path) -> str:
     """What a start says that must not succeed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-    command = [
-        sys.executable,
-        "-m",
-        "supervisor",
-        "serve",
-        "--data-dir",
-        str(tmp_path / "refused"),
-        "--port",
-        "0",
-    ]
-    done = subprocess.run(
-        command, env={**kept, **environ}, capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-m", "supervisor", "serve", "--data-dir", str(tmp_path / "refused"), "--port", "0"]
+    done = subprocess.run(command, env={**kept, **environ}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
     return done.stderr
 
@@ -83,9 +72,7 @@ def test_from_the_first_start_to_a_revoked_token(daemon: Daemon) -> None:
         assert spot(daemon, "show", "mine-1", SPOT_TOKEN=made.strip())[0] == 5
         assert spot(daemon, "token", "ls", SPOT_TOKEN=made.strip())[0] == 4
 
-        [token_id] = [
-            one["token_id"] for one in daemon.call("GET", "/v1/tokens")["tokens"] if one["name"] == "bob"
-        ]
+        [token_id] = [one["token_id"] for one in daemon.call("GET", "/v1/tokens")["tokens"] if one["name"] == "bob"]
         assert spot(daemon, "token", "revoke", token_id)[0] == 0
         assert nobody.get("/v1/runs", headers=bob).status_code == 401
 
@@ -116,11 +103,7 @@ def test_another_address_under_its_names_only(tmp_path: Path) -> None:
         daemon.start()
         assert daemon.url.startswith("http://127.0.0.1:")
         assert spot(daemon, "ls")[0] == 0
-        for host, status in (
-            ("spot.lab.example", 200),
-            ("SPOT.lab.example:8787", 200),
-            ("other.lab.example", 400),
-        ):
+        for host, status in (("spot.lab.example", 200), ("SPOT.lab.example:8787", 200), ("other.lab.example", 400)):
             assert daemon.http.get(daemon.url + "/v1/runs", headers={"Host": host}).status_code == status
         assert httpx.get(daemon.url + "/v1/runs", headers={"Host": "spot.lab.example"}).status_code == 401
     finally:

@@ -35,9 +35,7 @@ def first_end(story: CloudStory, run_id: str) -> tuple[str, str]:
     return found
 
 
-def test_a_gpu_that_never_answers_is_told_with_what_was_seen_and_another_zone_is_tried(
-    tmp_path: Path,
-) -> None:
+def test_a_gpu_that_never_answers_is_told_with_what_was_seen_and_another_zone_is_tried(tmp_path: Path) -> None:
     with cloud_story(tmp_path, QUICK_GPU) as story:
         story.cloud.machines.scene = replace(Scene(), cards=0)
         submit(story, "blind")

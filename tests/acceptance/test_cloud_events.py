@@ -38,9 +38,7 @@ class Doors:
     """What a person has before such a house."""
 
     def __init__(self, house: CloudHouse) -> None:
-        config = GceConfig(
-            PROJECT, ZONES, {}, endpoint=house.compute.url, logging_endpoint=house.cloud.logging.url
-        )
+        config = GceConfig(PROJECT, ZONES, {}, endpoint=house.compute.url, logging_endpoint=house.cloud.logging.url)
         retry = Retry(monotonic=house.clock.monotonic, sleep=house._pause)
         compute = Compute(config, retry, lambda: Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
         platform = GcePlatform(config, compute, DataPlaces(config, dict))
@@ -69,9 +67,7 @@ def test_a_preemption_on_purpose_is_one_in_earnest(folder: Path) -> None:
         theirs = [kind for source, kind in line if source == "cloud"]
         assert theirs[:3] == ["insert", "simulateMaintenanceEvent", "compute.instances.preempted"]
         assert line.index(("supervisor", "launching")) < line.index(("cloud", "insert"))
-        assert line.index(("cloud", "compute.instances.preempted")) < line.index(
-            ("supervisor", "attempt_ended")
-        )
+        assert line.index(("cloud", "compute.instances.preempted")) < line.index(("supervisor", "attempt_ended"))
         assert told["cloud_unread"] is None
         assert {event["attempt"] for event in told["events"] if event["source"] == "cloud"} == {1, 2}
 

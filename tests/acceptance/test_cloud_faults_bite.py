@@ -41,9 +41,7 @@ def test_a_machine_that_is_ending_taken_for_gone(folder: Path, monkeypatch: pyte
 
     def machines(self: GceProvider) -> MachineListing:
         found = real(self)
-        return replace(
-            found, machines=tuple(one for one in found.machines if one.state is not MachineState.ENDING)
-        )
+        return replace(found, machines=tuple(one for one in found.machines if one.state is not MachineState.ENDING))
 
     monkeypatch.setattr(GceProvider, "machines", machines)
     with pytest.raises(AssertionError):

@@ -127,9 +127,7 @@ def test_a_container_that_never_starts_is_told_with_the_end_of_the_console(folde
         (heartbeat.NO_IMAGE, "image_error", None),
     ],
 )
-def test_the_last_word_of_a_machine_that_could_not_start(
-    folder: Path, left: str, cause: str, zone: str | None
-) -> None:
+def test_the_last_word_of_a_machine_that_could_not_start(folder: Path, left: str, cause: str, zone: str | None) -> None:
     """`zone`: of the next attempt; None = there is none, and no other zone is tried."""
     with cloud_house(folder) as house:
         house.last_words["digits"] = (left, "no card after 1200 s")
@@ -139,9 +137,7 @@ def test_the_last_word_of_a_machine_that_could_not_start(
             completes(house)
             house.play(f"expect digits causes={cause},finished zones={FIRST},{zone}")
         else:
-            house.play(
-                "wait until digits status=failed machines=0 within=10min", f"expect digits cause={cause}"
-            )
+            house.play("wait until digits status=failed machines=0 within=10min", f"expect digits cause={cause}")
             assert house.inserts() == [FIRST]
 
 
@@ -239,13 +235,9 @@ def test_a_storm_of_ten_minutes_changes_nothing(folder: Path, status: int) -> No
     with cloud_house(folder) as house:
         trains(house, plan=Plan(steps=900, push=False))
         before = len(house.compute.requests)
-        house.compute.fail_next(
-            None, "", status, for_s=600.0, reason="rateLimitExceeded" if status == 403 else None
-        )
+        house.compute.fail_next(None, "", status, for_s=600.0, reason="rateLimitExceeded" if status == 403 else None)
         house.play("wait 10min", "expect digits attempts=1")
-        assert (
-            len(house.compute.requests) - before <= 20 * 6
-        )  # a look each 30 s, five tries each: the storm is not fed
+        assert len(house.compute.requests) - before <= 20 * 6  # a look each 30 s, five tries each: the storm is not fed
         completes(house)
         house.play("expect digits causes=finished")
 

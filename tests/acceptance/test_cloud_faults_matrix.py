@@ -65,9 +65,7 @@ def test_the_matrix_has_all_its_cells() -> None:
     assert sum(len(courses) for courses in CALLS.values()) * len(ANSWERS) >= 400
 
 
-def test_a_poll_that_is_taken_for_the_insert_s_own_answer(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_that_is_taken_for_the_insert_s_own_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The matrix bites: one `except` for the insert and the poll of its operation."""
 
     def unread(self: Launcher, request: LaunchRequest, error: ApiError) -> Machine:

@@ -18,11 +18,7 @@ from tests.scenarios.sim_plan import Plan
 
 FIRST, SECOND, THIRD = ZONES
 INSERT = r"/instances$"
-STOCK_OUTS = [
-    "ZONE_RESOURCE_POOL_EXHAUSTED",
-    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-    "GPU_STOCKOUT_FOR_NOW",
-]
+STOCK_OUTS = ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "GPU_STOCKOUT_FOR_NOW"]
 SHORT = Plan(steps=100, push=False)
 
 
@@ -193,10 +189,7 @@ def test_a_machine_that_came_and_went_unseen_and_nobody_says_why(folder: Path) -
 def test_an_image_that_is_not_there_ends_the_run_before_anything_is_rented(folder: Path) -> None:
     with cloud_house(folder) as house:
         house.submit("digits", image=house.image("nobody:1"))
-        house.play(
-            "wait until digits status=failed within=5min",
-            "expect digits cause=image_error tries=0 cost_usd<=0",
-        )
+        house.play("wait until digits status=failed within=5min", "expect digits cause=image_error tries=0 cost_usd<=0")
         assert house.inserts() == []
 
 

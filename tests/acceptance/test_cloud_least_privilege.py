@@ -94,9 +94,7 @@ def _asks(story: CloudStory) -> None:
     spec = {"command": "true", "image": story.cloud.image("train:1")}
     call("POST", "/v1/runs?validate_only=true", {"run_id": "other", "spec": spec})
     root = f"runs/{OLD}"
-    story.cloud.storage.put(
-        BUCKET, f"{root}/run_manifest.json", b'{"run_id": "rav-old-1", "status": "STOPPED"}'
-    )
+    story.cloud.storage.put(BUCKET, f"{root}/run_manifest.json", b'{"run_id": "rav-old-1", "status": "STOPPED"}')
     story.cloud.storage.put(BUCKET, f"{root}/checkpoint_sync/checkpoints/last.pt", b"weights")
     call("POST", "/v1/imports", {"url": f"gs://{BUCKET}/{root}", "run_id": "imported", "spec": spec})
 

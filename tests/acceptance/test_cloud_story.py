@@ -85,9 +85,7 @@ def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twi
         story.trains("digits")
         vm = story.vm("digits")
         story.daemon.kill(signal.SIGKILL)
-        wait_for(
-            lambda: story.cloud.compute.instance(vm.name).status == "TERMINATED", 90, "the machine to be off"
-        )
+        wait_for(lambda: story.cloud.compute.instance(vm.name).status == "TERMINATED", 90, "the machine to be off")
         story.daemon.start()
         run = story.completed("digits")
         [one] = story.attempts("digits")
@@ -101,9 +99,7 @@ def test_a_secret_of_secret_manager_is_read_by_the_machine_and_lies_nowhere(tmp_
     with cloud_story(tmp_path) as story:
         reference = story.cloud.secrets.add("p", "token", value)
         command = 'printf %s "$TOKEN" | wc -c > "$SPOT_RESULTS_DIR/length"; echo "the token is $TOKEN"'
-        story.daemon.submit(
-            "secret", command=command, image=story.cloud.image(), secrets={"TOKEN": reference}
-        )
+        story.daemon.submit("secret", command=command, image=story.cloud.image(), secrets={"TOKEN": reference})
         story.completed("secret")
         length = story.cloud.storage.find(BUCKET, runfiles.results("secret", 1) + "length")
         assert length is not None

@@ -37,11 +37,7 @@ class Trial:
     def __init__(self, folder: Path, cloud: Cloud) -> None:
         self.folder, self.cloud, self.out = folder, cloud, folder / "report"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
-        own = {
-            "SPOT_DATA_DIR": str(folder / "data"),
-            "SPOT_ALERT_URL": "https://nobody.example/hook",
-            "NO_COLOR": "1",
-        }
+        own = {"SPOT_DATA_DIR": str(folder / "data"), "SPOT_ALERT_URL": "https://nobody.example/hook", "NO_COLOR": "1"}
         self.environ = {**kept, **PACE, **cloud.environment(), **own}
         self.process: subprocess.Popen[str] | None = None
 
@@ -80,9 +76,7 @@ class Trial:
         def seen() -> bool:
             assert self.process is not None
             assert self.process.poll() is None, self.said()
-            return (
-                any("/trial/" in name for name in self.cloud.storage.names(BUCKET)) and "beat" in self.said()
-            )
+            return any("/trial/" in name for name in self.cloud.storage.names(BUCKET)) and "beat" in self.said()
 
         wait_for(seen, WHOLE_S, "the training of the trial")
 
@@ -132,10 +126,7 @@ def test_the_whole_way_is_reported_recorded_and_leaves_nothing(trial: Trial) -> 
     _recorded(trial)
     replay = ["make", "replay", f"RECORDING={trial.out / 'recording.jsonl'}"]
     told = subprocess.run(replay, cwd=ROOT, capture_output=True, text=True, timeout=WHOLE_S, check=False)
-    assert (told.returncode, told.stdout.splitlines()[-1].endswith(" exchanges, 0 differences")) == (
-        0,
-        True,
-    ), told
+    assert (told.returncode, told.stdout.splitlines()[-1].endswith(" exchanges, 0 differences")) == (0, True), told
 
 
 def _recorded(trial: Trial) -> None:

@@ -19,9 +19,7 @@ GIB = 2**30
 @pytest.fixture(scope="module")
 def shown() -> list[str]:
     page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
-    found = re.search(
-        r"<!-- demo facts: begin -->\n```\n(.*?)\n```\n<!-- demo facts: end -->", page, re.DOTALL
-    )
+    found = re.search(r"<!-- demo facts: begin -->\n```\n(.*?)\n```\n<!-- demo facts: end -->", page, re.DOTALL)
     assert found is not None
     title, head, empty, *lines = found.group(1).split("\n")
     assert title == f"$ spot show {demo.RUN_ID} --facts"

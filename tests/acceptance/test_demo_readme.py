@@ -23,9 +23,7 @@ LEFT_OUT = "…"
 
 
 def block(text: str) -> list[str]:
-    found = re.search(
-        r"<!-- demo output: begin -->\n```\n(.*?)\n```\n<!-- demo output: end -->", text, re.DOTALL
-    )
+    found = re.search(r"<!-- demo output: begin -->\n```\n(.*?)\n```\n<!-- demo output: end -->", text, re.DOTALL)
     assert found is not None
     return found.group(1).split("\n")
 

@@ -13,9 +13,7 @@ SHA, OTHER = "ab" * 32, "cd" * 32
 LIVES = (("preempted", "a"), ("orphaned", "b"), ("stalled", "a"), ("preempted", "a"), ("finished", "c"))
 
 
-def attempt(
-    cause: str | None, zone: str, lost: int | None = 3, tries: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def attempt(cause: str | None, zone: str, lost: int | None = 3, tries: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "cause": cause,
         "placement": {"zone": f"local-{zone}"},
@@ -34,11 +32,7 @@ def lives(without: str = "", tries: tuple[str, ...] = ("no_capacity",)) -> tuple
     )
 
 
-RUN = {
-    "status": "completed",
-    "results_manifest_sha256": SHA,
-    "results": {"files": 2, "size_bytes": 9, "missing": []},
-}
+RUN = {"status": "completed", "results_manifest_sha256": SHA, "results": {"files": 2, "size_bytes": 9, "missing": []}}
 GOOD = Facts("digits-demo", RUN, lives(), SHA, SHA, survived=True, pulled=2)
 
 
@@ -63,9 +57,7 @@ def test_the_last_line_says_what_the_api_and_the_files_say():
 
 @pytest.mark.parametrize("cause", ["preempted", "orphaned", "stalled"])
 def test_each_disaster_must_have_ended_an_attempt(cause: str):
-    assert problems(replace(GOOD, attempts=lives(without=cause))) == [
-        f"expected an attempt that ended {cause}"
-    ]
+    assert problems(replace(GOOD, attempts=lives(without=cause))) == [f"expected an attempt that ended {cause}"]
 
 
 @pytest.mark.parametrize("tries", [(), ("quota",)])
@@ -87,16 +79,12 @@ def test_both_trainings_must_have_made_the_very_same_weights(ours: str | None, t
 
 @pytest.mark.parametrize("status", ["partial", "failed", "running"])
 def test_only_completed_will_do(status: str):
-    assert problems(replace(GOOD, run={**RUN, "status": status})) == [
-        f"expected status completed, found {status}"
-    ]
+    assert problems(replace(GOOD, run={**RUN, "status": status})) == [f"expected status completed, found {status}"]
 
 
 def test_the_last_attempt_must_have_finished():
     attempts = (*lives()[:-1], attempt("killed", "c", tries=("no_capacity",)))
-    assert problems(replace(GOOD, attempts=attempts)) == [
-        "expected the last attempt to end finished, found killed"
-    ]
+    assert problems(replace(GOOD, attempts=attempts)) == ["expected the last attempt to end finished, found killed"]
 
 
 @pytest.mark.parametrize(

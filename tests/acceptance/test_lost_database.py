@@ -45,9 +45,7 @@ def test_a_lost_database_does_not_start_and_its_backup_does(tmp_path: Path, how:
         stories.train("lives")
         stories.trains("lives")
         daemon.kill(signal.SIGKILL)
-        shutil.copytree(
-            daemon.data_dir, tmp_path / "copy", ignore=lambda _, names: set(names) - OF_THE_DATABASE
-        )
+        shutil.copytree(daemon.data_dir, tmp_path / "copy", ignore=lambda _, names: set(names) - OF_THE_DATABASE)
         lose(daemon, how)
         said = refused(daemon)
         assert "The database is new or empty, but the data folder" in said
@@ -68,9 +66,7 @@ def test_a_lost_database_does_not_start_and_its_backup_does(tmp_path: Path, how:
 OF_THE_DATABASE = {"supervisor.db", "supervisor.db-wal"}
 
 
-def test_the_store_knows_where_the_data_folder_is_lost_too_and_a_person_may_start_over(
-    tmp_path: Path,
-) -> None:
+def test_the_store_knows_where_the_data_folder_is_lost_too_and_a_person_may_start_over(tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
     environ = {**QUICK, "SPOT_STORE_URL": (tmp_path / "objects").as_uri()}
     first, second = Daemon(tmp_path / "first", environ), Daemon(tmp_path / "second", environ)

@@ -71,9 +71,7 @@ def test_the_quick_reference_of_the_older_runner(world: World) -> None:
         assert row.lines in (None, len(out.splitlines())), told
     stopped = {run_id for run_id, _ in world.deleted}
     assert {RUN, "fresh-1", "other-1"} <= stopped
-    assert [run_id for run_id, marked in world.deleted if not marked] == [], (
-        "deleted before its .stop was written"
-    )
+    assert [run_id for run_id, marked in world.deleted if not marked] == [], "deleted before its .stop was written"
 
 
 def test_every_old_command_is_in_the_transcript() -> None:

@@ -103,12 +103,8 @@ def moved_in(folder: Path) -> Iterator[tuple[CloudStory, Receiver]]:
     cloud.storage.describe(BUCKET, location="US-EAST1")
     for name, value in DURATIONS.items():
         setattr(cloud.compute, name, value)
-    text = FILE.format(
-        project=PROJECT, bucket=BUCKET, image=cloud.image("train:1"), alerts=receiver.server.url
-    )
-    assert {line.split("=")[0].removeprefix("export ") for line in text.splitlines() if "=" in line} >= set(
-        OLD_KEYS
-    )
+    text = FILE.format(project=PROJECT, bucket=BUCKET, image=cloud.image("train:1"), alerts=receiver.server.url)
+    assert {line.split("=")[0].removeprefix("export ") for line in text.splitlines() if "=" in line} >= set(OLD_KEYS)
     (folder / "rav_spot.env").write_text(text)
     environ = {**PACE, **cloud.environment(), "SPOT_ENV_FILE": str(folder / "rav_spot.env")}
     for name in FROM_THE_FILE:
@@ -140,11 +136,7 @@ def lay_old_run(story: CloudStory) -> list[tuple[str, int]]:
 
 def old_folder(story: CloudStory) -> list[tuple[str, int]]:
     found = [(name, story.cloud.storage.find(BUCKET, name)) for name in story.cloud.storage.names(BUCKET)]
-    return [
-        (name, one.generation)
-        for name, one in found
-        if one is not None and name.startswith(f"runs/{OLD_ID}/")
-    ]
+    return [(name, one.generation) for name, one in found if one is not None and name.startswith(f"runs/{OLD_ID}/")]
 
 
 def test_an_old_environment_file_and_an_old_run_move_in(tmp_path: Path) -> None:
@@ -161,11 +153,7 @@ def test_an_old_environment_file_and_an_old_run_move_in(tmp_path: Path) -> None:
         story.completed("fresh")
         run = story.completed(NEW_ID)
         assert run["generation"] == 2
-        assert story.json_of(runfiles.results(NEW_ID, 2) + "told.json") == {
-            "began": 40,
-            "ended": 50,
-            "best": False,
-        }
+        assert story.json_of(runfiles.results(NEW_ID, 2) + "told.json") == {"began": 40, "ended": 50, "best": False}
         assert old_folder(story) == before
         alerts_have_arrived(story, receiver)
 
@@ -206,9 +194,7 @@ def alerts_have_arrived(story: CloudStory, receiver: Receiver) -> None:
     assert {path for path, _ in receiver.told} == {"/hook/hunter2"}
     assert ended(receiver) == {"fresh", NEW_ID}
     assert "hunter2" not in (story.daemon.data_dir / "serve.log").read_text()
-    assert "hunter2" not in json.dumps(
-        [story.daemon.call("GET", path) for path in ("/v1/meta", "/v1/doctor")]
-    )
+    assert "hunter2" not in json.dumps([story.daemon.call("GET", path) for path in ("/v1/meta", "/v1/doctor")])
 
 
 def ended(receiver: Receiver) -> set[str]:

@@ -20,12 +20,7 @@ from tests.acceptance.stories import STORY, Stories
 
 OLDER = Path(__file__).with_name("supervisor_before_the_rooms.tar.xz")
 FULL = {"zones": ["local-c"]}  # where nothing is to be had
-ENVIRON = {
-    **STORY,
-    "SPOT_LOCAL_CAPACITY": "local-c=0",
-    "SPOT_COOLDOWN_MIN_S": "600",
-    "SPOT_COOLDOWN_MAX_S": "600",
-}
+ENVIRON = {**STORY, "SPOT_LOCAL_CAPACITY": "local-c=0", "SPOT_COOLDOWN_MIN_S": "600", "SPOT_COOLDOWN_MAX_S": "600"}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

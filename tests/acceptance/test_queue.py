@@ -33,15 +33,11 @@ def test_fifteen_runs_on_three_places_are_done_without_a_pause(tmp_path: Path) -
         attempts = [daemon.call("GET", f"/v1/runs/{name}/attempts")["attempts"][0] for name in names]
         asked = [attempt["requested_at"] for attempt in attempts]  # they come up side by side, in any order
         assert asked == sorted(asked), "first come, first served"
-        assert not any(zone["failures"] for zone in daemon.call("GET", "/v1/zones")["zones"]), (
-            "no zone is cooled"
-        )
+        assert not any(zone["failures"] for zone in daemon.call("GET", "/v1/zones")["zones"]), "no zone is cooled"
 
 
 def test_the_next_run_starts_within_a_second_of_a_release(tmp_path: Path) -> None:
-    with running(
-        tmp_path / "data", {**PLACES, "SPOT_LOCAL_ZONES": "only", "SPOT_LOCAL_CAPACITY": "only=1"}
-    ) as daemon:
+    with running(tmp_path / "data", {**PLACES, "SPOT_LOCAL_ZONES": "only", "SPOT_LOCAL_CAPACITY": "only=1"}) as daemon:
         daemon.submit("first", command=["sleep", "600"])
         daemon.wait_status("first", "running")
         daemon.submit("second", command=["true"])

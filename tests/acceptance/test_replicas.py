@@ -11,17 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.daemon import Daemon, machine_pids
-from tests.acceptance.replicas import (
-    LEASE_TTL_S,
-    Pair,
-    Training,
-    agents,
-    checks,
-    finding,
-    leading,
-    leads,
-    pair,
-)
+from tests.acceptance.replicas import LEASE_TTL_S, Pair, Training, agents, checks, finding, leading, leads, pair
 from tests.waiting import wait_for
 
 POLL_S = 20.0  # where nothing may depend on the next poll

@@ -66,9 +66,7 @@ def test_forged_beats_are_refused_told_of_once_and_change_nothing(house: Stories
     unharmed(house, "forged", run)
     house.completes("forged")
     after = json.loads(heartbeat.encode(beat))
-    assert (
-        house.post("/v1/runs/forged/heartbeat", after).status_code == 409
-    )  # the run is over: look at the baton
+    assert house.post("/v1/runs/forged/heartbeat", after).status_code == 409  # the run is over: look at the baton
     house.everything_answers("forged")
 
 

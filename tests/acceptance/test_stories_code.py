@@ -55,13 +55,7 @@ class Desk:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
         environ |= {**self.story.daemon.for_cli(), "NO_COLOR": "1"}
         return subprocess.run(
-            [str(SPOT), *words],
-            cwd=self.code,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            [str(SPOT), *words], cwd=self.code, env=environ, capture_output=True, text=True, timeout=60, check=False
         )
 
     def submit(self, run_id: str, *words: str) -> str:
@@ -76,9 +70,7 @@ class Desk:
 
     def refused(self, *words: str) -> str:
         """What the command line says; no run was made, and no bundle."""
-        answer = self.spot(
-            "submit", "--run-id", "refused", "--code", ".", "--", *(words or ("python", "train.py"))
-        )
+        answer = self.spot("submit", "--run-id", "refused", "--code", ".", "--", *(words or ("python", "train.py")))
         assert answer.returncode == 2, (answer.returncode, answer.stdout, answer.stderr)
         assert "(CODE_REFUSED)" in answer.stderr
         assert self.story.get("/v1/runs")["runs"] == []

@@ -103,9 +103,7 @@ def test_failures_that_the_run_names_are_repeated(
     house: Stories, tmp_path: Path, run_id: str, retry: dict[str, object], command: str
 ) -> None:
     done = 'echo ok > "$SPOT_RESULTS_DIR/out.txt"'
-    house.daemon.submit(
-        run_id, command=f"if [ $SPOT_ATTEMPT -lt 2 ]; then {command}; fi; {done}", retry=retry
-    )
+    house.daemon.submit(run_id, command=f"if [ $SPOT_ATTEMPT -lt 2 ]; then {command}; fi; {done}", retry=retry)
     run = house.wait(run_id, "completed", "failed")
     assert run["status"] == "completed", run["status_text"]
     assert run["counters"]["user_failures"] == 1

@@ -31,9 +31,7 @@ def test_sigterm_leaves_in_five_seconds_and_no_run_notices(tmp_path: Path) -> No
         house.daemon.start()
         assert house.training_pids("steady") == pids
         told = house.get("/v1/events?newest_first=true")["events"]
-        [back] = [
-            one["text"] for one in told if one["kind"] == "supervisor_started"
-        ]  # not at the very first start
+        [back] = [one["text"] for one in told if one["kind"] == "supervisor_started"]  # not at the very first start
         assert " away. 2 live runs found: 2 running." in back
         run = house.trains("steady", beyond=saved)
         assert run["counters"]["attempts"] == 1

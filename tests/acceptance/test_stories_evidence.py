@@ -171,9 +171,7 @@ def test_a_full_disk_says_whether_bytes_or_inodes_ran_out(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_of_a_stranger_is_not_taken_for_anything_else(
-    house: Stories, number: signal.Signals
-) -> None:
+def test_a_signal_of_a_stranger_is_not_taken_for_anything_else(house: Stories, number: signal.Signals) -> None:
     run_id = f"by-{number.name.lower()}"
     house.train(run_id, limits={"max_attempts": 1})
     house.trains(run_id)

@@ -50,9 +50,7 @@ def test_an_upgrade_between_two_attempts_is_flagged(house: Stories, tmp_path: Pa
     house.trains("drifts")
     house.saved("drifts")
     facts = lambda: house.get("/v1/runs/drifts/facts")  # noqa: E731
-    house.until(
-        lambda: "tracker_url" in (facts()["attempts"][0]["facts"] or {}), 60, "the first attempt's facts"
-    )
+    house.until(lambda: "tracker_url" in (facts()["attempts"][0]["facts"] or {}), 60, "the first attempt's facts")
     install(site, "1.1")
     house.daemon.call("POST", "/v1/dev/preempt", {"run_id": "drifts", "notice_s": 0})
     assert house.ended("drifts")["cause"] == "preempted"

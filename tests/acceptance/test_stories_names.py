@@ -9,18 +9,7 @@ from pathlib import Path
 from tests.acceptance.stories import stories
 from tests.acceptance.test_stories_results import pull
 
-ODD = [
-    "-rf",
-    "a b.txt",
-    "..hidden",
-    "über.txt",
-    "..\\evil",
-    "%2e%2e%2fevil",
-    "~",
-    "$HOME",
-    ".spot-pull/x",
-    "x" * 250,
-]
+ODD = ["-rf", "a b.txt", "..hidden", "über.txt", "..\\evil", "%2e%2e%2fevil", "~", "$HOME", ".spot-pull/x", "x" * 250]
 HOSTILE = ["esc\x1b[2J.txt", "two\nlines"]
 WRITES = """
 import os, sys

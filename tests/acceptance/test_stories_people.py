@@ -86,9 +86,7 @@ def test_a_kept_machine_stays_so_long_and_then_goes(house: Stories) -> None:
 
 def test_a_kept_machine_goes_at_once_when_its_run_is_resumed(house: Stories) -> None:
     flag = house.folder / "fixed"
-    house.daemon.submit(
-        "kept-resumed", command=f'test -e "{flag}" && {WORKS}', on_failure="keep", keep_s=3600
-    )
+    house.daemon.submit("kept-resumed", command=f'test -e "{flag}" && {WORKS}', on_failure="keep", keep_s=3600)
     house.wait("kept-resumed", "failed")
     first = house.machine("kept-resumed").name
     assert pids_of(first)
@@ -102,8 +100,6 @@ def test_a_kept_machine_goes_at_once_when_its_run_is_resumed(house: Stories) -> 
 def test_a_failure_that_is_repeated_keeps_no_machine(house: Stories) -> None:
     """on_failure is for the run's end: between two attempts nothing is kept."""
     command = f"if [ $SPOT_ATTEMPT = 1 ]; then exit 75; fi; {WORKS}"
-    house.daemon.submit(
-        "kept-not", command=command, retry={"exit_codes": [75]}, on_failure="keep", keep_s=3600
-    )
+    house.daemon.submit("kept-not", command=command, retry={"exit_codes": [75]}, on_failure="keep", keep_s=3600)
     assert house.wait("kept-not", "completed", "failed")["status"] == "completed"
     house.nothing_is_left("kept-not")

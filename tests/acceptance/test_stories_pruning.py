@@ -81,18 +81,14 @@ def removed(house: Stories, run_id: str) -> list[Any]:
     return [event["data"] for event in house.events(run_id, "checkpoints_removed")]
 
 
-def test_while_the_newest_does_not_verify_nothing_is_removed_and_in_the_end_the_rule_holds(
-    house: Stories,
-) -> None:
+def test_while_the_newest_does_not_verify_nothing_is_removed_and_in_the_end_the_rule_holds(house: Stories) -> None:
     house.train("prune-1", "--best", checkpoints=RULE)
     house.saved("prune-1", at_least=24)
     with damage(house):
         house.until(lambda: "was not saved" in console(house, "prune-1"), 60, "an upload that is refused")
         before, baton = named(house, "prune-1"), house.baton("prune-1")
         refused = console(house, "prune-1").count("was not saved")
-        house.until(
-            lambda: console(house, "prune-1").count("was not saved") >= refused + 4, 60, "more of them"
-        )
+        house.until(lambda: console(house, "prune-1").count("was not saved") >= refused + 4, 60, "more of them")
         assert pointers(house.baton("prune-1")) == pointers(baton)
         assert named(house, "prune-1") == before
     house.saved("prune-1", at_least=baton["checkpoint"]["step"] + 12)
@@ -159,9 +155,7 @@ def cut_off_and_kill(house: Stories, run_id: str) -> None:
         away.rename(house.objects)
 
 
-def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_resume_from(
-    house: Stories,
-) -> None:
+def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_resume_from(house: Stories) -> None:
     house.train("purge-1", "--best")
     house.saved("purge-1", at_least=3)
     refused = purge(house, "purge-1")

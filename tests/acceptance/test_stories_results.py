@@ -94,10 +94,7 @@ def test_results_that_load_complete_the_run(house: Stories) -> None:
 
 
 def test_too_few_results_are_partial_and_what_is_there_is_loaded(house: Stories) -> None:
-    results = [
-        {"path": "model.npz", "verify": LOADS},
-        {"path": "plots/*.png", "min_count": 3, "verify": "true"},
-    ]
+    results = [{"path": "model.npz", "verify": LOADS}, {"path": "plots/*.png", "min_count": 3, "verify": "true"}]
     house.daemon.submit("few", command=WRITES, results=results)
     run = house.wait("few", "completed", "failed", "partial")
     assert (run["status"], run["results"]["missing"]) == ("partial", ["results plots/*.png: 1 of 3 files"])
@@ -182,15 +179,11 @@ def big_run(house: Stories, run_id: str, **spec: Any) -> bytes:
 
 
 def part_bytes(folder: Path) -> int:
-    return max(
-        (path.stat().st_size for path in folder.glob(".spot-pull/*") if path.suffix != ".json"), default=0
-    )
+    return max((path.stat().st_size for path in folder.glob(".spot-pull/*") if path.suffix != ".json"), default=0)
 
 
 def begun(folder: Path, at_least: int = 1 << 20) -> int:
-    return wait_for(
-        lambda: size if (size := part_bytes(folder)) >= at_least else 0, 60, "a part of the big file"
-    )
+    return wait_for(lambda: size if (size := part_bytes(folder)) >= at_least else 0, 60, "a part of the big file")
 
 
 def is_pulled(house: Stories, run_id: str, folder: Path, digest: bytes) -> None:

@@ -111,9 +111,7 @@ def test_a_file_that_others_can_read_is_refused_until_it_is_mended(house: Storie
     assert_nowhere(house.daemon, [value])
 
 
-def test_a_variable_that_is_not_set_is_named_at_the_submit_and_the_run_is_taken_when_it_is(
-    tmp_path: Path,
-) -> None:
+def test_a_variable_that_is_not_set_is_named_at_the_submit_and_the_run_is_taken_when_it_is(tmp_path: Path) -> None:
     value = canary()
     with stories(tmp_path) as house:
         spec = {"command": "true", "secrets": {"API_KEY": "env:LATE_KEY"}}
@@ -152,9 +150,7 @@ def test_a_value_in_the_spec_is_refused_and_kept_nowhere(house: Stories) -> None
     answer = house.post("/v1/runs", {"spec": {"command": "true", "env": {"HF_TOKEN": value}}})
     assert answer.status_code == 422
     assert answer.json()["code"] == "SECRET_IN_SPEC"
-    assert answer.json()["errors"] == [
-        {"pointer": "#/spec/env/HF_TOKEN", "detail": "looks like a Hugging Face token"}
-    ]
+    assert answer.json()["errors"] == [{"pointer": "#/spec/env/HF_TOKEN", "detail": "looks like a Hugging Face token"}]
     assert value not in answer.text
     refused = house.post("/v1/runs", {"spec": {"command": "true", "secrets": {"HF_TOKEN": value}}})
     assert refused.status_code == 422

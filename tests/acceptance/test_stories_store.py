@@ -82,9 +82,7 @@ def test_a_full_disk_refuses_clearly_and_loses_nothing(
         assert answer.json()["meta"] == {"part": "database"}
         assert "disk" in daemon.log()  # the cause, for whoever keeps this computer
         ready = daemon.url + "/readyz"
-        wait_for(
-            lambda: house.daemon.http.get(ready).status_code == 503, 60, "the supervisor to say so itself"
-        )
+        wait_for(lambda: house.daemon.http.get(ready).status_code == 503, 60, "the supervisor to say so itself")
         house.open_gate("full-ends")  # its results find no room
         step = progress(house, "full-goes-on")
         wait_for(lambda: progress(house, "full-goes-on") > step + 10, 60, "the training to go on")
@@ -198,10 +196,7 @@ def test_a_checkpoint_that_does_not_verify_is_told_of_and_the_one_before_is_used
         house.daemon.call("POST", "/v1/dev/preempt", {"run_id": run_id, "notice_s": 0})
         house.wait(run_id, "waiting")
         baton = house.baton(run_id)
-        pointer, before[run_id] = (
-            baton["checkpoint"],
-            (baton["checkpoint"]["step"], baton["previous"][0]["step"]),
-        )
+        pointer, before[run_id] = (baton["checkpoint"], (baton["checkpoint"]["step"], baton["previous"][0]["step"]))
         facts[run_id] = damage(house.objects / pointer["prefix"] / pointer["files"][0]["name"])
     house.daemon.call("POST", "/v1/dev/stockout", {"zones": ZONES, "for_s": 0})
     for run_id in damages:

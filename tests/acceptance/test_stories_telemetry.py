@@ -39,19 +39,11 @@ def test_a_run_shows_how_its_machine_is(tmp_path: Path) -> None:
         assert "checkpoints disk" in line
         assert line.count("GiB") >= 2
 
-        forged = {
-            "run_id": "measured",
-            "attempt": 1,
-            "launch_id": "1.1.1",
-            "nonce": "wrong",
-            "phase": "training",
-        }
+        forged = {"run_id": "measured", "attempt": 1, "launch_id": "1.1.1", "nonce": "wrong", "phase": "training"}
         absurd = {"gpus": {"util_pct": [1e17] * 900}, "tree": {"processes": 10**17}}
         beat = json.dumps({**forged, "sequence": 10**6, "telemetry": absurd}).encode()
         refused = house.daemon.http.post(
-            f"{house.daemon.url}/v1/runs/measured/heartbeat",
-            content=beat,
-            headers={"Content-Type": "application/json"},
+            f"{house.daemon.url}/v1/runs/measured/heartbeat", content=beat, headers={"Content-Type": "application/json"}
         )
         assert (refused.status_code, refused.json()["code"]) == (403, "NONCE_REFUSED")
         after = told_of(house, "measured")

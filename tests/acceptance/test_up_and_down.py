@@ -23,13 +23,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder, self.data_dir = folder, folder / "data"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
-        self.environ = {
-            **kept,
-            **QUICK,
-            "SPOT_DATA_DIR": str(self.data_dir),
-            "SPOT_PORT": "0",
-            "NO_COLOR": "1",
-        }
+        self.environ = {**kept, **QUICK, "SPOT_DATA_DIR": str(self.data_dir), "SPOT_PORT": "0", "NO_COLOR": "1"}
 
     def spot(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -66,10 +66,7 @@ def test_a_kill_between_sending_and_settling_loses_nothing(tmp_path: Path) -> No
             return found if {one["state"] for one in found} == {"delivered"} else []
 
         sent = wait_for(over, 30, "all deliveries to be settled")
-        assert {(one["run_id"], one["kind"]) for one in sent} >= {
-            ("first", "completed"),
-            ("second", "completed"),
-        }
+        assert {(one["run_id"], one["kind"]) for one in sent} >= {("first", "completed"), ("second", "completed")}
         assert answers_with(daemon, ["hook-t0ken", receiver.secret]) == []
         assert "t0ken" not in (daemon.data_dir / "serve.log").read_text()
         assert "t0ken" not in json.dumps(made)

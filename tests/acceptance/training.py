@@ -19,9 +19,7 @@ parser.add_argument("gate", type=Path)
 parser.add_argument("--pause-s", type=float, default=0.1)
 parser.add_argument("--every", type=int, default=3)
 parser.add_argument("--on-term", choices=["save", "ignore"], default="save")
-parser.add_argument(
-    "--fail-after", type=int, default=0, metavar="N", help="exit 3 after the Nth checkpoint of a life"
-)
+parser.add_argument("--fail-after", type=int, default=0, metavar="N", help="exit 3 after the Nth checkpoint of a life")
 parser.add_argument("--best", action="store_true", help="each checkpoint is also the best one so far")
 parser.add_argument("--rows", action="store_true", help="each step appends a row to metrics.csv")
 options = parser.parse_args()

@@ -52,9 +52,7 @@ class Weather:
 
     # --- for the deeds ------------------------------------------------------------------------------------------------
 
-    def a_while(
-        self, end: Callable[[], None] | None = None, *blinded: str, longest_s: float = 1800.0
-    ) -> float:
+    def a_while(self, end: Callable[[], None] | None = None, *blinded: str, longest_s: float = 1800.0) -> float:
         """Seconds; `end` is called after them. `blinded`: see `blind`; "" = everything."""
         seconds = self.chance.choice((20.0, 90.0, 300.0, longest_s))
         if end is not None:

@@ -32,10 +32,7 @@ def quota(w: Weather) -> str:
 @deed(3)
 def pace(w: Weather) -> str:
     compute = w.house.compute
-    compute.create_s, compute.fail_s = (
-        w.chance.choice((2.0, 4.0, 45.0, 200.0)),
-        w.chance.choice((2.0, 60.0, 400.0)),
-    )
+    compute.create_s, compute.fail_s = (w.chance.choice((2.0, 4.0, 45.0, 200.0)), w.chance.choice((2.0, 60.0, 400.0)))
     compute.delete_s, compute.stop_s = w.chance.choice((3.0, 60.0, 120.0)), w.chance.choice((3.0, 60.0))
     return f"create={compute.create_s} fail={compute.fail_s} delete={compute.delete_s}"
 

@@ -8,12 +8,7 @@ from tests.cloud.web import Hang, Reset
 
 HTML = b"<!DOCTYPE html><html><title>Error 404 (Not Found)!!1</title></html>"
 PATTERNS = ("", r"/instances$", r"/instances/[^/]+$", r"/operations", r"/aggregated/")
-STORE_METHODS = (
-    "storage.objects.insert",
-    "storage.objects.get",
-    "storage.objects.list",
-    "storage.objects.delete",
-)
+STORE_METHODS = ("storage.objects.insert", "storage.objects.get", "storage.objects.list", "storage.objects.delete")
 
 
 # --- answers of Compute Engine --------------------------------------------------------------------------------------
@@ -22,9 +17,7 @@ STORE_METHODS = (
 @deed(3)
 def lost_answers(w: Weather) -> str:
     """Carried out, and not told."""
-    method, pattern = w.chance.choice(
-        (("POST", r"/instances$"), ("DELETE", r"/instances/"), ("POST", r"/instances$"))
-    )
+    method, pattern = w.chance.choice((("POST", r"/instances$"), ("DELETE", r"/instances/"), ("POST", r"/instances$")))
     how, times = w.chance.choice((Reset, 500, 503, 429)), w.chance.choice((1, 2, 6))
     w.house.compute.fail_next(method, pattern, how, times=times, lost=True)
     return f"{method} {how} x{times}"
@@ -32,9 +25,7 @@ def lost_answers(w: Weather) -> str:
 
 @deed()
 def hanging_call(w: Weather) -> str:
-    method, pattern = w.chance.choice(
-        (("POST", r"/instances$"), ("GET", r"/aggregated/"), ("DELETE", "/instances/"))
-    )
+    method, pattern = w.chance.choice((("POST", r"/instances$"), ("GET", r"/aggregated/"), ("DELETE", "/instances/")))
     w.house.compute.fail_next(method, pattern, Hang, times=1, lost=w.chance.random() < 0.5)
     return f"{method} {pattern}"
 
@@ -91,9 +82,7 @@ def short_pages(w: Weather) -> str:
 def broken_paging(w: Weather) -> str:
     """The second page fails, of machines or of objects."""
     w.house.short_pages(True)
-    w.house.storage.trouble(
-        503, w.chance.choice((1, 8)), lambda request, _: request.one("pageToken") is not None
-    )
+    w.house.storage.trouble(503, w.chance.choice((1, 8)), lambda request, _: request.one("pageToken") is not None)
     seconds = w.a_while(lambda: w.house.short_pages(False))
     w.house.compute.fail_next("GET", "/aggregated/", 503, times=2)
     return f"{seconds:.0f}s"
@@ -156,9 +145,7 @@ def store_storm(w: Weather) -> str:
 
 @deed()
 def store_denied(w: Weather) -> str:
-    permission = w.chance.choice(
-        ("*", "storage.objects.list", "storage.objects.create", "storage.objects.get")
-    )
+    permission = w.chance.choice(("*", "storage.objects.list", "storage.objects.create", "storage.objects.get"))
     prefix = w.chance.choice((BUCKET, f"{BUCKET}/beats", f"{BUCKET}/runs/{w.run()}"))
     w.house.storage.deny(permission, prefix)
     denied = w.house.storage._denied

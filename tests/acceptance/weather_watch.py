@@ -181,9 +181,7 @@ class Watch:
         self._begun.add((attempt.launch_id, run.run_id))
         vm = self.house.compute.instances.get((attempt.placement.zone, attempt.machine_name))
         if vm is not None and vm.id == attempt.machine_id and vm.status == "PROVISIONING":
-            self._wrong(
-                f"4: attempt {attempt.number} of {run.run_id} has begun, and its machine is not there yet"
-            )
+            self._wrong(f"4: attempt {attempt.number} of {run.run_id} has begun, and its machine is not there yet")
 
     def _end(self, run: Run) -> None:
         """Of the newest attempt: judged once, by what has really happened to its machine."""

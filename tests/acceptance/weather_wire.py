@@ -66,21 +66,14 @@ def _request(asked: requests.PreparedRequest) -> Request:
         str(asked.method),
         parts.path,
         parse_qs(parts.query, keep_blank_values=True),
-        {
-            name.lower(): value if isinstance(value, str) else value.decode()
-            for name, value in asked.headers.items()
-        },
+        {name.lower(): value if isinstance(value, str) else value.decode() for name, value in asked.headers.items()},
         body.encode() if isinstance(body, str) else body,
     )
 
 
 def _answer(response: Response) -> HTTPResponse:
     body = response.encoded()
-    headers = {
-        "Date": formatdate(response.date, usegmt=True),
-        "Content-Length": str(len(body)),
-        **response.headers,
-    }
+    headers = {"Date": formatdate(response.date, usegmt=True), "Content-Length": str(len(body)), **response.headers}
     if response.body is not None and not isinstance(response.body, bytes):
         headers.setdefault("Content-Type", "application/json; charset=UTF-8")
     return HTTPResponse(

@@ -33,9 +33,7 @@ class Weather:
     keep_all: int = 0  # so many deletions are not answered and not done
     lose: int = 0  # so many answers of writes are lost
 
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Any = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Any = None) -> ObjectInfo:
         return self._changing(lambda: self._put(key, data, if_generation))
 
     def put_file(self, key: str, path: str, if_generation: str | None = None) -> ObjectInfo:

@@ -49,11 +49,7 @@ class Rented:
         self.machine.mkdir()
         self.agent: subprocess.Popen[bytes] | None = None
         self._archive, self._python = archive, python
-        self._environment = {
-            **os.environ,
-            **self.metadata.environment(),
-            "SPOT_MACHINE_DIR": str(self.machine),
-        }
+        self._environment = {**os.environ, **self.metadata.environment(), "SPOT_MACHINE_DIR": str(self.machine)}
         with patch.dict(os.environ, self.metadata.environment()):
             self.store = GcsStore.at(URL, self.cloud.url, pace=Pace(5.0))
 

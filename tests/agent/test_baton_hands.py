@@ -38,9 +38,7 @@ def waiting_baton() -> Baton:
     return replace(baton, holder=Holder(0, "1.0.1", "local:other:1:1"))
 
 
-def do_claim(
-    keeper: BatonKeeper, clock: HandClock, told: "list[str] | None" = None, until: float = 1e9
-) -> Baton:
+def do_claim(keeper: BatonKeeper, clock: HandClock, told: "list[str] | None" = None, until: float = 1e9) -> Baton:
     tell = (lambda text: None) if told is None else told.append
     return claim(keeper, *HOLDER, patient(clock, until), clock, tell)
 
@@ -108,9 +106,7 @@ def test_a_missing_baton_is_unreadable_too(store: StormyStore) -> None:
         (lambda b: replace(b, holder=Holder(1, "1.1.1", "local:other:1:1")), heartbeat.SUPERSEDED),
     ],
 )
-def test_whoever_is_not_wanted_stands_down_and_writes_nothing(
-    store: StormyStore, change: object, left: str
-) -> None:
+def test_whoever_is_not_wanted_stands_down_and_writes_nothing(store: StormyStore, change: object, left: str) -> None:
     baton = change(waiting_baton())  # type: ignore[operator]
     with pytest.raises(StandDown) as refused:
         do_claim(lay(store, baton), HandClock())
@@ -121,9 +117,7 @@ def test_whoever_is_not_wanted_stands_down_and_writes_nothing(
 def test_a_lost_answer_is_success_when_the_baton_says_so(store: StormyStore) -> None:
     clock, keeper = HandClock(), held(store)
     store.lose_answers = 1
-    after = patient(clock).insist(
-        "x", lambda: keeper.change(lambda b: rules.move_checkpoint(b, *HOLDER, POINTER))
-    )
+    after = patient(clock).insist("x", lambda: keeper.change(lambda b: rules.move_checkpoint(b, *HOLDER, POINTER)))
     assert after.checkpoint == POINTER
     assert after.previous == ()
     assert [call for call in store.calls if call[0] == "put"] == [("put", KEY)]

@@ -105,18 +105,11 @@ def test_a_pushed_beat_that_would_be_refused_for_its_size_gives_up_its_recent_po
     assert server.beats[-1] == replace(beat, telemetry="")
 
 
-def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(
-    desk: Desk, cloud: StorageFake, store: GcsStore
-) -> None:
+def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(desk: Desk, cloud: StorageFake, store: GcsStore) -> None:
     """What the price of a month of beats is computed from (services/reading/cost.py)."""
     store.put(runfiles.baton(RUN), desk.store.calm.get(runfiles.baton(RUN))[0])
     beats = StoredBeats(
-        desk.job,
-        HOLDER[1],
-        store,
-        keeper=BatonKeeper(store, RUN),
-        situation=desk.situation,
-        attention=desk.attention,
+        desk.job, HOLDER[1], store, keeper=BatonKeeper(store, RUN), situation=desk.situation, attention=desk.attention
     )
     beats.step()
     cloud.counts.clear()
@@ -215,9 +208,7 @@ def test_the_answer_sets_the_pace_and_the_log(desk: Desk, server: ListeningServe
         ([], 10.0),
     ],
 )
-def test_strange_answers_end_nothing(
-    desk: Desk, server: ListeningServer, answer: object, pace_s: float
-) -> None:
+def test_strange_answers_end_nothing(desk: Desk, server: ListeningServer, answer: object, pace_s: float) -> None:
     server.answer = answer  # type: ignore[assignment]
     assert desk.pushed.step() == pace_s
     assert desk.attention.ending is None
@@ -235,9 +226,7 @@ def test_a_refused_beat_is_no_answer(desk: Desk, server: ListeningServer, status
     assert desk.reach.silent_s() == 0.0
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}']
-)
+@pytest.mark.parametrize("text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}'])
 def test_a_server_file_that_leads_nowhere(tmp_path: Path, text: "str | None") -> None:
     if text is not None:
         (tmp_path / "server.json").write_text(text)

@@ -51,13 +51,10 @@ def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_aga
     assert {name[:-1] for name in set(compiled.namelist()) - set(plain.namelist())} == {
         name for name in plain.namelist() if name.endswith(".py")
     }
-    look = (
-        "import sys; sys.path.insert(0, %r); import supervisor.agent.machine.folder as m; print(m.__cached__)"
-        % str(path)
+    look = "import sys; sys.path.insert(0, %r); import supervisor.agent.machine.folder as m; print(m.__cached__)" % str(
+        path
     )
-    done = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.strip().endswith("folder.pyc")
 
 
@@ -87,9 +84,7 @@ def test_it_says_how_it_is_used(archive: Path) -> None:
 def test_a_job_that_is_none_is_refused_in_words(archive: Path, tmp_path: Path, paper: "str | None") -> None:
     if paper is not None:
         (tmp_path / "job.json").write_text(paper)
-    done = subprocess.run(
-        [sys.executable, str(archive), str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, str(archive), str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "job.json" in done.stderr
     assert "Traceback" not in done.stderr

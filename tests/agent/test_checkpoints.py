@@ -105,9 +105,7 @@ def test_a_file_that_is_written_on_meanwhile_is_dropped_and_comes_again(desk: De
     path.write_text("half")
     desk.save()
     desk.clock.now += 10.0
-    desk.before_step = lambda: path.write_text(
-        "half and more"
-    )  # after it was found at rest, before it is taken
+    desk.before_step = lambda: path.write_text("half and more")  # after it was found at rest, before it is taken
     desk.save()
     assert desk.moved == []
     desk.before_step = lambda: None

@@ -10,13 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from supervisor.agent.store.googleapi import (
-    Account,
-    MetadataServer,
-    UserLogin,
-    account_for,
-    login_of_this_computer,
-)
+from supervisor.agent.store.googleapi import Account, MetadataServer, UserLogin, account_for, login_of_this_computer
 from supervisor.agent.store.site import Unreachable
 from tests.cloud.web import Request, Response, WebServer
 
@@ -64,9 +58,7 @@ def test_a_login_is_renewed_once_for_many_calls(tmp_path: Path, google: Google) 
 
 
 @pytest.mark.parametrize("spoilt", ["gone", "no JSON", "a key is missing", "revoked", "no token"])
-def test_what_cannot_be_renewed_is_said_without_its_secrets(
-    tmp_path: Path, google: Google, spoilt: str
-) -> None:
+def test_what_cannot_be_renewed_is_said_without_its_secrets(tmp_path: Path, google: Google, spoilt: str) -> None:
     file = login_in(tmp_path)
     if spoilt == "gone":
         file.unlink()

@@ -22,9 +22,7 @@ def station(tmp_path: Path) -> Station:
     )
 
 
-def test_a_stranger_that_got_the_commands_number_lives(
-    station: Station, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stranger_that_got_the_commands_number_lives(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results may take hours: the command's pid and group are long free by the last words."""
     monkeypatch.setattr("os.getsid", lambda pid: 0)  # this process is no agent, whatever session it leads
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
@@ -62,9 +60,7 @@ def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
 def test_an_unforeseen_error_while_saving_results_is_for_a_person(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploader = ResultsUploader(
-        station.store, station.results_folder, "runs/x/results/", patience=patient(HandClock())
-    )
+    uploader = ResultsUploader(station.store, station.results_folder, "runs/x/results/", patience=patient(HandClock()))
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
         Leaving(station)._upload(uploader, LoadCheck(station, patient(HandClock())), "runs/x/results/")

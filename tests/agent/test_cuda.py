@@ -48,9 +48,7 @@ def test_gpus_that_are_not_ready_are_waited_for(says: Callable[[str], None]) -> 
     assert [note[:37] for note in notes] == ["CUDA does not start: cuInit says 802 "] * 2 + [""]
 
 
-def test_the_wait_for_ready_gpus_has_an_end(
-    says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_for_ready_gpus_has_an_end(says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     says("802")
     monkeypatch.setattr(gpus, "READY_LIMIT_S", 0.0)
     assert "cuInit says 802" in asked()
@@ -103,9 +101,7 @@ def test_where_there_is_no_library_nothing_is_known(monkeypatch: pytest.MonkeyPa
 
 def test_the_drivers_version(tmp_path: Path) -> None:
     path = tmp_path / "version"
-    path.write_text(
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024\n"
-    )
+    path.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024\n")
     assert gpus.driver_version(str(path)) == "535.161.07"
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
     assert gpus.driver_version(str(path)) == "570.86.15"

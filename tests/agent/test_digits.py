@@ -39,9 +39,7 @@ def test_it_learns(uninterrupted: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_interrupted_and_resumed_equals_uninterrupted(
-    tmp_path: Path, uninterrupted: Path, number: int
-) -> None:
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: Path, number: int) -> None:
     saved = tmp_path / "checkpoints" / "step-000020.npz"
     with alone(tmp_path, "--step-delay-s", "0.02") as process:
         wait_for(saved.exists, what="the first checkpoint")
@@ -85,7 +83,5 @@ def test_asked_to_leave_under_the_agent_it_equals_the_twin(rig: Rig, uninterrupt
     assert "loss" in last.metrics
     assert rig.baton.done is not None
     for entry in rig.baton.done.results:
-        assert (
-            rig.store.get(rig.baton.done.prefix + entry.name)[0] == (uninterrupted / entry.name).read_bytes()
-        )
+        assert rig.store.get(rig.baton.done.prefix + entry.name)[0] == (uninterrupted / entry.name).read_bytes()
     assert f"runs/{RUN}/results/g1/" == rig.baton.done.prefix

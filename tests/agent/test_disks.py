@@ -28,9 +28,7 @@ def test_what_an_ordinary_user_may_take_is_free(monkeypatch: pytest.MonkeyPatch)
     assert vitals.read_disk("/") == vitals.Disk(500.0 * MIB, 1000.0 * MIB, 800.0, 1000.0)
 
 
-def test_a_file_system_that_counts_no_inodes_has_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_system_that_counts_no_inodes_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     statvfs(monkeypatch, f_files=0, f_favail=0)
     assert vitals.read_disk("/") == vitals.Disk(500.0 * MIB, 1000.0 * MIB)
     assert vitals.full_disks({"results": str(tmp_path)}) == ""
@@ -44,9 +42,7 @@ def test_a_folder_that_is_not_there_is_absent(tmp_path: Path) -> None:
 
 def test_roles_that_share_a_file_system_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    found = vitals.disks_by_role(
-        {"checkpoints": str(tmp_path), "results": str(tmp_path / "results"), "shm": "/proc"}
-    )
+    found = vitals.disks_by_role({"checkpoints": str(tmp_path), "results": str(tmp_path / "results"), "shm": "/proc"})
     assert set(found) == {"checkpoints", "shm"}
     assert (found["checkpoints"].total_bytes or 0) > 0
 
@@ -95,9 +91,7 @@ def test_a_real_disk_without_bytes(small: Path, tmp_path: Path) -> None:
     assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(small)}) == ""
     with pytest.raises(OSError, match="No space left"):
         (small / "big").write_bytes(b"x" * (5 * MIB))
-    assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(small)}).startswith(
-        "results: 0 of 4 MiB"
-    )
+    assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(small)}).startswith("results: 0 of 4 MiB")
 
 
 def test_a_real_disk_without_inodes(small: Path) -> None:

@@ -229,9 +229,7 @@ def test_a_failure_after_the_last_step_keeps_the_results_and_the_work_is_done(
     assert ("exit code 1" if "exit" in how else "signal 6") in done.error
 
 
-def test_a_failure_after_the_last_step_without_its_declared_results_is_none_of_the_works_end(
-    rig: Rig,
-) -> None:
+def test_a_failure_after_the_last_step_without_its_declared_results_is_none_of_the_works_end(rig: Rig) -> None:
     rig.start(sys.executable, "-c", AFTER_THE_LAST_STEP % "sys.exit(1)", results=[{"path": "*.npz"}])
     last = rig.ended()
     assert last.exit is not None

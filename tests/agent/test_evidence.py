@@ -87,9 +87,7 @@ DEADLOCK = """
 """
 
 
-def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_on(
-    rig: Rig, tmp_path: Path
-) -> None:
+def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_on(rig: Rig, tmp_path: Path) -> None:
     script = tmp_path / "deadlock.py"
     script.write_text(textwrap.dedent(DEADLOCK))
     rig.start(sys.executable, str(script), stall_dump_s=1.0)
@@ -132,9 +130,7 @@ HANDLERS = {
 
 @pytest.mark.parametrize("kind", HANDLERS)
 def test_a_process_that_did_not_register_is_never_signalled(rig: Rig, tmp_path: Path, kind: str) -> None:
-    tell = (
-        "import json, os\nopen(os.environ['SPOT_PROGRESS_FILE'], 'a').write(json.dumps({'step': 1}) + '\\n')"
-    )
+    tell = "import json, os\nopen(os.environ['SPOT_PROGRESS_FILE'], 'a').write(json.dumps({'step': 1}) + '\\n')"
     script = f"{tell}\n{HANDLERS[kind]}\nimport time\ntime.sleep(600)"
     rig.start(sys.executable, "-c", script, stall_dump_s=0.5, workdir=str(tmp_path))
     part = wait_for(lambda: _there(rig), 30, "the part of the stall")

@@ -87,9 +87,7 @@ def test_a_store_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch
     wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
 
 
-def test_a_notice_that_comes_meanwhile_ends_the_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notice_that_comes_meanwhile_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper, gate = Keeper(tmp_path), threading.Event()
     monkeypatch.setattr(module, "STORE_S", 60.0)
     monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(60))

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.watch.ends import (
-    SteppedLog,
-    failed_after_work,
-    finished,
-    judge,
-    last_line,
-    matches_any,
-)
+from supervisor.agent.watch.ends import SteppedLog, failed_after_work, finished, judge, last_line, matches_any
 from supervisor.contract.heartbeat import Exit
 
 TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
@@ -77,12 +70,8 @@ def test_whether_the_work_is_done(
     assert finished(end(status, sent), sent, step, total) is done
 
 
-@pytest.mark.parametrize(
-    ("step", "from_zero", "done"), [(9, True, True), (8, True, False), (9, False, False)]
-)
-def test_counted_from_zero_the_last_step_is_one_before_the_total(
-    step: int, from_zero: bool, done: bool
-) -> None:
+@pytest.mark.parametrize(("step", "from_zero", "done"), [(9, True, True), (8, True, False), (9, False, False)])
+def test_counted_from_zero_the_last_step_is_one_before_the_total(step: int, from_zero: bool, done: bool) -> None:
     assert finished(end(left(0), {TERM}), {TERM}, step, 10, from_zero) is done
 
 
@@ -104,10 +93,7 @@ FULL = "OSError: [Errno 28] No space left on device"
         ([OOM, "smaller batch", TRACEBACK, "  File ...", "ValueError: no"], "ValueError: no"),
         ([FULL, TRACEBACK, "  File ...", "KeyError: 'loss'"], "KeyError: 'loss'"),
         # Another error only because of the first, or of another process of the same end.
-        (
-            [OOM, "During handling of the above exception, another exception occurred:", TRACEBACK, "E: no"],
-            OOM,
-        ),
+        ([OOM, "During handling of the above exception, another exception occurred:", TRACEBACK, "E: no"], OOM),
         ([OOM, TRACEBACK, "torch.distributed.elastic.ChildFailedError:", "bye"], OOM),
         ([OOM, "[rank1]: " + TRACEBACK, "[rank1]: RuntimeError: peer is gone"], OOM),
     ],
@@ -118,10 +104,7 @@ def test_the_most_telling_of_the_last_lines(lines: "list[str]", told: str) -> No
 
 
 def test_the_last_words() -> None:
-    assert (
-        last_line(["Traceback:", "  ValueError: no \x00 \x1b[31mred", "", "   "])
-        == "ValueError: no    [31mred"
-    )
+    assert last_line(["Traceback:", "  ValueError: no \x00 \x1b[31mred", "", "   "]) == "ValueError: no    [31mred"
     assert last_line([]) == ""
     assert len(last_line(["x" * 10_000])) == 300
     assert end(left(1), tail=b"\xff\xfe broken\n").last_line.endswith("broken")
@@ -163,9 +146,7 @@ def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
         (died(24), set(), 10, False),  # the same: the limit of CPU time
     ],
 )
-def test_a_failure_after_the_last_step(
-    status: int, sent: set[int], step: "int | None", after_work: bool
-) -> None:
+def test_a_failure_after_the_last_step(status: int, sent: set[int], step: "int | None", after_work: bool) -> None:
     assert failed_after_work(end(status, sent), sent, step, 10) == after_work
 
 

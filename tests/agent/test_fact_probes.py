@@ -169,9 +169,7 @@ def test_a_machine_without_a_driver_has_no_card(tmp_path: Path, monkeypatch: pyt
     assert gpu_facts(None, str(tmp_path / "none")) == ({"driver": None, "gpus": []}, "")
 
 
-def test_where_the_kernel_does_not_tell_nvidia_smi_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_kernel_does_not_tell_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = cards(tmp_path / "nvidia", "NVRM version: of another make\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     told, why = gpu_facts(None, proc)

@@ -22,24 +22,8 @@ WANDB = "https://wandb.ai/me/digits/runs/3kq9x1ab"
 
 
 def test_seeds_are_found_in_variables_and_in_the_command() -> None:
-    env = {
-        "PYTHONHASHSEED": "0",
-        "SEED": "7",
-        "DATA_SEED": "-3",
-        "WALLET_SEED": "correct horse",
-        "SEEDS": "1",
-    }
-    words = (
-        "python",
-        "t.py",
-        "--seed",
-        "42",
-        "--data-seed=5",
-        "trainer.seed=9",
-        "--seedling",
-        "3",
-        "--no-seed",
-    )
+    env = {"PYTHONHASHSEED": "0", "SEED": "7", "DATA_SEED": "-3", "WALLET_SEED": "correct horse", "SEEDS": "1"}
+    words = ("python", "t.py", "--seed", "42", "--data-seed=5", "trainer.seed=9", "--seedling", "3", "--no-seed")
     assert seeds(words, env) == {
         "PYTHONHASHSEED": "0", "SEED": "7", "DATA_SEED": "-3", "--seed": "42", "--data-seed": "5", "trainer.seed": "9",
     }  # fmt: skip
@@ -54,9 +38,7 @@ def test_facts_that_are_too_large_lose_packages_and_say_so() -> None:
     assert len(data) <= MAX_BYTES
     assert 0 < len(cut["packages"]) < 20_000
     assert cut["packages"] == whole[: len(cut["packages"])]
-    assert (
-        cut["packages_note"] == f"the first {len(cut['packages'])} of 20000 packages; the hash is that of all"
-    )
+    assert cut["packages_note"] == f"the first {len(cut['packages'])} of 20000 packages; the hash is that of all"
     assert cut["packages_sha256"] == facts["packages_sha256"]
 
 
@@ -142,9 +124,7 @@ def test_the_watch_ends_after_500_lines_and_after_five_minutes(
     assert late.duty.step() is None
 
 
-def test_a_store_that_is_away_is_tried_again_and_nothing_is_asked_twice(
-    tmp_path: Path, quick: list[str]
-) -> None:
+def test_a_store_that_is_away_is_tried_again_and_nothing_is_asked_twice(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path)
     scene.store.away = True
     assert scene.duty.step() == facts_module.RETRY_S

@@ -77,9 +77,7 @@ def test_what_is_left_behind_ends_with_the_agent(rig: Rig, container: tuple[str,
     assert wait_for(lambda: not rig.survivors(), 10, "an empty container")
 
 
-def test_its_exit_code_is_that_of_the_agent(
-    archive: Path, tmp_path: Path, container: tuple[str, ...]
-) -> None:
+def test_its_exit_code_is_that_of_the_agent(archive: Path, tmp_path: Path, container: tuple[str, ...]) -> None:
     command = [*container, sys.executable, str(archive), str(tmp_path)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert refused.returncode == 3

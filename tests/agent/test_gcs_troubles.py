@@ -103,9 +103,7 @@ def test_a_conditional_write_whose_answer_was_lost_counts(
     assert store.put("new", b"1", ABSENT) == store.stat("new")
 
 
-def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(
-    cloud: StorageFake, store: GcsStore
-) -> None:
+def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(cloud: StorageFake, store: GcsStore) -> None:
     first = store.put("baton", b"1")
     cloud.put(BUCKET, f"{PREFIX}/baton", b"theirs")
     cloud.trouble(Reset(), when=INSERT)
@@ -114,9 +112,7 @@ def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(
     assert store.get("baton")[0] == b"theirs"
 
 
-def test_the_same_content_that_was_there_before_is_not_taken_for_ours(
-    cloud: StorageFake, store: GcsStore
-) -> None:
+def test_the_same_content_that_was_there_before_is_not_taken_for_ours(cloud: StorageFake, store: GcsStore) -> None:
     """Of an older generation than the one that was expected: nothing was written."""
     there = store.put("baton", b"same")
     cloud.trouble(Reset(), when=INSERT)
@@ -138,9 +134,7 @@ def media(request: object, method: str) -> bool:
     return method == READ and "alt" in request.query  # type: ignore[attr-defined]
 
 
-def test_a_read_that_breaks_off_goes_on_where_it_was(
-    cloud: StorageFake, store: GcsStore, large: Path
-) -> None:
+def test_a_read_that_breaks_off_goes_on_where_it_was(cloud: StorageFake, store: GcsStore, large: Path) -> None:
     store.put_file("model", large)
     for cut_after in (0, 1, 3_000_000):
         cloud.trouble(spoilt(cut_after=cut_after), when=media)
@@ -151,9 +145,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_was(
     assert all(value.startswith("bytes=") and value != "bytes=0-" for value in ranges)
 
 
-def test_a_read_that_breaks_off_never_goes_on_in_another_generation(
-    cloud: StorageFake, store: GcsStore
-) -> None:
+def test_a_read_that_breaks_off_never_goes_on_in_another_generation(cloud: StorageFake, store: GcsStore) -> None:
     store.put("log", bytes(2_000_000))
     cloud.trouble(spoilt(cut_after=1_000_000), when=media)
     stream = store.read("log")
@@ -227,9 +219,7 @@ def test_a_token_is_asked_for_once_and_anew_when_it_is_refused(
     store.close()
 
 
-def test_a_token_is_renewed_before_its_end(
-    cloud: StorageFake, machine: MetadataFake, clock: HandClock
-) -> None:
+def test_a_token_is_renewed_before_its_end(cloud: StorageFake, machine: MetadataFake, clock: HandClock) -> None:
     store = store_at(cloud, clock)
     store.put("a", b"1")
     clock.now += 3599.0 - 245.0
@@ -241,9 +231,7 @@ def test_a_token_is_renewed_before_its_end(
     store.close()
 
 
-def test_no_token_to_be_had_is_unavailable(
-    cloud: StorageFake, machine: MetadataFake, clock: HandClock
-) -> None:
+def test_no_token_to_be_had_is_unavailable(cloud: StorageFake, machine: MetadataFake, clock: HandClock) -> None:
     store = store_at(cloud, clock)
     machine.close()
     with pytest.raises(StoreUnavailable, match="cannot read 'a'"):
@@ -258,23 +246,17 @@ def test_who_may_not_is_told_so(cloud: StorageFake, store: GcsStore) -> None:
         lambda: store.stat("a"), lambda: list(store.read("a")), lambda: store.put("a", b"2"),
         lambda: store.delete("a"), lambda: list(store.pages("")),
     ):  # fmt: skip
-        with pytest.raises(
-            StoreUnavailable, match=r"this machine's account may not \(HTTP 403: .*Permission"
-        ):
+        with pytest.raises(StoreUnavailable, match=r"this machine's account may not \(HTTP 403: .*Permission"):
             call()
     assert len(cloud.requests) == 6, "a refusal is repeated"
 
 
-def test_a_bucket_that_is_not_there_is_not_an_object_that_is_not_there(
-    cloud: StorageFake, clock: HandClock
-) -> None:
+def test_a_bucket_that_is_not_there_is_not_an_object_that_is_not_there(cloud: StorageFake, clock: HandClock) -> None:
     store = store_at(cloud, clock, "nobody")
     for call in (
         lambda: store.stat("a"), lambda: store.get("a"), lambda: list(store.read("a")),
         lambda: store.put("a", b"2"), lambda: store.delete("a"), lambda: list(store.pages("")),
     ):  # fmt: skip
-        with pytest.raises(
-            StoreUnavailable, match=r"no such bucket \(HTTP 404: The specified bucket does not"
-        ):
+        with pytest.raises(StoreUnavailable, match=r"no such bucket \(HTTP 404: The specified bucket does not"):
             call()
     store.close()

@@ -43,15 +43,11 @@ def test_an_upload_that_the_bucket_has_forgotten_is_begun_anew(
 def test_a_large_conditional_write_whose_answer_was_lost_counts(
     cloud: StorageFake, store: GcsStore, large: Path
 ) -> None:
-    cloud.trouble(
-        Reset(), when=lambda request, method: method == INSERT and request.method == "PUT", after=True
-    )
+    cloud.trouble(Reset(), when=lambda request, method: method == INSERT and request.method == "PUT", after=True)
     assert store.put_file("model", large, ABSENT) == store.stat("model")
 
 
-def test_what_arrived_as_something_else_is_removed_and_told(
-    cloud: StorageFake, store: GcsStore, large: Path
-) -> None:
+def test_what_arrived_as_something_else_is_removed_and_told(cloud: StorageFake, store: GcsStore, large: Path) -> None:
     cloud.trouble(
         lambda answer: replace(answer, body={**answer.body, "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}),
         when=lambda request, _: request.method == "PUT",
@@ -61,9 +57,7 @@ def test_what_arrived_as_something_else_is_removed_and_told(
     assert cloud.names(BUCKET) == []
 
 
-def test_a_large_write_over_what_is_there_sends_nothing(
-    cloud: StorageFake, store: GcsStore, large: Path
-) -> None:
+def test_a_large_write_over_what_is_there_sends_nothing(cloud: StorageFake, store: GcsStore, large: Path) -> None:
     store.put("model", b"first")
     with pytest.raises(PreconditionFailed):
         store.put_file("model", large, ABSENT)

@@ -50,9 +50,7 @@ def test_cards_that_can_be_opened_are_counted(tmp_path: Path) -> None:
     )
     (tmp_path / "nvidia1").touch()
     assert missing(2, both, never) == ""
-    assert (
-        missing(2, reader(Duck(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
-    )
+    assert missing(2, reader(Duck(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
 
 
 def test_only_the_cards_of_this_machine_count(tmp_path: Path) -> None:
@@ -92,10 +90,7 @@ def test_a_card_that_its_driver_calls_lost_is_told_once_and_by_its_name(tmp_path
 
     papers = Papers()
     found = reader(
-        Duck(nvmlDeviceGetHandleByUUID=by_uuid),
-        ("GPU-a", "GPU-b", "GPU-c"),
-        devices=str(tmp_path),
-        bad=papers,
+        Duck(nvmlDeviceGetHandleByUUID=by_uuid), ("GPU-a", "GPU-b", "GPU-c"), devices=str(tmp_path), bad=papers
     )
     papers.trouble = True
     assert found.count()[0] == 1
@@ -156,9 +151,7 @@ def test_a_driver_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(gpu_rules, "COUNT_LIMIT_S", 0.2)
     try:
-        assert missing(1, GpuReader(None, hang), never) == (
-            "1 GPU promised; the driver did not answer within 0 s"
-        )
+        assert missing(1, GpuReader(None, hang), never) == ("1 GPU promised; the driver did not answer within 0 s")
         with pytest.raises(GaveUp):
             missing(1, GpuReader(None, hang), lambda: True)
     finally:

@@ -61,9 +61,7 @@ def test_while_the_newest_does_not_verify_the_old_ones_stay(desk: Desk) -> None:
     assert desk.baton.checkpoint.step == 3
 
 
-def test_what_could_not_be_deleted_goes_with_the_next_save(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_deleted_goes_with_the_next_save(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (1, 2, 3):
         desk.write("step-%d.pt" % step)
         desk.save()

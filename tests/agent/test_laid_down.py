@@ -48,11 +48,7 @@ def test_the_keys_of_a_rented_machine(tmp_path: Path) -> None:
         secrets=["API_KEY"], sequence_from=100, notice_from="gce", notice_s=120,
         storage_endpoint="http://127.0.0.1:1", secret_manager_endpoint="http://127.0.0.1:2",
     )  # fmt: skip
-    assert (job.server_url, job.secret_refs, job.sequence_from) == (
-        "https://spot.example:8443/x",
-        references,
-        100,
-    )
+    assert (job.server_url, job.secret_refs, job.sequence_from) == ("https://spot.example:8443/x", references, 100)
     assert (job.notice_from, job.notice_s) == ("gce", 120.0)
     assert (job.storage_endpoint, job.secret_manager_endpoint) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
 

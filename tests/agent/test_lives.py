@@ -44,11 +44,7 @@ def test_the_beats_tell_the_whole_story(rig: Rig) -> None:
     beats = sorted(rig.server.beats, key=lambda b: b.sequence)
     phases = list(dict.fromkeys(b.phase for b in beats))
     assert phases[-1] == heartbeat.FINISHED
-    assert [p for p in phases if p in ("training", "finishing", "finished")] == [
-        "training",
-        "finishing",
-        "finished",
-    ]
+    assert [p for p in phases if p in ("training", "finishing", "finished")] == ["training", "finishing", "finished"]
     assert {b.nonce for b in beats} == {"secret"}
     agent = json.loads((rig.machine / "agent.json").read_text())
     machine_id = "local:%s:%d:%d" % (agent["boot_id"][:8], agent["pid"], agent["start_ticks"])

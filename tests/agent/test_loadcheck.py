@@ -54,11 +54,7 @@ def test_a_file_that_cannot_be_loaded_is_for_a_person_with_the_last_line(rig: Ri
 
 
 def test_a_log_that_became_a_pipe_is_no_obstacle(rig: Rig) -> None:
-    start(
-        rig,
-        f"{WRITES}; rm ../output.log; mkfifo ../output.log",
-        rule('grep -q good "$SPOT_RESULTS_DIR/model.npz"'),
-    )
+    start(rig, f"{WRITES}; rm ../output.log; mkfifo ../output.log", rule('grep -q good "$SPOT_RESULTS_DIR/model.npz"'))
     last = rig.ended()
     assert last.exit is not None
     assert last.exit.code == 0

@@ -54,12 +54,7 @@ def test_a_chunk_is_sealed_when_it_is_big_enough(desk: Desk) -> None:
         desk.out(line)
         desk.shipper.ship()
     assert desk.log() == line * 200
-    assert [len(chunk) for chunk in desk.chunks()] == [
-        SEAL_BYTES,
-        SEAL_BYTES,
-        SEAL_BYTES,
-        200 * 1024 - 3 * SEAL_BYTES,
-    ]
+    assert [len(chunk) for chunk in desk.chunks()] == [SEAL_BYTES, SEAL_BYTES, SEAL_BYTES, 200 * 1024 - 3 * SEAL_BYTES]
 
 
 def test_a_flood_comes_in_chunks_of_at_most_a_megabyte(desk: Desk) -> None:

@@ -106,9 +106,7 @@ def test_the_command_sees_its_own_cards_and_beats_tell_of_them(rig: Rig, cards: 
     assert told.log_bytes is not None
     assert told.checkpoints_disk is not None
     assert size_bytes(told) < 2048
-    assert {b.boot_id for b in rig.server.beats} == {
-        Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    }
+    assert {b.boot_id for b in rig.server.beats} == {Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
 
 
 def seen_by_command(rig: Rig, **job: object) -> dict[str, str | None]:

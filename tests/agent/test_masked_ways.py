@@ -128,9 +128,7 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
     )
     assert len(uploader.upload()) == 2
     twin = MaskerOfOne()
-    uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/y/", patience=patient(HandClock()), masker=twin
-    )
+    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/y/", patience=patient(HandClock()), masker=twin)
     with pytest.raises(Unverified, match="without secrets it has the name of another file"):
         uploader.upload()
 

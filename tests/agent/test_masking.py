@@ -130,10 +130,7 @@ def test_wrapped_base64_of_a_value_is_masked_also_in_pieces(value: str, shape: i
 )
 def test_of_a_service_account_every_form_of_its_key_is_masked(shown: str) -> None:
     masker = Masker({"GOOGLE": ACCOUNT})
-    for text in (
-        masker.text(f"<{shown}>"),
-        flow(masker, [bytes([b]) for b in f"<{shown}>".encode()]).decode(),
-    ):
+    for text in (masker.text(f"<{shown}>"), flow(masker, [bytes([b]) for b in f"<{shown}>".encode()]).decode()):
         assert runs_of(BODY, text) == []
         assert "0123456789abcdef" not in text
         assert "[secret GOOGLE]" in text
@@ -172,10 +169,7 @@ def test_a_masker_without_secrets_changes_nothing() -> None:
 
 def test_masked_json_has_masked_keys_and_values_and_is_otherwise_the_same() -> None:
     found = Masker({"K": KEY}).json({KEY: [1, None, (KEY, 2.5)], "plain": {"deep": f"x{KEY}"}})
-    assert found == {
-        "[secret K]": [1, None, ["[secret K]", 2.5]],
-        "plain": {"deep": "x[secret K]"},
-    }
+    assert found == {"[secret K]": [1, None, ["[secret K]", 2.5]], "plain": {"deep": "x[secret K]"}}
     assert Masker({"K": "when"}).json({"when": ["when", {"when": 1}]}, keys=False) == {
         "when": ["[secret K]", {"when": 1}]
     }

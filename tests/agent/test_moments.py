@@ -126,9 +126,7 @@ def test_a_folder_that_became_a_link_is_left_out(desk: Desk, tmp_path: Path) -> 
     assert (moment.files, [left.name for left in moment.left_out]) == ((), ["."])
 
 
-def test_the_kernel_tells_the_moment_and_what_is_written_later_is_not_in_it(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_the_kernel_tells_the_moment_and_what_is_written_later_is_not_in_it(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     renames = Renames(str(tmp_path / "checkpoints"))
     moments = Moments(renames, desk.taker)
@@ -150,9 +148,7 @@ def test_the_kernel_tells_the_moment_and_what_is_written_later_is_not_in_it(
     renames.close()
 
 
-def test_a_checkpoint_whose_moment_is_forgotten_is_not_saved_with_later_results(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_a_checkpoint_whose_moment_is_forgotten_is_not_saved_with_later_results(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     renames = Renames(str(tmp_path / "checkpoints"))
     moments = Moments(renames, desk.taker)
@@ -195,9 +191,7 @@ class SavingDesk(Desk):
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.results),
         )
-        self.entries = CheckpointFolder(
-            str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest
-        )
+        self.entries = CheckpointFolder(str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest)
 
     def checkpoint(self, step: int) -> None:
         (self.checkpoints / ".half").write_text(str(step))
@@ -211,9 +205,7 @@ class SavingDesk(Desk):
         return decode_saved(self.store.calm.get(pointer.results.name)[0])
 
 
-def test_without_time_for_results_the_checkpoint_is_saved_with_the_older_ones_and_that_is_said(
-    tmp_path: Path,
-) -> None:
+def test_without_time_for_results_the_checkpoint_is_saved_with_the_older_ones_and_that_is_said(tmp_path: Path) -> None:
     desk = SavingDesk(tmp_path, hurry_until=1005.0)
     desk.write("metrics.csv", "1\n")
     desk.checkpoint(1)
@@ -330,6 +322,4 @@ def test_a_result_that_does_not_verify_is_lost_by_name_and_the_checkpoint_counts
     desk.results.restore(rules.FileEntry("nowhere", 1, "00"))
     assert os.listdir(desk.path) == []
     [phrase] = desk.results.lost_among((), {})
-    assert phrase.startswith(
-        "results: lost with an earlier machine (the list of what was saved cannot be read"
-    )
+    assert phrase.startswith("results: lost with an earlier machine (the list of what was saved cannot be read")

@@ -20,16 +20,12 @@ LINES = (
 class Program:
     """A stub in front of PATH that writes down how it was asked."""
 
-    def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, knows: str = "clocks_event_reasons"
-    ) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, knows: str = "clocks_event_reasons") -> None:
         self.asked, self.answer = folder / "asked", folder / "answer"
         self.answer.write_text(LINES.format(reasons=", 0x0000000000000044"))
         program = folder / "nvidia-smi"
         refuse = f'case "$1" in *{knows}*) ;; *reasons*) echo "Field is not valid"; exit 2;; esac'
-        program.write_text(
-            f'#!/bin/sh\necho "$@" >> {self.asked}\n{refuse if knows else ""}\nexec cat {self.answer}\n'
-        )
+        program.write_text(f'#!/bin/sh\necho "$@" >> {self.asked}\n{refuse if knows else ""}\nexec cat {self.answer}\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 

@@ -70,9 +70,7 @@ def test_an_older_driver_is_read_by_its_own_names() -> None:
         found._obj.value = 4
         return 0
 
-    told = reader(
-        Duck((0,), nvmlDeviceGetMemoryInfo=memory, nvmlDeviceGetCurrentClocksThrottleReasons=reasons)
-    ).read()
+    told = reader(Duck((0,), nvmlDeviceGetMemoryInfo=memory, nvmlDeviceGetCurrentClocksThrottleReasons=reasons)).read()
     assert told == Gpus(memory_used_mib=(3072,), memory_total_mib=(24576,), clock_reasons=(4,))
 
 
@@ -117,9 +115,7 @@ def test_an_endless_flood_of_errors_does_not_hold_up_a_beat() -> None:
         found._obj.device, found._obj.data = 100, 62
         return 0
 
-    duck = Duck(
-        (0,), nvmlEventSetCreate=create, nvmlDeviceRegisterEvents=lambda *_: 0, nvmlEventSetWait_v2=wait
-    )
+    duck = Duck((0,), nvmlEventSetCreate=create, nvmlDeviceRegisterEvents=lambda *_: 0, nvmlEventSetWait_v2=wait)
     assert reader(duck).read() == Gpus(last_xid=(62,))
 
 

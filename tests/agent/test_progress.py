@@ -46,13 +46,7 @@ def test_a_report(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("restored", "known", "first", "from_zero"),
-    [
-        (None, False, 0, True),
-        (None, True, 1, False),
-        (41, True, 42, True),
-        (41, False, 42, False),
-        (0, True, 1, True),
-    ],
+    [(None, False, 0, True), (None, True, 1, False), (41, True, 42, True), (41, False, 42, False), (0, True, 1, True)],
 )
 def test_whether_steps_are_counted_from_zero(
     tmp_path: Path, restored: "int | None", known: bool, first: int, from_zero: bool
@@ -215,9 +209,7 @@ def test_the_helper_writes_what_the_agent_reads(desk: Desk, monkeypatch: pytest.
     assert desk.progress.ignored == 0
 
 
-def test_the_helper_does_nothing_without_a_supervisor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_helper_does_nothing_without_a_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPOT_PROGRESS_FILE", raising=False)
     monkeypatch.chdir(tmp_path)
     spot_progress.report(3)

@@ -62,9 +62,7 @@ class Life:
         self.path.mkdir()
         self.renamed: set[str] = set()
         self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
-        pruner = self.makes.pruner(
-            self.store, RUN, self.attempt, self.keep, lambda told: setattr(self, "told", told)
-        )
+        pruner = self.makes.pruner(self.store, RUN, self.attempt, self.keep, lambda told: setattr(self, "told", told))
         self.saver = self.makes.saver(
             pruner,
             self.keeper,
@@ -205,12 +203,7 @@ class ForgetsLeftovers(Pruner):
 
 @pytest.mark.parametrize(
     "makes",
-    [
-        Makes(saver=DeletesFirst),
-        Makes(saver=KeepsOne),
-        Makes(pruner=CleansByAnOldLook),
-        Makes(pruner=ForgetsLeftovers),
-    ],
+    [Makes(saver=DeletesFirst), Makes(saver=KeepsOne), Makes(pruner=CleansByAnOldLook), Makes(pruner=ForgetsLeftovers)],
     ids=["deletes first", "keeps one", "cleans by an old look", "forgets leftovers"],
 )
 def test_broken_pruning_is_caught(makes: Makes) -> None:

@@ -137,9 +137,7 @@ def test_a_file_in_the_folders_place_is_for_a_person_and_names_the_folder(desk: 
 def test_a_link_that_leads_nowhere_is_not_taken_for_no_results(desk: Desk) -> None:
     desk.path.rmdir()
     desk.path.symlink_to(desk.path.parent / "nowhere")
-    with pytest.raises(
-        Unverified, match=f"the results folder {desk.path} is .* a link, which is not followed"
-    ):
+    with pytest.raises(Unverified, match=f"the results folder {desk.path} is .* a link, which is not followed"):
         desk.uploader.upload()
 
 
@@ -191,9 +189,7 @@ def test_an_agent_that_was_frozen_overwrites_nothing_of_a_later_one(desk: Desk) 
         if turns.pop(0) == "theirs":
             raise BatonRefused("not the holder")
 
-    desk.uploader = ResultsUploader(
-        desk.store, desk.folder, PREFIX, patience=patient(desk.clock), fence=fence
-    )
+    desk.uploader = ResultsUploader(desk.store, desk.folder, PREFIX, patience=patient(desk.clock), fence=fence)
     (desk.path / "a.txt").write_text("old")
     plain = desk.store.put_file
 

@@ -65,9 +65,7 @@ def test_rows_survive_two_lost_machines_and_stand_there_once(rig: Rig) -> None:
     assert done.lost == ()
 
 
-def test_after_a_crash_the_newest_rows_are_kept_and_the_next_attempt_starts_from_the_checkpoint(
-    rig: Rig,
-) -> None:
+def test_after_a_crash_the_newest_rows_are_kept_and_the_next_attempt_starts_from_the_checkpoint(rig: Rig) -> None:
     rig.start(*appends(rig, 13, code=3))
     rig.ended()
     assert rows(rig, rig.baton.last) == list(range(1, 14))
@@ -106,8 +104,7 @@ def test_what_is_too_large_for_a_save_is_told_and_its_loss_makes_the_run_no_whol
     save = 'echo 1 > "$SPOT_CHECKPOINT_DIR/.1"; mv "$SPOT_CHECKPOINT_DIR/.1" "$SPOT_CHECKPOINT_DIR/step-1"; '
     rig.start(command=big + save + "sleep 600", results_save_max_mb=2)
     rig.beat_with(
-        "the sentence",
-        lambda b: "1 file of results will be saved at the end only; big.bin" in (b.message or ""),
+        "the sentence", lambda b: "1 file of results will be saved at the end only; big.bin" in (b.message or "")
     )
     rig.beat_with("its checkpoint", lambda b: b.checkpoint_step == 1)
     die(rig)
@@ -123,8 +120,7 @@ def test_what_is_too_large_for_a_save_is_told_and_its_loss_makes_the_run_no_whol
 def test_links_and_bad_names_are_told_in_the_log(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "passwd").write_text("root")
     rig.start(
-        command='cd "$SPOT_RESULTS_DIR"; ln -s "%s" passwd; echo x > "$(printf \'a\\377\')"'
-        % (tmp_path / "passwd")
+        command='cd "$SPOT_RESULTS_DIR"; ln -s "%s" passwd; echo x > "$(printf \'a\\377\')"' % (tmp_path / "passwd")
     )
     rig.ended()
     done = rig.baton.done

@@ -86,9 +86,7 @@ class Life:
         calm = patient(HandClock())
         place = RUN, self.holder[0], str(self.machine / "incoming")
         self.kept = self.makes.saver(self.store, place, taker, patience=calm, hurry=calm)
-        self.entries = CheckpointFolder(
-            str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest
-        )
+        self.entries = CheckpointFolder(str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest)
         self.saver = CheckpointSaver(
             Pruner(self.store, RUN, self.attempt, Keep(), lambda told: None),
             self.keeper,

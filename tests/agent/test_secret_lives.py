@@ -54,9 +54,7 @@ def test_secrets_that_are_common_words_leave_the_documents_readable(rig: Rig) ->
     words = ["when", "launch_id", "log_tail", "command", "threads", "packages"]
     secrets = {f"WORD_{number}": word for number, word in enumerate(words)}
     rig.given = json.dumps(secrets).encode()
-    rig.start(
-        sys.executable, "-S", "-c", "print('when it fails'); raise SystemExit(3)", secrets=list(secrets)
-    )
+    rig.start(sys.executable, "-S", "-c", "print('when it fails'); raise SystemExit(3)", secrets=list(secrets))
     rig.ended()
     part = json.loads(rig.store.get(runfiles.agent_evidence(RUN, 1))[0])
     assert (part["when"], part["launch_id"]) == ("end", "1.1.1")
@@ -94,9 +92,7 @@ def test_an_agent_that_masks_nothing_is_caught(tmp_path: Path, archive: Path) ->
 
 
 @pytest.mark.parametrize("given", [b"", b'{"API_KEY": "hush-4711', b'{"OTHER": "hush-4711"}'])
-def test_an_agent_whose_secrets_do_not_come_leaves_no_trace_and_can_be_started_again(
-    rig: Rig, given: bytes
-) -> None:
+def test_an_agent_whose_secrets_do_not_come_leaves_no_trace_and_can_be_started_again(rig: Rig, given: bytes) -> None:
     rig.given = given
     rig.start("/bin/sh", "-c", 'test "$API_KEY" = hush-4711', secrets=["API_KEY"])
     assert rig.agent.wait(30) == 3

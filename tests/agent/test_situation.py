@@ -43,9 +43,7 @@ def test_notes_come_and_go_the_latest_first(situation: Situation) -> None:
     assert situation.now.message == "first"
 
 
-@pytest.mark.parametrize(
-    "text", ["😀" * 5000, "\\" * 5000, '"' * 5000, "\x00\x1b\n" * 500, "\ud800" * 500, "ä" * 300]
-)
+@pytest.mark.parametrize("text", ["😀" * 5000, "\\" * 5000, '"' * 5000, "\x00\x1b\n" * 500, "\ud800" * 500, "ä" * 300])
 def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(situation: Situation, text: str) -> None:
     situation.note("a", text)
     situation.tell(

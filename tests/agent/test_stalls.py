@@ -51,14 +51,7 @@ def test_before_the_first_step_the_limit_is_another_one() -> None:
 
 
 def test_the_job_brings_both_limits(tmp_path: Path) -> None:
-    paper = {
-        "name": "m",
-        "run_id": "r-1",
-        "attempt": 1,
-        "launch_id": "1.1.1",
-        "nonce": "n",
-        "command": "true",
-    }
+    paper = {"name": "m", "run_id": "r-1", "attempt": 1, "launch_id": "1.1.1", "nonce": "n", "command": "true"}
     limits = {"stall_dump_s": 180, "first_dump_s": None}
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"version": 1, "store_url": "file:///x", **paper, **limits}))

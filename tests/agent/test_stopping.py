@@ -37,9 +37,7 @@ sys.exit(5)
 def loop(folder: Path, before: str = "", **env: str) -> subprocess.Popen[bytes]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
     text = LOOP.format(before=before)
-    return subprocess.Popen(
-        [sys.executable, "-c", text], cwd=folder, env={**kept, "PYTHONPATH": str(HELPER), **env}
-    )
+    return subprocess.Popen([sys.executable, "-c", text], cwd=folder, env={**kept, "PYTHONPATH": str(HELPER), **env})
 
 
 def test_term_ends_a_step_and_not_a_save(tmp_path: Path) -> None:

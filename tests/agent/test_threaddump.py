@@ -49,9 +49,7 @@ def lives(pid: int) -> bool:
     return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def test_a_registered_process_tells_each_thread_with_the_lines_of_its_own_code(
-    tmp_path: Path, start: Start
-) -> None:
+def test_a_registered_process_tells_each_thread_with_the_lines_of_its_own_code(tmp_path: Path, start: Start) -> None:
     pid = start(
         """
         import threading

@@ -72,8 +72,7 @@ def test_when_the_newest_are_lost_the_run_goes_on_from_a_milestone_and_says_so(r
     rig.store.delete(key(before))
     rig.start(*rig.toy("--steps", "20"), attempt=2)
     rig.beat_with(
-        "the rejection",
-        lambda b: "checkpoint 8 rejected" in b.message and "milestone 6 is tried" in b.message,
+        "the rejection", lambda b: "checkpoint 8 rejected" in b.message and "milestone 6 is tried" in b.message
     )
     assert rig.ended().resumed_from == milestone.step
 
@@ -131,9 +130,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(rig: Rig) -> None:
     rig.change(lambda b: raise_next(b, "1.2.1", "secret", False))
     os.rename(rig.store.root, hidden)
     rig.launch("1.2.1", *rig.toy("--steps", "20"))
-    rig.beat_with(
-        "the outage", lambda b: b.phase == heartbeat.BOOT and "there is no object store" in b.message
-    )
+    rig.beat_with("the outage", lambda b: b.phase == heartbeat.BOOT and "there is no object store" in b.message)
     os.rename(hidden, rig.store.root)
     assert rig.ended().resumed_from == newest.step
 

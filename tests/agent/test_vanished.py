@@ -47,8 +47,7 @@ def test_a_baton_that_was_deleted_is_said_and_waited_for(rig: Rig) -> None:
     assert "does not answer" not in told.message
     rig.go()
     rig.beat_with(
-        "the wait in finishing",
-        lambda b: b.phase == heartbeat.FINISHING and "baton.json is not there" in b.message,
+        "the wait in finishing", lambda b: b.phase == heartbeat.FINISHING and "baton.json is not there" in b.message
     )
     rig.store.put(runfiles.baton(RUN), raw)
     assert rig.ended().exit is not None

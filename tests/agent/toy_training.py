@@ -17,9 +17,7 @@ parser.add_argument("--delay-s", type=float, default=0.02)
 parser.add_argument("--every", type=int, default=2)
 parser.add_argument("--exit", type=int, default=0)
 parser.add_argument("--on-term", choices=["die", "save", "polite", "ignore"], default="die")
-parser.add_argument(
-    "--wait-at", type=int, default=-1, help="stay at this step until the file `go` appears in cwd"
-)
+parser.add_argument("--wait-at", type=int, default=-1, help="stay at this step until the file `go` appears in cwd")
 parser.add_argument("--long-line", type=int, default=0)
 parser.add_argument("--in-place", action="store_true")
 parser.add_argument("--no-results", action="store_true")

@@ -43,9 +43,7 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("list_runs", "list_costs", "list_run_files", "list_deliveries"), ("400",)),
     **dict.fromkeys(("submit_run", "resume_run", "import_old_run", "change_run"), ("422",)),
     **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
-    **dict.fromkeys(
-        ("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)
-    ),
+    **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)),
     **dict.fromkeys(("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook"), ("422",)),
 }
 # A run may be called `stop`: this address can be read and changed, too.
@@ -118,9 +116,7 @@ def _document(operations: Sequence[str]) -> Json:
     """The whole, or what it says of these operations."""
     told: Json = json.loads(document(create_app(None)))
     for methods in told["paths"].values():
-        for method in [
-            one for one, told in methods.items() if operations and told["operationId"] not in operations
-        ]:
+        for method in [one for one, told in methods.items() if operations and told["operationId"] not in operations]:
             del methods[method]
     return told
 
@@ -173,7 +169,5 @@ def _note(found: Found, event: events.ScenarioFinished) -> None:
                 failure = check.failure_info.failure
                 answer = event.recorder.interactions[case_id].response
                 answered = f"{answer.status_code} {answer.text[:400]}" if answer is not None else "nothing"
-                told = (
-                    f"{failure.title}: {failure.message[:400]}\n{case.as_curl_command()[:1500]}\n{answered}"
-                )
+                told = f"{failure.title}: {failure.message[:400]}\n{case.as_curl_command()[:1500]}\n{answered}"
                 found.failures.setdefault((name, check.name), told)

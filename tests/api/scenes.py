@@ -60,12 +60,7 @@ def _bed() -> Iterator[tuple[Bed, Path]]:
 
 
 def submits(bed: Bed, ask: Asking) -> None:
-    ask(
-        "POST",
-        "/v1/runs",
-        {"run_id": "digits-7", "spec": SPEC},
-        headers={"Idempotency-Key": "digits-7-first"},
-    )
+    ask("POST", "/v1/runs", {"run_id": "digits-7", "spec": SPEC}, headers={"Idempotency-Key": "digits-7-first"})
     ask("POST", "/v1/runs", {"run_id": "digits-7", "spec": SPEC})
     ask("POST", "/v1/runs", {"run_id": "digits-7", "spec": {"command": ["python", "other.py"]}})
     ask("POST", "/v1/runs", {"spec": {"comand": "x"}})

@@ -46,11 +46,7 @@ def many(bed: Bed, ask: Asking) -> None:
 
 def webhooks(bed: Bed, ask: Asking) -> None:
     ask = ask.of(replace(bed.services, parts=replace(bed.parts, courier=FakeCourier())))
-    wish = {
-        "url": "https://hooks.example.com/spot",
-        "kinds": ["preempted", "completed"],
-        "note": "the team's page",
-    }
+    wish = {"url": "https://hooks.example.com/spot", "kinds": ["preempted", "completed"], "note": "the team's page"}
     hook = f"/v1/webhooks/{ask('POST', '/v1/webhooks', wish).json()['webhook_id']}"
     ask("POST", "/v1/webhooks", {"url": "https://inside.example.com/spot"})
     for path in ("", "/deliveries"):

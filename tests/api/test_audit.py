@@ -111,12 +111,6 @@ def test_nothing_is_logged_that_was_not_committed(
 
 def test_only_what_differs_is_kept() -> None:
     event = LOCAL.changed(
-        EventKind.CHANGED,
-        "changed",
-        {"labels": {"a": "1"}, "budget_usd": 5},
-        {"budget_usd": 5, "zones": ["b"]},
+        EventKind.CHANGED, "changed", {"labels": {"a": "1"}, "budget_usd": 5}, {"budget_usd": 5, "zones": ["b"]}
     )
-    assert event.data == {
-        "before": {"labels": {"a": "1"}, "zones": None},
-        "after": {"labels": None, "zones": ["b"]},
-    }
+    assert event.data == {"before": {"labels": {"a": "1"}, "zones": None}, "after": {"labels": None, "zones": ["b"]}}

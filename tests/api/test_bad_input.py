@@ -142,16 +142,8 @@ POSTS: dict[str, tuple[str, bytes, tuple[int, str]]] = {
     "approve empty": ("/v1/runs/healthy/approve", b"{}", INVALID),
     "approve no reason": ("/v1/runs/healthy/approve", b'{"machine_id":"a","accept_loss":"  "}', INVALID),
     "approve NUL": ("/v1/runs/healthy/approve", b'{"machine_id":"a\\u0000"}', INVALID),
-    "approve hidden reason": (
-        "/v1/runs/healthy/approve",
-        b'{"machine_id":"a","accept_loss":"a\\u202eb"}',
-        INVALID,
-    ),
-    "approve hidden machine": (
-        "/v1/runs/healthy/approve",
-        b'{"machine_id":"a\\u202e"}',
-        (409, "NOTHING_TO_APPROVE"),
-    ),
+    "approve hidden reason": ("/v1/runs/healthy/approve", b'{"machine_id":"a","accept_loss":"a\\u202eb"}', INVALID),
+    "approve hidden machine": ("/v1/runs/healthy/approve", b'{"machine_id":"a\\u202e"}', (409, "NOTHING_TO_APPROVE")),
     "approve no hash": ("/v1/runs/healthy/approve", b'{"machine_id":"a","results_sha256":"x"}', INVALID),
     "kill without a run": ("/v1/dev/kill", b"{}", INVALID),
     "notice of a year": ("/v1/dev/preempt", b'{"run_id":"healthy","notice_s":1e9}', INVALID),
@@ -243,10 +235,7 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
         ({"results": ["model.npz"]}, "must have fields of its own: path, min_count, verify"),
         ({"limits": 3}, "must have fields of its own: max_runtime_s, deadline"),
         ({"secrets": ["TOKEN"]}, "must have a value for each name"),
-        (
-            {"secrets": {"K": "gcp:projects/p/secrets/k"}},
-            "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION",
-        ),
+        ({"secrets": {"K": "gcp:projects/p/secrets/k"}}, "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION"),
         ({"image": "r/train: 1"}, "such as REGISTRY/NAME:TAG, without spaces"),
         ({"labels": {"a": "\u202e"}}, "marks of writing direction or other hidden characters"),
         ({"venv": ".venv"}, "must be the whole path of a virtual environment"),
@@ -256,9 +245,7 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
         ({"retry": {"exit_code": [3]}}, "did you mean exit_codes?"),
     ],
 )
-def test_a_misspelt_field_is_told_with_the_right_one(
-    client: Client, given: dict[str, Any], meant: str
-) -> None:
+def test_a_misspelt_field_is_told_with_the_right_one(client: Client, given: dict[str, Any], meant: str) -> None:
     told = client.post("/v1/runs", content=spec(**given), headers={"content-type": "application/json"}).json()
     assert meant in told["errors"][-1]["detail"]
     assert told["errors"][-1]["pointer"].startswith("#/spec/")
@@ -276,9 +263,7 @@ def test_what_is_odd_but_good_is_accepted_and_every_reader_bears_it(client: Clie
     told = client.post("/v1/runs", json={"run_id": "healthy", "spec": odd})
     assert told.status_code == 201, told.text
     assert [client.get(path).status_code for path in READERS] == [200] * len(READERS)
-    assert client.post("/v1/runs", json={"run_id": "healthy", "spec": odd}).status_code == 200, (
-        "the same spec"
-    )
+    assert client.post("/v1/runs", json={"run_id": "healthy", "spec": odd}).status_code == 200, "the same spec"
 
 
 @pytest.mark.parametrize(
@@ -293,10 +278,7 @@ def test_what_is_odd_but_good_is_accepted_and_every_reader_bears_it(client: Clie
         ({"zones": "local-a"}, "#/spec/zones must be a list, such as [a, b]."),
         ({"spot": "yes"}, "#/spec/spot must be true or false."),
         ({"env": {"A": 1}}, "#/spec/env/A must be a text; in YAML put it in quotes."),
-        (
-            {"limits": {"max_runtime_s": "4h"}},
-            "max_runtime_s must be a number of seconds, such as 3600 for an hour.",
-        ),
+        ({"limits": {"max_runtime_s": "4h"}}, "max_runtime_s must be a number of seconds, such as 3600 for an hour."),
         ({"limits": {"max_attempts": "ten"}}, "#/spec/limits/max_attempts must be a whole number."),
     ],
 )

@@ -43,11 +43,7 @@ def test_only_who_has_seen_the_run_as_it_is_changes_it(digits: Bed, client: Clie
 
 
 def test_a_merge_patch_changes_what_it_names(digits: Bed, client: Client) -> None:
-    patch = {
-        "labels": {"team": None, "x": "1"},
-        "limits": {"budget_usd": 5, "max_attempts": None},
-        "zones": None,
-    }
+    patch = {"labels": {"team": None, "x": "1"}, "limits": {"budget_usd": 5, "max_attempts": None}, "zones": None}
     told = change(client, patch, **{"Content-Type": "application/merge-patch+json"})
     assert told.json()["labels"] == {"kind": "test", "x": "1"}
     assert told.json()["cost"]["budget_usd"] == 5
@@ -67,12 +63,7 @@ def test_a_merge_patch_changes_what_it_names(digits: Bed, client: Client) -> Non
 
 def test_what_is_so_already_changes_nothing(digits: Bed, client: Client) -> None:
     version = digits.run("digits-7").version
-    for body in (
-        {},
-        {"labels": {"team": "vision", "no": None}},
-        {"limits": {}},
-        {"limits": {"max_user_failures": 3}},
-    ):
+    for body in ({}, {"labels": {"team": "vision", "no": None}}, {"limits": {}}, {"limits": {"max_user_failures": 3}}):
         told = change(client, body)
         assert (told.status_code, told.json()["before"], told.json()["after"]) == (200, {}, {})
     assert digits.run("digits-7").version == version
@@ -86,12 +77,7 @@ def test_two_changes_of_one_version_change_it_once(digits: Bed, client: Client) 
 
 
 def test_what_is_trained_does_not_change_under_a_run(digits: Bed, client: Client) -> None:
-    for body in (
-        {"command": "rm"},
-        {"env": {"A": "1"}, "labels": {"a": "1"}},
-        {"shapes": ["x"]},
-        {"spec": {}},
-    ):
+    for body in ({"command": "rm"}, {"env": {"A": "1"}, "labels": {"a": "1"}}, {"shapes": ["x"]}, {"spec": {}}):
         told = change(client, body).json()
         assert (told["code"], "replace_spec" in told["detail"]) == ("INVALID_REQUEST", True)
         assert told["errors"][0]["pointer"] == f"#/{next(iter(body))}"

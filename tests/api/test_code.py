@@ -31,9 +31,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def submit(client: Client, name: str, command: Any = ("python", "train.py"), **spec: Any) -> httpx.Response:
     words = command if isinstance(command, str) else list(command)
-    return client.post(
-        "/v1/runs", json={"run_id": "digits-7", "spec": {"command": words, "code": name, **spec}}
-    )
+    return client.post("/v1/runs", json={"run_id": "digits-7", "spec": {"command": words, "code": name, **spec}})
 
 
 def test_stored_once(client: Client, bed: Bed) -> None:
@@ -100,9 +98,7 @@ def test_a_bundle_that_is_not_what_its_list_says_is_stored_anew(client: Client, 
         ({}, "no file"),
     ],
 )
-def test_what_breaks_a_rule_is_not_stored(
-    client: Client, bed: Bed, files: dict[str, bytes], word: str
-) -> None:
+def test_what_breaks_a_rule_is_not_stored(client: Client, bed: Bed, files: dict[str, bytes], word: str) -> None:
     name, raw = bundle_of(files)
     told = put(client, name, raw)
     assert refusal(told) == (422, "CODE_REFUSED")
@@ -123,23 +119,15 @@ def test_the_name_must_be_that_of_the_content(client: Client, bed: Bed) -> None:
 
 def test_the_request_itself(client: Client, tmp_path: Path) -> None:
     name, raw = bundle_of()
-    assert refusal(put(client, name, raw, {"content-type": "application/json"})) == (
-        415,
-        "UNSUPPORTED_MEDIA_TYPE",
-    )
+    assert refusal(put(client, name, raw, {"content-type": "application/json"})) == (415, "UNSUPPORTED_MEDIA_TYPE")
     for wrong in ("abc", name.upper(), "..", name + "0"):
         assert refusal(put(client, wrong, raw))[0] in (404, 422)
     assert refusal(client.get(f"/v1/code/{name}?x=1")) == (422, "INVALID_REQUEST")
-    assert refusal(put(client, name, raw, {**GZIP, "origin": "http://evil.example"})) == (
-        403,
-        "ORIGIN_REFUSED",
-    )
+    assert refusal(put(client, name, raw, {**GZIP, "origin": "http://evil.example"})) == (403, "ORIGIN_REFUSED")
     assert refusal(client.post(f"/v1/code/{name}", content=raw)) == (405, "METHOD_NOT_ALLOWED")
 
 
-def test_more_than_a_bundle_may_have_is_turned_away(
-    client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_bundle_may_have_is_turned_away(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     name, raw = bundle_of({"big": bytes(range(256)) * 8000})
     monkeypatch.setattr(door, "BODY_MAX_BYTES", 100)
     assert len(raw) > 100

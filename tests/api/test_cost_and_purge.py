@@ -33,12 +33,7 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     answer = client.post(PURGE, json={"confirm": RUN})
     assert answer.status_code == 200
     told = PurgedRun.model_validate(answer.json())
-    assert (told.deleted_files, told.deleted_bytes, told.purging, told.checkpoint_step) == (
-        7,
-        22,
-        False,
-        None,
-    )
+    assert (told.deleted_files, told.deleted_bytes, told.purging, told.checkpoint_step) == (7, 22, False, None)
     assert told.purged_at is not None
     events = client.get(f"/v1/runs/{RUN}/events").json()["events"]
     purges = [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"]
@@ -63,9 +58,7 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     assert again.json()["deleted_files"] == 0
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"confirm": "digits-8"}, {"confirm": RUN, "force": True}, {"confirm": 7}]
-)
+@pytest.mark.parametrize("body", [{}, {"confirm": "digits-8"}, {"confirm": RUN, "force": True}, {"confirm": 7}])
 def test_without_the_name_nothing_is_deleted(bed: Bed, client: Client, body: object) -> None:
     over(bed)
     answer = client.post(PURGE, json=body)

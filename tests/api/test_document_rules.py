@@ -26,9 +26,7 @@ def problems(told: Json) -> Iterator[str]:
     for path, methods in told["paths"].items():
         for method, operation in methods.items():
             at = f"{method.upper()} {path}"
-            yield from (
-                f"{at}: {line}" for line in (*words(operation, described), *refusals(method, operation))
-            )
+            yield from (f"{at}: {line}" for line in (*words(operation, described), *refusals(method, operation)))
 
 
 def words(operation: Json, described: set[str]) -> Iterator[str]:

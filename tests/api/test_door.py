@@ -17,16 +17,12 @@ from tests.services.bed import Bed, Client, beat
 SPEC = {"spec": {"command": "x"}}
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "[::1]", "127.0.0.2:80"]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "[::1]", "127.0.0.2:80"])
 def test_the_names_of_this_computer(client: Client, host: str) -> None:
     assert client.get("/livez", headers={"host": host}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil", "", "[::2]:1", ":8787"]
-)
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil", "", "[::2]:1", ":8787"])
 def test_any_other_name_is_turned_away(client: Client, host: str) -> None:
     told = client.get("/livez", headers={"host": host})
     assert (told.status_code, told.json()["code"]) == (400, "HOST_REFUSED")
@@ -75,11 +71,7 @@ def test_a_request_id_is_given_or_taken_over(client: Client) -> None:
 )
 def test_a_method_that_an_address_does_not_know(client: Client, method: str, path: str, allowed: str) -> None:
     told = client.request(method, path)
-    assert (told.status_code, told.json()["code"], told.headers["allow"]) == (
-        405,
-        "METHOD_NOT_ALLOWED",
-        allowed,
-    )
+    assert (told.status_code, told.json()["code"], told.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", allowed)
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/runs/", "/v1/runs/a/b", "/docs", "/v1//runs", "/%00"])

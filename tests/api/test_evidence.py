@@ -63,9 +63,7 @@ def test_what_is_not_there_says_whether_it_will_come(client: Client, bed: Bed, a
     bed.change("digits-7", settled=True)
     assert "none will come" in refused(client)
     for number in ("2", "0", "x", "01", "1e0"):
-        assert f"digits-7 has no attempt {number}." in refused(
-            client, f"/v1/runs/digits-7/attempts/{number}/evidence"
-        )
+        assert f"digits-7 has no attempt {number}." in refused(client, f"/v1/runs/digits-7/attempts/{number}/evidence")
 
 
 def test_purged_is_purged_and_says_nothing_of_what_came_after(client: Client, bed: Bed) -> None:

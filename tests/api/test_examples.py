@@ -19,9 +19,7 @@ from tests.api.scenes import record
 Json = dict[str, Any]
 DOCUMENT: Json = json.loads(document(create_app(None)))
 OPERATIONS: dict[str, tuple[str, Json]] = {
-    told["operationId"]: (method, told)
-    for methods in DOCUMENT["paths"].values()
-    for method, told in methods.items()
+    told["operationId"]: (method, told) for methods in DOCUMENT["paths"].values() for method, told in methods.items()
 }
 UNHURRIED = {"doctor"}  # looks at this computer: which lines there are is not ours to say
 
@@ -42,9 +40,7 @@ def missing(name: str, method: str, told: Json) -> list[str]:
     found = [
         f"{name}: {where}"
         for where, content in contents(told)
-        if where.startswith(("body", "2"))
-        and content["schema"].get("format") != "binary"
-        and "example" not in content
+        if where.startswith(("body", "2")) and content["schema"].get("format") != "binary" and "example" not in content
     ]
     refused = any("example" in content for where, content in contents(told) if where.startswith("4"))
     return found if refused else [*found, f"{name}: no refusal"]

@@ -60,9 +60,7 @@ def test_ranges(client: Client, done: Bed) -> None:
     assert behind.headers["content-range"] == "bytes */500"
 
 
-@pytest.mark.parametrize(
-    "path", [*HOSTILE, "..%2f..%2fbaton.json", "%2e%2e/baton.json", "logs/..%2fbaton.json"]
-)
+@pytest.mark.parametrize("path", [*HOSTILE, "..%2f..%2fbaton.json", "%2e%2e/baton.json", "logs/..%2fbaton.json"])
 def test_no_other_file_is_reached(client: Client, done: Bed, path: str) -> None:
     # Dots are encoded, because the test's client would resolve them by itself.
     sent = path.replace("..", "%2e%2e").replace("/./", "/%2e/").replace("\0", "%00").replace("\n", "%0a")
@@ -75,9 +73,7 @@ def test_a_pull_is_noted(client: Client, done: Bed) -> None:
     sha256 = client.get(FILES).json()["results_sha256"]
     noted = client.post(f"/v1/runs/{ID}/pulled", json={"results_sha256": sha256, "files": 2})
     assert noted.status_code == 200
-    assert schemas.Run.model_validate(
-        {k: v for k, v in noted.json().items() if k in schemas.Run.model_fields}
-    )
+    assert schemas.Run.model_validate({k: v for k, v in noted.json().items() if k in schemas.Run.model_fields})
     assert noted.json()["results"]["pulled"] is True
     refused = client.post(f"/v1/runs/{ID}/pulled", json={"results_sha256": "0" * 64, "files": 2})
     assert (refused.status_code, refused.json()["code"]) == (409, "PULL_MISMATCH")

@@ -12,14 +12,10 @@ from supervisor.api.shapes.run_spec import LimitsSpec, RunSpec, StallSpec
 from supervisor.contract.heartbeat import encode
 from tests.services.bed import Bed, Client, beat
 
-ODD = st.sampled_from(
-    [None, True, -1, 0, 1, 2**63, 1e308, "", "a", "\x00", "ä\u202e", "\ud800", [], {}, "9" * 400]
-)
+ODD = st.sampled_from([None, True, -1, 0, 1, 2**63, 1e308, "", "a", "\x00", "ä\u202e", "\ud800", [], {}, "9" * 400])
 JSON = st.recursive(
     ODD | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | ODD.map(str), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | ODD.map(str), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -30,25 +26,15 @@ def fields(model: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 SPECS = st.fixed_dictionaries(
     {"command": st.just("x") | JSON},
-    optional={
-        "limits": fields(LimitsSpec),
-        "stall": fields(StallSpec),
-        "env": JSON,
-        "labels": JSON,
-        "results": JSON,
-    },
+    optional={"limits": fields(LimitsSpec), "stall": fields(StallSpec), "env": JSON, "labels": JSON, "results": JSON},
 ) | fields(RunSpec)
 ONE_BED = settings(
-    max_examples=max(120, settings().max_examples),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=max(120, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
 @ONE_BED
-@given(
-    spec=SPECS,
-    more=st.dictionaries(st.sampled_from(["run_id", "rerun", "replace_spec", "x"]), JSON, max_size=2),
-)
+@given(spec=SPECS, more=st.dictionaries(st.sampled_from(["run_id", "rerun", "replace_spec", "x"]), JSON, max_size=2))
 def test_submits(bed: Bed, client: Client, spec: Any, more: dict[str, Any]) -> None:
     content = json.dumps({"spec": spec, **more}).encode()
     told = client.post("/v1/runs", content=content, headers={"content-type": "application/json"})
@@ -60,8 +46,7 @@ def test_submits(bed: Bed, client: Client, spec: Any, more: dict[str, Any]) -> N
 
 @ONE_BED
 @given(
-    changes=st.dictionaries(st.sampled_from(sorted(vars(beat("digits-7")))), JSON, max_size=4),
-    cut=st.integers(0, 400),
+    changes=st.dictionaries(st.sampled_from(sorted(vars(beat("digits-7")))), JSON, max_size=4), cut=st.integers(0, 400)
 )
 def test_beats(bed: Bed, client: Client, changes: dict[str, Any], cut: int) -> None:
     if bed.store.find("digits-7") is None:

@@ -49,9 +49,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "openapi.json").write_bytes(answer.raise_for_status().content)
     program = [str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--fail-on-warning"]
     where = ["--path", "openapi.json", "--config", "config.yaml", "--meta", "none", "--output-path", PACKAGE]
-    made = subprocess.run(
-        [*program, *where], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+    made = subprocess.run([*program, *where], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     sys.path.insert(0, str(folder))
     try:
@@ -121,11 +119,7 @@ def test_submit_a_run(tmp_path: Path) -> None:
         assert visit.ask("runs.submit_run", body=body, validate_only=True).would == "create"
         named = visit.model("submit_body.SubmitBody", {"run_id": "digits-7", "spec": command})
         made = visit.ask("runs.submit_run", body=named, idempotency_key="monday-1")
-        assert (visit.answer.status_code, made.run_id, made.status) == (
-            HTTPStatus.CREATED,
-            "digits-7",
-            "pending",
-        )
+        assert (visit.answer.status_code, made.run_id, made.status) == (HTTPStatus.CREATED, "digits-7", "pending")
         again = visit.ask("runs.submit_run", body=named, idempotency_key="monday-1")
         assert (visit.answer.headers["idempotency-replayed"], again.run_id) == ("true", "digits-7")
         other = {"run_id": "digits-7", "spec": {"command": ["python", "other.py"]}}
@@ -136,9 +130,7 @@ def test_submit_a_run(tmp_path: Path) -> None:
 def test_look_at_runs(tmp_path: Path) -> None:
     with tour(tmp_path, "Look at runs") as visit:
         page = visit.ask(
-            "runs.list_runs",
-            status=[visit.word("list_runs_status_item.ListRunsStatusItem", "running")],
-            page_size=10,
+            "runs.list_runs", status=[visit.word("list_runs_status_item.ListRunsStatusItem", "running")], page_size=10
         )
         assert [run.run_id for run in page.runs] == ["digits-7"]
         run = visit.ask("runs.show_run", "digits-7")
@@ -146,9 +138,7 @@ def test_look_at_runs(tmp_path: Path) -> None:
         assert visit.ask("runs.list_attempts", "digits-7").attempts[0].cause is None
         assert visit.ask("runs.list_run_events", "digits-7", limit=2).events[0].kind == "submitted"
         assert visit.ask("runs.read_log", "digits-7", limit=1000).text.startswith("epoch 1")
-        assert visit.ask("runs.read_log", "digits-7", tail=1).text == "epoch 2 loss 0.31\n", (
-            "defaults say nothing"
-        )
+        assert visit.ask("runs.read_log", "digits-7", tail=1).text == "epoch 2 loss 0.31\n", "defaults say nothing"
         assert visit.ask("runs.list_beats", "digits-7", points=100).points[0].step == 100
         assert visit.ask("runs.show_run", "no-such-run").code == "RUN_NOT_FOUND"
 
@@ -158,9 +148,7 @@ def test_change_stop_resume(tmp_path: Path) -> None:
     with tour(tmp_path, "Change, stop, resume") as visit:
         visit.ask("runs.show_run", "digits-7")
         tag = visit.answer.headers["etag"]
-        body = visit.model(
-            "change_body.ChangeBody", {"limits": {"budget_usd": 50}, "labels": {"tier": "gold"}}
-        )
+        body = visit.model("change_body.ChangeBody", {"limits": {"budget_usd": 50}, "labels": {"tier": "gold"}})
         with visit.client() as client:
             path, headers = "/v1/runs/digits-7", {"If-Match": tag}
             changed = client.get_httpx_client().patch(path, json=body.to_dict(), headers=headers)

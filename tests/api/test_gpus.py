@@ -50,9 +50,7 @@ def test_the_plan_and_the_answer_of_a_change_tell_it_too(trained: Bed, client: C
     assert client.post(f"{RUN}/stop").json()["placement"]["gpu"] == "L4"
 
 
-def test_of_a_machine_without_a_gpu_and_of_a_provider_of_before_nothing_is_said(
-    trained: Bed, client: Client
-) -> None:
+def test_of_a_machine_without_a_gpu_and_of_a_provider_of_before_nothing_is_said(trained: Bed, client: Client) -> None:
     trained.provider.gpu_words.clear()
     assert {one["gpu"] for path in ANSWERS for one in places(client.get(path).json())} == {None}
     assert trained.parts.gpu(replace(PLACE, provider="of-before")) is None

@@ -24,9 +24,7 @@ def test_the_filters_of_the_list(labelled: Bed, client: Client) -> None:
     assert (told.status_code, told.json()["runs"]) == (200, ["a-2", "a-1"])
     assert client.post("/v1/runs/stop?q=b-&status=pending").json()["runs"] == ["b-1"]
     assert client.post("/v1/runs/resume?all=true", json={"dry_run": True}).json()["matched"] == 3
-    assert (
-        client.post("/v1/runs/stop?label=team=vision", json={"expect": 9}).json()["code"] == "COUNT_DIFFERS"
-    )
+    assert client.post("/v1/runs/stop?label=team=vision", json={"expect": 9}).json()["code"] == "COUNT_DIFFERS"
 
 
 def test_runs_that_are_named(labelled: Bed, client: Client) -> None:

@@ -41,14 +41,10 @@ def scrape(services: Services) -> dict[Sample, float]:
     answer = ask(services, "GET", "/metrics")
     assert answer.status_code == 200, answer.text
     families = parser.text_string_to_metric_families(answer.text)
-    return {
-        (one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples
-    }
+    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def grown(
-    before: Mapping[Sample, float], after: Mapping[Sample, float], name: str
-) -> dict[tuple[str, ...], float]:
+def grown(before: Mapping[Sample, float], after: Mapping[Sample, float], name: str) -> dict[tuple[str, ...], float]:
     """Series of that name that grew: the values of their labels, sorted by the labels' names."""
     return {
         tuple(value for _, value in sorted(labels)): value - before.get((found, labels), 0.0)
@@ -59,10 +55,7 @@ def grown(
 
 @pytest.fixture
 def services(bed: Bed) -> Services:
-    parts = {
-        "database": lambda: health.database(bed.parts),
-        "build": lambda: health.build(bed.parts, "sqlite"),
-    }
+    parts = {"database": lambda: health.database(bed.parts), "build": lambda: health.build(bed.parts, "sqlite")}
     return replace(bed.services, readings=parts)
 
 
@@ -70,17 +63,13 @@ def test_both_formats_are_what_their_readers_expect(services: Services) -> None:
     plain = ask(services, "GET", "/metrics")
     assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
     told = {family.name for family in parser.text_string_to_metric_families(plain.text)}
-    modern = ask(
-        services, "GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
-    )
+    modern = ask(services, "GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert modern.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     strict = {family.name for family in openmetrics_parser.text_string_to_metric_families(modern.text)}
     assert {"spot_beats_pushed", "spot_outbox_pending", "process_resident_memory_bytes"} <= told & strict
     assert "spot_build_info" in told
     assert "spot_build" in strict
-    strange = ask(
-        services, "GET", "/metrics", headers={"Accept": "text/plain; version=abc; escaping=\x01, */*;q=x"}
-    )
+    strange = ask(services, "GET", "/metrics", headers={"Accept": "text/plain; version=abc; escaping=\x01, */*;q=x"})
     assert strange.status_code == 200
 
 
@@ -117,11 +106,7 @@ def test_beats_writes_and_commits_are_counted(services: Services, bed: Bed) -> N
     bed.inbox.useful = lambda: False
     ask(services, "POST", "/v1/runs/digits-7/heartbeat", content=encode(beat("digits-7", 3)))
     after = scrape(services)
-    assert grown(before, after, "spot_beats_pushed_total") == {
-        ("accepted",): 1,
-        ("refused",): 1,
-        ("away",): 1,
-    }
+    assert grown(before, after, "spot_beats_pushed_total") == {("accepted",): 1, ("refused",): 1, ("away",): 1}
     assert grown(before, after, "spot_database_commit_seconds_count")[()] >= 1
     assert grown(before, after, "spot_database_write_wait_seconds_count")[()] >= 1
 
@@ -136,9 +121,7 @@ def test_it_answers_while_the_database_is_away(services: Services, caplog: pytes
 
     parts = {**services.readings, "database": away, "runs": broken}
     told = scrape(replace(services, readings=parts))
-    up = {
-        dict(labels)["part"]: value for (name, labels), value in told.items() if name == "spot_scrape_part_up"
-    }
+    up = {dict(labels)["part"]: value for (name, labels), value in told.items() if name == "spot_scrape_part_up"}
     assert up == {"database": 0.0, "runs": 0.0, "build": 1.0}
     assert ("spot_outbox_pending", frozenset()) not in told
     assert ("spot_sweeps_total", frozenset()) in told

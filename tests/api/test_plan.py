@@ -75,9 +75,7 @@ def test_a_query_that_is_not_understood_is_refused_and_nothing_is_submitted(
         ({**COMMAND, "stall": {"silence_s": 1}}, 422, "INVALID_TIMEOUTS"),
     ],
 )
-def test_a_plan_is_refused_as_its_submit_would_be(
-    bed: Bed, client: Client, spec: Any, status: int, code: str
-) -> None:
+def test_a_plan_is_refused_as_its_submit_would_be(bed: Bed, client: Client, spec: Any, status: int, code: str) -> None:
     by_plan, by_submit = ask(client, spec=spec), ask(client, "/v1/runs", spec=spec)
     assert (by_plan.status_code, by_plan.json()["code"]) == (status, code)
     assert by_plan.json()["detail"] == by_submit.json()["detail"]

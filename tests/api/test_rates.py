@@ -16,9 +16,7 @@ from tests.services.bed import Bed, Client
 
 
 @given(st.floats(0.1, 1000), st.integers(1, 500), st.lists(st.floats(0, 10, allow_nan=False), max_size=200))
-def test_never_more_than_the_burst_and_what_came_since(
-    rate_per_s: float, burst: int, pauses: list[float]
-) -> None:
+def test_never_more_than_the_burst_and_what_came_since(rate_per_s: float, burst: int, pauses: list[float]) -> None:
     buckets, now, taken = Buckets(rate_per_s, burst), 1000.0, 0
     for pause in pauses:
         now += pause
@@ -96,10 +94,7 @@ def test_who_floods_waits_and_others_do_not(guarded: Guarded) -> None:
 
 
 def test_a_beat_has_no_limit(guarded: Guarded) -> None:
-    answers = {
-        guarded.client.post("/v1/runs/digits-7/heartbeat", json={}).status_code
-        for _ in range(GUESS_BURST + 30)
-    }
+    answers = {guarded.client.post("/v1/runs/digits-7/heartbeat", json={}).status_code for _ in range(GUESS_BURST + 30)}
     assert 429 not in answers
 
 

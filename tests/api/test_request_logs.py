@@ -77,9 +77,7 @@ def test_lines_of_threads_carry_the_id_of_their_request_and_no_other(bed: Bed, l
     assert "request_id" not in lines.getvalue()
 
 
-def test_who_asked_stands_beside_the_id(
-    bed: Bed, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asked_stands_beside_the_id(bed: Bed, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(bed.store), "page", lambda *given, **more: 1 / 0)
     (answer,) = ask(chatty(bed), ("GET", "/v1/runs", named("r-1")))
     assert answer.status_code == 500
@@ -146,10 +144,5 @@ def test_every_request_is_a_line_only_where_debug_is_asked_for(bed: Bed, lines: 
     finally:
         door.setLevel(before)
     (line,) = [line for line in told(lines) if line["message"] == "answered"]
-    assert (line["operation"], line["status"], line["method"], line["request_id"]) == (
-        "list_runs",
-        200,
-        "GET",
-        "r-2",
-    )
+    assert (line["operation"], line["status"], line["method"], line["request_id"]) == ("list_runs", 200, "GET", "r-2")
     assert "private" not in lines.getvalue()

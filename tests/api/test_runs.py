@@ -52,11 +52,7 @@ def test_an_idempotency_key_repeats_the_answer(client: Client, bed: Bed) -> None
     first = client.post("/v1/runs", json=SPEC, headers=headers)
     bed.clock.advance(10)
     again = client.post("/v1/runs", json=SPEC, headers=headers)
-    assert (again.status_code, again.text, again.headers["location"]) == (
-        201,
-        first.text,
-        first.headers["location"],
-    )
+    assert (again.status_code, again.text, again.headers["location"]) == (201, first.text, first.headers["location"])
     assert again.headers["idempotency-replayed"] == "true"
     assert "idempotency-replayed" not in first.headers
     other = client.post("/v1/runs", json={"spec": {"command": "other"}}, headers=headers)

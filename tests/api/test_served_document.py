@@ -44,9 +44,7 @@ def test_it_needs_a_token_that_may_read(bed: Bed) -> None:
     metrics = create(bed.parts, TokenWish("m", "", frozenset({Scope.METRICS})), LOCAL)["token"]
     reader = create(bed.parts, TokenWish("r", "", frozenset({Scope.READ})), LOCAL)["token"]
     answers = [
-        Client(services).get(
-            "/openapi.json", headers={} if token is None else {"Authorization": f"Bearer {token}"}
-        )
+        Client(services).get("/openapi.json", headers={} if token is None else {"Authorization": f"Bearer {token}"})
         for token in (None, metrics, reader)
     ]
     assert [answer.status_code for answer in answers] == [401, 403, 200]

@@ -20,9 +20,7 @@ def test_answers_do_not_wait_for_each_other() -> None:
         seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            seen.set_result(
-                writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            )
+            seen.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         listener = server.bind("127.0.0.1", 0)

@@ -45,9 +45,7 @@ def test_pings_say_where_a_quiet_stream_is(bed: Bed, served: Serving) -> None:
     assert stream.ids == []
 
 
-def test_a_listener_that_reads_nothing_is_cut_off_and_others_are_not_kept_waiting(
-    bed: Bed, served: Serving
-) -> None:
+def test_a_listener_that_reads_nothing_is_cut_off_and_others_are_not_kept_waiting(bed: Bed, served: Serving) -> None:
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.connect(("127.0.0.1", served.port))

@@ -108,11 +108,7 @@ def _doors() -> list[tuple[str, str]]:
 
 
 def test_a_token_in_the_address_or_twice_as_long_is_no_token(door: Door) -> None:
-    for query in (
-        f"token={door.admin}",
-        f"access_token={door.admin}",
-        f"authorization=Bearer%20{door.admin}",
-    ):
+    for query in (f"token={door.admin}", f"access_token={door.admin}", f"authorization=Bearer%20{door.admin}"):
         assert door.ask("GET", f"/v1/runs?{query}").status_code == 401
         assert door.ask("GET", f"/v1/runs?{query}", door.admin).status_code == 422
     for wrong in (door.admin * 2, door.admin + "=", door.admin[:-1], door.admin.lower()):
@@ -234,9 +230,7 @@ def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pyt
 
 def test_who_asks_is_told_what_his_token_stands_for(bed: Bed) -> None:
     made = create(bed.parts, TokenWish("ci", "vision", frozenset({Scope.READ}), 3600.0, 5), LOCAL)
-    asker = Client(with_tokens(bed.services)).get(
-        "/v1/whoami", headers={"Authorization": f"Bearer {made['token']}"}
-    )
+    asker = Client(with_tokens(bed.services)).get("/v1/whoami", headers={"Authorization": f"Bearer {made['token']}"})
     assert asker.json() == {
         "name": "ci",
         "owner": "vision",

@@ -57,9 +57,7 @@ def refused(client: Client, who: str, method: str, path: str, **more: Any) -> tu
 
 
 def test_what_was_added_is_shown_without_what_is_secret(client: Client, told_bed: Bed) -> None:
-    answer = ask(
-        client, "ann", "POST", "/v1/webhooks", json={"url": URL, "kinds": ["failed"], "note": "pager"}
-    )
+    answer = ask(client, "ann", "POST", "/v1/webhooks", json={"url": URL, "kinds": ["failed"], "note": "pager"})
     made = answer.json()
     assert answer.headers["location"] == f"/v1/webhooks/{made['webhook_id']}"
     assert answer.headers["cache-control"] == "no-store"
@@ -120,14 +118,8 @@ def test_what_hears_of_everything_is_for_administrators_alone(client: Client, to
 
 
 def test_what_cannot_be_is_refused(client: Client) -> None:
-    assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": "https://inside/t0ken"}) == (
-        422,
-        "URL_REFUSED",
-    )
-    assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": URL, "everything": True}) == (
-        403,
-        "FORBIDDEN",
-    )
+    assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": "https://inside/t0ken"}) == (422, "URL_REFUSED")
+    assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": URL, "everything": True}) == (403, "FORBIDDEN")
     for body in (
         {}, {"url": 7}, {"url": "ftp://x"}, {"url": ""}, {"url": "https://" + "x" * 3000}, {"url": URL, "kinds": ["x"]},
         {"url": URL, "kinds": ["failed", "failed"]}, {"url": URL, "form": "teams"}, {"url": URL, "note": "a\nb"},
@@ -142,10 +134,7 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
     assert refused(client, "ann", "POST", f"{here}/deliveries/0x1/replay") == (404, "DELIVERY_NOT_FOUND")
     assert refused(client, "ann", "POST", f"{here}/deliveries/{2**62}/replay") == (404, "DELIVERY_NOT_FOUND")
     assert refused(client, "ann", "GET", f"{here}/deliveries?cursor=x") == (400, "CURSOR_INVALID")
-    assert refused(client, "ann", "POST", f"{here}/replay", json={"since": "soon"}) == (
-        422,
-        "INVALID_REQUEST",
-    )
+    assert refused(client, "ann", "POST", f"{here}/replay", json={"since": "soon"}) == (422, "INVALID_REQUEST")
 
 
 def test_a_name_server_that_takes_its_time_keeps_nobody_waiting(
@@ -185,14 +174,8 @@ def test_a_change_tells_what_was_and_what_is(client: Client, told_bed: Bed) -> N
     here = "/v1/webhooks/" + add(client, note="old")["webhook_id"]
     wish = {"note": "new", "kinds": ["stalled"], "url": "https://other.example.org/t0ken", "enabled": False}
     changed = ask(client, "ann", "PATCH", here, json=wish).json()
-    assert (changed["note"], changed["url"], changed["enabled"]) == (
-        "new",
-        "https://other.example.org/***",
-        False,
-    )
-    (event,) = [
-        one.event for one in told_bed.store.events(None, 0, 99) if one.event.kind == EventKind.WEBHOOK_CHANGED
-    ]
+    assert (changed["note"], changed["url"], changed["enabled"]) == ("new", "https://other.example.org/***", False)
+    (event,) = [one.event for one in told_bed.store.events(None, 0, 99) if one.event.kind == EventKind.WEBHOOK_CHANGED]
     assert event.actor == "ann's laptop"
     assert event.data["before"] == {
         "note": "old", "kinds": [], "url": "https://hooks.example.org/***", "enabled": True,
@@ -225,11 +208,7 @@ def test_for_a_day_two_secrets_sign(client: Client, told_bed: Bed) -> None:
 
 def test_a_test_message_says_what_the_receiver_said(client: Client, told_bed: Bed) -> None:
     here = "/v1/webhooks/" + add(client)["webhook_id"]
-    assert ask(client, "ann", "POST", f"{here}/test").json() == {
-        "delivered": True,
-        "status": 204,
-        "detail": "",
-    }
+    assert ask(client, "ann", "POST", f"{here}/test").json() == {"delivered": True, "status": 204, "detail": ""}
     courier(told_bed).answer = failing(503)
     answer = ask(client, "ann", "POST", f"{here}/test").json()
     assert answer == {"delivered": False, "status": 503, "detail": "HTTP 503"}
@@ -245,9 +224,7 @@ def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) ->
     store.deliveries.spread(now, 99)
     ((_, due),) = store.deliveries.due(now, 9)
     store.deliveries.settle([Settled(one.id, 9, False, None, 500, "HTTP 500 from h") for one in due], [], now)
-    store.deliveries.settle(
-        [Settled(one.id, 0, False, None, 500, "HTTP 500 from h") for one in due[:2]], [], now
-    )
+    store.deliveries.settle([Settled(one.id, 0, False, None, 500, "HTTP 500 from h") for one in due[:2]], [], now)
     page = ask(client, "ann", "GET", f"{here}/deliveries?page_size=2").json()
     assert [one["state"] for one in page["deliveries"]] == ["pending", "given_up"]
     rest = ask(client, "ann", "GET", f"{here}/deliveries?cursor={page['next_cursor']}").json()
@@ -265,18 +242,11 @@ def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) ->
 
 
 def test_that_of_the_settings_is_shown_and_not_changed(client: Client, told_bed: Bed) -> None:
-    own = Endpoint(
-        SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "alert_url", 1.0, "settings"
-    )
+    own = Endpoint(SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "alert_url", 1.0, "settings")
     told_bed.store.endpoints.put_settings(own, told_bed.clock.now())
     here = f"/v1/webhooks/{SETTINGS_ID}"
     assert ask(client, "ops", "GET", here).json()["url"] == "https://h/***"
     assert ask(client, "ops", "GET", f"{here}/deliveries").json()["deliveries"] == []
-    for method, path in (
-        ("PATCH", here),
-        ("DELETE", here),
-        ("POST", f"{here}/rotate"),
-        ("POST", f"{here}/test"),
-    ):
+    for method, path in (("PATCH", here), ("DELETE", here), ("POST", f"{here}/rotate"), ("POST", f"{here}/test")):
         body = {"json": {"note": "mine"}} if method == "PATCH" else {}
         assert refused(client, "ops", method, path, **body) == (409, "CONFLICT")

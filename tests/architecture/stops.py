@@ -218,9 +218,7 @@ def holds_beat(value: Any, depth: int = DEPTH) -> bool:
 
 def _is_beat(value: Any) -> bool:
     """Its bytes are JSON with a launch id and a sequence, whatever else they say."""
-    return isinstance(value, Beat) or (
-        isinstance(value, bytes) and b'"launch_id"' in value and b'"sequence"' in value
-    )
+    return isinstance(value, Beat) or (isinstance(value, bytes) and b'"launch_id"' in value and b'"sequence"' in value)
 
 
 def main() -> None:

@@ -55,13 +55,8 @@ def test_a_measurement_that_fails_is_a_row_with_the_reason() -> None:
 
 
 def test_a_figure_that_a_measurement_forgot_is_a_row_too() -> None:
-    lines = Bench(lambda size: {"a_s": Figure(1.0)}, (Row("a_s", "s", target=2.0), Row("b_s", "s"))).report(
-        FULL
-    )
-    assert [(line["name"], line["value"], line["met"]) for line in lines] == [
-        ("a_s", 1.0, True),
-        ("b_s", None, False),
-    ]
+    lines = Bench(lambda size: {"a_s": Figure(1.0)}, (Row("a_s", "s", target=2.0), Row("b_s", "s"))).report(FULL)
+    assert [(line["name"], line["value"], line["met"]) for line in lines] == [("a_s", 1.0, True), ("b_s", None, False)]
 
 
 def test_a_missed_target_says_by_how_much() -> None:
@@ -70,11 +65,7 @@ def test_a_missed_target_says_by_how_much() -> None:
         "few_per_s": Figure(300.0, baseline=600.0, target=480.0),
         "good_ms": Figure(60.0),
     }
-    rows = (
-        Row("slow_ms", "ms", target=100.0),
-        Row("few_per_s", "1/s", AT_LEAST),
-        Row("good_ms", "ms", target=80.0),
-    )
+    rows = (Row("slow_ms", "ms", target=100.0), Row("few_per_s", "1/s", AT_LEAST), Row("good_ms", "ms", target=80.0))
     lines = Bench(lambda size: found, rows).report(FULL)
     assert [(line["met"], line["distance"]) for line in lines] == [(False, 1.5), (False, 1.6), (True, 0.75)]
     assert lines[1]["baseline"] == 600.0

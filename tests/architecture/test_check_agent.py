@@ -42,9 +42,7 @@ def test_an_import_from_outside_is_found_in_the_agent(house: Path, line: str) ->
     assert len(check(house)) == 1
 
 
-@pytest.mark.parametrize(
-    "line", ["import httpx", "import supervisor.domain.run", "import supervisor.agent.main"]
-)
+@pytest.mark.parametrize("line", ["import httpx", "import supervisor.domain.run", "import supervisor.agent.main"])
 def test_an_import_from_outside_is_found_in_the_contract(house: Path, line: str) -> None:
     (house / "supervisor" / "contract" / "baton.py").write_text(line + "\n")
     assert len(check(house)) == 1

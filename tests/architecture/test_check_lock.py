@@ -96,12 +96,7 @@ def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: 
     ("place", "name", "value", "complaint"),
     [
         ("", "dependencies", {"htmx.org": "2.0.10"}, "was made for another package.json"),
-        (
-            "node_modules/htmx.org",
-            "version",
-            "2.0.10",
-            "htmx.org is asked for as 2.0.11 and locked as 2.0.10",
-        ),
+        ("node_modules/htmx.org", "version", "2.0.10", "htmx.org is asked for as 2.0.11 and locked as 2.0.10"),
         ("node_modules/htmx.org", "integrity", "sha1-short", "without a hash: node_modules/htmx.org"),
         ("node_modules/htmx.org", "resolved", "https://example.invalid/htmx.tgz", "holds a URL"),
         ("node_modules/more", "version", "1.0.0", "without a hash: node_modules/more"),

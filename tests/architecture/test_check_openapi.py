@@ -87,10 +87,7 @@ BREAKING: dict[str, Callable[[Json, Json, Json], object]] = {
     "after: what is meant": lambda o, b, a: b["properties"]["after"].update(default="keep"),
     "limits: what is meant": lambda o, b, a: b["properties"]["limits"].update(default={"cost": 1}),
     "after: is now required": lambda o, b, a: b["required"].append("after"),
-    "new: is now required": lambda o, b, a: (
-        b["properties"].update(new={}),
-        b["required"].append("new"),
-    ),
+    "new: is now required": lambda o, b, a: (b["properties"].update(new={}), b["required"].append("new")),
     "steps: is no longer accepted": lambda o, b, a: b["properties"].pop("steps"),
     "command: maxLength": lambda o, b, a: b["properties"]["command"].update(maxLength=99),
     "command: minLength": lambda o, b, a: b["properties"]["command"].update(minLength=1),

@@ -18,9 +18,7 @@ TOO_MANY_BRANCHES = "def f(x: int) -> int:\n" + "".join(
 
 def run(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name(command[0])
-    return subprocess.run(
-        [program, *command[1:]], input=text, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([program, *command[1:]], input=text, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -39,19 +37,14 @@ def run(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_ruff_refuses(text: str, rule: str) -> None:
-    result = run(
-        "ruff", "check", "--no-cache", "--stdin-filename", "supervisor/domain/sample.py", "-", text=text
-    )
+    result = run("ruff", "check", "--no-cache", "--stdin-filename", "supervisor/domain/sample.py", "-", text=text)
     assert result.returncode == 1
     assert rule in result.stdout
 
 
 def test_the_formatter_refuses() -> None:
     assert (
-        run(
-            "ruff", "format", "--check", "--stdin-filename", "supervisor/x.py", "-", text="x  =  1\n"
-        ).returncode
-        == 1
+        run("ruff", "format", "--check", "--stdin-filename", "supervisor/x.py", "-", text="x  =  1\n").returncode == 1
     )
 
 
@@ -80,9 +73,7 @@ def test_shellcheck_refuses() -> None:
 def test_every_shell_script_is_checked() -> None:
     (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "shellcheck" in line]
     search = step.strip().removeprefix("@").partition("-print0")[0]
-    found = subprocess.run(
-        [*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    found = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {ROOT / name for name in found.stdout.split()} == set(project_files(ROOT, ".sh"))
 
 
@@ -95,9 +86,7 @@ def test_hadolint_refuses() -> None:
 def test_every_dockerfile_is_checked() -> None:
     (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "hadolint" in line]
     search = step.strip().removeprefix("@").partition("-print0")[0]
-    found = subprocess.run(
-        [*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    found = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
     dockerfiles = {path for path in project_files(ROOT) if path.name.startswith("Dockerfile")}
     assert {ROOT / name for name in found.stdout.split()} == dockerfiles
     assert ROOT / "deploy" / "training-image" / "Dockerfile" in dockerfiles

@@ -117,15 +117,7 @@ def test_limits_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "# Google",
-        "gce_zones = 1",
-        "class GcsStore: ...",
-        "x = 'gs://b'",
-        "GOOGLE = 1",
-        "googleapis",
-        "LOCAL = 'local'",
-    ],
+    ["# Google", "gce_zones = 1", "class GcsStore: ...", "x = 'gs://b'", "GOOGLE = 1", "googleapis", "LOCAL = 'local'"],
 )
 def test_a_vendor_outside_its_folder_is_found(tmp_path: Path, text: str) -> None:
     for provider in ("gce", "local"):
@@ -134,9 +126,7 @@ def test_a_vendor_outside_its_folder_is_found(tmp_path: Path, text: str) -> None
     assert [str(violation.path) for violation in vendor_names(tmp_path)] == ["supervisor/services/a.py"]
 
 
-@pytest.mark.parametrize(
-    "text", ["x = 'local'", "import threading\nthreading.local()", "logcsv", "provider = local"]
-)
+@pytest.mark.parametrize("text", ["x = 'local'", "import threading\nthreading.local()", "logcsv", "provider = local"])
 def test_a_plain_word_is_no_vendor(tmp_path: Path, text: str) -> None:
     for provider in ("gce", "local"):
         (tmp_path / "supervisor" / "providers" / provider).mkdir(parents=True)

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CONTRACTS = re.findall(
-    r"^\[importlinter:contract:(.+)\]$", (ROOT / ".importlinter").read_text(), re.MULTILINE
-)
+CONTRACTS = re.findall(r"^\[importlinter:contract:(.+)\]$", (ROOT / ".importlinter").read_text(), re.MULTILINE)
 
 # The rooms, and the imports that are right.
 HOUSE = {
@@ -96,15 +94,9 @@ def build_house(folder: Path, changed: str | None = None, line: str = "") -> Non
 
 
 def lint(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    program = [
-        sys.executable,
-        "-c",
-        "from importlinter.cli import lint_imports_command; lint_imports_command()",
-    ]
+    program = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     config = ["--config", str(ROOT / ".importlinter"), "--no-cache", "--no-logo"]
-    return subprocess.run(
-        [*program, *config, *options], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*program, *config, *options], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_small_house_is_in_order(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ def install(folder: Path, packages: int, code: int) -> "subprocess.CompletedProc
     lock.write_text("".join(f"package{n}==1.0 \\\n    --hash=sha256:00\n" for n in range(packages)))
     lines = "".join(f"echo Collecting package{n}==1.0\n" for n in range(packages))
     python = folder / "python"
-    python.write_text(
-        f"#!/bin/sh\n{lines}echo Installing collected packages: many\necho a reason >&2\nexit {code}\n"
-    )
+    python.write_text(f"#!/bin/sh\n{lines}echo Installing collected packages: many\necho a reason >&2\nexit {code}\n")
     python.chmod(0o755)
     return subprocess.run([SCRIPT, python, lock], capture_output=True, text=True, timeout=60, check=False)
 

@@ -33,12 +33,8 @@ def writes(source: str) -> Iterator[int]:
             if "O_CREAT" in text and not any(word in text for word in ("O_EXCL", "O_NOFOLLOW")):
                 yield node.lineno
         elif called == "open" or called.endswith((".open", ".write_text", ".write_bytes")):
-            modes = [
-                arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-            ]
-            for_writing = any(
-                word and set(word) <= set("wabx+t") and set(word) & set("wax") for word in modes
-            )
+            modes = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            for_writing = any(word and set(word) <= set("wabx+t") and set(word) & set("wax") for word in modes)
             safe = "opener=" in text or "os.open(" in text
             if (for_writing or "write_" in called) and not safe:
                 yield node.lineno
@@ -46,11 +42,7 @@ def writes(source: str) -> Iterator[int]:
 
 def test_the_search_finds_what_it_looks_for() -> None:
     assert list(writes("os.open(p, os.O_RDWR | os.O_CREAT)\nos.open(p, os.O_CREAT | os.O_NOFOLLOW)")) == [1]
-    assert list(writes('p.open("ab")\nopen(p, "w", encoding="utf-8")\np.write_text(t)\nopen(p, "rb")')) == [
-        1,
-        2,
-        3,
-    ]
+    assert list(writes('p.open("ab")\nopen(p, "w", encoding="utf-8")\np.write_text(t)\nopen(p, "rb")')) == [1, 2, 3]
     assert list(writes('open(p, "wb", opener=ours)\nopen(os.open(p, os.O_EXCL | os.O_CREAT), "w")')) == []
 
 

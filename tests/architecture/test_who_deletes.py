@@ -42,9 +42,7 @@ def callers(text: str) -> list[str]:
         # Handed on to somebody who calls it.
         if isinstance(node, ast.Call):
             handed = [*node.args, *(keyword.value for keyword in node.keywords)]
-            found += [
-                ast.unparse(one) for one in handed if isinstance(one, ast.Attribute) and one.attr == "delete"
-            ]
+            found += [ast.unparse(one) for one in handed if isinstance(one, ast.Attribute) and one.attr == "delete"]
     return [one for one in found if one not in OTHERS]
 
 
@@ -58,8 +56,7 @@ def test_nobody_else_deletes_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["store.delete(key)", "self._objects.delete(key, if_generation=g)", "for_each(keys, store.delete)"],
+    "text", ["store.delete(key)", "self._objects.delete(key, if_generation=g)", "for_each(keys, store.delete)"]
 )
 def test_a_new_caller_would_be_found(text: str) -> None:
     assert callers(text)

@@ -20,11 +20,7 @@ def names(house: House) -> Iterator[Attack]:
     ):  # fmt: skip
         yield f"under the name {host!r}", ask("GET", "/v1/runs", token=house.admin, host=host), OTHER_NAME
     spoofed = ("X-Forwarded-Host: localhost", "X-Forwarded-For: 127.0.0.1", "Forwarded: host=localhost")
-    yield (
-        "a forwarded name",
-        ask("GET", "/v1/runs", *spoofed, token=house.admin, host="rebound.example"),
-        OTHER_NAME,
-    )
+    yield ("a forwarded name", ask("GET", "/v1/runs", *spoofed, token=house.admin, host="rebound.example"), OTHER_NAME)
 
 
 def sites(house: House) -> Iterator[Attack]:
@@ -65,18 +61,10 @@ def heads(house: House) -> Iterator[Attack]:
     yield "an address of 17 KB", ask("GET", "/v1/runs?q=" + "a" * 17_000, token=admin), large
     yield "a header of 20 KB", ask("GET", "/v1/runs", "X-Large: " + "a" * 20_000, token=admin), large
     yield "2,000 headers", ask("GET", "/v1/runs", *[f"X-{n}: {n}" for n in range(2000)], token=admin), large
-    yield (
-        "a head of 400 KB",
-        ask("GET", "/v1/runs", "X-Large: " + "a" * 400_000, token=admin),
-        f"{NO_HTTP}|closed",
-    )
+    yield ("a head of 400 KB", ask("GET", "/v1/runs", "X-Large: " + "a" * 400_000, token=admin), f"{NO_HTTP}|closed")
     yield "a line break in a header", ask("GET", "/v1/runs", "X-A: a\rSet-Cookie: b=c", token=admin), NO_HTTP
     yield "NUL in a header", ask("GET", "/v1/runs", "X-A: a\0b", token=admin), NO_HTTP
-    yield (
-        "a folded header",
-        ask("GET", "/v1/runs", "X-A: a", " b: c", "Content-Length : 3", token=admin),
-        NO_HTTP,
-    )
+    yield ("a folded header", ask("GET", "/v1/runs", "X-A: a", " b: c", "Content-Length : 3", token=admin), NO_HTTP)
     yield from (
         (f"{name} given twice", ask(method, "/v1/none", f"{name}: {value}", f"{name}: {value}", token=admin), NO_HTTP)
         for name, value in (
@@ -105,12 +93,7 @@ def heads(house: House) -> Iterator[Attack]:
         ask("GET", "/v1/none", "Connection: Upgrade", "Upgrade: h2c", token=admin),
         NOT_FOUND,
     )
-    socket = (
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: AA==",
-    )
+    socket = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AA==")
     yield "an upgrade to a websocket", ask("GET", "/v1/none", *socket, token=admin), NOT_FOUND
 
 

@@ -29,9 +29,7 @@ from tests.waiting import wait_for
 HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x9b31m \x1b[2J"
 RUNS = b"<script>alert(1)"
 # Characters that a reader does not see; a file of the run is given as it is.
-HIDDEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
-)
+HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 SHOWN = ("text/html", "application/json", "application/problem+json")
 # A stream, what leads on, questions about a choice, and parts of a page.
 APART = (
@@ -71,12 +69,7 @@ class House:
             {"url": f"{receiver.url}/{WEBHOOK_SECRET}", "form": "slack", "everything": True, "note": SAFE_HERE},
         )  # fmt: skip
         self.webhook = hook["webhook_id"]
-        self.secrets = [
-            self.admin,
-            *self.tokens.values(),
-            WEBHOOK_SECRET,
-            *filter(None, [hook.get("secret")]),
-        ]
+        self.secrets = [self.admin, *self.tokens.values(), WEBHOOK_SECRET, *filter(None, [hook.get("secret")])]
         self.bundle = self._store_code()
         self.mine, self.theirs, self.cursor = "run-of-mallory", "run-of-others", ""
         self._needles = [(n, form) for n, value in enumerate(self.secrets) for form in forms(value)]
@@ -107,9 +100,7 @@ class House:
             self.daemon.call("POST", f"/v1/runs/stopped-{number}/stop")
         self.cursor = self.daemon.call("GET", "/v1/runs?page_size=1")["next_cursor"]
         self.daemon.wait_status(self.mine, "failed")
-        wait_for(
-            lambda: any(b"run-of-mallory" in one.body for one in self.said), 30, "the message that it failed"
-        )
+        wait_for(lambda: any(b"run-of-mallory" in one.body for one in self.said), 30, "the message that it failed")
 
     def submit(self, token: str, run_id: str, spec: dict[str, Any]) -> None:
         answer = self.daemon.http.post(
@@ -161,8 +152,7 @@ class House:
         wrong += [
             f"GET {path}: hidden characters"
             for path, answer in zip(paths, answers, strict=True)
-            if answer.headers.get("content-type", "").partition(";")[0] in SHOWN
-            and HIDDEN.search(answer.body.decode())
+            if answer.headers.get("content-type", "").partition(";")[0] in SHOWN and HIDDEN.search(answer.body.decode())
         ]
         logged = self._logged()
         if HIDDEN.search(logged.decode()):
@@ -170,9 +160,7 @@ class House:
         told = b"".join(answer.body for answer in answers) + logged
         found = dict.fromkeys(number for number, needle in self._needles if needle in told)
         wrong += [f"secret number {number} is told" for number in found]
-        return wrong + [
-            f"the log has {word!r}" for word in (b"Traceback", b'"ERROR"', b" ERROR ") if word in logged
-        ]
+        return wrong + [f"the log has {word!r}" for word in (b"Traceback", b'"ERROR"', b" ERROR ") if word in logged]
 
     def _logged(self) -> bytes:
         with (self.daemon.data_dir / "serve.log").open("rb") as log:
@@ -195,16 +183,10 @@ class Bearer:
 
 def unread(paths: list[str]) -> list[str]:
     """GETs of the document that none of these addresses asks."""
-    templates = [
-        path for path, methods in json.loads(document(create_app(None)))["paths"].items() if "get" in methods
-    ]
+    templates = [path for path, methods in json.loads(document(create_app(None)))["paths"].items() if "get" in methods]
     plain = [path.partition("?")[0] for path in paths]
-    as_pattern = {
-        path: re.sub(r"\{path\}", ".+", re.sub(r"\{(?!path)\w+\}", "[^/]+", path)) for path in templates
-    }
-    return [
-        path for path, pattern in as_pattern.items() if not any(re.fullmatch(pattern, one) for one in plain)
-    ]
+    as_pattern = {path: re.sub(r"\{path\}", ".+", re.sub(r"\{(?!path)\w+\}", "[^/]+", path)) for path in templates}
+    return [path for path, pattern in as_pattern.items() if not any(re.fullmatch(pattern, one) for one in plain)]
 
 
 @contextmanager
@@ -213,9 +195,7 @@ def attacked(data_dir: Path) -> Iterator[House]:
 
     def take(request: Request) -> Response:
         said.append(request)
-        return Response(
-            200, b"\xff\x00garbage" * 10_000, {"Content-Type": "text/html", "Retry-After": "soon"}
-        )
+        return Response(200, b"\xff\x00garbage" * 10_000, {"Content-Type": "text/html", "Retry-After": "soon"})
 
     receiver = WebServer(take)
     cards = StubCards(data_dir.with_name("bin"), 1)

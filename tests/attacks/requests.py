@@ -67,12 +67,7 @@ def bodies(house: House) -> Iterator[Attack]:
 
 def keys(house: House) -> Iterator[Attack]:
     good = json.dumps(spec(zones=["local-c"])).encode()
-    for name, key in (
-        ("empty", ""),
-        ("long", "k" * 300),
-        ("of bytes", "\udcff\udcfe"),
-        ("emoji", "\U0001f600"),
-    ):
+    for name, key in (("empty", ""), ("long", "k" * 300), ("of bytes", "\udcff\udcfe"), ("emoji", "\U0001f600")):
         yield f"an {name} idempotency key", submit(house, good, f"Idempotency-Key: {key}"), INVALID
     yield "two idempotency keys", submit(house, good, "Idempotency-Key: a", "Idempotency-Key: b"), INVALID
 
@@ -202,8 +197,4 @@ def addresses(house: House) -> Iterator[Attack]:
     for urls, told in ((INSIDE, "422 URL_REFUSED"), (NO_ADDRESS, INVALID)):
         for url in urls:
             body = json.dumps({"url": url}).encode()
-            yield (
-                f"a webhook to {url!r}",
-                ask("POST", "/v1/webhooks", token=house.tokens["mallory"], body=body),
-                told,
-            )
+            yield (f"a webhook to {url!r}", ask("POST", "/v1/webhooks", token=house.tokens["mallory"], body=body), told)

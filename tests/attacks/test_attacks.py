@@ -12,17 +12,7 @@ from pathlib import Path
 
 from tests.attacks import bytes_on_the_wire as raw
 from tests.attacks import pages, requests
-from tests.attacks.floods import (
-    DEAF,
-    HALF_HEADS,
-    SLOW_BODIES,
-    deaf,
-    endless,
-    half_head,
-    held,
-    p99_s,
-    slow_body,
-)
+from tests.attacks.floods import DEAF, HALF_HEADS, SLOW_BODIES, deaf, endless, half_head, held, p99_s, slow_body
 from tests.attacks.house import House, attacked, listen, unread
 from tests.attacks.wire import ask, send, together
 
@@ -85,9 +75,7 @@ def test_no_attack_comes_through(tmp_path: Path) -> None:
         assert house.look(everything) == []
         runs = sorted(run["run_id"] for run in house.daemon.call("GET", "/v1/runs")["runs"])
         stream = listen(house, house.tokens["reader"])
-        paths = [
-            path for path in everything if path != "/v1/doctor"
-        ]  # it takes as long as all others together
+        paths = [path for path in everything if path != "/v1/doctor"]  # it takes as long as all others together
         wrong = [*of_tables(house, paths), *of_floods(house), *of_guesses(house)]
         assert wrong == [], "\n".join(wrong)
         found = house.daemon.call("GET", "/v1/runs")["runs"]

@@ -44,12 +44,8 @@ ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENC
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description="Measure and print figures."
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="rows whose name holds NAME"
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure and print figures.")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="rows whose name holds NAME")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything work?")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     wish = parser.parse_args()

@@ -51,10 +51,7 @@ def cost(size: Size) -> Mapping[str, Figure]:
         used_s, took_s = house.cpu_s(pid) - before, time.monotonic() - began
         rss_mb = house.rss_kib(pid) * 1.024 / 1000
     note = {"seconds": round(took_s), "gpus": CARDS}
-    return {
-        "agent_cpu_pct": Figure(used_s / took_s * 100, note=note),
-        "agent_rss_mb": Figure(rss_mb, note=note),
-    }
+    return {"agent_cpu_pct": Figure(used_s / took_s * 100, note=note), "agent_rss_mb": Figure(rss_mb, note=note)}
 
 
 @contextmanager

@@ -85,9 +85,7 @@ class CrowdedCloud(Cloud):
         self.compute.fill([{"name": f"theirs-{n}", "zone": ZONES[0]} for n in range(7)])
         self.end_others(ENDED)
         for run, machine_id in self._runs[::BOOTED]:
-            boot = replace(
-                scene.beat(run, 7), machine_id=machine_id, phase=heartbeat.DRIVER, step=None, telemetry=""
-            )
+            boot = replace(scene.beat(run, 7), machine_id=machine_id, phase=heartbeat.DRIVER, step=None, telemetry="")
             self._write(runfiles.boot_beat(run), boot)
         self.move(1, every=1)
         return [vm.id for vm in made]

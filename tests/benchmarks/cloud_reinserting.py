@@ -65,9 +65,7 @@ def _figure(took: list[float], target: float | None = None, **note: Any) -> Figu
 
 
 @contextlib.contextmanager
-def _training(
-    size: Size, environ: Mapping[str, str]
-) -> Iterator[tuple[FarCloud, house.TimedDaemon, list[Agent]]]:
+def _training(size: Size, environ: Mapping[str, str]) -> Iterator[tuple[FarCloud, house.TimedDaemon, list[Agent]]]:
     """Runs that train on machines of their own."""
     count = RUNS if size.times > 2 else 6
     with contextlib.ExitStack() as opened:

@@ -47,9 +47,7 @@ def crowd(settings: Settings, store: SqlStore, count: int, cloud: FarCloud) -> N
     ]
     named = [(run.run_id, run.try_.machine_name) for run in runs if run.try_ is not None]
     ids = cloud.call("crowd", ours, named)
-    runs = [
-        replace(run, attempt=_with_id(run, machine_id)) for run, machine_id in zip(runs, ids, strict=True)
-    ]
+    runs = [replace(run, attempt=_with_id(run, machine_id)) for run, machine_id in zip(runs, ids, strict=True)]
     scene.insert(store, runs, [{"team": f"t{n % 10}"} for n in range(count)])
 
 
@@ -58,9 +56,7 @@ def _on_google(run: Run) -> Run:
     assert run.attempt is not None
     zone = run.try_.placement.zone
     place = Placement("gce", region_of(zone), zone, "t4", True)
-    return replace(
-        run, try_=replace(run.try_, placement=place), attempt=replace(run.attempt, placement=place)
-    )
+    return replace(run, try_=replace(run.try_, placement=place), attempt=replace(run.attempt, placement=place))
 
 
 def _with_id(run: Run, machine_id: str) -> Any:

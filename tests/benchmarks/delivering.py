@@ -62,9 +62,7 @@ def deliveries(size: Size) -> Mapping[str, Figure]:
 def taken(store: SqlStore) -> int:
     """How many are settled as delivered."""
     with store.database.reading() as session:
-        found = session.connection.exec_driver_sql(
-            "SELECT count(*) FROM deliveries WHERE delivered_at IS NOT NULL"
-        )
+        found = session.connection.exec_driver_sql("SELECT count(*) FROM deliveries WHERE delivered_at IS NOT NULL")
         return int(found.scalar_one())
 
 

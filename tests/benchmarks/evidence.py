@@ -62,9 +62,7 @@ def _compose_s(objects: Path, run_id: str) -> float:
     store = FilesystemStore(objects)
     place = Placement("local", "local", "local-a", "cpu", True)
     now = time.time()
-    attempt = Attempt(
-        1, 1, "1.1.1", "m", "m", place, now, now, ended_at=now, gone_at=now, cause=Cause.USER_ERROR
-    )
+    attempt = Attempt(1, 1, "1.1.1", "m", "m", place, now, now, ended_at=now, gone_at=now, cause=Cause.USER_ERROR)
     run = Run(1, run_id, "local", "c", "local", 1, Status.FAILED, Policy(), now, now, now, attempt=attempt)
     began = time.perf_counter()
     evidence.keep(store, run, attempt, time.monotonic, ("listing: ended",))

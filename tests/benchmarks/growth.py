@@ -61,9 +61,7 @@ def _minute(store: SqlStore, runs: list[Run], second: int, at: float, lease: Lea
     store.write_pulses(samples, lease)
     if second % (DAY_S // EVENTS_A_DAY // MINUTE_S * MINUTE_S) == 0:
         text = "The attempt ended: preempted after 4 h 12 min in local-a; its checkpoint of step 120 000 is kept."
-        told = Event(
-            EventKind.ATTEMPT_ENDED, text, data={"cause": Cause.PREEMPTED, "zone": "local-a", "step": second}
-        )
+        told = Event(EventKind.ATTEMPT_ENDED, text, data={"cause": Cause.PREEMPTED, "zone": "local-a", "step": second})
         hit = store.apply_all([Change(run, run, (told,)) for run in runs], at, lease)
         runs = [hit[run.key] for run in runs]
     return runs

@@ -33,9 +33,7 @@ class CrowdedDaemon(Daemon):
     def ticks(self) -> list[tuple[float, float, float]]:
         """(began, ended, hold_ms) as crowded.py tells them."""
         lines = (self.data_dir / "ticks.log").read_text().splitlines()
-        return [
-            (float(began), float(ended), float(hold_ms)) for began, ended, hold_ms in map(str.split, lines)
-        ]
+        return [(float(began), float(ended), float(hold_ms)) for began, ended, hold_ms in map(str.split, lines)]
 
     def wait_ticks(self, more: int) -> None:
         """Until so many ticks have begun and ended from now on."""

@@ -73,10 +73,7 @@ def memory(size: Size) -> Mapping[str, Figure]:
     with scene.folder() as folder:
         scene.crowd(scene.settings_for(folder, **scene.FULL_UP), size.runs)
         quick = {**scene.FULL_UP, "SPOT_POLL_INTERVAL_S": "1"}
-        with (
-            beat_writer.writer(folder / "objects", size.runs) as writer,
-            house.crowded(folder, quick) as daemon,
-        ):
+        with beat_writer.writer(folder / "objects", size.runs) as writer, house.crowded(folder, quick) as daemon:
             for number in range(2, 2 + size.times):
                 writer.write(number)
             daemon.wait_ticks(2)

@@ -31,14 +31,9 @@ def listing(size: Size) -> Mapping[str, Figure]:
         fill(settings, size.rows)
         figures = {name: Figure(value) for name, value in _in_the_service(settings, size).items()}
         with house.plain(folder, house.FLOODED) as daemon:
-            for name, query in (
-                ("list_http_p95_ms", ""),
-                ("list_label_http_p95_ms", f"&label=team%3D{TEAM}"),
-            ):
+            for name, query in (("list_http_p95_ms", ""), ("list_label_http_p95_ms", f"&label=team%3D{TEAM}")):
                 path = f"/v1/runs?page_size={PAGE}{query}"
-                seen = clients("get", daemon.url, size.seconds / 2, 1, 1, path=path, token=daemon.token).only(
-                    "200"
-                )
+                seen = clients("get", daemon.url, size.seconds / 2, 1, 1, path=path, token=daemon.token).only("200")
                 figures[name] = Figure(seen.p95_ms(), note={"requests": len(seen.spans)})
         return figures
 
@@ -99,13 +94,7 @@ def _run(number: int, cell: str, supervisor_id: str, now: float) -> Any:
     name = f"run-{number:05d}"
     if number % 50 == 0:
         return scene.pending(
-            name,
-            cell,
-            now,
-            status=Status.WAITING,
-            waiting=Waiting(since=now),
-            next_at=now + 900,
-            cause="no_capacity",
+            name, cell, now, status=Status.WAITING, waiting=Waiting(since=now), next_at=now + 900, cause="no_capacity"
         )
     zone = scene.ZONES[number % 3]
     return scene.ended(name, cell, supervisor_id, zone, now, ENDS[number % 5])

@@ -45,9 +45,7 @@ def chips(size: Size) -> Mapping[str, Figure]:
         daemon.wait_status(names[-1], "waiting")
         rss_before = house.rss_kib(daemon.pid)
         with _tabs(daemon, names) as child, sync_api.sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
-            )
+            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
             page = _opened(browser, daemon)
             began, cpu = time.monotonic(), house.cpu_s(daemon.pid)
             changes = _change(daemon, page, names, 3 * size.seconds)
@@ -90,9 +88,7 @@ def _tabs(daemon: house.TimedDaemon, names: list[str]) -> Iterator[subprocess.Po
     stream = f"/ui/live?runs={','.join(names)}"
     command = [sys.executable, "-m", "tests.benchmarks.tabs", port, str(TABS), "/ui/runs", stream]
     wish = {"owner": "bench", "scopes": ["admin"]}
-    tokens = [
-        daemon.call("POST", "/v1/tokens", {**wish, "name": f"tabs-{n}"})["token"] for n in range(PEOPLE)
-    ]
+    tokens = [daemon.call("POST", "/v1/tokens", {**wish, "name": f"tabs-{n}"})["token"] for n in range(PEOPLE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdin is not None

@@ -28,10 +28,7 @@ WINDOW = "lines=500&limit=1048576"
 
 def asked(size: Size) -> Mapping[str, Figure]:
     lines = LINES if size.runs >= 10_000 else 1_000_000
-    with (
-        scene.folder() as folder,
-        closing(open_store(f"sqlite:///{folder / 'bench.db'}", migrate=True)) as store,
-    ):
+    with scene.folder() as folder, closing(open_store(f"sqlite:///{folder / 'bench.db'}", migrate=True)) as store:
         bed = make_bed(store, folder)
         bed.submit(RUN)
         bed.train(RUN)

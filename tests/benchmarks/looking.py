@@ -40,10 +40,7 @@ def looked(size: Size) -> Mapping[str, Figure]:
                 browser.cookies.set(f"spot-{daemon.url.rpartition(':')[2]}", daemon.token)
                 first_kb, requests = _first_load(browser, daemon.url)
             found = {}
-            for name, path in (
-                ("ui_runs_p95_ms", "/ui/runs"),
-                ("ui_runs_label_p95_ms", "/ui/runs?label=team%3Dt3"),
-            ):
+            for name, path in (("ui_runs_p95_ms", "/ui/runs"), ("ui_runs_label_p95_ms", "/ui/runs?label=team%3Dt3")):
                 cpu = house.cpu_s(daemon.pid)
                 seen = clients("look", daemon.url, size.seconds / 2, 1, 1, path=path, token=daemon.token)
                 each_ms = (house.cpu_s(daemon.pid) - cpu) / len(seen.spans) * 1000

@@ -75,9 +75,7 @@ def names(count: int) -> list[str]:
 
 def cell_of(settings: Settings) -> str:
     """The cell in which the supervisor of these settings will place its runs."""
-    provider = LocalProvider(
-        settings.data_dir, (), {}, agent=settings.data_dir / "agent.pyz", clock=SystemClock()
-    )
+    provider = LocalProvider(settings.data_dir, (), {}, agent=settings.data_dir / "agent.pyz", clock=SystemClock())
     return placement.cell(provider.name, provider.scope(), settings.store_url)
 
 
@@ -143,14 +141,7 @@ def crowd(settings: Settings, count: int) -> None:
         runs = [running(name, cell, ours, ZONES[n % 3], now) for n, name in enumerate(names(count))]
         insert(store, runs, [{"team": f"t{n % 10}"} for n in range(count)])
         machines = [
-            [
-                run.attempt.machine_id,
-                run.attempt.machine_name,
-                run.attempt.placement.zone,
-                ours,
-                run.run_id,
-                LAUNCH,
-            ]
+            [run.attempt.machine_id, run.attempt.machine_name, run.attempt.placement.zone, ours, run.run_id, LAUNCH]
             for run in runs
             if run.attempt is not None
         ]

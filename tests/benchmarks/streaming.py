@@ -44,12 +44,7 @@ def streaming(size: Size) -> Mapping[str, Figure]:
             heard = json.loads(child.communicate("done", timeout=120)[0])
     told = EVENTS_PER_S * seconds
     assert heard["events"] >= STREAMS * told * 0.95, f"{heard['events']} of {STREAMS * told:.0f} were heard"
-    note = {
-        "streams": STREAMS,
-        "events_per_s": EVENTS_PER_S,
-        "median_ms": heard["median_ms"],
-        "cores": round(cores, 2),
-    }
+    note = {"streams": STREAMS, "events_per_s": EVENTS_PER_S, "median_ms": heard["median_ms"], "cores": round(cores, 2)}
     return {
         "events_500_p99_ms": Figure(heard["p99_ms"], note=note),
         "events_500_rss_mb": Figure(rss / 1024),
@@ -83,11 +78,7 @@ def _listeners(daemon: house.TimedDaemon) -> Iterator[subprocess.Popen[str]]:
     """A process with all the streams, once each of them is open."""
     command = [sys.executable, "-m", "tests.benchmarks.streaming", daemon.url.rpartition(":")[2]]
     with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, TOKEN: daemon.token},
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, TOKEN: daemon.token}
     ) as child:
         try:
             assert child.stdout is not None

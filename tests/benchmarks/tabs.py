@@ -107,9 +107,7 @@ async def main(port: int, count: int, path: str, stream: str) -> None:
     living = []
     for tab in tabs:
         living.append(loop.create_task(tab.live()))
-        await asyncio.wait(
-            [living[-1], loop.create_task(tab.opened.wait())], return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait([living[-1], loop.create_task(tab.opened.wait())], return_when=asyncio.FIRST_COMPLETED)
         assert tab.opened.is_set(), living[-1].exception()
     print("open", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)

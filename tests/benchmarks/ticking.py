@@ -58,11 +58,7 @@ def _median(found: Mapping[str, Any]) -> Figure:
     """Of the ticks after the first, which reads every row."""
     walls = [tick["wall_s"] for tick in found["ticks"]]
     cpu_s = statistics.median(tick["cpu_s"] for tick in found["ticks"])
-    note = {
-        "cpu_s": round(cpu_s, 3),
-        "longest_s": round(max(walls), 3),
-        "first_s": round(found["first"]["wall_s"], 3),
-    }
+    note = {"cpu_s": round(cpu_s, 3), "longest_s": round(max(walls), 3), "first_s": round(found["first"]["wall_s"], 3)}
     return Figure(statistics.median(walls), note=note)
 
 

@@ -68,13 +68,7 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
 
 def test_tab_goes_through_pages_in_their_order(house: House, visit: Visit, quiet: str) -> None:
     page = visit().come_back(house.token)
-    for address in (
-        "/ui/runs",
-        f"/ui/runs/{quiet}",
-        f"/ui/runs/{quiet}/log",
-        "/ui/alerts",
-        "/ui/system?doctor=1",
-    ):
+    for address in ("/ui/runs", f"/ui/runs/{quiet}", f"/ui/runs/{quiet}/log", "/ui/alerts", "/ui/system?doctor=1"):
         page.goto(address)
         walk_through(page)
 

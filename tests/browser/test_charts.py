@@ -93,11 +93,7 @@ def test_by_keyboard(page: Page) -> None:
 def test_scripts_and_server_write_figures_alike(page: Page) -> None:
     made = random.Random(7)
     cases = [
-        (
-            kind,
-            made.choice([0.0, 10 ** made.uniform(-1, 12)]),
-            made.choice([1, 2, 5]) * 10.0 ** made.randint(-5, 9),
-        )
+        (kind, made.choice([0.0, 10 ** made.uniform(-1, 12)]), made.choice([1, 2, 5]) * 10.0 ** made.randint(-5, 9))
         for kind in ("steps", "rate", "percent", "bytes", "")
         for _ in range(60)
     ]
@@ -107,9 +103,7 @@ def test_scripts_and_server_write_figures_alike(page: Page) -> None:
           window.spotChartWords.valueText(value, unit), window.spotChartWords.markText(3 * step, step, unit)])""",
         cases,
     )
-    assert told == [
-        [axis.value_text(value, kind), axis.mark_text(3 * step, step, kind)] for kind, value, step in cases
-    ]
+    assert told == [[axis.value_text(value, kind), axis.mark_text(3 * step, step, kind)] for kind, value, step in cases]
 
 
 def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
@@ -143,9 +137,7 @@ def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
             stretches.append([])
         else:
             stretches[-1].append(value)
-    told = [
-        charts.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))
-    ]
+    told = [charts.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))]
     assert stretches == [[value for _, value in stretch] for stretch in charts.lines(told)]
     assert dots == [stretch[0] for stretch in stretches if len(stretch) == 1], "a line of one point is a dot"
 

@@ -54,15 +54,11 @@ def port(house: House) -> Iterator[int]:
         f'{HEAD}<form method=post action="{root}{action}"><input name=confirm value=yes><button>Win</button></form>'
         for action in ("/ui/runs/quiet/stop", "/ui/sign-out")
     )
-    with pages(
-        empty=HEAD, form=form, leave=leave, frame=f'{HEAD}<iframe src="{root}/ui/runs"></iframe>'
-    ) as found:
+    with pages(empty=HEAD, form=form, leave=leave, frame=f'{HEAD}<iframe src="{root}/ui/runs"></iframe>') as found:
         yield found
 
 
-def test_a_stranger_changes_nothing_and_reads_nothing(
-    house: House, visit: Visit, port: int, quiet: str
-) -> None:
+def test_a_stranger_changes_nothing_and_reads_nothing(house: House, visit: Visit, port: int, quiet: str) -> None:
     somebody = visit()
     page = somebody.come_back(house.token)
     for fault in REFUSALS:
@@ -87,9 +83,7 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
     assert page.locator("html").get_attribute("data-theme") is None
 
 
-def test_a_form_of_a_stranger_is_refused_with_a_reason(
-    house: House, visit: Visit, port: int, quiet: str
-) -> None:
+def test_a_form_of_a_stranger_is_refused_with_a_reason(house: House, visit: Visit, port: int, quiet: str) -> None:
     somebody = visit()
     page = somebody.come_back(house.token)
     somebody.watch.expect("answer 403: POST")

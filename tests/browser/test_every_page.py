@@ -18,18 +18,12 @@ from tests.browser.house import House
 from tests.browser.visiting import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
-ACCESSIBILITY, LOOKS = (
-    Path(__file__).with_name(f"{name}.js").read_text() for name in ("accessibility", "looks")
-)
+ACCESSIBILITY, LOOKS = (Path(__file__).with_name(f"{name}.js").read_text() for name in ("accessibility", "looks"))
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 # name of a page in PAGES -> its addresses. Among the runs: one that has lived much, one that failed, one whose labels
 # are hostile, one with the longest name.
 ADDRESSES: dict[str, tuple[str, ...]] = {
-    "ui_runs": (
-        "/ui/runs",
-        "/ui/runs?q=nothing-is-called-so",
-        "/ui/runs?status=failed&sort=created",
-    ),
+    "ui_runs": ("/ui/runs", "/ui/runs?q=nothing-is-called-so", "/ui/runs?status=failed&sort=created"),
     "ui_many": ("/ui/many/stop?status=running", "/ui/many/resume?all=true", "/ui/many/stop"),
     "ui_run": (
         "/ui/runs/llm-a",
@@ -63,15 +57,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
 }
 SETTLES_S = 2.0
 # What is asked for by scripts, or is a file; and the form, which the gallery does not show.
-NO_PAGES = {
-    "ui_sign_in",
-    "ui_static",
-    "ui_relay",
-    "ui_live",
-    "ui_log_lines",
-    "ui_console_lines",
-    "ui_document",
-}
+NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_log_lines", "ui_console_lines", "ui_document"}
 
 
 @pytest.fixture(scope="module")

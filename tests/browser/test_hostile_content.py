@@ -99,9 +99,7 @@ def written(house: House, webhook: str) -> Iterator[None]:
     wait_for(lambda: house.daemon.run("hostile")["attempt"] == 2, 60, "the second attempt")
     house.stories.trains("hostile")
     deliveries = f"/v1/webhooks/{webhook}/deliveries"
-    wait_for(
-        lambda: "onerror" in str(house.daemon.call("GET", deliveries)), 60, "a delivery that was answered"
-    )
+    wait_for(lambda: "onerror" in str(house.daemon.call("GET", deliveries)), 60, "a delivery that was answered")
     yield
     house.daemon.call("POST", "/v1/runs/hostile/stop")
 
@@ -149,9 +147,7 @@ def test_hostile_addresses_do_nothing(reader: Visitor) -> None:
             assert page.evaluate(ALIEN) == [], (pattern, text)
             assert page.url.startswith(reader.root + "/ui/")
     refused = [
-        fault
-        for fault in reader.watch.faults
-        if not fault.startswith(("answer 4", "console error: Failed to load"))
+        fault for fault in reader.watch.faults if not fault.startswith(("answer 4", "console error: Failed to load"))
     ]
     assert refused == []
     reader.watch.faults.clear()

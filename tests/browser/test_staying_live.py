@@ -85,9 +85,7 @@ def test_a_page_that_hears_nothing_says_so_until_it_does(house: House, far: Visi
     expect(banner(page)).to_be_hidden()
 
 
-def test_a_page_whose_connection_is_cut_says_so_and_comes_back_by_itself(
-    house: House, far: Visitor, way: Road
-) -> None:
+def test_a_page_whose_connection_is_cut_says_so_and_comes_back_by_itself(house: House, far: Visitor, way: Road) -> None:
     page = far.page
     far.watch.expect("ERR_")
     way.cut()

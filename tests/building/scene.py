@@ -41,14 +41,8 @@ class Scene:
         self.registry = RegistryFake()
         self.builds = CloudBuildFake(self.registry, self.storage, watch=self._watch("cloudbuild"))
         self.pushes = WebServer(self._push)
-        self.access = Access(
-            lambda _: BUILDER, lambda bucket, name: self.storage.find(bucket, name) is not None
-        )
-        for service, fake in (
-            ("storage", self.storage),
-            ("cloudbuild", self.builds),
-            ("registry", self.registry),
-        ):
+        self.access = Access(lambda _: BUILDER, lambda bucket, name: self.storage.find(bucket, name) is not None)
+        for service, fake in (("storage", self.storage), ("cloudbuild", self.builds), ("registry", self.registry)):
             fake.server.guard(self.access.gate(service))
         self.folder = room / "project"
         self.folder.mkdir()

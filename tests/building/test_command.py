@@ -41,9 +41,7 @@ def spot(
     return run
 
 
-def test_settings_say_what_is_not_said_and_all_of_it_is_shown_first(
-    scene: Scene, spot: Callable[..., Any]
-) -> None:
+def test_settings_say_what_is_not_said_and_all_of_it_is_shown_first(scene: Scene, spot: Callable[..., Any]) -> None:
     scene.program("gcloud", submit=True)
     code, out, err = spot(scene.folder)
     assert (code, out) == (0, f"{scene.registry.host}/team/train@{scene.digest()}\n")
@@ -77,11 +75,7 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(scene: Scene, spot: Callabl
     (scene.folder / "sub" / "key.json").write_text("-----BEGIN RSA PRIVATE KEY-----")
     code, out, err = spot(scene.folder, "--dry-run")
     assert code == 0
-    assert out.splitlines() == [
-        ".spot/agent.pyz  (brought by spot)",
-        "Dockerfile  (brought by spot)",
-        "train.py",
-    ]
+    assert out.splitlines() == [".spot/agent.pyz  (brought by spot)", "Dockerfile  (brought by spot)", "train.py"]
     assert "left out    sub/key.json: may be secrets" in err
     assert (scene.builds.requests, scene.storage.names(BUCKET), scene.registry.requests) == ([], [], [])
     told = json.loads(spot(scene.folder, "--dry-run", "-o", "json")[1])
@@ -100,9 +94,7 @@ def test_json_tells_which_way_worked_and_why_others_did_not(scene: Scene, spot: 
 
 
 def test_a_failure_names_the_permission_first_then_every_way(scene: Scene, spot: Callable[..., Any]) -> None:
-    scene.program(
-        "docker", before="ERROR: Cannot connect to the Docker daemon at unix:///x. Is it running?", code=1
-    )
+    scene.program("docker", before="ERROR: Cannot connect to the Docker daemon at unix:///x. Is it running?", code=1)
     scene.builds.reads_source = False
     code, out, err = spot(scene.folder)
     assert (code, out) == (4, "")
@@ -118,9 +110,7 @@ def test_a_failure_names_the_permission_first_then_every_way(scene: Scene, spot:
 
 
 def test_nothing_secret_is_printed(scene: Scene, spot: Callable[..., Any]) -> None:
-    words = (
-        f"Authorization: Bearer {TOKEN}\nfetching https://me:hunter22@host/x\nPIP_TOKEN=abc123 {CANNOT_READ}"
-    )
+    words = f"Authorization: Bearer {TOKEN}\nfetching https://me:hunter22@host/x\nPIP_TOKEN=abc123 {CANNOT_READ}"
     scene.program("gcloud", before=words, code=1)
     scene.program("docker", before=f"ERROR: denied: token={TOKEN}", code=1)
     scene.builds.switch_off()

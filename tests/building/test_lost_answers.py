@@ -15,9 +15,7 @@ from supervisor.images.request import AllWaysFailed, Interrupted
 from tests.building.scene import PROJECT, Scene
 from tests.cloud.web import Request, Reset, Response
 
-FORBIDDEN = {
-    "error": {"code": 403, "message": "Permission denied on resource", "status": "PERMISSION_DENIED"}
-}
+FORBIDDEN = {"error": {"code": 403, "message": "Permission denied on resource", "status": "PERMISSION_DENIED"}}
 LOGS = "ERROR: (gcloud.builds.submit) This tool can only stream logs if you are Viewer/Owner of the project"
 
 
@@ -27,9 +25,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gcloud_died_after_the_push(scene: Scene) -> None:
-    scene.program(
-        "gcloud", submit=True, after="ERROR: gcloud crashed (ConnectionError): reset by peer", code=1
-    )
+    scene.program("gcloud", submit=True, after="ERROR: gcloud crashed (ConnectionError): reset by peer", code=1)
     made = scene.build()
     assert (made.way, made.recovered, made.failures) == ("cloud-build", True, ())
     assert made.digest == scene.digest()
@@ -106,10 +102,7 @@ def test_another_build_of_the_same_name_is_not_taken_for_this_one(scene: Scene) 
 
 
 def test_a_failure_of_an_earlier_way_is_not_taken_for_one_of_the_next(scene: Scene) -> None:
-    scene.builds.ends_as = {
-        "status": "FAILURE",
-        "failureInfo": {"type": "PUSH_FAILED", "detail": "Push broke off"},
-    }
+    scene.builds.ends_as = {"status": "FAILURE", "failureInfo": {"type": "PUSH_FAILED", "detail": "Push broke off"}}
     scene.program("gcloud", submit=True, wait=False, code=1, after="ERROR: it failed")
 
     def say(words: str) -> None:
@@ -145,9 +138,7 @@ def test_pushed_but_nobody_tells_the_digest(scene: Scene) -> None:
     assert len(caught.value.failures) == 1, "and nothing is built once more"
 
 
-def test_a_build_over_its_time_is_cancelled_before_the_next_way(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_over_its_time_is_cancelled_before_the_next_way(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.images.cloud_build.QUEUE_S", 0.0)
     scene.builds.looks = 10_000
     scene.program("docker", push=True)

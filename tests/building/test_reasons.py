@@ -112,8 +112,7 @@ def test_a_registry_that_is_not_googles_gets_no_command_of_googles() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["Bearer ya29.c0AY_VpZ", "token=s3cr3tvalue", "https://me:s3cr3tvalue@host/x", "HF_TOKEN: s3cr3tvalue"],
+    "text", ["Bearer ya29.c0AY_VpZ", "token=s3cr3tvalue", "https://me:s3cr3tvalue@host/x", "HF_TOKEN: s3cr3tvalue"]
 )
 def test_secrets_are_masked(text: str) -> None:
     told = masked(f"before {text} after")

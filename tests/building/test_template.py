@@ -41,9 +41,7 @@ def test_it_runs_the_agent_as_nobody_special_and_unbuffered() -> None:
     assert re.search(r"^USER 1000:1000$", words, re.MULTILINE)
     assert 'ENTRYPOINT ["python", "/opt/spot/agent.pyz"]' in words
     assert "PYTHONUNBUFFERED=1" in words
-    assert words.index("requirements*.txt") < words.index("COPY --chown=1000:1000 . ."), (
-        "code does not undo the cache"
-    )
+    assert words.index("requirements*.txt") < words.index("COPY --chown=1000:1000 . ."), "code does not undo the cache"
 
 
 def test_alone_it_looks_for_the_machine_folder_where_the_start_up_script_lays_it() -> None:
@@ -60,13 +58,9 @@ def test_what_is_asked_of_cloud_build_is_what_its_api_knows(scene: Scene) -> Non
     posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded())
     assert Oracle("cloudbuild").check(posted, Response(200, {"name": "operations/x"})) == []
     assert config["timeout"] == "1800s"
-    assert config["options"]["logging"] == "CLOUD_LOGGING_ONLY", (
-        "Cloud Build demands a choice with an account of ours"
-    )
+    assert config["options"]["logging"] == "CLOUD_LOGGING_ONLY", "Cloud Build demands a choice with an account of ours"
     assert config["images"] == ["${_IMAGE}", "${_MARK}"]
-    assert set(config["substitutions"]) == set(re.findall(r"\$\{(\w+)}", str(config))), (
-        "MUST_MATCH is the default"
-    )
+    assert set(config["substitutions"]) == set(re.findall(r"\$\{(\w+)}", str(config))), "MUST_MATCH is the default"
 
 
 def test_the_oracle_would_see_a_misspelt_option(scene: Scene) -> None:

@@ -12,9 +12,7 @@ from tests.cloud.cloudbuild import BUILDER, CANNOT_READ
 from tests.cloud.web import Response
 
 CRASH = "ERROR: gcloud crashed (OSError): unexpected end of data"
-NO_DAEMON = (
-    "ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
-)
+NO_DAEMON = "ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 
 
 def test_gcloud_leads_to_an_image_and_its_defaults_are_not_relied_on(scene: Scene) -> None:
@@ -55,9 +53,7 @@ def test_docker_builds_where_neither_gcloud_nor_the_api_can(scene: Scene) -> Non
         "gcloud is not installed on this computer.",
         f"The API cloudbuild.googleapis.com is switched off in project {PROJECT}.",
     ]
-    assert (
-        "gcloud services enable cloudbuild.googleapis.com --project=my-project" in made.failures[1].reason.fix
-    )
+    assert "gcloud services enable cloudbuild.googleapis.com --project=my-project" in made.failures[1].reason.fix
     assert scene.storage.names(BUCKET) == []
     ((*words,),) = scene.calls("docker")
     assert words[:2] == ["buildx", "build"]
@@ -128,10 +124,7 @@ def test_a_403_on_the_bucket_is_told_with_what_is_missing(scene: Scene) -> None:
 def test_a_dockerfile_that_fails_is_not_tried_twice(scene: Scene) -> None:
     scene.builds.ends_as = {
         "status": "FAILURE",
-        "failureInfo": {
-            "type": "USER_BUILD_STEP",
-            "detail": "Build step failure: build step 0 failed: exit 1",
-        },
+        "failureInfo": {"type": "USER_BUILD_STEP", "detail": "Build step failure: build step 0 failed: exit 1"},
     }
     scene.program("docker", push=True)
     with pytest.raises(AllWaysFailed, match="The Dockerfile failed") as caught:
@@ -142,10 +135,7 @@ def test_a_dockerfile_that_fails_is_not_tried_twice(scene: Scene) -> None:
 
 
 def test_the_build_may_not_push(scene: Scene) -> None:
-    scene.builds.ends_as = {
-        "status": "FAILURE",
-        "failureInfo": {"type": "PUSH_NOT_AUTHORIZED", "detail": "x"},
-    }
+    scene.builds.ends_as = {"status": "FAILURE", "failureInfo": {"type": "PUSH_NOT_AUTHORIZED", "detail": "x"}}
     with pytest.raises(AllWaysFailed) as caught:
         scene.build(ways=("staged",), account="builder@my-project.iam.gserviceaccount.com")
     assert "builder@my-project.iam.gserviceaccount.com may not push to" in str(caught.value)
@@ -154,9 +144,7 @@ def test_the_build_may_not_push(scene: Scene) -> None:
     assert build["serviceAccount"].endswith("/serviceAccounts/builder@my-project.iam.gserviceaccount.com")
 
 
-def test_a_program_that_hangs_is_ended_and_the_next_way_taken(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_hangs_is_ended_and_the_next_way_taken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.images.build.UPLOAD_S", 0.0)
     scene.program("gcloud", before="Uploading tarball", hang=True)
     made = scene.build(build_s=0.7)
@@ -170,8 +158,6 @@ def test_a_program_that_hangs_is_ended_and_the_next_way_taken(
 def test_a_busy_service_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
     scene.storage.trouble(503, times=2, when="storage.objects.insert")
-    scene.builds.fail(
-        "GET", Response(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}), 2
-    )
+    scene.builds.fail("GET", Response(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}), 2)
     assert scene.build(ways=("staged",)).digest == scene.digest()
     assert scene.builds_begun() == 1

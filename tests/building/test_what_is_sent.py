@@ -108,8 +108,7 @@ def test_no_time_is_in_the_archive(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [".aws/credentials", ".ssh/config", "home/.kube/config", ".docker/config.json", ".git-credentials"],
+    "name", [".aws/credentials", ".ssh/config", "home/.kube/config", ".docker/config.json", ".git-credentials"]
 )
 def test_what_people_keep_in_their_homes_stays_here(project: Path, name: str) -> None:
     (project / ".gcloudignore").write_text("data/\n")
@@ -122,9 +121,7 @@ def test_what_people_keep_in_their_homes_stays_here(project: Path, name: str) ->
 
 
 @pytest.mark.parametrize("target", ["Dockerfile", "nowhere", "/etc/hostname", "../Dockerfile"])
-def test_a_dockerfile_that_leads_elsewhere_is_refused_and_not_replaced_by_ours(
-    project: Path, target: str
-) -> None:
+def test_a_dockerfile_that_leads_elsewhere_is_refused_and_not_replaced_by_ours(project: Path, target: str) -> None:
     (project.parent / "Dockerfile").write_text("FROM scratch\n")
     (project / "Dockerfile").symlink_to(target)
     with pytest.raises(ImageBuildRefused, match=r"Dockerfile (is a link that leads out|cannot be read)"):
@@ -199,8 +196,7 @@ def test_links_that_lead_out_stay_here(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ignore", "text"),
-    [("*\n", "leaves out everything"), ("#!include:absent\n", "absent cannot be read")],
+    ("ignore", "text"), [("*\n", "leaves out everything"), ("#!include:absent\n", "absent cannot be read")]
 )
 def test_a_folder_that_cannot_be_sent_is_refused(project: Path, ignore: str, text: str) -> None:
     (project / ".gcloudignore").write_text(ignore)

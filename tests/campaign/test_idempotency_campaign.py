@@ -15,9 +15,7 @@ KEYS, KILLS = 1000, 10
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_thousand_keys_make_a_thousand_runs(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_thousand_keys_make_a_thousand_runs(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     postgres = kind == "postgres"
     more = {"SPOT_DATABASE_URL": request.getfixturevalue("postgres_database")} if postgres else {}
     daemon = Daemon(tmp_path / "data", {**FULL_UP, **more})

@@ -58,9 +58,7 @@ def run_cli(clean: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., En
 
 
 @pytest.fixture
-def spot(
-    run_cli: Callable[..., Ended], api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ended]:
+def spot(run_cli: Callable[..., Ended], api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """The same, with SPOT_URL naming the fake API."""
     monkeypatch.setenv("SPOT_URL", api.url)
     return run_cli

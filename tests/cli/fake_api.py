@@ -38,14 +38,7 @@ class FakeApi:
         self.answers[(method, path)] = [(200, body) for body in bodies]
 
     def refuse(self, method: str, path: str, status: int, code: str, detail: str, **more: Any) -> None:
-        document = {
-            "type": f"urn:{code}",
-            "title": code,
-            "status": status,
-            "detail": detail,
-            "code": code,
-            **more,
-        }
+        document = {"type": f"urn:{code}", "title": code, "status": status, "detail": detail, "code": code, **more}
         self.say(method, path, document, status)
 
     def answer(self, request: Request) -> tuple[int, Any]:
@@ -111,14 +104,7 @@ def serving() -> Iterator[FakeApi]:
         server.server_close()
 
 
-PLACEMENT = {
-    "provider": "local",
-    "region": "local",
-    "zone": "local-b",
-    "shape": "cpu",
-    "gpu": None,
-    "spot": True,
-}
+PLACEMENT = {"provider": "local", "region": "local", "zone": "local-b", "shape": "cpu", "gpu": None, "spot": True}
 RUN: Json = {
     "run_id": "digits-7", "generation": 1, "owner": "local", "status": "running", "cause": None,
     "status_text": "Training at step 12,300 of 50,000 (24 %), 3.1 steps/s, ETA 3 h 23 min.", "detail": "", "hold": "",
@@ -182,9 +168,7 @@ def serve_run(api: FakeApi, run: Json, *events: Json) -> None:
     api.say("GET", path, run)
     api.say("GET", f"{path}/cost", a_cost(run["run_id"]))
     api.say(
-        "GET",
-        f"{path}/attempts",
-        {"run_id": run["run_id"], "attempts": [FIRST_ATTEMPT, SECOND_ATTEMPT], "next": None},
+        "GET", f"{path}/attempts", {"run_id": run["run_id"], "attempts": [FIRST_ATTEMPT, SECOND_ATTEMPT], "next": None}
     )
 
     def fresh(request: Request) -> tuple[int, Json]:

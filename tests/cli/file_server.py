@@ -37,13 +37,7 @@ class FileServer:
         if self.listed is not None:
             return self.listed
         return [
-            {
-                "path": path,
-                "kind": path.split("/")[0],
-                "size": len(data),
-                "sha256": sha256(data),
-                "updated": None,
-            }
+            {"path": path, "kind": path.split("/")[0], "size": len(data), "sha256": sha256(data), "updated": None}
             for path, data in sorted(self.files.items())
             if path.split("/")[0] in kinds
         ]

@@ -31,9 +31,7 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     here = ("--data-dir", str(daemon.data_dir))
     assert run_cli("health", *here).code == 0
     file = clean / "train.yaml"
-    file.write_text(
-        f"run_id: short-1\ncommand: [{sys.executable}, -c, {json.dumps(TRAINING)}]\nlabels: {{team: a}}\n"
-    )
+    file.write_text(f"run_id: short-1\ncommand: [{sys.executable}, -c, {json.dumps(TRAINING)}]\nlabels: {{team: a}}\n")
 
     submitted = run_cli("submit", str(file), *here)
     assert (submitted.code, submitted.err) == (0, "")
@@ -48,13 +46,10 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     assert run_cli("logs", *here).out == "line 0\nline 1\nline 2\nline 3\n"
     assert run_cli("logs", "-f", *here).out == "line 0\nline 1\nline 2\nline 3\n"
     kinds = [
-        event["kind"]
-        for event in json.loads(run_cli("events", "--since", "1h", "-o", "json", *here).out)["events"]
+        event["kind"] for event in json.loads(run_cli("events", "--since", "1h", "-o", "json", *here).out)["events"]
     ]
     assert (kinds[0], "completed" in kinds) == ("submitted", True)
-    assert (
-        run_cli("ls", "-l", "team=a", "--since", "1h", "-q", "short", "-o", "name", *here).out == "short-1\n"
-    )
+    assert run_cli("ls", "-l", "team=a", "--since", "1h", "-q", "short", "-o", "name", *here).out == "short-1\n"
     assert "on-demand" in run_cli("cost", "short-1", *here).out
     assert run_cli("cost", "-o", "name", *here).out == "short-1\n"
 
@@ -64,10 +59,7 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     wait_for(purged, 30, "the run to be settled, and purged")  # refused while its records are being written
     assert run_cli("logs", "short-1", *here).code == 5
     assert "Its files were purged at" in run_cli("show", "short-1", *here).out
-    assert run_cli("doctor", *here).code in (
-        0,
-        1,
-    )  # a slow or full disk is a warning, and no matter of this test
+    assert run_cli("doctor", *here).code in (0, 1)  # a slow or full disk is a warning, and no matter of this test
 
     assert run_cli("submit", str(file), *here).code == 6  # completed: says rerun
     assert run_cli("resume", *here).code == 6

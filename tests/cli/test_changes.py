@@ -15,10 +15,7 @@ from tests.cli.fake_api import a_page, a_run, serve_run
 def accepting(api):
     """The API accepts every submit."""
     api.say(
-        "POST",
-        "/v1/runs",
-        {**a_run(status="pending", status_text="Accepted."), "warnings": [], "differs": []},
-        201,
+        "POST", "/v1/runs", {**a_run(status="pending", status_text="Accepted."), "warnings": [], "differs": []}, 201
     )
     return api
 
@@ -60,9 +57,7 @@ class TestSubmit:
             },
         }  # fmt: skip
 
-    def test_the_file_s_folder_is_the_default_workdir_and_null_asks_for_none(
-        self, accepting, spot, tmp_path
-    ) -> None:
+    def test_the_file_s_folder_is_the_default_workdir_and_null_asks_for_none(self, accepting, spot, tmp_path) -> None:
         file = tmp_path / "train.yaml"
         for text, workdir in (
             ("command: x\n", str(tmp_path)),
@@ -79,11 +74,7 @@ class TestSubmit:
         file.write_text("run_id: a-file\ncommand: x\n")
         spot("submit", str(file), "--run-id", "a-flag", "--on-demand", "--", "y", "z")
         body = sent(accepting)
-        assert (body["run_id"], body["spec"]["command"], body["spec"]["spot"]) == (
-            "a-flag",
-            ["y", "z"],
-            False,
-        )
+        assert (body["run_id"], body["spec"]["command"], body["spec"]["spot"]) == ("a-flag", ["y", "z"], False)
 
     def test_standard_input(self, accepting, spot, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("command: x\n"))
@@ -119,17 +110,12 @@ class TestSubmit:
             ("command: x\nlabels: {day: 2030-01-01}\n", "/labels/day is a date; put it in quotes"),
             ("run_id: 7\ncommand: x\n", "run_id is not a text"),
             ("command: !!binary aGk=\n", "/command is a bytes"),
-            (
-                "command: x\nlimits: {max_attempts: 1, max_attempts: 2}\n",
-                "the key 'max_attempts' stands there twice",
-            ),
+            ("command: x\nlimits: {max_attempts: 1, max_attempts: 2}\n", "the key 'max_attempts' stands there twice"),
             ("command: &a [*a]\n", "refers to itself"),
             ("command: !!python/object/apply:os.system ['true']\n", "is not YAML"),
         ],
     )
-    def test_a_file_that_is_no_spec_is_refused_with_its_place(
-        self, accepting, spot, tmp_path, text, where
-    ) -> None:
+    def test_a_file_that_is_no_spec_is_refused_with_its_place(self, accepting, spot, tmp_path, text, where) -> None:
         file = tmp_path / "train.yaml"
         file.write_text(text)
         ended = spot("submit", str(file))
@@ -137,9 +123,7 @@ class TestSubmit:
         assert where in ended.err
         assert accepting.asked == []
 
-    def test_each_submit_has_a_key_of_its_own_and_a_lost_answer_is_asked_for_again(
-        self, accepting, spot
-    ) -> None:
+    def test_each_submit_has_a_key_of_its_own_and_a_lost_answer_is_asked_for_again(self, accepting, spot) -> None:
         given = accepting.answers[("POST", "/v1/runs")]
         accepting.answers[("POST", "/v1/runs")] = [(0, None), given]
         assert spot("submit", "--", "x").code == 0
@@ -164,9 +148,7 @@ class TestSubmit:
 
 class TestStop:
     def test_a_named_run_is_stopped_without_a_question(self, api, spot) -> None:
-        api.say(
-            "POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stop asked for."), 202
-        )
+        api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stop asked for."), 202)
         ended = spot("stop", "digits-7")
         assert ended.lines == ["digits-7  ◌ stopping  Stop asked for."]
         assert api.bodies("/v1/runs/digits-7/stop") == [{}]
@@ -241,9 +223,7 @@ def test_fields_of_the_api_are_flags_here(api, spot) -> None:
 
 class TestApprove:
     RUN = a_run(
-        status="awaiting_teardown",
-        status_text="Results verified (3 files, 412 MB).",
-        results_manifest_sha256="a" * 64,
+        status="awaiting_teardown", status_text="Results verified (3 files, 412 MB).", results_manifest_sha256="a" * 64
     )
 
     def test_what_is_sent_is_what_was_shown(self, api, spot) -> None:

@@ -30,11 +30,7 @@ def cloud(api: FakeApi) -> FakeApi:
         seen((), (KEPT, VERIFIED)),
     )  # fmt: skip
     for run_id in ("digits-7", "probe-2"):
-        api.say(
-            "POST",
-            f"/v1/runs/{run_id}/stop",
-            a_run(run_id=run_id, status="stopping", status_text="Stopping."),
-        )
+        api.say("POST", f"/v1/runs/{run_id}/stop", a_run(run_id=run_id, status="stopping", status_text="Stopping."))
     api.say("POST", "/v1/gc", collected((ORPHAN,), dry_run=False))
     new = {**a_run(run_id="new-1", status="pending", status_text="Accepted."), "warnings": [], "differs": []}
     api.say("POST", "/v1/runs", new, 201)
@@ -67,9 +63,7 @@ def test_stopped_waited_for_released_and_only_then_submitted(cloud: FakeApi, spo
     assert cloud.bodies("/v1/gc") == [{"dry_run": False}]
     assert "kept-1 is completed and keeps its machine: it is left as it is." in ended.err
     assert "asks-1 is awaiting_teardown and keeps its machine" in ended.err
-    assert (
-        "Waiting until they are gone: digits-7 (spot-1a2b3c4d-a2-t1, stopping). Ctrl-C leaves." in ended.err
-    )
+    assert "Waiting until they are gone: digits-7 (spot-1a2b3c4d-a2-t1, stopping). Ctrl-C leaves." in ended.err
     assert "digits-7 (spot-1a2b3c4d-a2-t1 in us-east1-c, ending)" in ended.err
     assert "Their machines are gone.\n1 machine without a run released, price unknown.\n" in ended.err
 
@@ -82,9 +76,7 @@ def test_where_nobody_can_be_asked_nothing_is_stopped(cloud: FakeApi, spot: Any)
     assert done(cloud)[-1] == "GET /v1/machines"
 
 
-def test_a_person_who_says_no_stops_nothing(
-    cloud: FakeApi, spot: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_who_says_no_stops_nothing(cloud: FakeApi, spot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "confirmed", lambda question, yes: False)
     assert spot(*SUBMIT).code == 130
     assert done(cloud)[-1] == "GET /v1/machines"
@@ -122,10 +114,7 @@ def test_who_leaves_is_told_what_is_still_on_its_way_and_nothing_is_submitted(
     monkeypatch.setattr(fleet.time, "sleep", leave)
     ended = spot(*SURE)
     assert ended.code == 130
-    assert (
-        "Left; nothing was submitted. Still on the way: digits-7 (spot-1a2b3c4d-a2-t1, stopping)."
-        in ended.err
-    )
+    assert "Left; nothing was submitted. Still on the way: digits-7 (spot-1a2b3c4d-a2-t1, stopping)." in ended.err
     assert done(cloud)[-1] == "GET /v1/machines"
     assert cloud.bodies("/v1/gc") == []
 

@@ -35,9 +35,7 @@ class TestEvents:
         assert "cloud" not in api.asked[-1].query
 
     def test_what_is_routine_is_shown_on_demand_and_to_programs(self, api, spot) -> None:
-        api.say(
-            "GET", PATH, page(an_event(1, "started", "one"), an_event(2, "checkpoints_removed", "3 removed"))
-        )
+        api.say("GET", PATH, page(an_event(1, "started", "one"), an_event(2, "checkpoints_removed", "3 removed")))
         assert len(spot("events", "digits-7").lines) == 1
         assert len(spot("events", "digits-7", "--all").lines) == 2
         assert len(spot("events", "digits-7", "-o", "jsonl").lines) == 2
@@ -74,10 +72,7 @@ class TestEvents:
 
 
 class TestPreempt:
-    REFUSED = (
-        409,
-        {"code": "CONFIRM_NEEDED", "title": "x", "detail": "This takes m-a1 away.", "status": 409},
-    )
+    REFUSED = (409, {"code": "CONFIRM_NEEDED", "title": "x", "detail": "This takes m-a1 away.", "status": 409})
     DONE = (200, {"done": "preempt", "run_id": "digits-7", "machine": "m-a1", "zone": "z", "notice_s": None})
 
     def bodies(self, api):

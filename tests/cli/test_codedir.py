@@ -60,10 +60,7 @@ def test_a_folder_becomes_its_hash(project: Path, capsys: pytest.CaptureFixture[
     assert [member.path for member, _ in opened.files()] == ["train.py"]
     assert path == f"/v1/code/{opened.sha256}"
     assert spec == {"code": opened.sha256, "workdir": "sub"}
-    assert (
-        f"code {opened.sha256[:12]}: 1 file, 9 B of {project} (stored, {len(raw)} B sent)"
-        in capsys.readouterr().err
-    )
+    assert f"code {opened.sha256[:12]}: 1 file, 9 B of {project} (stored, {len(raw)} B sent)" in capsys.readouterr().err
 
     (project / ".venv").mkdir()
     (project / ".venv" / "pyvenv.cfg").touch()
@@ -109,9 +106,7 @@ def test_a_folder_that_is_not_there(project: Path) -> None:
         (["python", "train.py"], "src", "workdir src is not a folder of the bundle"),
     ],
 )
-def test_what_would_be_refused_is_not_sent(
-    project: Path, command: object, workdir: object, word: str
-) -> None:
+def test_what_would_be_refused_is_not_sent(project: Path, command: object, workdir: object, word: str) -> None:
     shelf = Shelf()
     with pytest.raises(CliError, match=word) as told:
         settle_code(shelf, {"code": str(project), "command": command, "workdir": workdir})
@@ -155,11 +150,7 @@ def test_files(project: Path, tmp_path: Path) -> None:
         return read(str(path))[1]
 
     assert spec_of("command: x\ncode: project\n") == {"command": "x", "code": str(project)}
-    assert spec_of(f"command: x\ncode: {HASH}\nworkdir: src\n") == {
-        "command": "x",
-        "code": HASH,
-        "workdir": "src",
-    }
+    assert spec_of(f"command: x\ncode: {HASH}\nworkdir: src\n") == {"command": "x", "code": HASH, "workdir": "src"}
     assert spec_of("command: x\ncode: .\nworkdir: null\n") == {"command": "x", "code": str(tmp_path)}
     assert spec_of("command: x\n")["workdir"] == str(tmp_path)
     assert spec_of("command: x\ncode: null\n")["workdir"] == str(tmp_path)
@@ -168,9 +159,7 @@ def test_files(project: Path, tmp_path: Path) -> None:
 
 
 def test_which_attempt_ran_which_code() -> None:
-    attempts = [
-        {"number": number, "code": code} for number, code in ((1, HASH), (2, HASH), (3, "c" * 64), (4, None))
-    ]
+    attempts = [{"number": number, "code": code} for number, code in ((1, HASH), (2, HASH), (3, "c" * 64), (4, None))]
     assert code_lines(attempts) == ["code abababababab (attempts 1, 2), cccccccccccc (attempt 3)"]
     assert code_lines(attempts[3:]) == []
     assert code_lines([{"number": 1}]) == [], "an older supervisor does not tell"
@@ -183,9 +172,7 @@ def test_the_file_of_a_secret_does_not_travel_with_the_code(project: Path, tmp_p
     (tmp_path / "outside").symlink_to(project / "keys" / "token")
     for path in (project / "keys" / "token", tmp_path / "outside"):
         shelf, spec = Shelf(), {"code": str(project), "secrets": {"TOKEN": f"file:{path}", "KEY": "env:KEY"}}
-        with pytest.raises(
-            CliError, match=r"keys/token holds the secret TOKEN .* Nothing was sent"
-        ) as refused:
+        with pytest.raises(CliError, match=r"keys/token holds the secret TOKEN .* Nothing was sent") as refused:
             settle_code(shelf, spec)
         assert ".spotignore" in refused.value.hints[0]
         assert not shelf.stored

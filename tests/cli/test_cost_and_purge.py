@@ -59,9 +59,7 @@ def test_one_run_tells_what_it_stores(api, spot) -> None:
     assert ended.lines[-2] == (
         "Stored: 31 files, results 12.0 MB, checkpoints 410 MB, logs 1.0 MB, other 2.0 kB; $0.01 a month."
     )
-    assert (
-        json.loads(spot("cost", "digits-7", "-o", "json").out)["stored_bytes"]["checkpoints"] == 410_000_000
-    )
+    assert json.loads(spot("cost", "digits-7", "-o", "json").out)["stored_bytes"]["checkpoints"] == 410_000_000
 
 
 def test_an_empty_name_means_no_run(api, spot) -> None:
@@ -145,9 +143,7 @@ def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypat
     monkeypatch.setattr(purging, "STUCK_S", 0.1)
     serve_run(api, a_run(status="stopped"))
     api.answers[("POST", PURGE)] = (200, None)
-    api.say_in_turn(
-        "GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True)
-    )
+    api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True))
     ended = spot("purge", "digits-7", "--confirm", "digits-7")
     assert ended.code == 1
     assert "was cut off" in ended.err

@@ -43,9 +43,7 @@ def sent(api: FakeApi) -> list[str | None]:
     return [request.headers.get("authorization") for request in api.asked]
 
 
-def test_without_a_word_the_folders_token_goes_to_the_folders_server(
-    run_cli: Spot, api: FakeApi, clean: Path
-) -> None:
+def test_without_a_word_the_folders_token_goes_to_the_folders_server(run_cli: Spot, api: FakeApi, clean: Path) -> None:
     a_folder(clean / "home" / ".local" / "state" / "spot-supervisor", api.url, os.getpid())
     assert run_cli("ls").code == 0
     assert run_cli("ls", "--url", api.url).code == 0
@@ -116,9 +114,7 @@ def test_a_redirect_is_not_followed(run_cli: Spot, api: FakeApi, folder: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "  ", "two words", "sup_ä", "sup_\x7f"])
-def test_a_token_that_is_none_is_told_and_not_repeated(
-    run_cli: Spot, api: FakeApi, clean: Path, text: str
-) -> None:
+def test_a_token_that_is_none_is_told_and_not_repeated(run_cli: Spot, api: FakeApi, clean: Path, text: str) -> None:
     (clean / "token").write_text(text)
     ended = run_cli("ls", "--url", api.url, "--token-file", str(clean / "token"))
     assert (ended.code, api.asked) == (2, [])
@@ -132,9 +128,7 @@ def test_a_file_that_is_not_there_is_told(run_cli: Spot, api: FakeApi) -> None:
     assert "/absent/token cannot be read" in ended.err
 
 
-def test_a_refusal_is_exit_4_and_says_what_helps(
-    run_cli: Spot, api: FakeApi, folder: Path, clean: Path
-) -> None:
+def test_a_refusal_is_exit_4_and_says_what_helps(run_cli: Spot, api: FakeApi, folder: Path, clean: Path) -> None:
     api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")
     ended = run_cli("ls", "--url", api.url)
     assert ended.code == 4
@@ -157,9 +151,7 @@ def test_the_doctor_sends_it_too(run_cli: Spot, api: FakeApi, folder: Path) -> N
     assert f"Bearer {FOUND}" in sent(api)
 
 
-def test_a_request_that_came_too_soon_is_repeated(
-    run_cli: Spot, api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_came_too_soon_is_repeated(run_cli: Spot, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("supervisor.cli.client.time.sleep", waited.append)
     limited = {"title": "Too Many Requests", "status": 429, "detail": "Wait.", "code": "RATE_LIMITED"}

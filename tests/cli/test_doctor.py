@@ -55,14 +55,7 @@ def test_groups_have_headings_and_the_last_line_counts(api, spot) -> None:
     line = {"name": "x", "result": "ok", "fact": "well", "cause": "", "fix": ""}
     checks = [
         {**line, "group": "local", "name": "python"},
-        {
-            **line,
-            "group": "google",
-            "name": "identity",
-            "result": "fail",
-            "cause": "none",
-            "fix": "gcloud auth login",
-        },
+        {**line, "group": "google", "name": "identity", "result": "fail", "cause": "none", "fix": "gcloud auth login"},
         {**line, "group": "orphans", "name": "orphans", "result": "warn", "fix": "spot gc"},
     ]
     api.say("GET", "/v1/doctor", {"worst": "fail", "checks": checks, "groups": {"google": "Google Cloud"}})

@@ -61,9 +61,7 @@ def test_a_dry_run_asks_for_the_plan_and_for_nothing_else(planning, spot) -> Non
     (asked,) = [one for one in planning.asked if one.method == "POST"]
     assert asked.query == {"validate_only": ["true"]}
     assert asked.body["run_id"] == "digits"
-    assert (
-        ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was done yet."
-    )
+    assert ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was done yet."
     assert "$0.25/h" in ended.out
 
 
@@ -73,9 +71,7 @@ def test_everything_as_json_and_one_word_for_scripts(planning, spot) -> None:
     assert spot("submit", "--dry-run", "-o", "name", "--", "x").out == "create\n"
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "exit_code"), [(422, "INVALID_REQUEST", 2), (409, "RUN_ACTIVE", 6)]
-)
+@pytest.mark.parametrize(("status", "code", "exit_code"), [(422, "INVALID_REQUEST", 2), (409, "RUN_ACTIVE", 6)])
 def test_a_plan_that_is_refused_ends_as_the_submit_would(
     planning, spot, status: int, code: str, exit_code: int
 ) -> None:
@@ -124,16 +120,9 @@ def test_nothing_can_be_followed_that_does_not_begin(planning, spot) -> None:
 def test_the_flags_of_region_checkpoint_and_escalation_become_fields(planning, spot) -> None:
     words = ("--same-region", "require", "--expect-checkpoint", "12.5", "--image-follow-tag")
     escalation = ("--escalate-after", "3", "--escalate-within", "2h", "--escalate-to", "next_shape")
-    assert (
-        spot("submit", "--dry-run", *words, *escalation, "--on-demand-before-deadline", "1h", "--", "x").code
-        == 0
-    )
+    assert spot("submit", "--dry-run", *words, *escalation, "--on-demand-before-deadline", "1h", "--", "x").code == 0
     spec = planning.asked[-1].body["spec"]
-    assert (spec["same_region"], spec["expect_checkpoint_gb"], spec["image_follow_tag"]) == (
-        "require",
-        12.5,
-        True,
-    )
+    assert (spec["same_region"], spec["expect_checkpoint_gb"], spec["image_follow_tag"]) == ("require", 12.5, True)
     assert spec["escalate"] == {
         "after": 3, "within_s": 7200.0, "to": "next_shape", "on_demand_before_deadline_s": 3600.0
     }  # fmt: skip

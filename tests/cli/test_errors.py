@@ -11,19 +11,7 @@ from tests.cli.fake_api import a_page, a_run, serve_run
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [
-        (400, 2),
-        (422, 2),
-        (413, 2),
-        (401, 4),
-        (403, 4),
-        (404, 5),
-        (409, 6),
-        (412, 6),
-        (504, 8),
-        (500, 1),
-        (429, 1),
-    ],
+    [(400, 2), (422, 2), (413, 2), (401, 4), (403, 4), (404, 5), (409, 6), (412, 6), (504, 8), (500, 1), (429, 1)],
 )
 def test_each_status_has_its_exit_code(api, spot, status: int, code: int) -> None:
     api.refuse("GET", "/v1/runs/digits-7", status, "SOME_CODE", "What happened.")
@@ -83,10 +71,7 @@ def test_a_refused_field_is_named_as_the_file_names_it(api, spot, tmp_path: Path
         f"  {file}, line 6: run-id is not known; did you mean run_id?",
     ]
     api.refuse("POST", "/v1/runs/digits-7/resume", 422, "INVALID_REQUEST", text, errors=errors[:1])
-    assert (
-        f"{file}, line 5: limits.max_runtim_s is not known"
-        in spot("resume", "digits-7", "--spec", str(file)).err
-    )
+    assert f"{file}, line 5: limits.max_runtim_s is not known" in spot("resume", "digits-7", "--spec", str(file)).err
 
 
 def test_a_command_under_a_misspelled_name_is_found(api, spot, tmp_path: Path) -> None:
@@ -94,10 +79,7 @@ def test_a_command_under_a_misspelled_name_is_found(api, spot, tmp_path: Path) -
     for text, said in (
         ("run_id: x1\ncomand: x\n", f"{file}, line 2: comand is not known; did you mean command?"),
         ("Command: x\n", f"{file}, line 1: Command is not known; did you mean command?"),
-        (
-            "spec:\n  command: x\n",
-            f"{file}, line 1: in a file the fields of a run stand at the top, not below spec.",
-        ),
+        ("spec:\n  command: x\n", f"{file}, line 1: in a file the fields of a run stand at the top, not below spec."),
         ("zones: [a]\n", f"{file} names no command to run."),
     ):
         file.write_text(text)
@@ -111,10 +93,7 @@ def test_a_command_under_a_misspelled_name_is_found(api, spot, tmp_path: Path) -
     [
         ("submit --run_id x -- x", "Did you mean '--run-id'?"),
         ("submit --zones local-a -- x", "Did you mean '--zone'?"),
-        (
-            "submit --on-success kep -- x",
-            "'kep' is not one of 'release', 'keep', 'ask'. Did you mean 'keep'?",
-        ),
+        ("submit --on-success kep -- x", "'kep' is not one of 'release', 'keep', 'ask'. Did you mean 'keep'?"),
         ("submit --escalate-to on-demand -- x", "Did you mean 'on_demand'?"),
         ("ls -o jsn", "Did you mean 'json'?"),
         ("ls --frobnicate", "No such option '--frobnicate'."),
@@ -169,9 +148,7 @@ def test_an_address_that_is_none(run_cli) -> None:
 def test_a_supervisor_that_died_is_named_by_its_pid(run_cli, clean: Path, free_port: int) -> None:
     folder = clean / "data"
     folder.mkdir()
-    (folder / "server.json").write_text(
-        json.dumps({"url": f"http://127.0.0.1:{free_port}", "pid": 2**22 + 1})
-    )
+    (folder / "server.json").write_text(json.dumps({"url": f"http://127.0.0.1:{free_port}", "pid": 2**22 + 1}))
     ended = run_cli("ls", "--data-dir", str(folder))
     assert ended.code == 7
     assert f"(pid {2**22 + 1}) is not running any more; trainings go on without it" in ended.err
@@ -194,9 +171,7 @@ def test_a_torn_server_file_is_no_server_file(run_cli, clean: Path, free_port: i
     assert f"http://127.0.0.1:{free_port}" in ended.err
 
 
-def test_a_named_data_folder_wins_over_the_environment(
-    spot, api, clean: Path, free_port: int, monkeypatch
-) -> None:
+def test_a_named_data_folder_wins_over_the_environment(spot, api, clean: Path, free_port: int, monkeypatch) -> None:
     monkeypatch.setenv("SPOT_PORT", str(free_port))
     assert spot("ls", "--data-dir", str(clean)).code == 7
     assert api.asked == []

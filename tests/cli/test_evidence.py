@@ -49,9 +49,7 @@ def serve(api: Any, kept: dict[str, Any], cause: str = "stalled") -> None:
     serve_run(api, a_run())
     first = {**FIRST_ATTEMPT, "cause": cause}
     api.say(
-        "GET",
-        "/v1/runs/digits-7/attempts",
-        {"run_id": "digits-7", "attempts": [first, SECOND_ATTEMPT], "next": None},
+        "GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [first, SECOND_ATTEMPT], "next": None}
     )
     api.say("GET", "/v1/runs/digits-7/attempts/1/evidence", kept)
 
@@ -75,11 +73,7 @@ def test_an_attempt_can_be_named_and_programs_get_it_whole(api: Any, spot: Any) 
 
 def test_before_the_first_end_there_is_none(api: Any, spot: Any) -> None:
     serve_run(api, a_run())
-    api.say(
-        "GET",
-        "/v1/runs/digits-7/attempts",
-        {"run_id": "digits-7", "attempts": [SECOND_ATTEMPT], "next": None},
-    )
+    api.say("GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [SECOND_ATTEMPT], "next": None})
     ended = spot("show", "digits-7", "--evidence")
     assert ended.code != 0
     assert "No attempt of digits-7 is over yet" in ended.err
@@ -113,9 +107,7 @@ def test_a_failure_whose_evidence_is_gone_is_shown_without_it(api: Any, spot: An
 
 def test_long_stacks_are_cut_at_a_glance_and_whole_when_asked_for() -> None:
     kept = copy.deepcopy(KEPT)
-    kept["agent"]["stall"]["threads"][0]["text"] = "\n".join(
-        f'  File "a.py", line {n} in f' for n in range(50)
-    )
+    kept["agent"]["stall"]["threads"][0]["text"] = "\n".join(f'  File "a.py", line {n} in f' for n in range(50))
     brief = evidence_lines(kept, brief=True)
     assert "    … 39 more lines: spot show RUN --evidence" in brief
     assert len([line for line in evidence_lines(kept) if "a.py" in line]) == 50
@@ -145,17 +137,12 @@ def test_whatever_an_agent_wrote_it_is_shown(odd: Any) -> None:
 
 def test_no_text_of_a_training_drives_the_terminal() -> None:
     kept = {**KEPT, "log_tail": ["\x1b[2Jgone"], "detail": "\x1b]0;title\x07", "console": "a\nb"}
-    kept["agent"] = {
-        "stall": {"threads": [{"pid": 1, "how": "proc", "command": "\x1b[1m", "text": "\x1b[31mred"}]}
-    }
+    kept["agent"] = {"stall": {"threads": [{"pid": 1, "how": "proc", "command": "\x1b[1m", "text": "\x1b[31mred"}]}}
     assert not any(char in line for line in evidence_lines(kept) for char in "\x1b\x07\n")
 
 
 def test_the_last_failure_is_the_newest_end() -> None:
-    failed, preempted = (
-        {**FIRST_ATTEMPT, "cause": "stalled"},
-        {**FIRST_ATTEMPT, "number": 2, "cause": "preempted"},
-    )
+    failed, preempted = ({**FIRST_ATTEMPT, "cause": "stalled"}, {**FIRST_ATTEMPT, "number": 2, "cause": "preempted"})
     assert last_failure([failed, SECOND_ATTEMPT]) == 1
     assert last_failure([failed, preempted]) is None
     assert last_failure([]) is None

@@ -64,9 +64,7 @@ def shown(spot: Spot, api: FakeApi) -> Callable[..., Ended]:
 
 def test_the_page_shows_what_the_command_prints(shown: Callable[..., Ended]) -> None:
     printed = shown(ANSWER).out
-    block = (
-        PAGE.read_text(encoding="utf-8").partition("$ spot show digits-7 --facts\n")[2].partition("```")[0]
-    )
+    block = PAGE.read_text(encoding="utf-8").partition("$ spot show digits-7 --facts\n")[2].partition("```")[0]
     assert block == printed
 
 

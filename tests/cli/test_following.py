@@ -25,9 +25,7 @@ def interrupt(*_: object) -> None:
 
 class TestWatchWithoutATerminal:
     def test_each_event_is_a_line_and_the_sentence_comes_when_the_status_changes(self, api, spot) -> None:
-        serve_run(
-            api, a_run(), an_event(1, "started", "Attempt 1 started."), an_event(2, "completed", "Done.")
-        )
+        serve_run(api, a_run(), an_event(1, "started", "Attempt 1 started."), an_event(2, "completed", "Done."))
         running = a_run(status_text="Training.")
         api.say_in_turn("GET", "/v1/runs/digits-7", running, running, running, END)
         ended = spot("watch", "digits-7")
@@ -112,9 +110,7 @@ class TestWait:
     def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)
         away = (503, {"title": "away", "detail": "away", "code": "UNAVAILABLE"})
-        api.answers[("GET", "/v1/runs/digits-7")] = in_turn(
-            (200, a_run()), (0, None), away, (0, None), (200, END)
-        )
+        api.answers[("GET", "/v1/runs/digits-7")] = in_turn((200, a_run()), (0, None), away, (0, None), (200, END))
         ended = spot("wait", "digits-7")
         assert ended.code == 0
         assert ended.err.splitlines() == [
@@ -153,9 +149,7 @@ def a_log(texts: dict[int, str], newest: int, over: bool = True) -> Callable[[Re
 
 class TestLogs:
     def test_the_newest_attempt_is_read_to_its_present_end(self, api, spot) -> None:
-        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log(
-            {1: "old", 2: "hello, world\n"}, newest=2, over=False
-        )
+        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "hello, world\n"}, newest=2, over=False)
         ended = spot("logs", "digits-7")
         assert (ended.code, ended.out) == (0, "hello, world\n")
         assert "attempt" not in api.asked[0].query
@@ -188,14 +182,7 @@ class TestLogs:
         assert ended.err == "--- attempt 2 ---\n"
 
     def test_a_run_without_an_attempt(self, api, spot) -> None:
-        nothing = {
-            "run_id": "digits-7",
-            "attempt": None,
-            "text": "",
-            "offset": 0,
-            "next_offset": 0,
-            "size": 0,
-        }
+        nothing = {"run_id": "digits-7", "attempt": None, "text": "", "offset": 0, "next_offset": 0, "size": 0}
         api.say("GET", "/v1/runs/digits-7/logs", {**nothing, "complete": False})
         api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="pending", attempt=None), END)
         assert spot("logs", "digits-7").err == "digits-7 has no log yet.\n"
@@ -217,10 +204,7 @@ def test_events_follow_to_the_end(api, spot) -> None:
 
 
 class TestHealth:
-    READY = {
-        "ready": True,
-        "checks": [{"name": "database", "ok": True, "fact": "a write committed in 1.0 ms"}],
-    }
+    READY = {"ready": True, "checks": [{"name": "database", "ok": True, "fact": "a write committed in 1.0 ms"}]}
     UNREADY = {"ready": False, "checks": [{"name": "tick", "ok": False, "fact": "no tick yet"}]}
 
     def test_well(self, api, spot) -> None:
@@ -261,24 +245,12 @@ class TestDoctor:
     def test_each_problem_comes_with_its_fix(self, api, spot) -> None:
         checks = [
             {"group": "local", "name": "python", "result": "ok", "fact": "3.11", "cause": "", "fix": ""},
-            {
-                "group": "local",
-                "name": "disk",
-                "result": "warn",
-                "fact": "4 GB free",
-                "cause": "full",
-                "fix": "du -sh",
-            },
+            {"group": "local", "name": "disk", "result": "warn", "fact": "4 GB free", "cause": "full", "fix": "du -sh"},
         ]
         api.say("GET", "/v1/doctor", {"worst": "warn", "checks": checks})
         ended = spot("doctor")
         assert ended.code == 1
-        assert ended.lines == [
-            "✔ python     3.11",
-            "! disk       4 GB free",
-            "    cause: full",
-            "    fix: du -sh",
-        ]
+        assert ended.lines == ["✔ python     3.11", "! disk       4 GB free", "    cause: full", "    fix: du -sh"]
 
     def test_the_exit_code_is_the_worst_finding(self, api, spot) -> None:
         for worst, code in (("ok", 0), ("fail", 2)):

@@ -69,7 +69,4 @@ def test_a_spec_with_hidden_characters_is_printed_as_a_file_that_means_the_same(
 
 
 def test_the_log_on_a_terminal_shows_hidden_characters_by_number() -> None:
-    assert (
-        safe_log(f"\x1b[31mred\x1b[0m\t{HIDDEN}\n")
-        == "\x1b[31mred\x1b[0m\t⟨U+202E⟩gnp.exe 31m ⟨U+2066⟩x⟨U+200B⟩\n"
-    )
+    assert safe_log(f"\x1b[31mred\x1b[0m\t{HIDDEN}\n") == "\x1b[31mred\x1b[0m\t⟨U+202E⟩gnp.exe 31m ⟨U+2066⟩x⟨U+200B⟩\n"

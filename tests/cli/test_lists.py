@@ -93,15 +93,8 @@ def test_show_is_the_sentence_then_the_attempts(api, spot) -> None:
 
 def test_show_tells_of_tries_that_brought_no_machine(api, spot) -> None:
     serve_run(api, a_run())
-    tried = {
-        "number": 1,
-        "placement": FIRST_ATTEMPT["placement"],
-        "cause": "no_capacity",
-        "detail": "none left",
-    }
-    api.say(
-        "GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": {"number": 3, "tries": [tried, tried]}}
-    )
+    tried = {"number": 1, "placement": FIRST_ATTEMPT["placement"], "cause": "no_capacity", "detail": "none left"}
+    api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": {"number": 3, "tries": [tried, tried]}})
     assert spot("show", "digits-7").lines[-1] == (
         "attempt 3: 2 tries without a machine, the last in local-a  cpu: no_capacity none left"
     )
@@ -161,18 +154,13 @@ def test_text_of_a_run_cannot_drive_the_terminal(api, spot) -> None:
 
 
 def test_events(api, spot) -> None:
-    serve_run(
-        api, a_run(), an_event(1, "submitted", "Submitted by local."), an_event(2, "launching", "Attempt 1.")
-    )
+    serve_run(api, a_run(), an_event(1, "submitted", "Submitted by local."), an_event(2, "launching", "Attempt 1."))
     ended = spot("events", "digits-7")
     assert [line.split("  ", 1)[1] for line in ended.lines] == [
         "attempt 1   submitted            Submitted by local.",
         "attempt 1   launching            Attempt 1.",
     ]
-    assert [event["id"] for event in json.loads(spot("events", "digits-7", "-o", "json").out)["events"]] == [
-        1,
-        2,
-    ]
+    assert [event["id"] for event in json.loads(spot("events", "digits-7", "-o", "json").out)["events"]] == [1, 2]
     assert [json.loads(line)["id"] for line in spot("events", "digits-7", "-o", "jsonl").lines] == [1, 2]
 
 

@@ -33,15 +33,7 @@ def test_serve_hands_the_settings_to_the_root(run_cli, root, clean: Path, monkey
     file.write_text("stall_polls = 5\n")
     monkeypatch.setenv("SPOT_QUOTA_RETRY_S", "77")
     ended = run_cli(
-        "serve",
-        "--data-dir",
-        str(clean / "d"),
-        "--port",
-        "0",
-        "--env-file",
-        str(env_file),
-        "--config",
-        str(file),
+        "serve", "--data-dir", str(clean / "d"), "--port", "0", "--env-file", str(env_file), "--config", str(file)
     )
     assert ended.code == 0
     (known,) = root.given
@@ -148,34 +140,18 @@ def test_the_states_are_printed_from_the_tables(run_cli) -> None:
 def _spot(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")} | environ
     return subprocess.run(
-        [sys.executable, "-m", "supervisor", *words],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=60,
-        check=False,
+        [sys.executable, "-m", "supervisor", *words], capture_output=True, text=True, env=env, timeout=60, check=False
     )
 
 
 def test_help_imports_nothing_heavy() -> None:
     """`spot --help` has 150 ms (make bench measures it); what would cost them is named here."""
-    heavy = (
-        "httpx",
-        "rich",
-        "yaml",
-        "fastapi",
-        "sqlalchemy",
-        "supervisor.settings.loading",
-        "http.client",
-        "asyncio",
-    )
+    heavy = ("httpx", "rich", "yaml", "fastapi", "sqlalchemy", "supervisor.settings.loading", "http.client", "asyncio")
     program = (
         "import sys; from supervisor.cli.main import run; code = run(['--help']);"
         f"print(code, [name for name in {heavy!r} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
     assert "Exit codes: 0 ok" in done.stdout
 

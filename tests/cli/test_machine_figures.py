@@ -13,13 +13,7 @@ GIB = 2**30
 
 
 def gpu(**figures: Any) -> dict[str, Any]:
-    return {
-        "util_pct": 93,
-        "memory_used_mib": 20582,
-        "memory_total_mib": 23040,
-        "temperature_c": 71,
-        **figures,
-    }
+    return {"util_pct": 93, "memory_used_mib": 20582, "memory_total_mib": 23040, "temperature_c": 71, **figures}
 
 
 def told(**parts: Any) -> dict[str, Any]:
@@ -53,9 +47,7 @@ def test_what_is_not_known_is_left_out() -> None:
         "GPU · memory 0.5 GiB"
     ]
     no_inodes = {"scratch": {"free_bytes": 2.34 * GIB, "total_inodes": None}}
-    assert telemetry_lines(told(gpus=[], cgroup=None, tree=None, disks=no_inodes)) == [
-        "scratch disk 2.3 GiB free"
-    ]
+    assert telemetry_lines(told(gpus=[], cgroup=None, tree=None, disks=no_inodes)) == ["scratch disk 2.3 GiB free"]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +56,7 @@ def test_what_is_not_known_is_left_out() -> None:
         ({"last_xid": 79}, "GPU 0: Xid 79"),
         ({"lost": 1}, "GPU 0 is lost"),
         ({"ecc_uncorrected": 1}, "GPU 0: 1 uncorrected memory error"),
-        (
-            {"ecc_uncorrected": 3, "clock_reasons": 0x44},
-            "GPU 0: 3 uncorrected memory errors; GPU 0 is slowed",
-        ),
+        ({"ecc_uncorrected": 3, "clock_reasons": 0x44}, "GPU 0: 3 uncorrected memory errors; GPU 0 is slowed"),
         ({"clock_reasons": 0x5, "ecc_uncorrected": 0, "lost": None}, None),
     ],
 )
@@ -79,10 +68,7 @@ def test_what_needs_a_look_stands_in_a_line_of_its_own(figures: dict[str, Any], 
 
 def test_kills_for_memory_are_told() -> None:
     killed = {"memory_bytes": GIB, "memory_max_bytes": None, "oom_kills": 2}
-    assert (
-        telemetry_lines(told(cgroup=killed))[1]
-        == "the kernel has killed 2 of its processes for want of memory"
-    )
+    assert telemetry_lines(told(cgroup=killed))[1] == "the kernel has killed 2 of its processes for want of memory"
 
 
 def test_show_prints_it_below_the_sentence(api, spot) -> None:

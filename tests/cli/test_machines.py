@@ -44,9 +44,7 @@ def test_those_of_others_are_shown_when_asked_for(api, spot) -> None:
     api.say("GET", "/v1/machines", seen((a_machine(), FOREIGN), foreign=1))
     ended = spot("ls", "--machines", "--all")
     assert "not ours: it carries no supervisor's id" in ended.lines[2]
-    assert squeezed(ended.lines[2]).startswith(
-        f"somebody-s us-east1-c e2-small on-demand up 2 h 13 min {DASH}"
-    )
+    assert squeezed(ended.lines[2]).startswith(f"somebody-s us-east1-c e2-small on-demand up 2 h 13 min {DASH}")
     assert ended.err == ""
     assert api.asked[-1].query == {"all": ["true"]}
 
@@ -119,25 +117,16 @@ class TestGc:
         monkeypatch.setattr(output, "confirmed", lambda question, yes: asked.append(question))
         api.say("POST", "/v1/gc", collected((ORPHAN, a_machine(use="orphan"))))
         assert spot("gc").code == 130
-        assert asked == [
-            "Release 2 machines ($0.35/h, and 1 of unknown price) in project rav-ai (123456789012)?"
-        ]
+        assert asked == ["Release 2 machines ($0.35/h, and 1 of unknown price) in project rav-ai (123456789012)?"]
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_released_and_what_was_refused(self, api, spot) -> None:
-        refused = {
-            **ORPHAN,
-            "machine": "m-2",
-            "why": "the platform did not take the request; it may be repeated",
-        }
+        refused = {**ORPHAN, "machine": "m-2", "why": "the platform did not take the request; it may be repeated"}
         young = {**ORPHAN, "machine": "m-3", "why": "serves no live run, but is younger than 30 s"}
         api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
         ended = spot("gc", "--yes")
         assert ended.code == 1
-        assert ended.lines[-2:] == [
-            "1 machine released, price unknown.",
-            "2 machines left as said above.",
-        ]
+        assert ended.lines[-2:] == ["1 machine released, price unknown.", "2 machines left as said above."]
         assert api.bodies("/v1/gc") == [{"dry_run": True}, {"dry_run": False}]
         api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (young,)))
         assert spot("gc", "-y", "-o", "name").out == "spot-99999999-a1-t1\n"

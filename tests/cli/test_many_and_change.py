@@ -21,9 +21,7 @@ def tagged(api: FakeApi, *refusals: int) -> None:
     """The run, and a PATCH that is refused so often."""
     api.say("GET", RUN, a_run())
     problem = {"detail": "It has changed.", "code": "PRECONDITION_FAILED"}
-    done = a_change(
-        before={"limits.budget_usd": 20.0, "zones": []}, after={"limits.budget_usd": 50.0, "zones": ["b"]}
-    )
+    done = a_change(before={"limits.budget_usd": 20.0, "zones": []}, after={"limits.budget_usd": 50.0, "zones": ["b"]})
     api.answers[("PATCH", RUN)] = [*((status, problem) for status in refusals), (200, done)]
 
 
@@ -64,14 +62,7 @@ def test_a_run_that_changed_meanwhile_is_read_again_once(api, spot) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        [],
-        ["--label", "team"],
-        ["--label", "-"],
-        ["--budget", "much"],
-        ["--max-attempts", "1.5"],
-        ["--wait", "soon"],
-    ],
+    [[], ["--label", "team"], ["--label", "-"], ["--budget", "much"], ["--max-attempts", "1.5"], ["--wait", "soon"]],
 )
 def test_what_is_no_change_is_not_sent(api, spot, words: list[str]) -> None:
     assert spot("change", "digits-7", *words).code == 2
@@ -94,12 +85,7 @@ def test_all_pages_after_one_question(api, spot, monkeypatch, deed: str) -> None
     ended = spot(deed, "-l", "team=vision", "--status", "running", "--status", "waiting")
     (question,) = asked
     assert question.startswith(f"{deed.capitalize()} 7 runs (a-0, a-1, a-2, a-3, a-4 and 2 more")
-    assert [request.body for request in api.asked] == [
-        {"dry_run": True},
-        {"dry_run": True},
-        {"expect": 9},
-        {},
-    ]
+    assert [request.body for request in api.asked] == [{"dry_run": True}, {"dry_run": True}, {"expect": 9}, {}]
     assert api.asked[3].query == {"label": ["team=vision"], "status": ["running", "waiting"], "cursor": ["c"]}
     assert ended.lines == [f"{deed}: 7 runs, 2 left as they are."]
 
@@ -125,11 +111,7 @@ def test_refusals_and_nothing_to_do(api, spot) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["stop", "digits-7", "-s", "running"],
-        ["resume", "digits-7", "-q", "a"],
-        ["resume", "-q", "a", "--rerun"],
-    ],
+    [["stop", "digits-7", "-s", "running"], ["resume", "digits-7", "-q", "a"], ["resume", "-q", "a", "--rerun"]],
 )
 def test_a_name_and_filters_contradict_each_other(api, spot, words: list[str]) -> None:
     assert spot(*words).code == 2
@@ -148,15 +130,7 @@ def test_zones(api, spot) -> None:
         "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1,
         "last_stock_out_at": None, "last_preemption_at": None,
     }  # fmt: skip
-    other = {
-        **one,
-        "spot": False,
-        "state": "unknown",
-        "machines": 0,
-        "cause": None,
-        "detail": None,
-        "cool_until": None,
-    }
+    other = {**one, "spot": False, "state": "unknown", "machines": 0, "cause": None, "detail": None, "cool_until": None}
     api.say("GET", "/v1/zones", {"zones": [one, other], "window_s": 21600.0})
     ended = spot("zones")
     assert [" ".join(line.split()) for line in ended.lines] == [

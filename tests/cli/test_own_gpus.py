@@ -6,15 +6,8 @@ import json
 
 from supervisor.wording.figures import DASH
 
-WHY = (
-    "set aside: its driver says that it is lost (seen by machine m-a1 of run digits-7, 2026-11-23 06:18 UTC)"
-)
-ASIDE = {
-    "why": "its driver says that it is lost",
-    "machine": "m-a1",
-    "run_id": "digits-7",
-    "since": "2026-11-23",
-}
+WHY = "set aside: its driver says that it is lost (seen by machine m-a1 of run digits-7, 2026-11-23 06:18 UTC)"
+ASIDE = {"why": "its driver says that it is lost", "machine": "m-a1", "run_id": "digits-7", "since": "2026-11-23"}
 BAD = {
     "uuid": "GPU-a", "index": 0, "name": "NVIDIA L4", "holder": None, "ours": False, "set_aside": ASIDE, "state": WHY,
 }  # fmt: skip

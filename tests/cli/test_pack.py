@@ -101,9 +101,7 @@ def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(raw))) as archive:
         found = archive.getmembers()
         assert [info.name for info in found] == sorted((*TREE, "link"), key=str.encode)
-        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in found} == {
-            (0, 0, 0, "", "")
-        }
+        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in found} == {(0, 0, 0, "", "")}
         assert {info.name: oct(info.mode) for info in found if info.isreg()}["train.py"] == "0o755"
         for name, content in TREE.items():
             file = archive.extractfile(name)
@@ -146,12 +144,7 @@ def test_the_patterns_are_gits(tmp_path: Path) -> None:
     git = shutil.which("git")
     assert git is not None
     folder = write(tmp_path / "code", IGNORED)
-    environ = {
-        **os.environ,
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_SYSTEM": os.devnull,
-        "HOME": str(tmp_path),
-    }
+    environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "HOME": str(tmp_path)}
     ask = [git, "-C", str(folder)]
     subprocess.run([*ask, "init", "-q"], check=True, env=environ)
     listed = subprocess.run(
@@ -250,9 +243,7 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     for deed in deeds:
         write(folder, {"b.log": "2" * 100})
 
-        def after(
-            place: Path, left_out: list[str], deed: Callable[[Path], object] = deed
-        ) -> list[pack.Found]:
+        def after(place: Path, left_out: list[str], deed: Callable[[Path], object] = deed) -> list[pack.Found]:
             found = list(walk(place))
             deed(place / "b.log")
             return found
@@ -263,9 +254,7 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     assert sha256(folder)
 
 
-def test_a_link_that_takes_a_files_place_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "code", {"a.py": "1"})
 
     def after(place: Path, left_out: list[str]) -> list[pack.Found]:
@@ -314,11 +303,5 @@ def test_environments_and_pulled_results_are_no_code(tmp_path: Path) -> None:
             ".venv/ (a virtual environment)", "deep/env/ (a conda environment)", "my-run/ (pulled results)",
         )  # fmt: skip
     write(project, {".spotignore": "!my-run/\n"})
-    assert names(project) == {
-        "train.py",
-        "src/pyvenv.py",
-        ".spotignore",
-        "my-run/.spot-pulled",
-        "my-run/weights.npz",
-    }
+    assert names(project) == {"train.py", "src/pyvenv.py", ".spotignore", "my-run/.spot-pulled", "my-run/weights.npz"}
     assert names(project / "my-run") == {".spot-pulled", "weights.npz"}

@@ -15,12 +15,7 @@ from tests.cli.test_pack import refused, sha256, write
 
 def test_too_much_names_the_largest_folders(tmp_path: Path) -> None:
     folder = write(tmp_path / "code", {"train.py": "1", "data/raw/x/info": "1", "few/a": "1"})
-    for name, size in (
-        ("data/raw/x/a.bin", 90),
-        ("data/raw/x/b.bin", 60),
-        ("few/weights", 20),
-        ("one.bin", 30),
-    ):
+    for name, size in (("data/raw/x/a.bin", 90), ("data/raw/x/b.bin", 60), ("few/weights", 20), ("one.bin", 30)):
         with (folder / name).open("wb") as file:
             file.truncate(size * 1_000_000)
     told = refused(folder)

@@ -12,14 +12,7 @@ LOCAL: dict[str, Any] = {
     "places": [{"region": "local", "zone": "local-a", "shapes": ["cpu", "l4"]}],
     "listing_age_s": 4.0, "listing_read": True, "breaker": "closed",
 }  # fmt: skip
-CLOUD = {
-    **LOCAL,
-    "name": "cloud",
-    "kind": "gce",
-    "title": "Google Cloud",
-    "images": True,
-    "irreplaceable": True,
-}
+CLOUD = {**LOCAL, "name": "cloud", "kind": "gce", "title": "Google Cloud", "images": True, "irreplaceable": True}
 
 
 @pytest.fixture(autouse=True)

@@ -36,11 +36,7 @@ HOSTILE = [
 def house(clean: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     monkeypatch.setattr(fetching, "PAUSES_S", (0.0, 0.0))
     with serving_files() as files:
-        files.files = {
-            "results/g1/model.npz": MODEL,
-            "results/g1/plots/a.png": PLOT,
-            "logs/a1/0.log": b"line\n",
-        }
+        files.files = {"results/g1/model.npz": MODEL, "results/g1/plots/a.png": PLOT, "logs/a1/0.log": b"line\n"}
         yield files
 
 
@@ -122,9 +118,7 @@ def test_a_part_of_another_content_is_not_gone_on_with(house: FileServer, pull: 
     assert (mine / "model.npz").read_bytes() == other
 
 
-def test_what_does_not_compare_is_fetched_once_again_then_refused(
-    house: FileServer, pull: Any, mine: Path
-) -> None:
+def test_what_does_not_compare_is_fetched_once_again_then_refused(house: FileServer, pull: Any, mine: Path) -> None:
     house.served["results/g1/model.npz"] = bytes(len(MODEL))
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
@@ -139,9 +133,7 @@ def test_what_does_not_compare_is_fetched_once_again_then_refused(
 
 
 @pytest.mark.parametrize("path", HOSTILE)
-def test_hostile_names_are_refused(
-    house: FileServer, pull: Any, mine: Path, tmp_path: Path, path: str
-) -> None:
+def test_hostile_names_are_refused(house: FileServer, pull: Any, mine: Path, tmp_path: Path, path: str) -> None:
     before = found(tmp_path)
     entry = {"path": path, "kind": "results", "size": 7, "sha256": sha256(b"hostile"), "updated": None}
     good = {"path": "results/g1/plots/a.png", "kind": "results", "size": 4, "sha256": sha256(PLOT)}
@@ -164,9 +156,7 @@ def test_a_pull_that_trusts_names_would_be_seen(
     assert (tmp_path / "evil").exists()
 
 
-def test_links_in_the_folder_are_not_followed(
-    house: FileServer, pull: Any, mine: Path, tmp_path: Path
-) -> None:
+def test_links_in_the_folder_are_not_followed(house: FileServer, pull: Any, mine: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.png").write_bytes(b"keep")
@@ -231,9 +221,7 @@ def test_a_growing_log_is_taken_as_it_is(house: FileServer, pull: Any, mine: Pat
     assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
 
 
-def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(
-    house: FileServer, pull: Any, mine: Path
-) -> None:
+def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(house: FileServer, pull: Any, mine: Path) -> None:
     entry = {"path": "logs/a1/0.log", "kind": "logs", "size": 5, "sha256": None, "updated": None}
     house.listed = [entry]
     into = pulling.Destination(mine)
@@ -247,9 +235,7 @@ def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(
 
 
 @pytest.mark.parametrize("note", ["[" * 100_000, '{"tag": "x\\r\\nHost: y", "size": 5, "sha256": null}', "7"])
-def test_a_torn_note_of_a_part_is_not_gone_on_with(
-    house: FileServer, pull: Any, mine: Path, note: str
-) -> None:
+def test_a_torn_note_of_a_part_is_not_gone_on_with(house: FileServer, pull: Any, mine: Path, note: str) -> None:
     name = hashlib.sha256(b"logs/a1/0.log").hexdigest()
     (mine / pulling.PARTS).mkdir(parents=True)
     (mine / pulling.PARTS / name).write_bytes(b"oth")
@@ -279,11 +265,7 @@ def kind_of(path: str) -> dict[str, Any]:
 ])  # fmt: skip
 def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, mine: Path, listed: Any) -> None:
     house.listed = listed
-    house.served = {
-        ".ssh/authorized_keys": b"hostile",
-        ".spot-pull/a": b"hostile",
-        "logs/a1/0.log": b"hostile",
-    }
+    house.served = {".ssh/authorized_keys": b"hostile", ".spot-pull/a": b"hostile", "logs/a1/0.log": b"hostile"}
     ended = pull()
     assert ended.code == 1
     assert found(mine) == []
@@ -294,10 +276,7 @@ def test_a_run_without_files(house: FileServer, pull: Any, mine: Path) -> None:
     house.files, house.verified = {}, False
     ended = pull("--kind", "results", "--kind", "logs")
     assert (ended.code, ended.lines) == (5, []), "a script must not take it for a pull"
-    assert (
-        "error: digits-7 has no results and no logs now: nothing was fetched.     (NOTHING_TO_PULL)"
-        in ended.err
-    )
+    assert "error: digits-7 has no results and no logs now: nothing was fetched.     (NOTHING_TO_PULL)" in ended.err
     assert not mine.exists()
     assert house.noted == []
 
@@ -328,9 +307,7 @@ def test_results_beside_other_kinds_keep_their_paths(house: FileServer, pull: An
     assert (mine / "results/g1/logs/a1/0.log").read_bytes() == b"of the training itself"
 
 
-def test_a_result_with_the_name_of_our_own_files_does_no_harm(
-    house: FileServer, pull: Any, mine: Path
-) -> None:
+def test_a_result_with_the_name_of_our_own_files_does_no_harm(house: FileServer, pull: Any, mine: Path) -> None:
     house.files |= {"results/g1/.spot-pull/x": b"odd", "results/g1/.spot-pulled": b"odd too"}
     assert pull().lines == ["OK 4/4, errors 0"]
     assert (mine / "results/g1/.spot-pull/x").read_bytes() == b"odd"

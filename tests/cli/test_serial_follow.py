@@ -64,9 +64,7 @@ class TestFollow:
             "GET", PATH, part("one\n"), GONE, GONE, part("two\n", **second), part("", 4, live=False, **second)
         )
         waiting = a_run(status="recovering", attempt=1)
-        api.say_in_turn(
-            "GET", "/v1/runs/digits-7", waiting, a_run(attempt=2), a_run(status="completed", attempt=2)
-        )
+        api.say_in_turn("GET", "/v1/runs/digits-7", waiting, a_run(attempt=2), a_run(status="completed", attempt=2))
         ended = spot("serial", "digits-7", "-f")
         assert ended.out == "one\ntwo\n"
         assert ended.err.count("waiting for the next attempt's machine") == 1
@@ -87,16 +85,9 @@ class TestFollow:
         assert "as it was kept" in ended.err
 
     def test_it_waits_for_the_first_machine(self, api, spot) -> None:
-        none = {
-            "title": "x",
-            "code": "EVIDENCE_NOT_FOUND",
-            "detail": "digits-7 has no machine yet.",
-            "status": 404,
-        }
+        none = {"title": "x", "code": "EVIDENCE_NOT_FOUND", "detail": "digits-7 has no machine yet.", "status": 404}
         api.answers["GET", PATH] = [(404, none), (404, none), (200, part("boot\n")), (200, GONE)]
-        api.say_in_turn(
-            "GET", "/v1/runs/digits-7", a_run(status="waiting", attempt=None), a_run(attempt=1), END
-        )
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="waiting", attempt=None), a_run(attempt=1), END)
         ended = spot("serial", "digits-7", "-f")
         assert (ended.code, ended.out) == (0, "boot\n")
         assert ended.err.count("has no machine yet") == 1

@@ -7,12 +7,7 @@ import yaml
 from supervisor.cli.views.show import beat_lines, files_lines, machine_lines
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, a_run, serve_run
 
-SPEC = {
-    "command": ["python", "train.py"],
-    "image": "train:1",
-    "env": {"WORD": "größe"},
-    "limits": {"budget_usd": 3.5},
-}
+SPEC = {"command": ["python", "train.py"], "image": "train:1", "env": {"WORD": "größe"}, "limits": {"budget_usd": 3.5}}
 
 
 def test_the_three_that_the_older_summary_told(api, spot) -> None:

@@ -21,9 +21,7 @@ def builds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, st
     made: list[tuple[Path, str]] = []
 
     def built(folder: Path, known: object, image: str = "") -> SimpleNamespace:
-        assert api.asked == [] or all(request.method == "GET" for request in api.asked), (
-            "nothing is sent before"
-        )
+        assert api.asked == [] or all(request.method == "GET" for request in api.asked), "nothing is sent before"
         made.append((folder, image))
         return SimpleNamespace(reference=DIGEST)
 
@@ -59,9 +57,7 @@ def test_a_build_that_fails_stops_and_submits_nothing(
 
 
 @pytest.mark.parametrize("words", [("--skip-build",), ()])
-def test_a_submit_builds_nothing_by_itself(
-    api: FakeApi, spot: Any, builds: Any, words: tuple[str, ...]
-) -> None:
+def test_a_submit_builds_nothing_by_itself(api: FakeApi, spot: Any, builds: Any, words: tuple[str, ...]) -> None:
     assert spot("submit", *words, "--", "x").code == 0
     assert builds == []
 

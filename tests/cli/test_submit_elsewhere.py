@@ -38,9 +38,7 @@ def test_machines_elsewhere_have_no_folder_of_this_computer(accepting, spot, tmp
     assert sent(accepting)["workdir"] == "src", "a folder of the image"
 
 
-def test_an_older_supervisor_has_local_machines_and_one_that_is_away_is_not_guessed_at(
-    accepting, spot
-) -> None:
+def test_an_older_supervisor_has_local_machines_and_one_that_is_away_is_not_guessed_at(accepting, spot) -> None:
     accepting.refuse("GET", "/v1/meta", 404, "NOT_FOUND", "nothing here")
     assert spot("submit", "--", "x").code == 0
     assert sent(accepting)["workdir"] == str(Path.cwd())
@@ -68,10 +66,7 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
         ),
         ({"name": digest, "digest": digest, "follow_tag": False}, f"image {digest}, the same in every"),
         ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "each attempt asks anew"),
-        (
-            {"name": "r/train:1", "digest": None, "follow_tag": False},
-            "image r/train:1, not pinned: a tag that",
-        ),
+        ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned: a tag that"),
     ):
         api.say("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
         api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})
@@ -100,9 +95,7 @@ def test_a_newer_supervisor_says_it_of_each_provider_by_its_name(accepting, spot
     assert sent(accepting)["workdir"] == str(Path.cwd()), "the first one is its own"
 
 
-def test_providers_on_the_command_line_stand_instead_of_those_of_the_file(
-    accepting, spot, tmp_path: Path
-) -> None:
+def test_providers_on_the_command_line_stand_instead_of_those_of_the_file(accepting, spot, tmp_path: Path) -> None:
     file = tmp_path / "train.yaml"
     file.write_text("command: x\nproviders: [cloud, lab]\n", encoding="utf-8")
     assert spot("submit", str(file)).code == 0

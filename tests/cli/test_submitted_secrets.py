@@ -25,9 +25,7 @@ def test_secrets_are_sent_as_references(accepting, spot, tmp_path: Path) -> None
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "written", ["HF_TOKEN=hush-hush", "HF_TOKEN=file:", "=env:hush", "HF_TOKEN=vault:hush"]
-)
+@pytest.mark.parametrize("written", ["HF_TOKEN=hush-hush", "HF_TOKEN=file:", "=env:hush", "HF_TOKEN=vault:hush"])
 def test_a_value_in_the_place_of_a_reference_is_not_repeated(accepting, spot, written: str) -> None:
     ended = spot("submit", "--secret", written, "--", "x")
     assert ended.code == 2

@@ -55,9 +55,7 @@ def at_a_terminal(url: str, *words: str, **environ: str) -> Iterator[Terminal]:
     screen, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     kept = {
-        n: v
-        for n, v in os.environ.items()
-        if not n.startswith("SPOT_") and n not in ("NO_COLOR", "COLUMNS", "LINES")
+        n: v for n, v in os.environ.items() if not n.startswith("SPOT_") and n not in ("NO_COLOR", "COLUMNS", "LINES")
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "supervisor", *words],

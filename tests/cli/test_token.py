@@ -30,13 +30,7 @@ def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
     assert "spot token revoke tok-0123456789ab" in ended.err
     assert TEXT not in ended.err
     assert api.bodies("/v1/tokens") == [
-        {
-            "name": "ci",
-            "owner": "lab",
-            "scopes": ["runs:read"],
-            "expires_in_s": 7776000.0,
-            "max_active_runs": 3,
-        }
+        {"name": "ci", "owner": "lab", "scopes": ["runs:read"], "expires_in_s": 7776000.0, "max_active_runs": 3}
     ]
     assert json.loads(spot("token", "create", "ci", "--json").out)["token"] == TEXT
     assert api.bodies("/v1/tokens")[1] == {"name": "ci"}

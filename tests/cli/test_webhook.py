@@ -45,13 +45,7 @@ def test_the_list_says_what_is_wrong(api, spot) -> None:
     api.say("GET", "/v1/webhooks", {"webhooks": [SHOWN, off, failing]})
     lines = spot("webhook", "ls").lines
     assert "\x1b[31mpager" not in "".join(lines)
-    assert lines[1].split()[:5] == [
-        "wh-0123456789ab",
-        "https://hooks.example.org/***",
-        "standard",
-        "lab",
-        "all",
-    ]
+    assert lines[1].split()[:5] == ["wh-0123456789ab", "https://hooks.example.org/***", "standard", "lab", "all"]
     assert "a,b" in lines[2]
     assert lines[2].endswith("off: HTTP 410")
     assert lines[3].endswith("failing since 2026-11-22 06:50Z")

@@ -115,9 +115,7 @@ class Access:
         if (identity, need.permission) in self._withheld:
             return False
         if grant not in self._granted:
-            self._fault(
-                f"{method} by {identity} needs {need.permission} on {need.where}: not in deploy/terraform"
-            )
+            self._fault(f"{method} by {identity} needs {need.permission} on {need.where}: not in deploy/terraform")
             return False
         with self._lock:
             self.used.add(Use(grant, method))
@@ -138,12 +136,8 @@ def _registry_method(request: Request) -> Found:
 def _compute(request: Request, permission: str) -> Response:
     if permission == ACT_AS:
         account = (request.json() or {}).get("serviceAccounts", [{}])[0].get("email", "")
-        text = (
-            f"The user does not have access to service account '{account}'. Ask a project owner to grant you "
-        )
-        return ApiError(
-            403, text + "the iam.serviceAccountUser role on the service account", "forbidden"
-        ).response()
+        text = f"The user does not have access to service account '{account}'. Ask a project owner to grant you "
+        return ApiError(403, text + "the iam.serviceAccountUser role on the service account", "forbidden").response()
     resource = request.path.partition("/compute/v1/")[2]
     return ApiError(403, f"Required '{permission}' permission for '{resource}'", "forbidden").response()
 

@@ -61,16 +61,12 @@ class BillingFake:
                     "usageType": usage,
                 },
                 "serviceRegions": [region],
-                "pricingInfo": [
-                    {"summary": "", "pricingExpression": self._expression(usd, unit, free_first)}
-                ],
+                "pricingInfo": [{"summary": "", "pricingExpression": self._expression(usd, unit, free_first)}],
                 "serviceProviderName": "Google",
             }
         )
 
-    def add_machine(
-        self, series: str, core: float, ram: float, spot: float, region: str = "us-east1"
-    ) -> None:
+    def add_machine(self, series: str, core: float, ram: float, spot: float, region: str = "us-east1") -> None:
         """Core and memory of a series such as `N1 Predefined Instance`; `spot`: the share that Spot costs, 0 to 1."""
         for what, usd, unit in (("Core", core, PER_HOUR), ("Ram", ram, PER_GIB_HOUR)):
             self.add(f"{series} {what} running in Americas", usd, region=region, unit=unit)
@@ -126,10 +122,7 @@ class BillingFake:
         if fault is not None:
             return fault
         more = start + size < len(self.skus)
-        page = {
-            "skus": self.skus[start : start + size],
-            "nextPageToken": str(start + size) if more else "",
-        }
+        page = {"skus": self.skus[start : start + size], "nextPageToken": str(start + size) if more else ""}
         return Response(200, apply_mask(page, parse_mask(request.one("fields") or "*")))
 
 

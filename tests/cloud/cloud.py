@@ -44,9 +44,7 @@ class Cloud:
     """`folder`: where machines live; None = machines do not boot, they are only RUNNING. `live` False: time passes only
     when somebody looks, for clocks that stand still."""
 
-    def __init__(
-        self, folder: Path | None = None, clock: Callable[[], float] = time.time, live: bool = True
-    ) -> None:
+    def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time, live: bool = True) -> None:
         self.violations: list[str] = []
         self.checked = 0
         self.folder, self.clock = folder, clock

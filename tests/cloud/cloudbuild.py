@@ -46,9 +46,7 @@ class CloudBuildFake:
         self.looks, self.lose_create, self.reads_source = 2, 0, True
         self.reads_filter = True  # False: every list is whole
         self.ends_as: dict[str, Any] = {"status": "SUCCESS"}
-        self.on_work: Callable[[dict[str, Any]], None] = lambda build: (
-            None
-        )  # a build has read, pushed and logged
+        self.on_work: Callable[[dict[str, Any]], None] = lambda build: None  # a build has read, pushed and logged
         self._clock = clock
         self._looked: dict[str, int] = {}
         self._faults: list[tuple[str, Response | Exception, int | None]] = []

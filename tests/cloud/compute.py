@@ -86,9 +86,7 @@ class ComputeFake(Controls):
 
     def count(self, method: str | None = None, pattern: str = "") -> int:
         """Requests so far whose path matches (re.search)."""
-        return sum(
-            method in (None, one.method) and bool(re.search(pattern, one.path)) for one in self.requests
-        )
+        return sum(method in (None, one.method) and bool(re.search(pattern, one.path)) for one in self.requests)
 
     def clear_requests(self) -> None:
         with self.lock:

@@ -10,13 +10,7 @@ from typing import Any
 from tests.cloud.compute_errors import GOOGLE, invalid, not_found, rfc3339
 from tests.cloud.compute_operations import numeric_id
 
-_ZONES = {
-    "us-east1": "bcd",
-    "us-central1": "abcf",
-    "us-west1": "abc",
-    "europe-west4": "abc",
-    "asia-east1": "abc",
-}
+_ZONES = {"us-east1": "bcd", "us-central1": "abcf", "us-west1": "abc", "europe-west4": "abc", "asia-east1": "abc"}
 _FAMILIES = {  # prefix: sizes, memory in MB for each CPU
     "n1-standard": ((1, 2, 4, 8, 16, 32), 3840),
     "n1-highmem": ((2, 4, 8, 16), 6656),
@@ -179,9 +173,7 @@ class Catalog:
             "sizeGb": disk["sizeGb"],
             "status": "READY",
         }
-        return made | (
-            {"users": ["%s/%s" % (GOOGLE, user) for user in disk["users"]]} if disk["users"] else {}
-        )
+        return made | ({"users": ["%s/%s" % (GOOGLE, user) for user in disk["users"]]} if disk["users"] else {})
 
     def _quotas(self, region: str) -> list[dict[str, Any]]:
         usual = _REGION_QUOTAS if region else _PROJECT_QUOTAS

@@ -118,20 +118,13 @@ class Controls(Faults):
         return made
 
     def add_instances(
-        self,
-        count: int,
-        zones: Sequence[str] | None = None,
-        labels: Callable[[int], dict[str, str]] | None = None,
+        self, count: int, zones: Sequence[str] | None = None, labels: Callable[[int], dict[str, str]] | None = None
     ) -> list[Instance]:
         """fill with vm-00000, vm-00001 ..., spread over the zones."""
         places = list(zones or self.catalog.zones)
         return self.fill(
             [
-                {
-                    "name": "vm-%05d" % at,
-                    "zone": places[at % len(places)],
-                    "labels": labels(at) if labels else {},
-                }
+                {"name": "vm-%05d" % at, "zone": places[at % len(places)], "labels": labels(at) if labels else {}}
                 for at in range(count)
             ]
         )

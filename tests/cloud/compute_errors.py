@@ -41,9 +41,7 @@ class ApiError(Exception):
         one: dict[str, str] = {"message": self.message, "domain": domain, "reason": self.reason}
         if self.status == 401:
             one |= {"location": "Authorization", "locationType": "header"}
-        return Response(
-            self.status, {"error": {"code": self.status, "message": self.message, "errors": [one]}}
-        )
+        return Response(self.status, {"error": {"code": self.status, "message": self.message, "errors": [one]}})
 
 
 class OperationFailure(Exception):
@@ -57,9 +55,7 @@ class OperationFailure(Exception):
 
     @property
     def http_message(self) -> str:
-        return {403: "FORBIDDEN", 404: "NOT FOUND", 503: "SERVICE UNAVAILABLE"}.get(
-            self.status, "BAD REQUEST"
-        )
+        return {403: "FORBIDDEN", 404: "NOT FOUND", 503: "SERVICE UNAVAILABLE"}.get(self.status, "BAD REQUEST")
 
     def body(self) -> dict[str, Any]:
         one: dict[str, Any] = {"code": self.code, "message": self.message}

@@ -14,9 +14,7 @@ from typing import Any
 from tests.cloud.compute_errors import ApiError
 
 Test = Callable[[Mapping[str, Any]], bool]
-_TOKEN = re.compile(
-    r"""\s*(\(|\)|!=|<=|>=|=|<|>|:|-(?=[A-Za-z(])|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s()=!<>:"']+)"""
-)
+_TOKEN = re.compile(r"""\s*(\(|\)|!=|<=|>=|=|<|>|:|-(?=[A-Za-z(])|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s()=!<>:"']+)""")
 _OPERATORS = {"=", "!=", ":", "<", ">", "<=", ">="}
 _OLD = {"eq", "ne"}
 
@@ -46,9 +44,7 @@ class _Reader:
         self.tokens.reverse()
 
     def refused(self) -> ApiError:
-        return ApiError(
-            400, "Invalid value for field 'filter': '%s'. Invalid list filter expression." % self.text
-        )
+        return ApiError(400, "Invalid value for field 'filter': '%s'. Invalid list filter expression." % self.text)
 
     def peek(self) -> str:
         return self.tokens[-1] if self.tokens else ""
@@ -136,8 +132,7 @@ def _compare(path: list[str], operator: str, value: str) -> Test:
             return lambda row: bool(_values(row, path))
         wanted = value.lower()
         return lambda row: any(
-            wanted in _text(one).lower() or (isinstance(one, dict) and value in one)
-            for one in _values(row, path)
+            wanted in _text(one).lower() or (isinstance(one, dict) and value in one) for one in _values(row, path)
         )
     if operator in ("=", "!="):
         if "*" in value:

@@ -141,18 +141,12 @@ def _whole(vm: Instance, resource: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"kind": "compute#metadata", "fingerprint": fingerprint(metadata), **metadata},
         "labelFingerprint": fingerprint(resource.get("labels", {})),
         "disks": [_disk(vm, at, disk, scope) for at, disk in enumerate(resource.get("disks", []))],
-        "networkInterfaces": [
-            _network(vm, at, card) for at, card in enumerate(resource.get("networkInterfaces", []))
-        ],
+        "networkInterfaces": [_network(vm, at, card) for at, card in enumerate(resource.get("networkInterfaces", []))],
         "fingerprint": fingerprint(vm.name),
     }
     if "guestAccelerators" in resource:
         whole["guestAccelerators"] = [
-            {
-                **one,
-                "acceleratorType": "%s/acceleratorTypes/%s"
-                % (scope, one["acceleratorType"].rsplit("/", 1)[-1]),
-            }
+            {**one, "acceleratorType": "%s/acceleratorTypes/%s" % (scope, one["acceleratorType"].rsplit("/", 1)[-1])}
             for one in resource["guestAccelerators"]
         ]
     return whole

@@ -122,13 +122,9 @@ class Life(World):
         if vm.status not in (*ASKED, *LIVING):
             return
         if record_after_s is not None:
-            self.plan(
-                now + record_after_s, lambda _: self.record("preempted", vm, "Instance was preempted.", now)
-            )
+            self.plan(now + record_after_s, lambda _: self.record("preempted", vm, "Instance was preempted.", now))
         if vm.status in ASKED:
-            message = (
-                "Instance '%s' creation failed: The instance was preempted while being created." % vm.name
-            )
+            message = "Instance '%s' creation failed: The instance was preempted while being created." % vm.name
             self._never(vm, now, OperationFailure("UNSUPPORTED_OPERATION", message))
             return
         self._stopping(vm, now, self.preempted_stop_s, self._by_termination_action(vm))

@@ -19,9 +19,7 @@ SYSTEM = "system"  # the user of what Google did by itself
 
 def numeric_id(count: int, kind: int) -> int:
     """19 digits, the same in every run of a test."""
-    return (
-        1_000_000_000_000_000_000 + (count * 2_654_435_761_000_003 + kind * 977) % 8_000_000_000_000_000_000
-    )
+    return 1_000_000_000_000_000_000 + (count * 2_654_435_761_000_003 + kind * 977) % 8_000_000_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -86,9 +84,7 @@ class OperationBook:
         self.project = project
         self._all: dict[str, Operation] = {}
 
-    def add(
-        self, zone: str, operation_type: str, target: str, target_id: int, user: str, at: float
-    ) -> Operation:
+    def add(self, zone: str, operation_type: str, target: str, target_id: int, user: str, at: float) -> Operation:
         count = len(self._all) + 1
         letters = sha256(("%s %s %d" % (operation_type, target, count)).encode()).hexdigest()
         name = "%s-%d-%s-%s-%s" % (
@@ -98,9 +94,7 @@ class OperationBook:
             letters[13:21],
             letters[21:29],
         )
-        made = Operation(
-            numeric_id(count, 1), name, self.project, zone, operation_type, target, target_id, user, at
-        )
+        made = Operation(numeric_id(count, 1), name, self.project, zone, operation_type, target, target_id, user, at)
         self._all[name] = made
         return made
 

@@ -33,9 +33,7 @@ def newest_first(request: Request) -> bool:
     return order != "name"
 
 
-def page(
-    rows: Sequence[tuple[Key, Row]], request: Request, most: int = PAGE_ROWS
-) -> tuple[list[Row], str | None]:
+def page(rows: Sequence[tuple[Key, Row]], request: Request, most: int = PAGE_ROWS) -> tuple[list[Row], str | None]:
     """`rows` in ascending order of their keys -> the rows of this page, and the token of the next (None = the last).
     `most`: a server may always give fewer than it was asked for."""
     limit = min(_limit(request), most)

@@ -69,22 +69,14 @@ class Rig:
 
     def get(self, path: str, **query: object) -> Any:
         """Raw JSON; raises httpx.HTTPStatusError."""
-        return (
-            self.http.get(path, params={name: str(value) for name, value in query.items()})
-            .raise_for_status()
-            .json()
-        )
+        return self.http.get(path, params={name: str(value) for name, value in query.items()}).raise_for_status().json()
 
-    def insert(
-        self, name: str = "vm-1", zone: str = ZONE, request_id: str | None = None, **scheduling: Any
-    ) -> Any:
+    def insert(self, name: str = "vm-1", zone: str = ZONE, request_id: str | None = None, **scheduling: Any) -> Any:
         """The operation, by the official client."""
         from google.cloud.compute_v1 import InsertInstanceRequest, Instance
 
         resource = Instance.from_json(_json(spot(name, zone, **scheduling)))
-        request = InsertInstanceRequest(
-            project="p", zone=zone, instance_resource=resource, request_id=request_id
-        )
+        request = InsertInstanceRequest(project="p", zone=zone, instance_resource=resource, request_id=request_id)
         return self.instances.insert_unary(request, timeout=5)
 
     def operation(self, given: Any) -> Any:

@@ -215,9 +215,7 @@ def _list(kind: str, path: str, fake: ComputeFake, rows: Sequence[Row], token: s
     return made
 
 
-def _aggregated(
-    fake: ComputeFake, request: Request, now: float, rows: Sequence[Any], inner: str, kind: str
-) -> Answer:
+def _aggregated(fake: ComputeFake, request: Request, now: float, rows: Sequence[Any], inner: str, kind: str) -> Answer:
     """Every zone is a scope: with its rows, or with a warning that says why there are none."""
     away = fake.unreachable_zones(now)
     here = [row for row in rows if row[1].zone not in away] if away else rows
@@ -238,9 +236,7 @@ def _aggregated(
     made["items"] = items
     told = [zone for zone, said_by in away.items() if "unreachables" in said_by]
     if told:
-        made["unreachables"] = [
-            fake.unreachable_form.format(zone=zone, project=fake.project) for zone in told
-        ]
+        made["unreachables"] = [fake.unreachable_form.format(zone=zone, project=fake.project) for zone in told]
     return made
 
 

@@ -42,9 +42,7 @@ def check_insert(catalog: Catalog, zone: str, resource: Any) -> None:
             raise ApiError(400, "Invalid value for field 'resource.%s': ''." % field)
     if not _NAME.fullmatch(resource["name"]):
         raise invalid(
-            "resource.name",
-            resource["name"],
-            "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'",
+            "resource.name", resource["name"], "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'"
         )
     check_labels(resource.get("labels", {}))
     check_metadata(resource.get("metadata", {}))
@@ -62,9 +60,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
         raise invalid("resource.labels", "", "The number of labels must be at most 64.")
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            raise invalid(
-                "resource.labels", "%s: %s" % (key, value), "Label key or value violates format constraints."
-            )
+            raise invalid("resource.labels", "%s: %s" % (key, value), "Label key or value violates format constraints.")
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
@@ -78,9 +74,7 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
         if size > VALUE_BYTES:
             raise invalid("resource.metadata", item["key"], "Value is longer than 262144 bytes.")
     if total >= METADATA_BYTES:
-        raise invalid(
-            "resource.metadata", "", "The total size of all keys and values must be less than 512 KB."
-        )
+        raise invalid("resource.metadata", "", "The total size of all keys and values must be less than 512 KB.")
     if len({item["key"] for item in items}) < len(items):
         raise invalid("resource.metadata", "", "Metadata has duplicate keys.")
 
@@ -112,9 +106,7 @@ def _scheduling(resource: Mapping[str, Any]) -> None:
         why = "Instances with guest accelerators or of the Spot model do not support live migration."
         raise ApiError(400, why, "badRequest")
     if spot and given.get("automaticRestart", False):
-        raise ApiError(
-            400, "Scheduling preemptible instances with automatic restart is not supported.", "badRequest"
-        )
+        raise ApiError(400, "Scheduling preemptible instances with automatic restart is not supported.", "badRequest")
     notice = given.get("preemptionNoticeDuration")
     if notice is not None and (not spot or float(notice["seconds"]) not in (0.0, 120.0)):
         why = "Only 0 or 120 seconds, and only for Spot VMs."
@@ -125,9 +117,7 @@ def _scheduling(resource: Mapping[str, Any]) -> None:
         raise invalid("resource.scheduling.maxRunDuration.seconds", limit["seconds"], why)
     if given.get("instanceTerminationAction") and not (spot or limit):
         why = "instanceTerminationAction is only for Spot VMs and VMs with a limited run time."
-        raise invalid(
-            "resource.scheduling.instanceTerminationAction", given["instanceTerminationAction"], why
-        )
+        raise invalid("resource.scheduling.instanceTerminationAction", given["instanceTerminationAction"], why)
     if limit is not None and not given.get("instanceTerminationAction"):
         raise invalid("resource.scheduling.instanceTerminationAction", "", "Must be set with maxRunDuration.")
 

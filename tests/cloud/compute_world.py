@@ -30,9 +30,7 @@ class World:
         self.catalog = Catalog(project)
         self.instances: dict[tuple[str, str], Instance] = {}
         self.operations = OperationBook(project)
-        self.replays: dict[
-            tuple[str, str], Operation
-        ] = {}  # (path, request id) -> what the first request began
+        self.replays: dict[tuple[str, str], Operation] = {}  # (path, request id) -> what the first request began
         self.on_running: Callable[[Instance], None] | None = None
         self.on_stop: Callable[[Instance, bool], None] | None = None
         self.on_notice: Callable[[Instance, float], None] | None = None
@@ -122,8 +120,7 @@ class World:
     def rows(self, newest_first: bool, zone: str | None = None) -> list[tuple[Key, Row]]:
         if newest_first not in self._sorted:
             self._sorted[newest_first] = sorted(
-                ((-vm.created_at, -vm.vm_id) if newest_first else key, vm)
-                for key, vm in self.instances.items()
+                ((-vm.created_at, -vm.vm_id) if newest_first else key, vm) for key, vm in self.instances.items()
             )
         rows = self._sorted[newest_first]
         return rows if zone is None else [row for row in rows if row[1].zone == zone]  # type: ignore[attr-defined]

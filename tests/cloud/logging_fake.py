@@ -29,9 +29,7 @@ class LoggingFake:
     """`page_rows`: at most so many in one answer. `empty_pages`: so many answers of each question hold nothing but the
     token of the next. `denied`: 403 to everybody. `requests`: the bodies that were sent."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.time, watch: Watch | None = None, project: str = "p"
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, watch: Watch | None = None, project: str = "p") -> None:
         self.project, self._clock = project, clock
         self.page_rows, self.empty_pages, self.denied = _PAGE_MAX, 0, ""
         self.authorize: Callable[[str | None], bool] | None = None

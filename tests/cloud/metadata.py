@@ -218,9 +218,7 @@ def _shown(value: Any, request: Request, in_attributes: bool) -> Response:
     if request.one("recursive") == "true" or request.one("alt") == "json":
         text, kind = json.dumps(value if in_attributes else _camel(value)), "application/json"
     elif isinstance(value, dict):
-        text = "".join(
-            f"{name}/\n" if isinstance(under, dict) else f"{name}\n" for name, under in value.items()
-        )
+        text = "".join(f"{name}/\n" if isinstance(under, dict) else f"{name}\n" for name, under in value.items())
         kind = "application/text"
     else:
         text = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -235,13 +233,9 @@ def _camel(value: Any) -> Any:
     found = {}
     for name, under in value.items():
         first, *others = name.split("-") if "@" not in name else [name]
-        found[first + "".join(part.title() for part in others)] = (
-            under if name == "attributes" else _camel(under)
-        )
+        found[first + "".join(part.title() for part in others)] = under if name == "attributes" else _camel(under)
     return found
 
 
 def _not_found() -> Response:
-    return Response(
-        404, b"<title>404. The page is not here</title>", {**_FLAVOR, "Content-Type": "text/html"}
-    )
+    return Response(404, b"<title>404. The page is not here</title>", {**_FLAVOR, "Content-Type": "text/html"})

@@ -24,12 +24,7 @@ RANKS = {
 }
 BEGINS_ANEW = "REPAIRING"  # after a host error the machine is RUNNING again
 # Kind of operation -> seconds that the fakes take for it.
-TAKES_S = {
-    "insert": Life.create_s,
-    "delete": Life.delete_s,
-    "stop": Life.stop_s,
-    "simulateMaintenanceEvent": 0.0,
-}
+TAKES_S = {"insert": Life.create_s, "delete": Life.delete_s, "stop": Life.stop_s, "simulateMaintenanceEvent": 0.0}
 ANSWER_S = 0.1  # a fake's answer to one request
 CLASSES = ((10.0, "less than 10 s"), (60.0, "less than a minute"), (float("inf"), "a minute or more"))
 
@@ -64,9 +59,7 @@ def _slow_operations(lines: list[Json]) -> Iterator[str]:
         for found in _resources(line["answer"]):
             kind = found.get("operationType", "")
             if kind in TAKES_S and "endTime" in found and "insertTime" in found and "name" in found:
-                took_s.setdefault(kind, {})[found["name"]] = _epoch(found["endTime"]) - _epoch(
-                    found["insertTime"]
-                )
+                took_s.setdefault(kind, {})[found["name"]] = _epoch(found["endTime"]) - _epoch(found["insertTime"])
     for kind, each in sorted(took_s.items()):
         yield from _compared(f"the operation {kind}", median(each.values()), TAKES_S[kind])
 

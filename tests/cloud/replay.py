@@ -157,13 +157,7 @@ class Replay:
         if isinstance(google, dict) and isinstance(ours, dict):
             for key in google.keys() & ours.keys():
                 one, other = google[key], ours[key]
-                if (
-                    key in MADE_UP
-                    and isinstance(one, str)
-                    and isinstance(other, str)
-                    and one
-                    and one != other
-                ):
+                if key in MADE_UP and isinstance(one, str) and isinstance(other, str) and one and one != other:
                     self.names[one] = other
                 self._learn(one, other)
         elif isinstance(google, list) and isinstance(ours, list) and len(google) == len(ours):
@@ -239,22 +233,16 @@ def _told(name: str, value: str) -> str:
 
 
 def _compared(key: str, google: Seen, ours: Seen) -> list[str]:
-    found = [
-        f"{key}: {path} is only in Google's answer"
-        for path in sorted(google.fields.keys() - ours.fields.keys())
-    ]
+    found = [f"{key}: {path} is only in Google's answer" for path in sorted(google.fields.keys() - ours.fields.keys())]
     found += [
-        f"{key}: {path} is only in the fake's answer"
-        for path in sorted(ours.fields.keys() - google.fields.keys())
+        f"{key}: {path} is only in the fake's answer" for path in sorted(ours.fields.keys() - google.fields.keys())
     ]
     for path in sorted(google.fields.keys() & ours.fields.keys()):
         if google.fields[path] != ours.fields[path]:
             kinds = " or ".join(sorted(google.fields[path])), " or ".join(sorted(ours.fields[path]))
             found.append(f"{key}: {path} is {kinds[0]} in Google's answer and {kinds[1]} in the fake's")
     found += [f"{key}: header {one}: only from Google" for one in sorted(google.headers - ours.headers)]
-    return found + [
-        f"{key}: header {one}: only from the fake" for one in sorted(ours.headers - google.headers)
-    ]
+    return found + [f"{key}: header {one}: only from the fake" for one in sorted(ours.headers - google.headers)]
 
 
 def main(words: list[str]) -> int:

@@ -60,11 +60,7 @@ class World:
         for item in items:
             if "name" in item:
                 self._have(item["name"], int(item.get("size") or 0), item.get("metadata"))
-        whole = (
-            self.status == 200
-            and not self.answer.get("nextPageToken")
-            and "pageToken" not in self.line["query"]
-        )
+        whole = self.status == 200 and not self.answer.get("nextPageToken") and "pageToken" not in self.line["query"]
         if whole:
             for name in self.cloud.storage.names(BUCKET, (self.line["query"].get("prefix") or [""])[-1]):
                 if name not in listed:

@@ -39,10 +39,7 @@ _MEMBERS = {
     "var.builders": BUILDER,
     "var.supervisor_users": PERSON,
 }
-_ACCOUNTS = {
-    "google_service_account.worker.": "worker account",
-    "google_service_account.build.": "build account",
-}
+_ACCOUNTS = {"google_service_account.worker.": "worker account", "google_service_account.build.": "build account"}
 _PLACES = {
     "google_project_iam_member": "project",
     "google_storage_bucket_iam_member": "bucket",

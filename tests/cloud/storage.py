@@ -23,11 +23,7 @@ from tests.cloud.storage_uploads import Session, Sessions, Upload
 from tests.cloud.web import Request, Response, Watch, WebServer
 
 MAX_PAGE = 1000
-_WRITES = {
-    "storage.objects.insert": "create",
-    "storage.objects.delete": "delete",
-    "storage.objects.patch": "update",
-}
+_WRITES = {"storage.objects.insert": "create", "storage.objects.delete": "delete", "storage.objects.patch": "update"}
 _PERMISSIONS = {name: name for name in ("storage.objects.get", "storage.objects.list", "storage.buckets.get")}
 _PERMISSIONS |= {method: f"storage.objects.{what}" for method, what in _WRITES.items()}
 
@@ -70,9 +66,7 @@ class StorageFake(Troubles):
     def put(self, bucket: str, name: str, data: bytes, metadata: dict[str, str] | None = None) -> Stored:
         """An object that somebody else writes; no condition, no limit."""
         with self._lock:
-            return self._buckets[bucket].insert(
-                name, data, self.clock(), Conditions(), metadata=metadata or {}
-            )
+            return self._buckets[bucket].insert(name, data, self.clock(), Conditions(), metadata=metadata or {})
 
     def fill(self, bucket: str, objects: Iterable[tuple[str, bytes, dict[str, str]]]) -> None:
         """Many at once: (name, data, metadata)."""
@@ -201,9 +195,7 @@ class StorageFake(Troubles):
         end = (request.one("endOffset") or "").encode()
         items: list[Stored] = []
         folders: list[str] = []
-        for raw in bucket.names(
-            prefix, max(asked.token(request), (request.one("startOffset") or "").encode())
-        ):
+        for raw in bucket.names(prefix, max(asked.token(request), (request.one("startOffset") or "").encode())):
             name = raw.decode()
             if end and raw >= end:
                 break

@@ -194,6 +194,4 @@ def media(stored: Stored, wanted: str | None) -> Response:
             f"Request range not satisfiable: {wanted}",
             {"Content-Range": f"bytes */{size}"},
         )
-    return Response(
-        206, stored.data[begin : end + 1], {**headers, "Content-Range": f"bytes {begin}-{end}/{size}"}
-    )
+    return Response(206, stored.data[begin : end + 1], {**headers, "Content-Range": f"bytes {begin}-{end}/{size}"})

@@ -68,16 +68,11 @@ class Conditions:
             and self.metageneration_not_match != metageneration
         )
         if not held:
-            raise Refusal(
-                412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold."
-            )
+            raise Refusal(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
 
     def check_read(self, found: Stored) -> None:
         """For a read: Refusal 304 for what the caller has already, 412 for the rest."""
-        if (
-            self.generation_not_match == found.generation
-            or self.metageneration_not_match == found.metageneration
-        ):
+        if self.generation_not_match == found.generation or self.metageneration_not_match == found.metageneration:
             raise Refusal(304, "notModified", "Not Modified")
         self.check(found)
 
@@ -120,18 +115,14 @@ class Bucket:
         )  # fmt: skip
         return self.objects[name]
 
-    def patch(
-        self, name: str, changes: Mapping[str, str | None] | None, now: float, conditions: Conditions
-    ) -> Stored:
+    def patch(self, name: str, changes: Mapping[str, str | None] | None, now: float, conditions: Conditions) -> Stored:
         """New custom metadata: a key whose value is None goes, None for the whole takes all of them away."""
         found = self.get(name)
         conditions.check(found)
         merged: dict[str, Any] = {} if changes is None else {**found.metadata, **changes}
         metadata = {key: value for key, value in merged.items() if value is not None}
         check_metadata(metadata)
-        self.objects[name] = replace(
-            found, metadata=metadata, metageneration=found.metageneration + 1, updated=now
-        )
+        self.objects[name] = replace(found, metadata=metadata, metageneration=found.metageneration + 1, updated=now)
         return self.objects[name]
 
     def delete(self, name: str, conditions: Conditions, generation: int | None = None) -> None:

@@ -14,9 +14,7 @@ from tests.cloud.web import Request
 
 def route(request: Request) -> tuple[str, str, str]:
     """The method's name in the discovery document, the bucket, the object. Refusal 404 for what is not modelled."""
-    path = (
-        request.raw_path.removeprefix("/upload").removeprefix("/download").removeprefix("/resumable/upload")
-    )
+    path = request.raw_path.removeprefix("/upload").removeprefix("/download").removeprefix("/resumable/upload")
     match path.strip("/").split("/"), request.method:
         case ["storage", "v1", "b", bucket], "GET":
             return "storage.buckets.get", unquote(bucket), ""

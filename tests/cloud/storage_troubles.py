@@ -100,9 +100,7 @@ class Troubles:
         path = where if listed is None else f"{where.partition('/')[0]}/{listed}"
         with self._guard:
             for denied, prefix in self._denied:
-                inside = path.startswith(prefix) or (
-                    permission == "storage.objects.list" and prefix.startswith(path)
-                )
+                inside = path.startswith(prefix) or (permission == "storage.objects.list" and prefix.startswith(path))
                 if denied in {"*", permission} and inside:
                     text = f"The caller does not have {permission} access to the Google Cloud Storage object."
                     raise Refusal(403, "forbidden", f"{text} Permission '{permission}' denied on resource.")

@@ -20,10 +20,7 @@ INSTANCE = {
     "machineType": f"zones/{ZONE}/machineTypes/n1-standard-8",
     "labels": {"a": "b"},
     "disks": [
-        {
-            "boot": True,
-            "initializeParams": {"sourceImage": "projects/cos-cloud/global/images/family/cos-stable"},
-        }
+        {"boot": True, "initializeParams": {"sourceImage": "projects/cos-cloud/global/images/family/cos-stable"}}
     ],
     "networkInterfaces": [{"network": "projects/p/global/networks/default"}],
     "serviceAccounts": [{"email": "spot-worker@p.iam.gserviceaccount.com", "scopes": []}],
@@ -37,9 +34,7 @@ def cloud() -> Iterator[Cloud]:
     made.close()
 
 
-def ask(
-    url: str, body: object = None, bearer: str = "ya29.any", method: str | None = None
-) -> tuple[int, str]:
+def ask(url: str, body: object = None, bearer: str = "ya29.any", method: str | None = None) -> tuple[int, str]:
     raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
     try:
@@ -84,11 +79,7 @@ def test_a_machine_needs_each_right_that_its_body_asks_for(cloud: Cloud, permiss
 
 
 def test_what_the_body_does_not_ask_for_needs_no_right(cloud: Cloud) -> None:
-    for permission in (
-        "compute.instances.setMetadata",
-        "compute.subnetworks.useExternalIp",
-        "compute.disks.use",
-    ):
+    for permission in ("compute.instances.setMetadata", "compute.subnetworks.useExternalIp", "compute.disks.use"):
         cloud.access.withhold(permission)
     assert ask(compute(cloud, f"zones/{ZONE}/instances"), INSTANCE)[0] == 200
 
@@ -114,9 +105,7 @@ def test_a_machine_may_use_the_bucket_and_nothing_of_compute_engine() -> None:
     cloud.access.is_of("ya29.of-a-machine", WORKER)
     assert ask(upload(cloud, "a"), b"1", "ya29.of-a-machine")[0] == 200
     assert ask(compute(cloud, f"zones/{ZONE}/instances"), None, "ya29.of-a-machine")[0] == 403
-    with pytest.raises(
-        AssertionError, match=r"by worker needs compute\.instances\.list on project: not in deploy"
-    ):
+    with pytest.raises(AssertionError, match=r"by worker needs compute\.instances\.list on project: not in deploy"):
         cloud.close()
 
 
@@ -131,9 +120,7 @@ def test_a_call_that_no_role_covers_fails_the_test_even_where_its_403_is_swallow
 def test_a_method_whose_permission_nobody_looked_up_fails_the_test() -> None:
     cloud = Cloud()
     assert ask(compute(cloud, f"zones/{ZONE}/instances/vm-1/reset"), {})[0] == 403
-    with pytest.raises(
-        AssertionError, match=r"compute\.instances\.reset: which permission it needs is not told"
-    ):
+    with pytest.raises(AssertionError, match=r"compute\.instances\.reset: which permission it needs is not told"):
         cloud.close()
 
 

@@ -74,9 +74,7 @@ def test_a_service_takes_only_the_tokens_of_its_own_accounts(tmp_path: Path) -> 
 
 def test_as_a_process_it_is_steered_by_another() -> None:
     command = [sys.executable, "-m", "tests.cloud", "--no-machines"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         told = json.loads(child.stdout.readline())
         vms = [{"name": "vm", "zone": "us-east1-b"}]

@@ -89,9 +89,7 @@ def test_a_stopped_machine_stays_and_can_be_started_again(rig: Rig) -> None:
     rig.instances.stop_unary(project="p", zone=ZONE, instance="vm-1")
     rig.after(rig.fake.stop_s)
     assert rig.status() == "TERMINATED"
-    with pytest.raises(
-        google_errors.BadRequest
-    ):  # as the real one: there is no console of a machine that is off
+    with pytest.raises(google_errors.BadRequest):  # as the real one: there is no console of a machine that is off
         rig.instances.get_serial_port_output(project="p", zone=ZONE, instance="vm-1")
     rig.instances.start_unary(project="p", zone=ZONE, instance="vm-1")
     rig.after(rig.fake.create_s)
@@ -173,9 +171,7 @@ def test_a_host_error_ends_a_spot_machine_and_restarts_another(rig: Rig) -> None
     assert (rig.status("vm-1"), rig.status("vm-2")) == ("TERMINATED", "REPAIRING")
     rig.after(rig.fake.create_s)
     assert rig.status("vm-2") == "RUNNING"
-    assert rig.events() == [
-        "compute.instances." + end for end in ("hostError", "hostError", "automaticRestart")
-    ]
+    assert rig.events() == ["compute.instances." + end for end in ("hostError", "hostError", "automaticRestart")]
 
 
 def test_who_ended_it_is_in_the_operation(rig: Rig) -> None:
@@ -233,9 +229,7 @@ def test_the_console_keeps_one_megabyte_and_says_where_it_starts(rig: Rig) -> No
     rig.running()
 
     def read(**start: int) -> tuple[int, int, str]:
-        told = rig.instances.get_serial_port_output(
-            {"project": "p", "zone": ZONE, "instance": "vm-1", **start}
-        )
+        told = rig.instances.get_serial_port_output({"project": "p", "zone": ZONE, "instance": "vm-1", **start})
         return told.start, told.next_, told.contents
 
     assert read() == (0, 0, "")

@@ -21,8 +21,7 @@ def rig() -> Iterator[Rig]:
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "GPU_STOCKOUT"],
+    "code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "GPU_STOCKOUT"]
 )
 def test_a_stock_out_is_a_finished_operation_with_an_error(rig: Rig, code: str) -> None:
     rig.fake.stock_out(ZONE, shape="nvidia-tesla-t4", code=code, until=rig.now + 60)
@@ -144,9 +143,7 @@ def refused_insert(rig: Rig, **wrong: Any) -> str:
 
 def test_what_the_service_would_refuse_is_refused(rig: Rig) -> None:
     scheduling = spot("vm-1")["scheduling"]
-    assert "does not exist in zone" in refused_insert(
-        rig, machineType="zones/%s/machineTypes/n9-standard-8" % ZONE
-    )
+    assert "does not exist in zone" in refused_insert(rig, machineType="zones/%s/machineTypes/n9-standard-8" % ZONE)
     assert "Label" in refused_insert(rig, labels={"spot-launch-id": "1.2.3"})
     assert "262144" in refused_insert(rig, metadata={"items": [{"key": "spot-job", "value": "x" * 262_145}]})
     half = [{"key": "key-%d" % at, "value": "x" * 262_000} for at in range(2)]

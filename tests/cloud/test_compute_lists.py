@@ -65,9 +65,7 @@ def test_what_a_filter_lets_through(text: str, hit: bool) -> None:
     assert parse_filter(text)(ROW) is hit
 
 
-@pytest.mark.parametrize(
-    "text", ["name", "name=", "=vm", "(name=vm", "name=vm)", "name eq vm AND id=1", "name ~ x"]
-)
+@pytest.mark.parametrize("text", ["name", "name=", "=vm", "(name=vm", "name=vm)", "name eq vm AND id=1", "name ~ x"])
 def test_a_filter_that_cannot_be_read_is_400_and_never_everything(text: str) -> None:
     with pytest.raises(ApiError) as refused:
         parse_filter(text)
@@ -147,9 +145,7 @@ def test_operations_newest_first_and_by_what_they_are_about(rig: Rig) -> None:
     told = rig.get("zones/%s/operations" % ZONE, orderBy="creationTimestamp desc", maxResults=2)
     assert [one["operationType"] for one in told["items"]] == ["compute.instances.preempted", "insert"]
     assert told["nextPageToken"]
-    mine = rig.get(
-        "zones/%s/operations" % ZONE, filter="targetId=%s" % vm.id, fields="items(operationType,user)"
-    )
+    mine = rig.get("zones/%s/operations" % ZONE, filter="targetId=%s" % vm.id, fields="items(operationType,user)")
     assert mine == {
         "items": [
             {"operationType": "insert", "user": rig.fake.account},
@@ -180,20 +176,13 @@ def test_places_and_advice(rig: Rig) -> None:
     assert project["defaultServiceAccount"].endswith("-compute@developer.gserviceaccount.com")
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS" in {one["metric"] for one in rig.get("regions/us-east1")["quotas"]}
     assert rig.get("zones/" + ZONE)["status"] == "UP"
-    assert (
-        rig.get("zones/%s/machineTypes/g2-standard-8" % ZONE)["accelerators"][0]["guestAcceleratorCount"] == 1
-    )
+    assert rig.get("zones/%s/machineTypes/g2-standard-8" % ZONE)["accelerators"][0]["guestAcceleratorCount"] == 1
     assert rig.get("zones/%s/acceleratorTypes/nvidia-tesla-t4" % ZONE)["maximumCardsPerInstance"] == 4
     assert rig.get("regions/us-east1/subnetworks/default")["privateIpGoogleAccess"] is True
     images = rig.fake.url + "/compute/v1/projects/cos-cloud/global/images/"
     image = rig.http.get(images + "family/cos-stable").json()
     assert rig.http.get(images + image["name"]).json() == image
-    for missing in (
-        "zones/mars-1",
-        "zones/%s/machineTypes/n9" % ZONE,
-        "zones/%s/disks/none" % ZONE,
-        "nothing/here",
-    ):
+    for missing in ("zones/mars-1", "zones/%s/machineTypes/n9" % ZONE, "zones/%s/disks/none" % ZONE, "nothing/here"):
         rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  one of these is no method at all
         assert rig.http.get(missing).status_code == 404
     rig.fake.refuse("/zones/", 403, "forbidden")

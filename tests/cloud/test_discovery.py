@@ -174,9 +174,7 @@ def test_every_way_of_an_upload() -> None:
     assert multipart(b'{"name": "o", "metadata": {"beat": "{}"}}') == []
     assert "no string" in multipart(b'{"name": "o", "metadata": {"step": 7}}')[0]
     assert "no JSON" in multipart(b"o")[0]
-    assert (
-        STORAGE.check(ask("POST", path, b"hello", uploadType="media", name="o"), Response(200, OBJECT)) == []
-    )
+    assert STORAGE.check(ask("POST", path, b"hello", uploadType="media", name="o"), Response(200, OBJECT)) == []
     begun = Response(200, None, {"Location": "x"})
     begin = ask("POST", path, {"name": "o"}, uploadType="resumable", ifGenerationMatch="0")
     assert STORAGE.check(begin, begun) == []

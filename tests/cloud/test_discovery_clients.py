@@ -46,19 +46,9 @@ def test_the_exchanges_of_the_official_compute_client_pass(scripted: list[Script
     from google.cloud import compute_v1
 
     instance = INSTANCE | {"id": "123", "status": "RUNNING"}
-    serial = {
-        "contents": "spot: phase=boot\n",
-        "start": "0",
-        "next": "17",
-        "kind": "compute#serialPortOutput",
-    }
+    serial = {"contents": "spot: phase=boot\n", "start": "0", "next": "17", "kind": "compute#serialPortOutput"}
     operations = {"kind": "compute#operationList", "id": "x", "items": [OPERATION], "selfLink": "y"}
-    listing = {
-        "kind": "x",
-        "id": "x",
-        "items": {"zones/us-east1-b": {"instances": [instance]}},
-        "selfLink": "y",
-    }
+    listing = {"kind": "x", "id": "x", "items": {"zones/us-east1-b": {"instances": [instance]}}, "selfLink": "y"}
     rules = [
         ("POST", "/instances", OPERATION), ("GET", "/serialPort", serial), ("GET", "/operations", operations),
         ("GET", "/operations/operation-1", OPERATION), ("GET", "/aggregated/instances", listing),
@@ -70,9 +60,7 @@ def test_the_exchanges_of_the_official_compute_client_pass(scripted: list[Script
     how = {"credentials": AnonymousCredentials(), "client_options": {"api_endpoint": cloud.server.url}}
     vms, there = compute_v1.InstancesClient(**how), {"project": "p", "zone": "us-east1-b"}
     body = compute_v1.Instance.from_json(json.dumps(INSTANCE))
-    vms.insert_unary(
-        {**there, "instance_resource": body, "request_id": "5f1c0e2d-9a8b-47c6-a3e1-f0d2c4b6a897"}
-    )
+    vms.insert_unary({**there, "instance_resource": body, "request_id": "5f1c0e2d-9a8b-47c6-a3e1-f0d2c4b6a897"})
     vms.get({**there, "instance": "vm"})
     vms.delete_unary({**there, "instance": "vm", "request_id": "5f1c0e2d-9a8b-47c6-a3e1-f0d2c4b6a898"})
     vms.stop_unary({**there, "instance": "vm"})

@@ -26,12 +26,7 @@ IMAGE = "projects/cos-cloud/global/images/family/cos-129-lts"
 BODY = {
     "name": "one",
     "machineType": f"zones/{ZONE}/machineTypes/n1-standard-4",
-    "disks": [
-        {
-            "boot": True,
-            "initializeParams": {"sourceImage": IMAGE},
-        }
-    ],
+    "disks": [{"boot": True, "initializeParams": {"sourceImage": IMAGE}}],
     "networkInterfaces": [{"network": f"projects/{PROJECT}/global/networks/default"}],
 }
 INSERT, DELETE = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -103,11 +98,7 @@ def test_names_that_google_makes_up_are_translated(
     tmp_path: Path, recording: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another project, another bucket, other ids: as in a recording of the real Google."""
-    text = (
-        json.dumps(recording)
-        .replace(f"/projects/{PROJECT}/", "/projects/my-project/")
-        .replace(BUCKET, "my-bucket")
-    )
+    text = json.dumps(recording).replace(f"/projects/{PROJECT}/", "/projects/my-project/").replace(BUCKET, "my-bucket")
     text = text.replace("operation-1", "operation-77")
     code, told = held(tmp_path, json.loads(text), capsys)
     assert (code, told) == (0, [f"{len(recording)} exchanges, 0 differences"])

@@ -74,9 +74,7 @@ def test_the_features_are_the_groups_that_are_not_always_granted() -> None:
 
 def test_what_is_granted_beside_the_project_is_the_products_own_table() -> None:
     def of(where: str) -> set[str]:
-        return {
-            one.permission for one in rolefiles.grants() if (one.identity, one.where) == ("supervisor", where)
-        }
+        return {one.permission for one in rolefiles.grants() if (one.identity, one.where) == ("supervisor", where)}
 
     assert of("bucket") == set(product.BUCKET)
     assert of("worker account") == set(product.WORKER_ACCOUNT)
@@ -93,9 +91,7 @@ def test_no_permission_stands_twice_and_lists_are_in_order() -> None:
 
 
 def test_nobody_gets_a_broad_role() -> None:
-    given = {
-        attributes["role"] for kind, _, attributes in resources() if "_iam_" in kind and "role" in attributes
-    }
+    given = {attributes["role"] for kind, _, attributes in resources() if "_iam_" in kind and "role" in attributes}
     named = {role for role in given if role.startswith("roles/")}
     assert named == set(rolefiles.PREDEFINED)
     assert all("iam_binding" not in kind and "iam_policy" not in kind for kind, _, _ in resources())

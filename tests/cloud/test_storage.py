@@ -55,13 +55,8 @@ def reason(answer: httpx.Response) -> tuple[int, str]:
 def test_an_object_as_google_describes_it(fake: StorageFake, web: httpx.Client) -> None:
     found = insert(web, "runs/ü x", b"123456789").json()
     assert found["kind"] == "storage#object"
-    assert (
-        found["crc32c"] == base64.b64encode((0xE3069283).to_bytes(4, "big")).decode()
-    )  # the check value of CRC-32C
-    assert (
-        found["md5Hash"]
-        == base64.b64encode(hashlib.md5(b"123456789", usedforsecurity=False).digest()).decode()
-    )
+    assert found["crc32c"] == base64.b64encode((0xE3069283).to_bytes(4, "big")).decode()  # the check value of CRC-32C
+    assert found["md5Hash"] == base64.b64encode(hashlib.md5(b"123456789", usedforsecurity=False).digest()).decode()
     assert found["updated"] == found["timeCreated"] == "2023-11-14T22:13:20.500Z"
     assert (found["size"], found["metageneration"], found["contentType"]) == ("9", "1", "text/plain")
     assert found["generation"] == "1700000000500000"  # 64-bit numbers are strings
@@ -97,9 +92,7 @@ def test_metadata_is_patched_key_by_key_and_has_a_limit(web: httpx.Client) -> No
     insert(web, "a", b"x")
     found = web.patch(f"{OBJECTS}/a", json={"metadata": {"k": "1", "l": "2"}}).json()
     assert (found["metadata"], found["metageneration"]) == ({"k": "1", "l": "2"}, "2")
-    found = web.patch(
-        f"{OBJECTS}/a", json={"metadata": {"k": None, "m": "3"}}, params={"ifMetagenerationMatch": 2}
-    )
+    found = web.patch(f"{OBJECTS}/a", json={"metadata": {"k": None, "m": "3"}}, params={"ifMetagenerationMatch": 2})
     assert found.json()["metadata"] == {"l": "2", "m": "3"}
     stale = web.patch(f"{OBJECTS}/a", json={"metadata": {"k": "1"}}, params={"ifMetagenerationMatch": 2})
     assert reason(stale) == (412, "conditionNotMet")
@@ -127,10 +120,7 @@ def test_parts_of_an_object(web: httpx.Client) -> None:
     assert part("bytes=10-")[0] == 416
     assert part("nonsense") == (200, b"0123456789", None)
     missing = web.get(f"{OBJECTS}/b", params={"alt": "media"})
-    assert (missing.status_code, missing.text) == (
-        404,
-        f"No such object: {B}/b",
-    )  # a line, no JSON, as at Google
+    assert (missing.status_code, missing.text) == (404, f"No such object: {B}/b")  # a line, no JSON, as at Google
 
 
 # --- listings ---------------------------------------------------------------------------------------------------------
@@ -166,16 +156,12 @@ def test_what_a_listing_may_be_asked(fake: StorageFake, web: httpx.Client) -> No
     assert listed(startOffset="a/b/3", endOffset="a/d") == [["a/b/3", "a/c/4"], []]
     assert listed(prefix="nothing") == [[], []]
     assert web.get(OBJECTS, params={"prefix": "nothing"}).json() == {"kind": "storage#objects"}
-    assert web.get(OBJECTS, params={"fields": "kind", "maxResults": "1"}).json() == {
-        "kind": "storage#objects"
-    }
+    assert web.get(OBJECTS, params={"fields": "kind", "maxResults": "1"}).json() == {"kind": "storage#objects"}
     assert web.get(OBJECTS, params={"fields": "items/name,items/size", "prefix": "z"}).json() == {
         "items": [{"name": "z", "size": "0"}]
     }
     page = web.get(OBJECTS, params={"prefix": "a/", "delimiter": "/", "maxResults": "2"}).json()
     assert page["prefixes"] == ["a/b/"]
-    page = web.get(
-        OBJECTS, params={"prefix": "a/", "delimiter": "/", "pageToken": page["nextPageToken"]}
-    ).json()
+    page = web.get(OBJECTS, params={"prefix": "a/", "delimiter": "/", "pageToken": page["nextPageToken"]}).json()
     assert (page["prefixes"], page["items"][0]["name"]) == (["a/c/"], "a/d")
     assert web.get(OBJECTS, params={"pageToken": "?"}).status_code == 400

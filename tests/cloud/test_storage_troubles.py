@@ -88,9 +88,7 @@ def test_a_resumable_upload_is_asked_how_far_it_is(fake: StorageFake, web: httpx
     assert send("*/*")[0] == 404
 
 
-def test_a_condition_counts_at_the_end_of_an_upload_and_at_its_beginning(
-    fake: StorageFake, web: httpx.Client
-) -> None:
+def test_a_condition_counts_at_the_end_of_an_upload_and_at_its_beginning(fake: StorageFake, web: httpx.Client) -> None:
     where = begin(web, "big", ifGenerationMatch=0)
     fake.put(B, "big", b"theirs")
     assert reason(web.put(where, content=b"ours")) == (412, "conditionNotMet")
@@ -117,9 +115,7 @@ def test_content_that_is_not_what_it_is_said_to_be_is_refused(fake: StorageFake,
 # --- what goes wrong on request ---------------------------------------------------------------------------------------
 
 
-def test_one_write_a_second_of_one_name_where_that_is_on(
-    fake: StorageFake, web: httpx.Client, time: Waiting
-) -> None:
+def test_one_write_a_second_of_one_name_where_that_is_on(fake: StorageFake, web: httpx.Client, time: Waiting) -> None:
     assert [insert(web, "a").status_code for _ in range(3)] == [200] * 3
     fake.write_limit = True
     time.now += 1.0

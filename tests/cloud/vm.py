@@ -76,9 +76,7 @@ class RunningVm:
         (self.stub / "startup-script").write_text(attributes.get("startup-script", ""))
         vm_keeper.keep(self.folder)
         self._script = self.run_script()
-        self._threads = [
-            threading.Thread(target=target, daemon=True) for target in (self._listen, self._attend)
-        ]
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._listen, self._attend)]
         for thread in self._threads:
             thread.start()
 

@@ -33,9 +33,7 @@ def _tell(line: str) -> None:
         if not _keepers:
             command = [sys.executable, "-m", "tests.cloud.vm_keeper"]
             root = Path(__file__).parents[2]
-            keeper = subprocess.Popen(
-                command, stdin=subprocess.PIPE, text=True, cwd=root, start_new_session=True
-            )
+            keeper = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=root, start_new_session=True)
             _keepers.append(keeper)
             atexit.register(_close)
         given = _keepers[0].stdin

@@ -169,11 +169,7 @@ def _request(handler: BaseHTTPRequestHandler) -> Request:
     parts = urlsplit(handler.path)
     headers = {name.lower(): value for name, value in handler.headers.items()}
     return Request(
-        handler.command,
-        parts.path,
-        parse_qs(parts.query, keep_blank_values=True),
-        headers,
-        _body(handler, headers),
+        handler.command, parts.path, parse_qs(parts.query, keep_blank_values=True), headers, _body(handler, headers)
     )
 
 

@@ -19,11 +19,7 @@ def answered(subject: Subject, request: LaunchRequest) -> Machine | NoCapacity:
             return no
         except StillLooking:
             listed = subject.listed(request)
-            assert listed is None or listed.state in (
-                MachineState.ASKED,
-                MachineState.STARTING,
-                MachineState.UP,
-            )
+            assert listed is None or listed.state in (MachineState.ASKED, MachineState.STARTING, MachineState.UP)
             return None
 
     return subject.eventually(answer, "an answer to the request")

@@ -25,8 +25,7 @@ class DisastersContract:
         assert noticed.record is not None
         assert (noticed.record.cause, noticed.record.notice_s) == (Cause.PREEMPTED, 3.0)
         over = subject.eventually(
-            lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m,
-            "the machine to end",
+            lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m, "the machine to end"
         )
         assert over.machine_id == machine.machine_id
         assert over.record is not None
@@ -54,9 +53,7 @@ class DisastersContract:
     def test_a_frozen_machine_is_up_and_can_be_released(self, subject: Subject) -> None:
         request = subject.request()
         machine = subject.up(request)
-        subject.eventually(
-            lambda: _done(lambda: subject.provider.freeze(ref(request))), "a training to freeze"
-        )
+        subject.eventually(lambda: _done(lambda: subject.provider.freeze(ref(request))), "a training to freeze")
         assert subject.listed(request) == machine
         subject.provider.release(ref(request, machine.machine_id))
         subject.gone(request)
@@ -81,11 +78,7 @@ class DisastersContract:
         request = subject.request()
         machine = subject.up(request)
         for missing in (ref(subject.request(run="never")), ref(request, machine.machine_id + "9")):
-            for strike in (
-                lambda m: subject.provider.preempt(m, 1.0),
-                subject.provider.kill,
-                subject.provider.freeze,
-            ):
+            for strike in (lambda m: subject.provider.preempt(m, 1.0), subject.provider.kill, subject.provider.freeze):
                 with pytest.raises(MachineMissing):
                     strike(missing)
         with pytest.raises(ValueError, match="nowhere-z"):

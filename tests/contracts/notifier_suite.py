@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 from supervisor.ports.notifier import Notification, Notifier
 
-FIRST = Notification(
-    7, 1, "digits-7", "recovered", "digits-7 is training again.", 1_800_000_000.0, {"step": 12}
-)
+FIRST = Notification(7, 1, "digits-7", "recovered", "digits-7 is training again.", 1_800_000_000.0, {"step": 12})
 SECOND = Notification(8, 2, "digits-7", "completed", "digits-7 is completed.", 1_800_000_060.0, {})
 OWN = Notification(9, 1, "", "breaker_opened", "The store is not believed.", 1_800_000_061.0, {"deaths": 4})
 

@@ -23,9 +23,7 @@ class ListingSuite(StoreSuite):
             assert all(len(page.objects) <= page_size for page in pages)
 
     def test_a_prefix_may_end_anywhere(self, store: Any) -> None:
-        keys = [
-            f"runs/{run}/logs/a{n}/{part:08d}.log" for run in ("x", "xy") for n in (1, 2) for part in (1, 20)
-        ]
+        keys = [f"runs/{run}/logs/a{n}/{part:08d}.log" for run in ("x", "xy") for n in (1, 2) for part in (1, 20)]
         keys += ["runs/x/.stop", "beats/x", "beats/xy", "runs.txt"]
         for key in keys:
             store.put(key, b"")

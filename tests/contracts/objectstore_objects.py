@@ -44,9 +44,7 @@ class StoreSuite:
 class ObjectsSuite(StoreSuite):
     # --- one object ---------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize(
-        "data", [b"", b"one", b"\x00\xff\r\n", LARGE], ids=["empty", "text", "binary", "large"]
-    )
+    @pytest.mark.parametrize("data", [b"", b"one", b"\x00\xff\r\n", LARGE], ids=["empty", "text", "binary", "large"])
     def test_what_is_put_is_what_is_read(self, store: Any, data: bytes) -> None:
         put = store.put("runs/a/x.bin", data, metadata={"beat": '{"step": 1}', "é": "\n"})
         read, info = store.get("runs/a/x.bin")

@@ -73,9 +73,7 @@ class ObjectStoreSuite(AgentStoreSuite):
         assert times == sorted(times)
         assert len(times) == 3
 
-    def test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation(
-        self, store: Any
-    ) -> None:
+    def test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation(self, store: Any) -> None:
         keys = [f"beats/run-{n:03d}" for n in range(200)]
         written: dict[tuple[str, str], str] = {}
         for key in keys:
@@ -96,8 +94,7 @@ class ObjectStoreSuite(AgentStoreSuite):
             writers = [pool.submit(rewrite, keys[part::2]) for part in range(2)]
             try:
                 listings = [
-                    [info for page in store.pages("beats/", 50) for info in page.objects]
-                    for _ in range(self.rounds)
+                    [info for page in store.pages("beats/", 50) for info in page.objects] for _ in range(self.rounds)
                 ]
                 reads = [store.get(key) for key in keys * (self.rounds // 10)]
             finally:

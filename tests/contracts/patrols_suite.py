@@ -40,9 +40,7 @@ class PatrolsSuite:
             [run] = insert(store, a_run(run_id))
             for number in range(1, attempts + 1):
                 run = self._apply(store, run, running(run, number))
-            self._apply(
-                store, run, replace(run, status=status, status_since=at, settled=status == Status.FAILED)
-            )
+            self._apply(store, run, replace(run, status=status, status_since=at, settled=status == Status.FAILED))
 
         keep("live", Status.RUNNING, NOW, attempts=3)
         keep("lately", Status.FAILED, NOW + 100)

@@ -65,9 +65,7 @@ class GceStage(PlatformStage):
         self.logging = LoggingFake(self.subject.clock.now, self._watch)
         self.subject.compute.on_serial = self.logging.on_serial
         self.config = replace(
-            self.subject.config,
-            logging_endpoint=self.logging.url,
-            resource_manager_endpoint="http://127.0.0.1:9",
+            self.subject.config, logging_endpoint=self.logging.url, resource_manager_endpoint="http://127.0.0.1:9"
         )
         self.request = self.subject.request()
         machine = self.subject.up(self.request)
@@ -88,13 +86,7 @@ class GceStage(PlatformStage):
 
     @contextmanager
     def unreadable(self) -> Iterator[None]:
-        away = {
-            "error": {
-                "code": 503,
-                "message": "The service is currently unavailable.",
-                "status": "UNAVAILABLE",
-            }
-        }
+        away = {"error": {"code": 503, "message": "The service is currently unavailable.", "status": "UNAVAILABLE"}}
         self.logging.fail(*[Response(503, away)] * 10)
         with self.subject.all_unreadable():
             yield
@@ -109,9 +101,7 @@ class FakeStage(PlatformStage):
     def __init__(self) -> None:
         self.ref = MachineRef("local", "local-a", "m-a1", "id-1")
         event = PlatformEvent(AT, "1", "insert", "created by somebody", "somebody", "m-a1", "local-a")
-        self.platform = self.fake = FakePlatform(
-            consoles={"m-a1": b""}, log_service="the archive", events=[event]
-        )
+        self.platform = self.fake = FakePlatform(consoles={"m-a1": b""}, log_service="the archive", events=[event])
 
     def write(self, data: bytes) -> None:
         self.fake.consoles["m-a1"] += data

@@ -37,9 +37,7 @@ class PlatformStage(ABC):
 class PlatformContract:
     """Subclass it with a fixture `stage`."""
 
-    def test_whose_machines_these_are_is_known_without_asking_once_it_was_told(
-        self, stage: PlatformStage
-    ) -> None:
+    def test_whose_machines_these_are_is_known_without_asking_once_it_was_told(self, stage: PlatformStage) -> None:
         before = stage.platform.account_so_far()
         told = stage.platform.account()
         assert told.name != ""
@@ -96,9 +94,7 @@ class PlatformContract:
         with stage.unreadable(), pytest.raises(ProviderUnavailable):
             stage.platform.console_after(stage.ref, 0)
 
-    def test_the_log_service_has_the_newest_lines_also_of_a_machine_that_is_gone(
-        self, stage: PlatformStage
-    ) -> None:
+    def test_the_log_service_has_the_newest_lines_also_of_a_machine_that_is_gone(self, stage: PlatformStage) -> None:
         if not stage.platform.log_service:
             with pytest.raises(NotSupported):
                 stage.platform.console_archive(stage.ref, LONG_AGO, 10)
@@ -109,9 +105,7 @@ class PlatformContract:
         with stage.unreadable(), pytest.raises(ProviderUnavailable):
             stage.platform.console_archive(stage.ref, LONG_AGO, 2)
 
-    def test_the_platforms_own_history_is_in_order_and_of_these_machines_only(
-        self, stage: PlatformStage
-    ) -> None:
+    def test_the_platforms_own_history_is_in_order_and_of_these_machines_only(self, stage: PlatformStage) -> None:
         stage.end()
         found = stage.platform.history([stage.ref], LONG_AGO)
         assert stage.platform.history([], LONG_AGO) == ()

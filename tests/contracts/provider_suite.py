@@ -13,13 +13,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
-from supervisor.ports.provider import (
-    ImageMissing,
-    LaunchRejected,
-    NotSupported,
-    ProviderUnavailable,
-    SecretRefused,
-)
+from supervisor.ports.provider import ImageMissing, LaunchRejected, NotSupported, ProviderUnavailable, SecretRefused
 from tests.contracts.provider_subject import Subject, ref
 
 SECRET = "a very secret value 7261"
@@ -56,11 +50,7 @@ class ProviderContract:
         machine = subject.up(request)
         assert machine.machine_id
         assert (machine.name, machine.zone) == (request.name, request.placement.zone)
-        assert (machine.supervisor_id, machine.run_id, machine.launch_id) == (
-            "supervisor-one",
-            "digits",
-            "1.1.1",
-        )
+        assert (machine.supervisor_id, machine.run_id, machine.launch_id) == ("supervisor-one", "digits", "1.1.1")
         assert machine.labels[SUPERVISOR_LABEL] == "supervisor-one"
         assert machine.labels[RUN_LABEL] == "digits"
         assert machine.labels[LAUNCH_LABEL] == "1.1.1"

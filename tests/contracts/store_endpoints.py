@@ -20,16 +20,7 @@ DAY_S = 86_400.0
 
 def an_endpoint(name: str = "wh-1", **fields: Any) -> Endpoint:
     plain = Endpoint(
-        name,
-        "local",
-        False,
-        Form.STANDARD,
-        "https://h/x",
-        (Secret("s"), Secret("o", NOW + 9)),
-        (),
-        "",
-        NOW,
-        "me",
+        name, "local", False, Form.STANDARD, "https://h/x", (Secret("s"), Secret("o", NOW + 9)), (), "", NOW, "me"
     )
     return replace(plain, **fields)
 
@@ -69,23 +60,19 @@ class EndpointsSuite:
         told.deliveries.settle([Settled(first.id, 0, False, ahead + 5, 500, "")], [], ahead)
         told.deliveries.settle([Settled(second.id, 0, False, NOW + 300, 500, "")], [], NOW + 1)
         told.deliveries.settle(
-            [Settled(third.id, 0, False, NOW + 3 * DAY_S, 500, "")],
-            [Standing("wh-1", NOW, NOW + DAY_S)],
-            NOW + 1,
+            [Settled(third.id, 0, False, NOW + 3 * DAY_S, 500, "")], [Standing("wh-1", NOW, NOW + DAY_S)], NOW + 1
         )
         assert told.deliveries.due(NOW + 2, 9) == []
-        assert told.deliveries.right(NOW + 2) == 3, (
-            "a try from ahead, a pause longer than any, a rest longer than any"
-        )
+        assert told.deliveries.right(NOW + 2) == 3, "a try from ahead, a pause longer than any, a rest longer than any"
         assert told.deliveries.right(NOW + 2) == 0
         ((_, due),) = told.deliveries.due(NOW + 2, 9)
         assert {one.id for one in due} == {first.id, third.id}
 
     def test_an_owner_has_only_so_many(self, told: Store) -> None:
         told.endpoints.put_settings(an_endpoint(SETTINGS_ID), NOW)
-        assert [
-            told.endpoints.add(an_endpoint(f"wh-{number}"), ADDED, MOST, NOW) for number in range(MOST + 1)
-        ] == [True] * MOST + [False]
+        assert [told.endpoints.add(an_endpoint(f"wh-{number}"), ADDED, MOST, NOW) for number in range(MOST + 1)] == [
+            True
+        ] * MOST + [False]
         assert told.endpoints.add(an_endpoint("wh-ann", owner="ann"), ADDED, MOST, NOW)
         assert len(told.events(None, 0, 99)) == MOST + 1, "what was refused has no event"
 
@@ -213,9 +200,7 @@ class EndpointsSuite:
             ("", [fourth.id, third.id, second.id, first.id]),
         ):
             assert [one.id for one in told.deliveries.page("wh-1", None, 9, state=state)] == ids
-        assert [one.id for one in told.deliveries.page("wh-1", fourth.event_id, 9, state="delivered")] == [
-            first.id
-        ]
+        assert [one.id for one in told.deliveries.page("wh-1", fourth.event_id, 9, state="delivered")] == [first.id]
         assert [one.id for one in told.deliveries.page("wh-1", None, 9, state="given_up")] == [second.id]
 
     def test_what_is_over_can_be_made_due_again(self, told: Store) -> None:
@@ -263,9 +248,7 @@ class EndpointsSuite:
         told.deliveries.spread(NOW, 99)
         assert (told.backlog().deliveries_pending, told.backlog().deliveries_due_at) == (4, NOW)
         ((_, (one,)),) = [found for found in told.deliveries.due(NOW, 9) if found[0].id == "on"]
-        told.deliveries.settle(
-            [Settled(one.id, 0, True, None, 204, "")], [Standing("paused", NOW, NOW + 60)], NOW
-        )
+        told.deliveries.settle([Settled(one.id, 0, True, None, 204, "")], [Standing("paused", NOW, NOW + 60)], NOW)
         off = told.endpoints.find("off")
         assert off is not None
         assert told.endpoints.change(off, replace(off, disabled_at=NOW, disabled_why=BY_PERSON), ADDED, NOW)

@@ -140,9 +140,7 @@ class LoopSuite:
         assert second.epoch == wrong.epoch + 1
 
     def test_pulses_change_no_version(self, store: Store) -> None:
-        runs = [
-            changed(store, run, running(run)) for run in insert(store, *(a_run(f"r-{n}") for n in range(150)))
-        ]
+        runs = [changed(store, run, running(run)) for run in insert(store, *(a_run(f"r-{n}") for n in range(150)))]
         lease = lease_of(store)
         store.write_pulses([Sample(run.key, NOW + 60, 1, a_pulse(20)) for run in runs], lease)
         store.write_pulses([Sample(run.key, NOW + 120, 1, a_pulse(30)) for run in runs], lease)
@@ -165,11 +163,7 @@ class LoopSuite:
             cgroup=Cgroup(memory_bytes=3.0 * 2**30),
             checkpoints_disk=Disk(free_bytes=81.2, total_bytes=100.0),
         )
-        pulses = (
-            a_pulse(1),
-            a_pulse(2, telemetry=encode(told)),
-            a_pulse(3, telemetry=encode(Telemetry(uptime_s=1.0))),
-        )
+        pulses = (a_pulse(1), a_pulse(2, telemetry=encode(told)), a_pulse(3, telemetry=encode(Telemetry(uptime_s=1.0))))
         samples = [Sample(run.key, NOW + 60 * n, 1, pulse) for n, pulse in enumerate(pulses)]
         store.write_pulses(samples, lease_of(store))
         found = store.samples(run.key, 0.0, 9)
@@ -243,9 +237,7 @@ class LoopSuite:
     def test_zones_are_learned_and_forgotten_per_cell(self, store: Store) -> None:
         key: OfferKey = ("local", "zone-b", "small", True)
         other: OfferKey = ("local", "zone-b", "small", False)
-        record = ZoneRecord(
-            2, NOW + 180.5, "no_capacity", "none left in zone-b", (NOW - 60.25, NOW), NOW - 7.5
-        )
+        record = ZoneRecord(2, NOW + 180.5, "no_capacity", "none left in zone-b", (NOW - 60.25, NOW), NOW - 7.5)
         store.put_zone(CELL, key, record)
         store.put_zone(CELL, other, replace(record, failures=1))
         store.put_zone(CELL, key, replace(record, failures=3))

@@ -44,9 +44,7 @@ class ReadersSuite:
         made["a-train"] = changed(store, made["a-train"], running(made["a-train"]))
         there = replace(PLACE, zone="zone-c")
         elsewhere = running(
-            made["b-train"],
-            try_=a_try(placement=there),
-            attempt=an_attempt(placement=there, price_usd_per_h=1.25),
+            made["b-train"], try_=a_try(placement=there), attempt=an_attempt(placement=there, price_usd_per_h=1.25)
         )
         made["b-train"] = changed(store, made["b-train"], elsewhere)
         over = running(made["e-over"], attempt=an_attempt(ended_at=NOW + 9, gone_at=NOW + 9))
@@ -81,14 +79,9 @@ class ReadersSuite:
         assert ids(store, run_ids=("d-other",), owner="local") == []
         assert ids(store, run_ids=("c-test", "a-train"), labels=(("team", "vision"),)) == ["a-train"]
         named = store.page(RunFilter(run_ids=("a-train", "d-other"), statuses=("running",)), None, 9)
-        assert ([run.run_id for run in named.runs], named.counts) == (
-            ["a-train"],
-            {"running": 1, "pending": 1},
-        )
+        assert ([run.run_id for run in named.runs], named.counts) == (["a-train"], {"running": 1, "pending": 1})
         assert ids(store, text="train", labels=(("team", "vision"),), zone="zone-c") == ["b-train"]
-        assert ids(store, zone="zone-b", owner="local", created_after=NOW, statuses=("completed",)) == [
-            "e-over"
-        ]
+        assert ids(store, zone="zone-b", owner="local", created_after=NOW, statuses=("completed",)) == ["e-over"]
 
     def test_counts_are_of_the_same_filter_without_its_statuses(self, store: Store) -> None:
         self.some(store)

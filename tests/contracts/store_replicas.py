@@ -15,9 +15,7 @@ NONE: list[PushedBeat] = []
 
 
 def a_beat(run_id: str = "digits-1", launch_id: str = "1.1.1", sequence: int = 1, **fields: object) -> Beat:
-    plain = Beat(
-        run_id, int(launch_id.split(".")[1]), launch_id, "local:0a:71:22", "0a", sequence, "training"
-    )
+    plain = Beat(run_id, int(launch_id.split(".")[1]), launch_id, "local:0a:71:22", "0a", sequence, "training")
     return replace(plain, **fields)
 
 
@@ -95,12 +93,7 @@ class ReplicasSuite:
 
     def test_cells_without_a_leader_are_known(self, store: Store) -> None:
         *_, over = insert(
-            store,
-            a_run("a-1"),
-            a_run("a-2"),
-            a_run("b-1", cell="b"),
-            a_run("c-1", cell="c"),
-            a_run("d-1", cell="d"),
+            store, a_run("a-1"), a_run("a-2"), a_run("b-1", cell="b"), a_run("c-1", cell="c"), a_run("d-1", cell="d")
         )
         changed(store, over, replace(over, status=Status.COMPLETED, settled=True))
         assert store.leaderless() == {CELL: 2, "b": 1, "c": 1}
@@ -121,9 +114,7 @@ class ReplicasSuite:
         assert store.take_over(theirs, ours, 1) == 1
         assert [run.run_id for run in store.active(CELL, {})[0]] == ["digits-3"]
 
-    def test_the_runs_of_another_cell_come_over_under_both_leases(
-        self, store: Store, reopened: Store
-    ) -> None:
+    def test_the_runs_of_another_cell_come_over_under_both_leases(self, store: Store, reopened: Store) -> None:
         for number in range(3):
             insert(store, replace(a_run(f"digits-{number}"), cell="theirs"))
         key = ("gce", "east-a", "t4", True)

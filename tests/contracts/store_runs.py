@@ -152,11 +152,7 @@ class RunsSuite:
         ended = an_attempt(ended_at=NOW + 9, evidence="gone")
         over = changed(store, begun, replace(begun, attempt=ended, status=Status.RECOVERING))
         third = changed(store, over, running(over, 2))
-        assert store.tries(run.key) == [
-            a_try(1, 1, ended_at=NOW, detail="stock-out"),
-            a_try(1, 2),
-            a_try(2, 1),
-        ]
+        assert store.tries(run.key) == [a_try(1, 1, ended_at=NOW, detail="stock-out"), a_try(1, 2), a_try(2, 1)]
         assert store.attempts(run.key) == [ended, an_attempt(2)]
         assert store.find("digits-1") == third
 
@@ -189,9 +185,7 @@ class RunsSuite:
             {"try_": a_try(detail="\x00")},
         ],
     )
-    def test_what_databases_would_store_differently_is_refused(
-        self, store: Store, bad: dict[str, object]
-    ) -> None:
+    def test_what_databases_would_store_differently_is_refused(self, store: Store, bad: dict[str, object]) -> None:
         with pytest.raises(ValueError, match=r"."):
             insert(store, a_run("bad", **bad))
         assert store.find("bad") is None
@@ -202,9 +196,7 @@ class RunsSuite:
         ("spec", "labels"),
         [({"env": {"A": "\x00"}}, {}), ({"x": math.inf}, {}), ({}, {"a\x00": "b"}), ({}, {"a": "\udfff"})],
     )
-    def test_so_are_specs_and_labels(
-        self, store: Store, spec: dict[str, object], labels: dict[str, str]
-    ) -> None:
+    def test_so_are_specs_and_labels(self, store: Store, spec: dict[str, object], labels: dict[str, str]) -> None:
         with pytest.raises(ValueError, match=r"."), store.begin(NOW) as tx:
             tx.insert(a_run(), spec, labels, [])
         assert store.find("digits-1") is None

@@ -16,17 +16,7 @@ from tests.contracts.store_loop import LoopSuite
 from tests.contracts.store_readers import ReadersSuite
 from tests.contracts.store_replicas import ReplicasSuite
 from tests.contracts.store_runs import RunsSuite
-from tests.contracts.store_values import (
-    CELL,
-    NOW,
-    SPEC,
-    STARTED,
-    SUBMITTED,
-    a_pulse,
-    a_run,
-    insert,
-    lease_of,
-)
+from tests.contracts.store_values import CELL, NOW, SPEC, STARTED, SUBMITTED, a_pulse, a_run, insert, lease_of
 from tests.contracts.tokens_suite import TokensSuite
 
 THREADS, KEYS = 8, 300
@@ -106,9 +96,7 @@ class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite,
 
         def decide() -> None:
             for at in range(0, 60, 20):
-                changes = [
-                    Change(run, replace(run, hold="decided"), (STARTED,)) for run in runs[at : at + 20]
-                ]
+                changes = [Change(run, replace(run, hold="decided"), (STARTED,)) for run in runs[at : at + 20]]
                 hit.extend(store.apply_all(changes, NOW, lease))
                 store.write_pulses([Sample(run.key, NOW + at, 1, a_pulse(at)) for run in runs], lease)
 
@@ -122,11 +110,7 @@ class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite,
                 store.active(CELL, {})
                 reopened.events(None, 0, 50)
 
-        jobs = [
-            decide,
-            read,
-            *(lambda h=h, n=n: submit(h, n) for h, n in ((store, "a-a"), (reopened, "b-b"))),
-        ]
+        jobs = [decide, read, *(lambda h=h, n=n: submit(h, n) for h, n in ((store, "a-a"), (reopened, "b-b")))]
         with ThreadPoolExecutor(len(jobs)) as pool:
             for job in [pool.submit(job) for job in jobs]:
                 job.result()

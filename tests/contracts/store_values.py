@@ -21,9 +21,7 @@ CELL = "local file:///objects"
 SPEC = {"command": ["python", "train.py"], "env": {"LR": "0.1"}, "limits": {"max_attempts": 3}}
 PLACE = Placement("local", "here", "zone-b", "small", True)
 SUBMITTED = Event(EventKind.SUBMITTED, "Submitted by local.", "local")
-STARTED = Event(
-    EventKind.STARTED, "Training in zone-b.", data={"zone": "zone-b", "steps": [1, 2], "cost": 1.5}
-)
+STARTED = Event(EventKind.STARTED, "Training in zone-b.", data={"zone": "zone-b", "steps": [1, 2], "cost": 1.5})
 
 
 def a_run(run_id: str = "digits-1", **fields: object) -> Run:

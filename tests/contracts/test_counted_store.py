@@ -35,11 +35,7 @@ def test_each_call_counts_by_its_method_and_how_it_ended() -> None:
     with pytest.raises(StoreUnavailable):
         list(store.pages("a/"))
     after = metrics.STORE_CALLS.values()
-    grown = {
-        labels: count - before.get(labels, 0)
-        for labels, count in after.items()
-        if count > before.get(labels, 0)
-    }
+    grown = {labels: count - before.get(labels, 0) for labels, count in after.items() if count > before.get(labels, 0)}
     assert grown == {
         ("put", "ok"): 1, ("put", "answered"): 1, ("get", "answered"): 1, ("read", "answered"): 1, ("read", "ok"): 1,
         ("list", "ok"): 1, ("list", "unavailable"): 1,

@@ -55,8 +55,5 @@ def test_a_store_that_tells_the_wrong_ones_is_caught(
     wants: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "wants", wants)
-    with (
-        closing(open_store(f"sqlite:///{tmp_path}/x.db", True, CHANNELS)) as store,
-        pytest.raises(AssertionError),
-    ):
+    with closing(open_store(f"sqlite:///{tmp_path}/x.db", True, CHANNELS)) as store, pytest.raises(AssertionError):
         EndpointsSuite().test_each_hears_what_it_wants_and_of_whom_it_may(store)

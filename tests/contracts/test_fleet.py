@@ -23,8 +23,7 @@ class FleetSubject(FakeSubject):
     def __init__(self, *names: str, tested: str) -> None:
         super().__init__(lambda clock: FakeProvider(clock, (f"{tested}-a", f"{tested}-b"), tested))
         self.members = {
-            name: self.fake if name == tested else FakeProvider(self.clock, (f"{name}-a",), name)
-            for name in names
+            name: self.fake if name == tested else FakeProvider(self.clock, (f"{name}-a",), name) for name in names
         }
         self.provider: Any = Fleet(self.members)
 

@@ -80,15 +80,11 @@ CAUGHT: list[tuple[Callable[[GceSubject], None], Promise]] = [
 @pytest.mark.parametrize(
     ("broken", "promise"), [pytest.param(b, p, id=f"{b.__name__}-{p.__name__}") for b, p in CAUGHT]
 )
-def test_what_is_broken_is_caught(
-    broken: Callable[[GceSubject], None], promise: Promise, tmp_path: Path
-) -> None:
+def test_what_is_broken_is_caught(broken: Callable[[GceSubject], None], promise: Promise, tmp_path: Path) -> None:
     suite = P() if hasattr(P, promise.__name__) else A()
     subject = GceSubject(tmp_path)
     broken(subject)
     with pytest.raises((Exception, pytest.fail.Exception)) as caught:
         promise(suite, subject)
     subject.close()
-    assert not isinstance(caught.value, NameError | TypeError | AttributeError), (
-        "broken in another way than meant"
-    )
+    assert not isinstance(caught.value, NameError | TypeError | AttributeError), "broken in another way than meant"

@@ -39,12 +39,7 @@ class RealSubject(LocalSubject):
         raised = baton.raise_next(first, made.launch_id, "secret-nonce", holder_gone=True)
         with suppress(PreconditionFailed):
             self.store.put(runfiles.baton(made.run_id), baton.encode(raised), ABSENT)
-        job = {
-            "store_url": self.store.url,
-            "command": ["/bin/sleep", "3600"],
-            "generation": 1,
-            "beat_store_s": 0.2,
-        }
+        job = {"store_url": self.store.url, "command": ["/bin/sleep", "3600"], "generation": 1, "beat_store_s": 0.2}
         return replace(made, job={**made.job, **job})
 
     def beat(self, request: LaunchRequest) -> heartbeat.Beat | None:
@@ -56,8 +51,7 @@ class RealSubject(LocalSubject):
     def training(self, request: LaunchRequest) -> heartbeat.Beat:
         """The first beat that tells of a training."""
         return wait_for(
-            lambda: (b := self.beat(request)) and b.phase == heartbeat.TRAINING and b,
-            what="a beat in training",
+            lambda: (b := self.beat(request)) and b.phase == heartbeat.TRAINING and b, what="a beat in training"
         )
 
 
@@ -92,9 +86,7 @@ def test_the_agent_hears_of_its_notice_and_saves_in_time(subject: RealSubject) -
     subject.training(request)
     subject.provider.preempt(ref(request, machine.machine_id), 60.0)
     wait_for(lambda: (b := subject.beat(request)) and b.left == heartbeat.NOTICED, what="the agent to leave")
-    over = wait_for(
-        lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m, what="its end"
-    )
+    over = wait_for(lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m, what="its end")
     assert over.record is not None
     assert over.record.cause is Cause.PREEMPTED
     read = baton.decode(subject.store.get(runfiles.baton("digits"))[0])

@@ -57,8 +57,7 @@ def listeners(url: str) -> list[int]:
     """Server processes of the connections that listen or have just notified."""
     with admin(url) as connection:
         rows = connection.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
-            [url.rpartition("/")[2]],
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", [url.rpartition("/")[2]]
         ).fetchall()
     return [int(str(row[0])) for row in rows]
 
@@ -113,9 +112,7 @@ def test_thousands_of_wishes_are_few_notifications(wake: Wake, other: NotifyWake
     assert 1 <= heard < 500
 
 
-def test_written_events_are_heard_by_the_others_and_wake_no_loop(
-    postgres_database: str, wake: NotifyWake
-) -> None:
+def test_written_events_are_heard_by_the_others_and_wake_no_loop(postgres_database: str, wake: NotifyWake) -> None:
     heard = threading.Event()
     database, local = Database(postgres_database), EventWake()
     other = NotifyWake(database, local, heard.set)

@@ -21,18 +21,14 @@ Metadata = Mapping[str, str] | None
 
 
 class IgnoresConditions(MemoryStore):
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         return super().put(key, data, None, metadata)
 
 
 class ChecksThenWrites(MemoryStore):
     """Compares without a lock: two writers can both find the generation that they read."""
 
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         self._require(key, if_generation)
         time.sleep(0.02)  # long enough for another to pass, on a busy machine too
         return super().put(key, data, None, metadata)
@@ -44,20 +40,14 @@ class DeletesAnyGeneration(MemoryStore):
 
 
 class NamesGenerationsByContent(MemoryStore):
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
-    ) -> ObjectInfo:
-        info = replace(
-            super().put(key, data, if_generation, metadata), generation=hashlib.sha256(data).hexdigest()
-        )
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
+        info = replace(super().put(key, data, if_generation, metadata), generation=hashlib.sha256(data).hexdigest())
         self._objects[key] = (data, info)
         return info
 
 
 class WritesMetadataAfterwards(MemoryStore):
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         before = self._objects[key][1].metadata if key in self._objects else None
         info = super().put(key, data, if_generation, before)
         time.sleep(0.0005)
@@ -140,9 +130,7 @@ class UnreadableIsAbsent(FilesystemStore):
 class WritesInPlace(FilesystemStore):
     """No temporary file, no rename: readers see what is half written, or an empty file."""
 
-    def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         if metadata or if_generation is not None:
             return super().put(key, data, if_generation, metadata)
         path = self.folder / key
@@ -160,10 +148,7 @@ ON_MEMORY = [
     (ChecksThenWrites, SUITE.test_compare_and_set_loses_no_count),
     (DeletesAnyGeneration, SUITE.test_delete),
     (NamesGenerationsByContent, SUITE.test_a_generation_never_comes_back),
-    (
-        WritesMetadataAfterwards,
-        SUITE.test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation,
-    ),
+    (WritesMetadataAfterwards, SUITE.test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation),
     (RemembersMetadataByKey, SUITE.test_a_new_content_has_a_new_generation_and_its_own_metadata),
     (SortsByParts, SUITE.test_keys_come_in_byte_order_whatever_the_page),
     (KnowsFoldersOnly, SUITE.test_a_prefix_may_end_anywhere),
@@ -182,9 +167,7 @@ def test_a_broken_promise_is_caught(broken: type[MemoryStore], test: Any) -> Non
 
 
 @pytest.mark.parametrize("broken", [UnreadableIsEmpty, UnreadableIsAbsent])
-def test_a_store_that_takes_unreadable_for_absent_is_caught(
-    broken: type[FilesystemStore], tmp_path: Path
-) -> None:
+def test_a_store_that_takes_unreadable_for_absent_is_caught(broken: type[FilesystemStore], tmp_path: Path) -> None:
     FilesystemSuite().test_could_not_read_is_not_absent(FilesystemStore.create(tmp_path / "whole"))
     with pytest.raises(CAUGHT):
         FilesystemSuite().test_could_not_read_is_not_absent(broken.create(tmp_path / "broken"))

@@ -82,9 +82,7 @@ CAUGHT: list[tuple[Callable[[FakeStage], None], Callable[..., None]]] = [
 @pytest.mark.parametrize(
     ("broken", "promise"), [pytest.param(b, p, id=f"{b.__name__}-{p.__name__}") for b, p in CAUGHT]
 )
-def test_a_broken_platform_is_caught(
-    broken: Callable[[FakeStage], None], promise: Callable[..., None]
-) -> None:
+def test_a_broken_platform_is_caught(broken: Callable[[FakeStage], None], promise: Callable[..., None]) -> None:
     stage = FakeStage()
     broken(stage)
     with pytest.raises((AssertionError, UnicodeDecodeError, pytest.fail.Exception)):

@@ -93,8 +93,7 @@ class NoticeWithoutRecord(FakeProvider):
         listing = super().machines()
         ended = MachineState.ENDED
         return replace(
-            listing,
-            machines=tuple(replace(m, record=None) if m.state is ended else m for m in listing.machines),
+            listing, machines=tuple(replace(m, record=None) if m.state is ended else m for m in listing.machines)
         )
 
 
@@ -186,6 +185,4 @@ def test_a_broken_provider_is_caught(broken: type[FakeProvider], promise: Promis
     subject: Subject = FakeSubject(broken)
     with pytest.raises((Exception, pytest.fail.Exception)) as caught:
         promise(suite, subject)
-    assert not isinstance(caught.value, NameError | TypeError | AttributeError), (
-        "broken in another way than meant"
-    )
+    assert not isinstance(caught.value, NameError | TypeError | AttributeError), "broken in another way than meant"

@@ -42,9 +42,7 @@ class Wrapped:
 class KeepsNoGuard(Wrapped):
     def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
         fresh = {run.key: run for run in self.real.active(lease.name, {})[0]}
-        same = [
-            Change(replace(c.before, version=fresh[c.before.key].version), c.after, c.events) for c in changes
-        ]
+        same = [Change(replace(c.before, version=fresh[c.before.key].version), c.after, c.events) for c in changes]
         return self.real.apply_all(same, now, lease)
 
 
@@ -77,9 +75,7 @@ class TakesCarriedPointsForPulses(Wrapped):
 
 
 class TwoLeaders(Wrapped):
-    def take_lease(
-        self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
-    ) -> Lease | None:
+    def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
         return self.real.take_lease(name, owner, ttl_s, monotonic, alone=True)
 
 

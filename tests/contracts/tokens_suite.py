@@ -20,9 +20,7 @@ def a_token(number: int = 1, **fields: object) -> Token:
 
 
 def made(store: Store, token: Token, digest: str | None = None) -> Token:
-    store.tokens.add(
-        token, digest or f"digest of {token.token_id}", Event(EventKind.TOKEN_CREATED, "made", "local")
-    )
+    store.tokens.add(token, digest or f"digest of {token.token_id}", Event(EventKind.TOKEN_CREATED, "made", "local"))
     return token
 
 
@@ -67,13 +65,7 @@ class TokensSuite:
             made(store, a_token(number))
         for number in (2, 5):
             store.tokens.revoke(f"tok-{number}", REVOKED, NOW)
-        assert [token.token_id for token in store.tokens.newest(9)] == [
-            "tok-4",
-            "tok-3",
-            "tok-1",
-            "tok-5",
-            "tok-2",
-        ]
+        assert [token.token_id for token in store.tokens.newest(9)] == ["tok-4", "tok-3", "tok-1", "tok-5", "tok-2"]
         assert len(store.tokens.newest(3)) == 3
 
     def test_the_last_use_never_goes_back(self, store: Store, reopened: Store) -> None:

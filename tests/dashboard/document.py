@@ -20,11 +20,7 @@ class Element:
         return " ".join(" ".join(self._texts()).split())
 
     def _texts(self) -> list[str]:
-        return [
-            part
-            for child in self.children
-            for part in ([child] if isinstance(child, str) else child._texts())
-        ]
+        return [part for child in self.children for part in ([child] if isinstance(child, str) else child._texts())]
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:
         """Below this one. `class_` holds one of the classes; others are compared whole, `_` means `-`."""

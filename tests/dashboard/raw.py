@@ -22,12 +22,7 @@ class Told:
 
 
 def raw(
-    looking: Looking,
-    target: str,
-    method: str = "GET",
-    body: bytes = b"",
-    peer: str = "127.0.0.1",
-    **headers: str,
+    looking: Looking, target: str, method: str = "GET", body: bytes = b"", peer: str = "127.0.0.1", **headers: str
 ) -> Told:
     """`headers`: `_` means `-`."""
     path, _, query = target.partition("?")

@@ -29,10 +29,7 @@ def attempted(bed: Bed, run_id: str, *spans: tuple[float, float, str], place: Pl
         before = tx.find(run_id)
         assert before is not None
         counters = replace(before.counters, attempts=len(ended))
-        assert (
-            tx.apply(Change(before, replace(before, counters=counters), (), ended), bed.clock.now())
-            is not None
-        )
+        assert tx.apply(Change(before, replace(before, counters=counters), (), ended), bed.clock.now()) is not None
 
 
 def told(
@@ -67,9 +64,7 @@ def _machine(gpu_pct: float, at: float) -> Telemetry:
     share = max(0.0, min(100.0, gpu_pct + 8 * math.sin(at / 500)))
     return Telemetry(
         gpus=Gpus(
-            util_pct=(share,),
-            memory_used_mib=(15_000 + 1000 * math.sin(at / 3000),),
-            memory_total_mib=(23_000.0,),
+            util_pct=(share,), memory_used_mib=(15_000 + 1000 * math.sin(at / 3000),), memory_total_mib=(23_000.0,)
         ),
         cgroup=Cgroup(memory_bytes=1.2e10 + 4e4 * at % 9e9),
         checkpoints_disk=DISK,

@@ -52,16 +52,12 @@ def hook(bed: Bed, **wish: Any) -> str:
 def announced(bed: Bed, count: int) -> list[int]:
     """So many messages to each webhook; their numbers in order."""
     bed.submit("digits-7")
-    bed.store.add_events(
-        bed.run("digits-7").key, [Event(EventKind.STARTED, "It trains.")] * count, bed.clock.now()
-    )
+    bed.store.add_events(bed.run("digits-7").key, [Event(EventKind.STARTED, "It trains.")] * count, bed.clock.now())
     bed.store.deliveries.spread(bed.clock.now(), 500)
     return [one.id for _, due in bed.store.deliveries.due(bed.clock.now(), 500) for one in due]
 
 
-def settle(
-    bed: Bed, number: int, taken: bool, next_at: float | None = None, detail: str = "HTTP 503"
-) -> None:
+def settle(bed: Bed, number: int, taken: bool, next_at: float | None = None, detail: str = "HTTP 503") -> None:
     status = 204 if taken else 503
     settled = Settled(number, 0, taken, next_at, status, "" if taken else detail)
     bed.store.deliveries.settle([settled], [], bed.clock.now())
@@ -87,9 +83,7 @@ def test_who_is_told_and_how_it_goes(told: Bed, looking: Looking) -> None:
     assert HOSTILE not in answer
     assert SECRET_PATH not in answer
     page = looking.page("/ui/alerts")
-    chips = [
-        page.one("tr", id=f"webhook-{name}").one("span", class_="chip") for name in (good, bad, off, gone)
-    ]
+    chips = [page.one("tr", id=f"webhook-{name}").one("span", class_="chip") for name in (good, bad, off, gone)]
     assert [chip.attributes["class"].split()[1] for chip in chips] == ["good", "wait", "still", "bad"]
     assert "1 min ago" in page.one("tr", id=f"webhook-{bad}").text
     assert "switched off by a person" in page.one("tr", id=f"webhook-{off}").text
@@ -100,11 +94,7 @@ def test_who_is_told_and_how_it_goes(told: Bed, looking: Looking) -> None:
 def test_runs_that_need_a_person_come_first(told: Bed, looking: Looking) -> None:
     for name in ("fine", "quota", "over"):
         told.submit(name)
-    told.change(
-        "quota",
-        status=Status.WAITING,
-        person=Person(why="quota L4 is 0", since=told.clock.now()),
-    )
+    told.change("quota", status=Status.WAITING, person=Person(why="quota L4 is 0", since=told.clock.now()))
     told.change("over", status=Status.FAILED, person=Person(why="too late"))
     persons = looking.page("/ui/alerts").one("section", id="persons")
     assert persons.one("h2").text == "1 run needs a person"
@@ -207,9 +197,7 @@ def test_a_test_message_says_whether_it_was_taken(told: Bed, looking: Looking) -
     here = f"/ui/alerts/{hook(told)}"
     answer = read(looking.post(f"{here}/test").text)
     assert answer.one("p", id="result", class_="good").text.startswith("The test message was taken")
-    [asks] = [
-        element.attributes["hx-get"] for element in answer.all() if "hx-select-oob" in element.attributes
-    ]
+    [asks] = [element.attributes["hx-get"] for element in answer.all() if "hx-select-oob" in element.attributes]
     assert asks == here, "the answer to a form cannot be asked for again: its page is"
     assert answer.all("input", name="next")[0].attributes["value"] == here
     courier = told.parts.courier

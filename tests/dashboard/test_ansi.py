@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from supervisor.dashboard.ansi import LINE_CHARS, pattern, shown
 from tests.dashboard.document import read
 
-OURS = re.compile(
-    r'<span class="(?:ctl|cut|a-[a-z-]+(?: a-[a-z-]+)*)">|</span>|<mark>|</mark>|&(?:amp|lt|gt|#34|#39);'
-)
+OURS = re.compile(r'<span class="(?:ctl|cut|a-[a-z-]+(?: a-[a-z-]+)*)">|</span>|<mark>|</mark>|&(?:amp|lt|gt|#34|#39);')
 PARTS = st.sampled_from(
     ["\x1b", "[", "31m", "0;1m", "\x1b[31m", "\x1b[0m", "\x1b[38;5;200m", "\x1b]8;;http://x\x07", "\x1b]0;t", "\x9b1m",
      "\r", "<b>", "</span>", '"', "'", "&amp;", "&", "<script>", "\u202e", "\x00", "\ud800", "é", "İ", "loss", ";", "m",

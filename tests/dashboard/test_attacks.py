@@ -62,10 +62,7 @@ def test_pages_of_others_may_link_to_us_and_nothing_else(asked: Services, token:
                 told = raw(looking, target, cookie=cookie, **headers)
                 wanted = 303 if status == 200 and "sign-in" in target else status
                 assert (site, mode, dest, told.status) == (site, mode, dest, wanted)
-    assert (
-        raw(looking, "/ui/live", sec_fetch_site="same-site", sec_fetch_mode="cors", cookie=cookie).status
-        == 403
-    )
+    assert raw(looking, "/ui/live", sec_fetch_site="same-site", sec_fetch_mode="cors", cookie=cookie).status == 403
 
 
 def test_the_tables_bite(asked: Services, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +83,7 @@ def test_the_tables_bite(asked: Services, token: str, monkeypatch: pytest.Monkey
 
 def test_every_change_below_ui_asks_where_it_comes_from(asked: Services, token: str) -> None:
     looking, cookie = Looking(asked), f"spot-8787={token}"
-    changing = [
-        (path, method) for path, methods, _, _ in dashboard.PAGES for method in methods if method != "GET"
-    ]
+    changing = [(path, method) for path, methods, _, _ in dashboard.PAGES for method in methods if method != "GET"]
     assert changing
     for path, method in changing:
         target = "/ui" + path.replace("{", "").replace("}", "")
@@ -123,14 +118,7 @@ def test_on_the_way_to_tls_nobody_can_make_our_origin(asked: Services, token: st
     assert raw(looking, "/ui/sign-out", "POST", origin="https://localhost", **kept).status == 303
 
 
-NAMES = (
-    "evil.example",
-    "evil.example:8787",
-    "127.0.0.1.evil.example",
-    "",
-    "127.0.0.1:8787@evil.example",
-    "[::2]",
-)
+NAMES = ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "", "127.0.0.1:8787@evil.example", "[::2]")
 
 
 def test_another_name_is_refused_below_ui_too(asked: Services, token: str) -> None:
@@ -199,9 +187,7 @@ def test_what_may_be_kept_is_the_assets_alone(asked: Services, token: str) -> No
     assert "immutable" in raw(looking, sheet.attributes["href"]).headers["cache-control"]
 
 
-def test_a_bug_is_a_page_with_the_id_of_the_request(
-    with_a_bug: Looking, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bug_is_a_page_with_the_id_of_the_request(with_a_bug: Looking, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         told = raw(with_a_bug, "/ui/bug", x_request_id="find-me")
     page = read(told.body.decode())
@@ -231,16 +217,7 @@ def test_a_page_is_counted_by_its_name_and_no_address_makes_a_label(
     counted = set[str]()
     monkeypatch.setattr(metrics.REQUESTS, "add", lambda operation, *_: counted.add(operation))
     looking = Looking(asked)
-    targets = (
-        "/ui/z1",
-        "/ui/static/z2.js",
-        "/ui/v1/z3",
-        "/ui/runs/z4",
-        "/z5",
-        "/ui/runs/z6/z7",
-        "/ui/",
-        "/ui/sign-in",
-    )
+    targets = ("/ui/z1", "/ui/static/z2.js", "/ui/v1/z3", "/ui/runs/z4", "/z5", "/ui/runs/z6/z7", "/ui/", "/ui/sign-in")
     for target in targets:
         raw(looking, target, cookie=f"spot-8787={token}")
         raw(looking, target, "PATCH", cookie=f"spot-8787={token}")

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from supervisor.dashboard.drawing import axis, charts
 from supervisor.dashboard.drawing.charts import WIDTH, Frame, Point, lines, path, value_range
 
-VALUES = st.one_of(
-    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float)
-)
+VALUES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float))
 STEPS_S = st.floats(0.001, 1e6)
 BORN = 1_700_000_000.0
 
@@ -39,8 +37,7 @@ def corners(data: str) -> list[list[tuple[float, float]]]:
     """Path data, read back."""
     assert re.fullmatch(r"(M[-\d.]+ [-\d.]+(h0|(L[-\d.]+ [-\d.]+)+))*", data), data
     return [
-        [(float(x), float(y)) for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", piece)]
-        for piece in data.split("M")[1:]
+        [(float(x), float(y)) for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", piece)] for piece in data.split("M")[1:]
     ]
 
 
@@ -83,9 +80,7 @@ def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values
     check_gaps(points)
     assert lines(points) == [[(1.0, 5.0)], [(3.0, 6.0)]]
     whole = charts.lines
-    monkeypatch.setitem(
-        globals(), "lines", lambda told: whole([one for one in told if one.value is not None])
-    )
+    monkeypatch.setitem(globals(), "lines", lambda told: whole([one for one in told if one.value is not None]))
     with pytest.raises(AssertionError):
         check_gaps(points)
 
@@ -126,19 +121,12 @@ def test_a_range_holds_its_values_and_has_marks_that_read_apart(values: list[flo
         ([1e9, 1e9 + 0.1], None, None, (0.9e9, 1.1e9 + 0.1)),
     ],
 )
-def test_ranges(
-    values: list[float], floor: float | None, ceiling: float | None, expected: tuple[float, float]
-) -> None:
+def test_ranges(values: list[float], floor: float | None, ceiling: float | None, expected: tuple[float, float]) -> None:
     assert value_range(values, floor, ceiling) == pytest.approx(expected)
 
 
 def test_attempts_are_cut_to_what_is_shown() -> None:
-    attempts = [
-        (1, 0.0, 50.0, "one"),
-        (2, 60.0, 150.0, "two"),
-        (3, 180.0, None, "three"),
-        (4, 300.0, None, "later"),
-    ]
+    attempts = [(1, 0.0, 50.0, "one"), (2, 60.0, 150.0, "two"), (3, 180.0, None, "three"), (4, 300.0, None, "later")]
     found = charts.bands(attempts, 100.0, 200.0)
     assert [(band.number, band.begin, band.end) for band in found] == [(2, 0.0, 0.5), (3, 0.8, 1.0)]
 

@@ -20,10 +20,7 @@ def unmarked(text: str) -> str:
 
 def test_every_operation_has_a_line_and_a_page(looking: Looking) -> None:
     listed = looking.page("/ui/docs").text
-    assert (
-        "GET /v1/runs List runs, newest first, with counts by status under the same filter. runs:read"
-        in listed
-    )
+    assert "GET /v1/runs List runs, newest first, with counts by status under the same filter. runs:read" in listed
     for operation in operations_of(DOCUMENT):
         assert f"{operation.method} {operation.path}" in listed
         page = looking.page(f"/ui/docs/{operation.name}").text
@@ -48,9 +45,7 @@ def test_an_operation_shows_its_example_and_the_shapes_that_it_uses(looking: Loo
     assert looking.get("/ui/docs/no_such_operation").status_code == 404
 
 
-def test_the_document_is_there_for_a_browser_and_the_short_address_leads_to_the_page(
-    looking: Looking,
-) -> None:
+def test_the_document_is_there_for_a_browser_and_the_short_address_leads_to_the_page(looking: Looking) -> None:
     assert looking.get("/ui/docs/openapi.json").json() == DOCUMENT
     assert looking.get("/docs").headers["location"] == "/ui/docs"
 

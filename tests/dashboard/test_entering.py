@@ -18,9 +18,7 @@ def asked(bed: Bed) -> tuple[Looking, str]:
     return Looking(with_tokens(bed.services)), create(bed.parts, wish, LOCAL)["token"]
 
 
-def test_signing_in_leads_back_to_the_page_and_leaves_the_token_in_a_cookie(
-    asked: tuple[Looking, str],
-) -> None:
+def test_signing_in_leads_back_to_the_page_and_leaves_the_token_in_a_cookie(asked: tuple[Looking, str]) -> None:
     looking, token = asked
     answer = looking.get("/ui/runs?status=running")
     assert answer.status_code == 303

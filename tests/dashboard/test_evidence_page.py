@@ -95,28 +95,14 @@ def test_without_what_was_kept_the_cause_is_shown(failed: Bed, looking: Looking)
 def test_all_of_it_on_its_page(failed: Bed, looking: Looking) -> None:
     keep(failed, PART)
     page = looking.page(PAGE)
-    for text in (
-        "listing: up",
-        "python <x>",
-        "scratch: 4.7 GiB free",
-        "the machine was rebooted",
-        "\\u202e",
-    ):
+    for text in ("listing: up", "python <x>", "scratch: 4.7 GiB free", "the machine was rebooted", "\\u202e"):
         assert text in page.text, text
     assert page.one("table").all("td")[2].text == "1.0 GB"
     assert page.one("a", download="").attributes["href"] == f"/ui/v1/runs/{RUN}/files/evidence/a1.json"
     assert looking.get(f"/ui/v1/runs/{RUN}/files/evidence/a1.json").json()["attempt"] == 1
 
 
-WRONG = (
-    None,
-    5,
-    "x\ud800",
-    [],
-    [5, None, {"a": []}],
-    {"text": 5, "pid": [], "rss_bytes": "x", "threads": "x"},
-    True,
-)
+WRONG = (None, 5, "x\ud800", [], [5, None, {"a": []}], {"text": 5, "pid": [], "rss_bytes": "x", "threads": "x"}, True)
 
 
 @pytest.mark.parametrize("field", [*PART, "exit", "oom_kills", "left", "signals_sent", "trimmed"])

@@ -29,9 +29,7 @@ BUILD = (sys.executable, "-m", "hatchling", "build")
 
 
 def unpacked_wheel(source: Path, folder: Path) -> Path:
-    subprocess.run(
-        [*BUILD, "--target", "wheel", "--directory", folder], cwd=source, check=True, capture_output=True
-    )
+    subprocess.run([*BUILD, "--target", "wheel", "--directory", folder], cwd=source, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "installed")
@@ -42,9 +40,7 @@ def unpacked_wheel(source: Path, folder: Path) -> Path:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require_component("npm's share of the dashboard", SCRIPTS.is_dir(), "make env, where npm is installed")
     folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [*BUILD, "--target", "sdist", "--directory", folder], cwd=ROOT, check=True, capture_output=True
-    )
+    subprocess.run([*BUILD, "--target", "sdist", "--directory", folder], cwd=ROOT, check=True, capture_output=True)
     (archive,) = folder.glob("*.tar.gz")
     subprocess.run(["tar", "-xzf", archive, "-C", folder], check=True)
     (source,) = (path for path in folder.iterdir() if path.is_dir())

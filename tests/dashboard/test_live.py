@@ -75,9 +75,7 @@ class Counted:
         return {run_id: framed(f"run-{run_id}", self._row) for run_id in run_ids}
 
 
-def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(
-    bed: Bed, served: Serving
-) -> None:
+def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(bed: Bed, served: Serving) -> None:
     bed.submit("mine")
     bed.submit("other")
     page = here(served.listen("/ui/live?runs=mine,unknown"))
@@ -118,9 +116,7 @@ def test_a_row_is_made_once_for_all_pages(bed: Bed, served: Serving, monkeypatch
             wait_look(page, last)
             assert rows(page) == ["run-mine"] * count
     assert counted.made == ["mine"] * 3
-    assert all(
-        block.data == "<tr>\n<td>a\nb</td></tr>" for block in pages[0].told if block.event == "run-mine"
-    )
+    assert all(block.data == "<tr>\n<td>a\nb</td></tr>" for block in pages[0].told if block.event == "run-mine")
     # All of them hear the same, and spread what they ask.
     assert {block.data for page in pages for block in looks(page)} == {str(11 * SPACING_MS)}
 
@@ -199,14 +195,7 @@ def test_scripts_hear_that_the_stream_is_alive(bed: Bed, served: Serving) -> Non
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "run=a/../b",
-        "runs=Mine",
-        "run=mine&runs=other",
-        "rows=mine",
-        "runs=" + ",".join(["mine"] * 101),
-        "run=x%0Ay",
-    ],
+    ["run=a/../b", "runs=Mine", "run=mine&runs=other", "rows=mine", "runs=" + ",".join(["mine"] * 101), "run=x%0Ay"],
 )
 def test_a_stream_of_nothing_is_refused(looking: Looking, query: str) -> None:
     assert looking.get(f"/ui/live?{query}").status_code == 422
@@ -260,9 +249,7 @@ def test_a_page_hears_what_its_token_may_see_for_as_long_as_it_is_valid(
         assert open_("ada").status == 401
 
 
-def test_the_end_of_the_server_does_not_wait_for_open_pages(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_the_server_does_not_wait_for_open_pages(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "GRACE_S", 60)  # who waited for a page would wait so long
     with serving(bed.services, mount) as served:
         pages = [here(served.listen("/ui/live?runs=")) for _ in range(20)]
@@ -272,9 +259,7 @@ def test_the_end_of_the_server_does_not_wait_for_open_pages(
         page.wait_over()
 
 
-def test_a_page_that_takes_nothing_is_cut_off(
-    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_takes_nothing_is_cut_off(bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     Counted(monkeypatch, "<tr>" + "x" * 500_000)
     monkeypatch.setattr(stream, "WAITING_MAX", 20)
     bed.submit("mine")

@@ -20,10 +20,7 @@ def test_a_script_that_asks_for_a_page_is_sent_to_the_sign_in_and_not_given_it(b
 LIVE = {
     "/ui/runs": "runs=mine",
     "/ui/runs?status=failed": "runs=",
-    **{
-        f"/ui/runs/mine{tab}": "run=mine"
-        for tab in ("", "/log", "/console", "/events", "/charts", "/files", "/spec")
-    },
+    **{f"/ui/runs/mine{tab}": "run=mine" for tab in ("", "/log", "/console", "/events", "/charts", "/files", "/spec")},
     **{f"/ui/{name}": "" for name in ("zones", "machines", "alerts", "system")},
 }
 

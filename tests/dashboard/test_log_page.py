@@ -101,9 +101,7 @@ def test_what_is_not_counted_yet_is_said_and_goes_on_by_itself(
 
 
 def test_what_strangers_wrote_stays_text(trained: Bed, looking: Looking) -> None:
-    write(
-        trained, "<script>alert(1)</script>\n\x1b[31mred\x1b[0m \x1b]0;t\x07\n 1%\r 99%\r\nend\u202e\n\xff\n"
-    )
+    write(trained, "<script>alert(1)</script>\n\x1b[31mred\x1b[0m \x1b]0;t\x07\n 1%\r 99%\r\nend\u202e\n\xff\n")
     page = looking.page(LOG)
     rows = [row.one("code") for row in page.all("div", class_="log-row")]
     assert [row.text for row in rows] == ["<script>alert(1)</script>", "red", "99%", "end ⟨U+202E⟩", "ÿ"]

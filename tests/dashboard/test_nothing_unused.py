@@ -51,9 +51,7 @@ def unused_files(texts: Texts) -> list[str]:
     families = tuple(re.findall(r'"([a-z]+_[a-z_]*_)" ~', told))
     files = [path for path in texts if path.startswith(("templates/", "static/"))]
     names = [path.rpartition("/")[2] for path in files]
-    return [
-        name for name in names if not name.startswith(families) and not re.search(f"[\"']{name}[\"']", told)
-    ]
+    return [name for name in names if not name.startswith(families) and not re.search(f"[\"']{name}[\"']", told)]
 
 
 def unused_filters(texts: Texts) -> list[str]:

@@ -26,12 +26,8 @@ def test_a_version_that_no_header_can_hold_is_no_version(bed: Bed, looking: Look
     assert "limits" not in looking.get("/v1/runs/digits-7/spec").json()["spec"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/ui/runs", "/ui/runs/digits-7", "/ui/runs/digits-7/spec", "/ui/runs?q=\u202e"]
-)
-def test_characters_that_a_reader_does_not_see_are_shown_by_number(
-    bed: Bed, looking: Looking, path: str
-) -> None:
+@pytest.mark.parametrize("path", ["/ui/runs", "/ui/runs/digits-7", "/ui/runs/digits-7/spec", "/ui/runs?q=\u202e"])
+def test_characters_that_a_reader_does_not_see_are_shown_by_number(bed: Bed, looking: Looking, path: str) -> None:
     hidden = "\u202egnp.exe \x9b31m \u2066\x07"
     bed.submit("digits-7", {"command": ["train", hidden], "labels": {"team": hidden}})
     bed.change("digits-7", detail=hidden)

@@ -69,9 +69,7 @@ def test_a_file_never_runs_here(bed: Bed, signed_in: Looking) -> None:
         assert (answer.status_code, answer.content) == (200, HOSTILE), name
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["content-disposition"].startswith("attachment")
-        assert answer.headers.get_list("content-security-policy") == [
-            public_api.CAGE["Content-Security-Policy"]
-        ]
+        assert answer.headers.get_list("content-security-policy") == [public_api.CAGE["Content-Security-Policy"]]
         assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"

@@ -36,9 +36,7 @@ def actions(looking: Looking) -> list[str]:
     return [link.text for link in looking.page(RUN).one(id="run-actions").all("a")][:-1]
 
 
-def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(
-    bed: Bed, looking: Looking
-) -> None:
+def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(bed: Bed, looking: Looking) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     assert actions(looking) == ["Stop", "Change limits"]
@@ -49,10 +47,7 @@ def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(
     answer = sent(looking, f"{RUN}/stop", "Stop digits-7")
     assert (answer.status_code, answer.headers["location"]) == (303, f"{RUN}?did=stop")
     assert bed.run("digits-7").stop is not None
-    assert (
-        "The stop is on record."
-        in looking.page(f"{RUN}?did=stop").one(id="run-head").one(class_="notice").text
-    )
+    assert "The stop is on record." in looking.page(f"{RUN}?did=stop").one(id="run-head").one(class_="notice").text
     assert actions(looking) == ["Change limits"]
 
 
@@ -64,9 +59,7 @@ def test_the_notice_is_one_of_ours_whatever_the_address_says(bed: Bed, looking: 
 
 
 @pytest.mark.parametrize(("typed", "generation", "did"), [({}, 2, "resume"), ({"rerun": "true"}, 2, "rerun")])
-def test_a_stopped_run_is_resumed(
-    bed: Bed, looking: Looking, typed: dict[str, str], generation: int, did: str
-) -> None:
+def test_a_stopped_run_is_resumed(bed: Bed, looking: Looking, typed: dict[str, str], generation: int, did: str) -> None:
     bed.submit("digits-7")
     bed.end("digits-7", Status.STOPPED, settled=True)
     assert actions(looking) == ["Resume", "Purge files"]
@@ -90,9 +83,7 @@ def awaiting(bed: Bed) -> None:
     bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=Outcome(SHA, 3, 412_000_000, bed.clock.now(), 1000))
 
 
-def test_a_teardown_is_approved_for_the_machine_and_the_results_that_were_shown(
-    bed: Bed, looking: Looking
-) -> None:
+def test_a_teardown_is_approved_for_the_machine_and_the_results_that_were_shown(bed: Bed, looking: Looking) -> None:
     awaiting(bed)
     page = looking.page(RUN)
     assert page.one(class_="duty").text == "You must act: approve the teardown."

@@ -69,26 +69,11 @@ def two_attempts(bed: Bed) -> None:
         run.attempt, ended_at=now - 100, gone_at=now - 90, cause=Cause.PREEMPTED, evidence=f"27 s {HOSTILE}",
         step_last=900, step_kept=890,
     )  # fmt: skip
-    failed = Try(
-        2, 1, "1.2.1", "m", PLACE, now - 99, ended_at=now - 95, outcome=Cause.NO_CAPACITY, detail="none"
-    )
+    failed = Try(2, 1, "1.2.1", "m", PLACE, now - 99, ended_at=now - 95, outcome=Cause.NO_CAPACITY, detail="none")
     bed.change("digits-7", attempt=over, try_=failed)
     call = Try(2, 2, "1.2.2", "m-a2", PLACE, now - 90, 0.1, 0.3)
     second = Attempt(
-        2,
-        1,
-        "1.2.2",
-        "m-a2",
-        "id-2",
-        PLACE,
-        now - 90,
-        now - 80,
-        0.1,
-        0.3,
-        now - 70,
-        now - 60,
-        now - 50,
-        step_from=890,
+        2, 1, "1.2.2", "m-a2", "id-2", PLACE, now - 90, now - 80, 0.1, 0.3, now - 70, now - 60, now - 50, step_from=890
     )
     bed.change("digits-7", attempt=second, try_=call)
 
@@ -102,8 +87,7 @@ def test_the_attempts_as_bars_and_the_same_in_words(bed: Bed, looking: Looking) 
     titles = [title.text for title in bars[0].all("title")]
     assert any(title.startswith("#1 training ") for title in titles)
     assert any(
-        title.startswith("no machine in local-a: no_capacity")
-        for title in [t.text for t in bars[1].all("title")]
+        title.startswith("no machine in local-a: no_capacity") for title in [t.text for t in bars[1].all("title")]
     )
     second, first = page.one("table", class_="attempts").one("tbody").all("tr")
     cells = [cell.text for cell in first.all("td")]
@@ -137,9 +121,7 @@ def test_of_many_attempts_the_newest_are_shown_and_all_can_be(bed: Bed, looking:
     assert len(rows) == 13, "twelve, and the one that is being placed"
     (link,) = [a for a in page.one(id="attempts").all("a") if "not shown" in a.text]
     assert link.text == "3 older attempts not shown: show all"
-    rows = (
-        looking.page(link.attributes["href"].partition("#")[0]).one("table", class_="attempts").one("tbody")
-    )
+    rows = looking.page(link.attributes["href"].partition("#")[0]).one("table", class_="attempts").one("tbody")
     assert len(rows.all("tr")) == 16
 
 

@@ -80,9 +80,7 @@ def test_each_text_that_is_copied_submits_the_same_spec(
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize(
-    "hidden", ["\x7f\x7f", "\x9b201~", "\u202e", "\u2028", "\U000e0041", "\x1b[201~", "\r"]
-)
+@pytest.mark.parametrize("hidden", ["\x7f\x7f", "\x9b201~", "\u202e", "\u2028", "\U000e0041", "\x1b[201~", "\r"])
 def test_no_text_that_is_copied_holds_what_a_terminal_would_obey(hidden: str, tmp_path: Path) -> None:
     spec = {"command": ["echo", f"a{hidden}b"], "env": {"A": f"{hidden}é\n{hidden}"}}
     for made in (spec_text.as_command(spec), spec_text.as_curl(spec), spec_text.as_yaml(spec)):
@@ -98,12 +96,7 @@ SAYABLE: Mapping[str, Any] = {
     "env": {"A": "  'hi' = $B", "EMPTY": ""},
     "labels": {"team": "-vision", "n": "0x1f"},
     "zones": ["local-b", "local-a"],
-    "limits": {
-        "budget_usd": 12.5,
-        "max_runtime_s": 1e7,
-        "max_attempts": 3,
-        "deadline": "2040-01-31T08:00:00Z",
-    },
+    "limits": {"budget_usd": 12.5, "max_runtime_s": 1e7, "max_attempts": 3, "deadline": "2040-01-31T08:00:00Z"},
     "results": [{"path": "*.npz"}],
     "spot": False,
     "stop_grace_s": 45.0,
@@ -123,9 +116,7 @@ def typed(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
         raise SystemExit(0)
 
     monkeypatch.setattr(submit, "_send", keep)
-    monkeypatch.setattr(
-        submit, "machines_here", lambda client, flag: lambda named: (flag or ("local",)) == ("local",)
-    )
+    monkeypatch.setattr(submit, "machines_here", lambda client, flag: lambda named: (flag or ("local",)) == ("local",))
     monkeypatch.setenv("SPOT_URL", "http://127.0.0.1:1")
     with pytest.raises(SystemExit):
         submit.submit.main(arguments.split("\0")[1:-1], "spot", standalone_mode=False)
@@ -179,9 +170,7 @@ def test_any_text_comes_back_out_of_yaml_as_it_was(command: list[str], env: dict
     assert yaml.safe_load(spec_text.as_yaml(spec)) == spec
 
 
-def test_values_of_the_environment_are_covered_where_they_are_only_looked_at(
-    bed: Bed, looking: Looking
-) -> None:
+def test_values_of_the_environment_are_covered_where_they_are_only_looked_at(bed: Bed, looking: Looking) -> None:
     bed.submit("digits-7", {**HOSTILE, "env": {"PLACE": "a-quiet-place"}})
     page = looking.page(PAGE)
     looked = page.all("pre")[0].text
@@ -235,8 +224,7 @@ def test_a_provider_without_a_script_shows_what_its_machine_gets_instead(bed: Be
     bed.submit("digits-7")
     bed.train("digits-7")
     services = replace(
-        bed.services,
-        asking=replace(bed.services.asking, preview=lambda *_: {"kind": "process", "argv": ["a"]}),
+        bed.services, asking=replace(bed.services.asking, preview=lambda *_: {"kind": "process", "argv": ["a"]})
     )
     page = Looking(services).page(PAGE)
     assert "has no start-up script: this is all that it gets" in page.text

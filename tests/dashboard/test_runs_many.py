@@ -54,10 +54,7 @@ def send(looking: Looking, question: str) -> tuple[Element, Element]:
 def test_selected_runs_are_stopped_after_a_question(fleet: Bed, looking: Looking) -> None:
     page = looking.page("/ui/runs?label=team%3Dvision")
     form = page.one("form", id="pick")
-    assert [one.attributes["formaction"] for one in form.all("button")] == [
-        "/ui/many/stop",
-        "/ui/many/resume",
-    ]
+    assert [one.attributes["formaction"] for one in form.all("button")] == ["/ui/many/stop", "/ui/many/resume"]
     boxes = page.all("input", form="pick", name="run_id")
     assert [one.attributes["value"] for one in boxes] == ["a-3", "a-2", "a-1"]
     back = form.one("input", name="back").attributes["value"]
@@ -159,9 +156,7 @@ def test_what_does_not_fit_into_one_request_goes_on(
     assert all(fleet.run(name).stop is not None for name in ("a-1", "a-2", "b-1"))
 
 
-def test_what_takes_too_long_goes_on_by_a_button(
-    fleet: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_too_long_goes_on_by_a_button(fleet: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST", 1)
     monkeypatch.setattr(run_change, "WITHIN_S", -1.0)
     _, done = send(looking, "/ui/many/stop?all=true")

@@ -31,11 +31,7 @@ def look(bed: Bed) -> Looking:
 
 
 def rows(page: Element) -> list[str]:
-    return [
-        one.attributes["id"].removeprefix("run-")
-        for one in page.all("tr", role="row")
-        if "id" in one.attributes
-    ]
+    return [one.attributes["id"].removeprefix("run-") for one in page.all("tr", role="row") if "id" in one.attributes]
 
 
 def cell(page: Element, run_id: str, name: str) -> str:
@@ -53,9 +49,7 @@ def test_a_row_says_all_of_a_run(bed: Bed, look: Looking) -> None:
     run = bed.run("digits-7")
     assert run.pulse is not None
     bed.change(
-        "digits-7",
-        pulse=replace(run.pulse, stall_polls=3),
-        counters=replace(run.counters, attempts=4, preemptions=2),
+        "digits-7", pulse=replace(run.pulse, stall_polls=3), counters=replace(run.counters, attempts=4, preemptions=2)
     )
     bed.submit("probe-2")
     bed.change("probe-2", status=Status.WAITING, cause="no_capacity", next_at=bed.clock.now() + 40)
@@ -263,10 +257,7 @@ def test_rows_have_names_for_those_who_do_not_see_them(bed: Bed, look: Looking) 
     assert row.one("input").attributes["aria-label"] == "Select a-1"
     labelled = {one.attributes["for"] for one in page.all("label") if "for" in one.attributes}
     inside = [field for label in page.all("label") for field in [*label.all("input"), *label.all("select")]]
-    for field in [
-        *page.one("form", role="search").all("input"),
-        *page.one("form", role="search").all("select"),
-    ]:
+    for field in [*page.one("form", role="search").all("input"), *page.one("form", role="search").all("select")]:
         hidden = field.attributes.get("type") == "hidden"
         assert hidden or field.attributes.get("id") in labelled or field in inside, field
 

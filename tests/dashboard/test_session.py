@@ -36,10 +36,7 @@ def looking(bed: Bed) -> Looking:
         ("http://localhost:9000", "spot-9000={}; HttpOnly; Max-Age=604800; Path=/; SameSite=strict"),
         ("http://[::1]", "spot-80={}; HttpOnly; Max-Age=604800; Path=/; SameSite=strict"),
         (f"https://{NAME}", "__Host-spot={}; HttpOnly; Max-Age=604800; Path=/; SameSite=strict; Secure"),
-        (
-            "https://localhost:8443",
-            "__Host-spot={}; HttpOnly; Max-Age=604800; Path=/; SameSite=strict; Secure",
-        ),
+        ("https://localhost:8443", "__Host-spot={}; HttpOnly; Max-Age=604800; Path=/; SameSite=strict; Secure"),
         (f"http://{NAME}", ""),
     ],
 )
@@ -161,9 +158,7 @@ def test_the_name_that_is_shown_cannot_be_anything(bed: Bed, looking: Looking) -
         told = raw(looking, "/ui/runs", cookie=f"spot-8787={token}; spot-8787-who={name}")
         assert told.status == 200
         assert [one.text for one in read(told.body.decode()).all("a", class_="who")] in ([], ["eve"])
-    assert not read(raw(looking, "/ui/sign-in", cookie="spot-8787-who=eve").body.decode()).all(
-        "a", class_="who"
-    )
+    assert not read(raw(looking, "/ui/sign-in", cookie="spot-8787-who=eve").body.decode()).all("a", class_="who")
 
 
 def test_the_answer_to_a_form_leads_back_to_its_page(bed: Bed) -> None:

@@ -53,9 +53,7 @@ def test_a_database_that_is_away_is_told_and_no_bug(
 
 
 def test_who_looks(bed: Bed) -> None:
-    page = signed_in(bed, Scope.READ, Scope.WRITE, expires_in_s=86_400.0, max_active_runs=3).page(
-        "/ui/system"
-    )
+    page = signed_in(bed, Scope.READ, Scope.WRITE, expires_in_s=86_400.0, max_active_runs=3).page("/ui/system")
     text = page.one("main").text
     for told in ("Name eve", "Owner lab", "May runs:read, runs:write", "ends in 24 h", "3 runs at once"):
         assert told in text

@@ -49,9 +49,7 @@ def told(*attempts: Json, following: Json | None = None) -> Json:
     return {"attempts": list(attempts), "next": following}
 
 
-ONE = attempt(
-    1, span("waiting", 0, 10), span("boot", 10, 40), span("training", 40, 90), span("lost", 90, 100)
-)
+ONE = attempt(1, span("waiting", 0, 10), span("boot", 10, 40), span("training", 40, 90), span("lost", 90, 100))
 
 
 def test_each_phase_stands_where_its_time_is() -> None:
@@ -119,9 +117,7 @@ def test_marks_are_few_and_apart_whatever_the_length(length_s: float) -> None:
 def test_a_boot_of_half_a_minute_in_three_weeks_can_be_seen() -> None:
     long = attempt(1, span("boot", 0, 30), span("training", 30, 21 * DAY))
     parts = timeline(run("stopped", 21 * DAY), told(long), T + 21 * DAY).bars[0].parts
-    assert [(part.phase, part.width) for part in parts][-1] == ("boot", HAIR), (
-        "drawn last, over its neighbour"
-    )
+    assert [(part.phase, part.width) for part in parts][-1] == ("boot", HAIR), "drawn last, over its neighbour"
     assert parts[-1].title.startswith("boot 30 s")
     assert parts[-1].name == ""
 

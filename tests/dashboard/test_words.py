@@ -18,9 +18,7 @@ from supervisor.wording.figures import STATUS_LOOKS
         (None, ""),
     ],
 )
-def test_what_stands_between_backticks_is_code_and_everything_is_escaped(
-    told: str | None, shown: str
-) -> None:
+def test_what_stands_between_backticks_is_code_and_everything_is_escaped(told: str | None, shown: str) -> None:
     assert with_code(told) == shown
 
 

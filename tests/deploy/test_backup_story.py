@@ -25,9 +25,7 @@ FILES_OF_THE_DATABASE = "supervisor.db*"
 
 def backup(daemon: Daemon, target: Path) -> None:
     command = [sys.executable, "-m", "supervisor", "backup", str(target), "--data-dir", str(daemon.data_dir)]
-    done = subprocess.run(
-        command, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(command, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "whole and checked" in done.stdout
 
@@ -121,22 +119,13 @@ def test_into_an_empty_folder(tmp_path: Path) -> None:
 def test_postgres(tmp_path: Path, postgres_database: str) -> None:
     pg_dump, pg_restore = postgres_tool("pg_dump"), postgres_tool("pg_restore")
     (tmp_path / "objects").mkdir()
-    environ = {
-        **STORY,
-        "SPOT_STORE_URL": (tmp_path / "objects").as_uri(),
-        "SPOT_DATABASE_URL": postgres_database,
-    }
+    environ = {**STORY, "SPOT_STORE_URL": (tmp_path / "objects").as_uri(), "SPOT_DATABASE_URL": postgres_database}
     daemon = Daemon(tmp_path / "data", environ)
     stories = Stories(daemon, tmp_path, tmp_path / "objects")
-    address, dump = (
-        postgres_database.replace("postgresql+psycopg://", "postgresql://"),
-        tmp_path / "spot.dump",
-    )
+    address, dump = (postgres_database.replace("postgresql+psycopg://", "postgresql://"), tmp_path / "spot.dump")
 
     def run(*command: str) -> None:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
         assert done.returncode == 0, done.stderr
 
     try:

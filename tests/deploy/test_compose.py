@@ -28,16 +28,12 @@ def problems(text: str) -> list[str]:
         if "restart" not in service or "mem_limit" not in service:
             found.append(f"{name}: no restart or no limit")
         for variable, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|SECRET|TOKEN|URL", variable) and re.search(
-                "://[^/]*:[^/]*@|^[0-9a-f]{8}", value
-            ):
+            if re.search("PASSWORD|SECRET|TOKEN|URL", variable) and re.search("://[^/]*:[^/]*@|^[0-9a-f]{8}", value):
                 found.append(f"{name}: {variable} holds a secret")
             if variable.startswith("SPOT_") and variable not in KNOWN:
                 found.append(f"{name}: {variable} is no setting")
         found += [
-            f"{name}: secret {one} is nowhere"
-            for one in service.get("secrets", [])
-            if one not in compose["secrets"]
+            f"{name}: secret {one} is nowhere" for one in service.get("secrets", []) if one not in compose["secrets"]
         ]
         for volume in service.get("volumes", []):
             if volume.partition(":")[0] not in compose["volumes"]:
@@ -61,9 +57,7 @@ def settings_of(text: str, folder: Path) -> settings.Settings:
     (folder / "spot.env").write_text(re.sub(r"\$\w+", "my-name", named))
     (folder / "url").write_text("postgresql://spot:secret@postgres/spot\n")
     service = yaml.safe_load(text)["services"]["supervisor"]
-    environ = dict(
-        line.split("=", 1) for line in (folder / Path(service["env_file"]).name).read_text().splitlines()
-    )
+    environ = dict(line.split("=", 1) for line in (folder / Path(service["env_file"]).name).read_text().splitlines())
     environ |= service["environment"] | {"SPOT_DATABASE_URL": f"file:{folder / 'url'}"}
     return wired.load({"data_dir": str(folder)}, environ)
 

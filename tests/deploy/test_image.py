@@ -57,9 +57,7 @@ def test_the_base_is_pinned_and_nobody_is_root() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said("USER")[-1]), "a number, so that an engine can check it"
     assert any("--require-hashes" in line for line in said("RUN"))
     assert any("compileall" in line for line in said("RUN"))
-    assert any("CI=true tools/fetch_assets.sh" in line for line in said("RUN")), (
-        "no image without its scripts"
-    )
+    assert any("CI=true tools/fetch_assets.sh" in line for line in said("RUN")), "no image without its scripts"
 
 
 def test_its_environment_is_made_of_settings() -> None:

@@ -53,12 +53,7 @@ def run(prelude: str, wanted: list[Shown], env: Mapping[str, str]) -> list[str]:
     """What each command answers, in one shell after the other's."""
     script = "\n".join([prelude, *(f"{one.command}\nprintf '\\n{MARK}\\n'" for one in wanted)])
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        ["bash", "-euo", "pipefail", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     answers = [part.strip() for part in done.stdout.split(MARK)]
     assert len(answers) == len(wanted) + 1, (done.returncode, done.stderr, done.stdout[-2000:])

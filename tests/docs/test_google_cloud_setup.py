@@ -11,17 +11,7 @@ from supervisor.cli.files import build_image
 from supervisor.providers.gce.doctor import permissions as product
 from supervisor.wiring.settings import load
 from tests.cloud import rolefiles
-from tests.cloud.rolefiles import (
-    BUILD,
-    BUILDER,
-    PERSON,
-    PREDEFINED,
-    SUPERVISOR,
-    WORKER,
-    Grant,
-    blocks,
-    local_values,
-)
+from tests.cloud.rolefiles import BUILD, BUILDER, PERSON, PREDEFINED, SUPERVISOR, WORKER, Grant, blocks, local_values
 from tests.docs.test_pages_match_the_code import page
 
 PAGE = page("docs/google-cloud-setup.md")
@@ -73,9 +63,7 @@ def table() -> str:
 
 
 def _granted(identity: str, where: str) -> list[str]:
-    return sorted(
-        one.permission for one in rolefiles.grants() if (one.identity, one.where) == (identity, where)
-    )
+    return sorted(one.permission for one in rolefiles.grants() if (one.identity, one.where) == (identity, where))
 
 
 def _list(permissions: list[str]) -> str:
@@ -143,9 +131,7 @@ def test_the_gcloud_commands_grant_what_terraform_grants() -> None:
     assert by_hand(between("gcloud")) == by_terraform()
 
 
-@pytest.mark.parametrize(
-    "gone", ["compute.zones.get,", ",storage.objects.list", "--role=roles/logging.logWriter"]
-)
+@pytest.mark.parametrize("gone", ["compute.zones.get,", ",storage.objects.list", "--role=roles/logging.logWriter"])
 def test_a_command_that_grants_less_would_be_seen(gone: str) -> None:
     less = between("gcloud").replace(gone, "--role=roles/storage.objectViewer" if "--role" in gone else "")
     assert by_hand(less) != by_terraform()
@@ -160,12 +146,7 @@ def test_the_commands_enable_the_services_that_terraform_enables() -> None:
 def test_the_settings_that_the_commands_write_are_settings() -> None:
     written = re.search(r"<<END\n(.*?)\nEND", between("gcloud"), re.DOTALL)
     assert written is not None
-    text = (
-        written[1]
-        .replace("$PROJECT", "my-project")
-        .replace("$BUCKET", "my-bucket")
-        .replace("$REGION", "us-east1")
-    )
+    text = written[1].replace("$PROJECT", "my-project").replace("$BUCKET", "my-bucket").replace("$REGION", "us-east1")
     text = text.replace("${WORKER#*:}", "spot-worker@my-project.iam.gserviceaccount.com")
     settings = load(environ={"HOME": "/nowhere", **dict(line.split("=", 1) for line in text.splitlines())})
     assert (settings.provider, settings.store_url) == ("gce", "gs://my-bucket")

@@ -64,8 +64,7 @@ def test_the_page_has_a_row_for_each_series_and_no_other() -> None:
         for name, leads, kind, labels, text in ROW.findall(page("docs/metrics.md"))
     }
     assert rows == {
-        series.name: (series.leads, series.kind, series.labels, series.text)
-        for series in telemetry_metrics.ALL
+        series.name: (series.leads, series.kind, series.labels, series.text) for series in telemetry_metrics.ALL
     }
 
 

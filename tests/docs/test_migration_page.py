@@ -52,9 +52,7 @@ def parse(line: str) -> None:
 
 def first_day() -> list[str]:
     text = PAGE.read_text(encoding="utf-8").split("## The first day", 1)[1].split("\n## ", 1)[0]
-    lines = [
-        line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
-    ]
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     return [line.split("  #")[0].strip() for line in lines if line.startswith("spot ")]
 
 

@@ -18,11 +18,7 @@ from supervisor.wiring import settings as wired
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pages that tell a user what to type.
-GUIDES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-)
+GUIDES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 
 DEFAULTS = wired.load({}, {"HOME": "/h"})
 
@@ -37,9 +33,7 @@ def first_column(markdown: str) -> list[str]:
 
 
 DOMAIN_CODES = {
-    kind.code
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, errors.SpotError)
+    kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.SpotError)
 }
 
 
@@ -60,10 +54,7 @@ def test_the_drawing_names_every_status_and_the_table_every_cause():
 def test_a_page_that_misses_a_move_would_be_seen():
     """The broken variant: one row fewer."""
     lines = states_markdown().splitlines()
-    assert (
-        "\n".join(line for line in lines if "| `pending` | `waiting` |" not in line) + "\n"
-        != states_markdown()
-    )
+    assert "\n".join(line for line in lines if "| `pending` | `waiting` |" not in line) + "\n" != states_markdown()
 
 
 def test_the_page_of_errors_lists_every_code_once():
@@ -92,9 +83,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code(name: str):
     row = re.search(rf"^\| `{name}` \| ([^|]*) \|", page("docs/settings.md"), flags=re.MULTILINE)
     assert row is not None
     told = row.group(1).strip()
-    default = (
-        "" if name in ("database_url", "store_url") else DEFAULTS.value(name)
-    )  # they depend on the data folder
+    default = "" if name in ("database_url", "store_url") else DEFAULTS.value(name)  # they depend on the data folder
     if isinstance(default, bool) or not isinstance(default, int | float | str) or default == "":
         assert told
     else:
@@ -148,9 +137,7 @@ def test_every_option_that_a_page_shows_is_one_of_its_command(guide: str):
 
 
 def test_an_option_that_a_command_does_not_have_would_be_found():
-    text = (
-        "```sh\nspot serve &\nsudo -u spot spot token create --name ci --expires 90d\nspot ls -- --no\n```\n"
-    )
+    text = "```sh\nspot serve &\nsudo -u spot spot token create --name ci --expires 90d\nspot ls -- --no\n```\n"
     assert strange_flags(text) == {"create --name"}
 
 

@@ -30,8 +30,7 @@ TOLD = Notification(345, 12, "digits-7", "preempted", "Taken back.", 1_800_000_0
 def test_the_table_of_kinds_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| `([a-z_0-9]+)` \| (.*) \| (yes|) \| (yes|) \|$", PAGE, flags=re.MULTILINE)
     assert rows == [
-        (kind.name, kind.about, "yes" if kind.usual else "", "yes" if kind.urgent else "")
-        for kind in KINDS.values()
+        (kind.name, kind.about, "yes" if kind.usual else "", "yes" if kind.urgent else "") for kind in KINDS.values()
     ]
 
 
@@ -64,9 +63,7 @@ def _takes(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_the_receiver_of_the_page_takes_what_is_signed_with_its_secret_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_the_receiver_of_the_page_takes_what_is_signed_with_its_secret_and_nothing_else(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with receiver(tmp_path, port) as printed:

@@ -44,9 +44,7 @@ class Fault:
 
 
 def _set(**values: str) -> Plant:
-    return lambda setup, _: setup.environ.update(
-        {f"SPOT_{name.upper()}": text for name, text in values.items()}
-    )
+    return lambda setup, _: setup.environ.update({f"SPOT_{name.upper()}": text for name, text in values.items()})
 
 
 def _bucket_says(**facts: Any) -> Plant:

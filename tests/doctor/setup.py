@@ -84,9 +84,7 @@ def a_set_up(folder: Path) -> Iterator[Setup]:
         metadata_server(cloud.metadata, folder / "gcloud") as more,
         patch.dict(os.environ, {**plain, **google, **more}, clear=True),
         patch("supervisor.providers.gce.calls.clients._default_credentials", Named),
-        patch(
-            "supervisor.services.doctor.state.COMMIT_WARN_MS", 60_000.0
-        ),  # a busy computer is no fault here
+        patch("supervisor.services.doctor.state.COMMIT_WARN_MS", 60_000.0),  # a busy computer is no fault here
     ):
         yield setup
     receiver.close()

@@ -31,9 +31,7 @@ def test_variables_win_over_the_files(tmp_path: Path) -> None:
     folder = written(written(tmp_path), "work", "default")
     given = {"CLOUDSDK_CONFIG": str(folder), "CLOUDSDK_ACTIVE_CONFIG_NAME": "work"}
     assert active(given).project == "of-work"
-    assert active({**given, "CLOUDSDK_CORE_PROJECT": "p"}) == Gcloud(
-        "p", "ann@example.org", "CLOUDSDK_CORE_PROJECT"
-    )
+    assert active({**given, "CLOUDSDK_CORE_PROJECT": "p"}) == Gcloud("p", "ann@example.org", "CLOUDSDK_CORE_PROJECT")
 
 
 def test_without_gcloud_nothing_is_set(tmp_path: Path) -> None:

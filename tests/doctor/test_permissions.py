@@ -12,13 +12,7 @@ import pytest
 from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
 from supervisor.providers.gce.doctor.access import project_access
-from supervisor.providers.gce.doctor.permissions import (
-    ALWAYS,
-    BUCKET,
-    PROJECT,
-    WORKER_ACCOUNT,
-    needed_in_project,
-)
+from supervisor.providers.gce.doctor.permissions import ALWAYS, BUCKET, PROJECT, WORKER_ACCOUNT, needed_in_project
 from tests.doctor.setup import a_set_up
 
 CONFIG = GceConfig(
@@ -98,11 +92,7 @@ def test_a_question_without_an_answer_is_no_missing_permission() -> None:
 def test_each_is_named_by_the_whole_doctor_in_a_set_up_that_is_else_in_order(tmp_path: Path) -> None:
     """The question lacks it, and where the bucket itself must be looked at, its answer too."""
     needed = {
-        **{
-            name: "project access"
-            for group in (*ALWAYS, "external_ip", "capacity_advice")
-            for name in PROJECT[group]
-        },
+        **{name: "project access" for group in (*ALWAYS, "external_ip", "capacity_advice") for name in PROJECT[group]},
         **dict.fromkeys(WORKER_ACCOUNT, "account"),
         **{name: "bucket access" for name in BUCKET if name.startswith("storage.objects.")},
     }
@@ -111,11 +101,7 @@ def test_each_is_named_by_the_whole_doctor_in_a_set_up_that_is_else_in_order(tmp
         for permission, line in needed.items():
             for fake in (cloud.projects, cloud.iam, cloud.storage):
                 fake.holds = lambda asked, lacks=permission: asked != lacks
-            found = {
-                one["name"]: one for one in setup.report(alert_test=False)["checks"] if one["result"] != "ok"
-            }
+            found = {one["name"]: one for one in setup.report(alert_test=False)["checks"] if one["result"] != "ok"}
             assert set(found) - {"objects"} == {line}, (permission, found)
             assert found[line]["fact"].endswith(f": {permission}"), found[line]
-            assert (
-                "add-iam-policy-binding" in found[line]["fix"] or "--add-permissions=" in found[line]["fix"]
-            )
+            assert "add-iam-policy-binding" in found[line]["fix"] or "--add-permissions=" in found[line]["fix"]

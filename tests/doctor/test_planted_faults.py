@@ -40,9 +40,7 @@ def test_a_set_up_in_order_shows_no_fault(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_fault_is_named_with_its_cure(
-    setup: Setup, fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fault_is_named_with_its_cure(setup: Setup, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.plant(setup, monkeypatch)
     found = setup.troubles()
     assert set(found) - set(fault.also) == {fault.line}, found
@@ -62,11 +60,7 @@ def test_where_everything_hangs_each_line_says_so_within_five_seconds(setup: Set
     with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
         hole = "http://127.0.0.1:%d" % silent.getsockname()[1]
         names = [name for name in setup.environ if name.endswith("_ENDPOINT")]
-        setup.environ |= {
-            **dict.fromkeys(names, hole),
-            "SPOT_ALERT_URL": f"{hole}/x",
-            "SPOT_PUBLIC_URL": hole,
-        }
+        setup.environ |= {**dict.fromkeys(names, hole), "SPOT_ALERT_URL": f"{hole}/x", "SPOT_PUBLIC_URL": hole}
         with patch.dict(os.environ, {"STORAGE_EMULATOR_HOST": hole}):
             whole = {line["name"] for line in setup.report(0.2, alert_test=False)["checks"]}
             began = time.monotonic()

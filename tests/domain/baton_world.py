@@ -73,12 +73,9 @@ class World(NamedTuple):
     ghost: Ghost
 
 
-def start(
-    baton: Baton, programs: tuple[Program, ...], owner: str | None, split: bool, may_lose: int
-) -> World:
+def start(baton: Baton, programs: tuple[Program, ...], owner: str | None, split: bool, may_lose: int) -> World:
     actors = tuple(
-        Actor(may_lose=may_lose, knows=lies_at(baton) if program.machine_id == owner else None)
-        for program in programs
+        Actor(may_lose=may_lose, knows=lies_at(baton) if program.machine_id == owner else None) for program in programs
     )
     return World((cell(baton, 1),) * (2 if split else 1), actors, Ghost(owner))
 

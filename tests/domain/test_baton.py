@@ -86,14 +86,8 @@ def test_a_milestone_is_the_first_checkpoint_at_or_after_each_multiple() -> None
     every = real.Keep(last=2, every=100)
     assert steps_of(moved([50, 100, 150, 200, 250, 300], every)) == [[300, 250], [200, 100]]
     assert steps_of(moved([90, 130, 170, 210, 250, 290, 330], every)) == [[330, 290], [210, 130]]
-    assert steps_of(moved([90, 450, 460, 470], every)) == [
-        [470, 460],
-        [450],
-    ]  # nothing was saved for 100 to 300
-    assert steps_of(moved([100, 160, 120, 140, 180], every)) == [
-        [180, 140],
-        [100],
-    ]  # after a resume from further back
+    assert steps_of(moved([90, 450, 460, 470], every)) == [[470, 460], [450]]  # nothing was saved for 100 to 300
+    assert steps_of(moved([100, 160, 120, 140, 180], every)) == [[180, 140], [100]]  # after a resume from further back
 
 
 def test_a_rule_that_changes_takes_effect_at_the_next_move() -> None:
@@ -101,10 +95,7 @@ def test_a_rule_that_changes_takes_effect_at_the_next_move() -> None:
     assert steps_of(baton) == [[60, 50, 40], [30, 20, 10]]
     assert steps_of(moved([70], real.Keep(last=2, every=20), baton)) == [[70, 60], [40, 20]]
     assert steps_of(moved([70], real.Keep(last=2), baton)) == [[70, 60], []]
-    assert steps_of(moved([70, 80], real.Keep(last=5, every=10), baton)) == [
-        [80, 70, 60, 50, 40],
-        [30, 20, 10],
-    ]
+    assert steps_of(moved([70, 80], real.Keep(last=5, every=10), baton)) == [[80, 70, 60, 50, 40], [30, 20, 10]]
     assert steps_of(moved([70], real.Keep(last=1), baton))[0] == [70, 60]  # never fewer than two
 
 

@@ -70,9 +70,7 @@ SUPERVISOR_DOES = {
 }
 
 
-def walked(
-    old_end: str, supervisor: str, *, split: bool = False, twin: bool = False, may_lose: int = 0
-) -> Counted:
+def walked(old_end: str, supervisor: str, *, split: bool = False, twin: bool = False, may_lose: int = 0) -> Counted:
     old = Program(*OLD, (UPLOADS, moves(OLD, 10), UPLOADS, moves(OLD, 20), *OLD_ENDS[old_end]))
     new = Program(*NEW, (claims(NEW), UPLOADS, moves(NEW, 30)))
     programs = [old, Program("", "supervisor", SUPERVISOR_DOES[supervisor]), new]
@@ -145,16 +143,11 @@ def test_a_reopened_run_that_gives_the_baton_back_is_caught() -> None:
 def test_a_newcomer_that_was_named_next_gets_the_baton_in_the_end() -> None:
     for old_end in ("is killed", "leaves"):
         ends = walked(old_end, "raises").ends
-        served = [
-            end for end in ends if not end.actors[2].stopped
-        ]  # the others looked before they were named
+        served = [end for end in ends if not end.actors[2].stopped]  # the others looked before they were named
         assert served
         for end in served:
             assert end.cells[0].baton.checkpoint == Pointer(30, "checkpoints/30/", ())
-            assert end.cells[0].baton.previous[-1] in {
-                FIRST,
-                *(Pointer(n, f"checkpoints/{n}/", ()) for n in (10, 20)),
-            }
+            assert end.cells[0].baton.previous[-1] in {FIRST, *(Pointer(n, f"checkpoints/{n}/", ()) for n in (10, 20))}
 
 
 def test_of_done_and_closed_the_first_one_wins() -> None:
@@ -170,9 +163,7 @@ def test_of_done_and_closed_the_first_one_wins() -> None:
 def test_after_a_purge_nobody_names_anything(supervisor: str) -> None:
     for old_end in OLD_ENDS:
         ends = walked(old_end, supervisor).ends
-        purged = [
-            end.cells[0].baton for end in ends if not end.actors[1].stopped
-        ]  # a raise after `done` is refused
+        purged = [end.cells[0].baton for end in ends if not end.actors[1].stopped]  # a raise after `done` is refused
         assert purged
         assert {(rules.pointers(baton), baton.done) for baton in purged} == {((), None)}
 

@@ -43,9 +43,7 @@ class Deed(NamedTuple):
             "best": lambda: rules.keep_best(baton, *agent, pointer, KEEP),
             "purge": lambda: rules.purge(baton),
             "drop": lambda: rules.drop_checkpoint(baton, *agent),
-            "finish": lambda: rules.finish(
-                baton, agent[1], Done(launch, "results/g1/", pointer.files, self.number)
-            ),
+            "finish": lambda: rules.finish(baton, agent[1], Done(launch, "results/g1/", pointer.files, self.number)),
             "raise": lambda: rules.raise_next(baton, launch, f"nonce {launch}", False),
             "gone": lambda: rules.mark_holder_gone(baton, launch),
             "close": lambda: rules.close(baton, f"reason {self.number}"),
@@ -54,19 +52,9 @@ class Deed(NamedTuple):
         return calls[self.kind]()
 
 
-DEEDS = st.builds(
-    Deed, st.sampled_from(sorted(BY_AGENTS | BY_SUPERVISOR)), st.integers(0, 4), st.integers(0, 4)
-)
-USUAL = [
-    Deed("raise", 0, 0),
-    Deed("claim", 0, 1),
-    Deed("move", 0, 1),
-    Deed("raise", 1, 0),
-    Deed("claim", 1, 1),
-]
-HISTORIES = st.tuples(st.integers(0, len(USUAL)), st.lists(DEEDS, max_size=25)).map(
-    lambda t: USUAL[: t[0]] + t[1]
-)
+DEEDS = st.builds(Deed, st.sampled_from(sorted(BY_AGENTS | BY_SUPERVISOR)), st.integers(0, 4), st.integers(0, 4))
+USUAL = [Deed("raise", 0, 0), Deed("claim", 0, 1), Deed("move", 0, 1), Deed("raise", 1, 0), Deed("claim", 1, 1)]
+HISTORIES = st.tuples(st.integers(0, len(USUAL)), st.lists(DEEDS, max_size=25)).map(lambda t: USUAL[: t[0]] + t[1])
 
 
 def told(history: list[Deed], rules: Any) -> Iterator[tuple[Deed, Baton, Baton | None]]:

@@ -25,9 +25,7 @@ from tests.domain.test_beat_telemetry import telemetries
 
 BUCKET_BYTES = 8192  # of all custom keys and values of an object, by Google's page on quotas
 
-texts = st.text(max_size=600).map(fit_text) | st.sampled_from(["x" * 300, "🦊" * 300, '"' * 300]).map(
-    fit_text
-)
+texts = st.text(max_size=600).map(fit_text) | st.sampled_from(["x" * 300, "🦊" * 300, '"' * 300]).map(fit_text)
 numbers = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15)
 counts = st.integers(0, 10**15)
 reasons = st.sampled_from(["older than the last 3", '"' * 40, "é" * 40])

@@ -94,11 +94,7 @@ def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
     assert small.gpus.sm_clock_mhz == small.gpus.power_w == huge
     assert small.gpus.util_pct == large.gpus.util_pct
     assert small.gpus.lost == large.gpus.lost
-    assert (small.cgroup, small.checkpoints_disk, small.tree) == (
-        large.cgroup,
-        large.checkpoints_disk,
-        large.tree,
-    )
+    assert (small.cgroup, small.checkpoints_disk, small.tree) == (large.cgroup, large.checkpoints_disk, large.tree)
     absurd = replace(large, gpus=Gpus(*[tuple(1e17 + n * 16 for n in range(MAX_GPUS))] * len(fields(Gpus))))
     assert compact(absurd).cgroup == large.cgroup
     assert size_bytes(compact(absurd)) <= MAX_BYTES
@@ -107,17 +103,12 @@ def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
 def test_what_is_absent_is_not_zero() -> None:
     assert to_json(Telemetry()) == {}
     assert parse({}) == Telemetry()
-    assert to_json(Telemetry(cgroup=Cgroup(oom_kills=0.0), uptime_s=0.0)) == {
-        "cgroup": {"oom_kills": 0},
-        "uptime_s": 0,
-    }
+    assert to_json(Telemetry(cgroup=Cgroup(oom_kills=0.0), uptime_s=0.0)) == {"cgroup": {"oom_kills": 0}, "uptime_s": 0}
     assert parse({"cgroup": {}, "gpus": {"util_pct": []}, "tree": {"threads": None}}) == Telemetry()
     assert parse({"gpus": {"power_w": [None, 70.5]}}) == Telemetry(gpus=Gpus(power_w=(None, 70.5)))
 
 
-@pytest.mark.parametrize(
-    "value", [-1, 1e18, 10**400, True, "7", [7], {"x": 7}, float("nan"), float("inf"), None]
-)
+@pytest.mark.parametrize("value", [-1, 1e18, 10**400, True, "7", [7], {"x": 7}, float("nan"), float("inf"), None])
 def test_an_absurd_figure_is_dropped_and_costs_nothing_else(value: Any) -> None:
     told = {"uptime_s": value, "tree": {"threads": value, "processes": 3}, "gpus": {"util_pct": [value, 50]}}
     assert parse(told) == Telemetry(tree=Tree(processes=3.0), gpus=Gpus(util_pct=(None, 50.0)))
@@ -126,11 +117,7 @@ def test_an_absurd_figure_is_dropped_and_costs_nothing_else(value: Any) -> None:
 @settings(max_examples=500)
 @given(value=JSON)
 def test_whatever_comes_in_is_telemetry_within_bounds_or_nothing(value: Any) -> None:
-    for told in (
-        value,
-        {"gpus": value, "cgroup": value},
-        {"gpus": {"util_pct": value}, "tree": {"threads": value}},
-    ):
+    for told in (value, {"gpus": value, "cgroup": value}, {"gpus": {"util_pct": value}, "tree": {"threads": value}}):
         text = heartbeat.parse(raw(telemetry=told)).telemetry
         found = decode(text)
         assert found is None or through_json(found) == found
@@ -154,11 +141,7 @@ def test_the_text_travels_as_text_and_nobody_reads_it_on_the_way() -> None:
 
 
 @settings(max_examples=200)
-@given(
-    text=JSON.map(json.dumps)
-    | st.text(max_size=200)
-    | st.sampled_from(["[" * 2000, '{"gpus": [NaN]}', "9" * 2000])
-)
+@given(text=JSON.map(json.dumps) | st.text(max_size=200) | st.sampled_from(["[" * 2000, '{"gpus": [NaN]}', "9" * 2000]))
 def test_a_forged_text_is_harmless_to_who_reads_it(text: str) -> None:
     told = heartbeat.parse(raw(telemetry=text)).telemetry
     found = decode(told)

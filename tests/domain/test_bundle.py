@@ -19,9 +19,7 @@ from supervisor.contract.bundle import BundleRefused, Member, Opened, Tree, link
 Entry = tuple[tarfile.TarInfo, bytes]
 
 
-def entry(
-    name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
-) -> Entry:
+def entry(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> Entry:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode, info.size = kind, link, mode, len(content)
     return info, content
@@ -153,8 +151,7 @@ def test_the_walk_finds_what_a_look_at_the_text_alone_would_let_out() -> None:
     """Broken on purpose: a rule that only asks where the text of the target leads."""
     links = {"b": ".", "a/b": "../b/.."}
     assert all(
-        not posixpath.normpath(posixpath.join(posixpath.dirname(p), t)).startswith("..")
-        for p, t in links.items()
+        not posixpath.normpath(posixpath.join(posixpath.dirname(p), t)).startswith("..") for p, t in links.items()
     )
     assert _leaves("a/b", links)
     assert link_problem("a/b", links["a/b"]) is not None

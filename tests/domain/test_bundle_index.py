@@ -7,13 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from supervisor.contract.bundle import Member
-from supervisor.domain.bundle_index import (
-    BundleIndex,
-    command_problem,
-    crlf_problem,
-    holds_crlf,
-    workdir_problem,
-)
+from supervisor.domain.bundle_index import BundleIndex, command_problem, crlf_problem, holds_crlf, workdir_problem
 
 INDEX = BundleIndex.of(
     "ab" * 32,

@@ -68,15 +68,11 @@ def test_what_an_agent_sends_is_what_is_read(beat: Beat) -> None:
 
 def test_what_is_absent_is_not_zero() -> None:
     beat = parse(raw())
-    assert (
-        beat.step is beat.total is beat.checkpoint_step is beat.exit is beat.left is beat.steps_per_s is None
-    )
+    assert beat.step is beat.total is beat.checkpoint_step is beat.exit is beat.left is beat.steps_per_s is None
     assert parse(raw(step=0)).step == 0
     assert b"step" not in encode(beat)
     for kills in (None, 0, 3):  # not countable is not none
-        end = Exit(
-            code=None, signal=9, sent_by_us=False, oom_kills=kills, disk_full="scratch: 0 of 8 MiB are free"
-        )
+        end = Exit(code=None, signal=9, sent_by_us=False, oom_kills=kills, disk_full="scratch: 0 of 8 MiB are free")
         sent = replace(parse(raw()), exit=end)
         assert parse(encode(sent)).exit == end
     assert parse(raw(exit={"code": 0})).exit == Exit(code=0, signal=None, sent_by_us=False)
@@ -153,13 +149,9 @@ def assert_within_bounds(beat: Beat) -> None:
 
 
 @pytest.mark.parametrize("field", COUNTS)
-@pytest.mark.parametrize(
-    "value", ["10**18", "-1", "1.5", "1e3", "true", '"7"', "NaN", "Infinity", "[]", "9" * 4000]
-)
+@pytest.mark.parametrize("value", ["10**18", "-1", "1.5", "1e3", "true", '"7"', "NaN", "Infinity", "[]", "9" * 4000])
 def test_an_absurd_count_is_refused(field: str, value: str) -> None:
-    text = raw(**{field: "HERE"}).replace(
-        b'"HERE"', str(10**18).encode() if value == "10**18" else value.encode()
-    )
+    text = raw(**{field: "HERE"}).replace(b'"HERE"', str(10**18).encode() if value == "10**18" else value.encode())
     assert field in refused(text)
     assert getattr(parse(raw(**{field: MAX_COUNT})), field) == MAX_COUNT
 
@@ -213,8 +205,7 @@ def test_a_beat_without_its_identity_is_refused(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"null", b"[]", b'"beat"', b"7", b"{", b"\xff\xfe", b"\x00", raw()[:-1], raw() + b"}", b"NaN"],
+    "data", [b"", b"null", b"[]", b'"beat"', b"7", b"{", b"\xff\xfe", b"\x00", raw()[:-1], raw() + b"}", b"NaN"]
 )
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     refused(data)

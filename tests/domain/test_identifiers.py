@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.contract import identifiers
-from supervisor.contract.identifiers import (
-    is_run_id,
-    label_value,
-    launch_id,
-    machine_name,
-    parse_launch_id,
-    request_id,
-)
+from supervisor.contract.identifiers import is_run_id, label_value, launch_id, machine_name, parse_launch_id, request_id
 
 LONGEST = "a" * 63
 run_ids = st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True)

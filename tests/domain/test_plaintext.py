@@ -11,9 +11,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 
 from supervisor.domain.texts import HIDDEN, ONE_LINE, PROSE, visible
 
-CHARACTERS = [
-    chr(code) for code in (*range(0x3000), 0xFEFF, *range(0xFFF0, 0x10000), *range(0xDFFF0, 0xE0090))
-]
+CHARACTERS = [chr(code) for code in (*range(0x3000), 0xFEFF, *range(0xFFF0, 0x10000), *range(0xDFFF0, 0xE0090))]
 
 
 class Kept(BaseModel):
@@ -43,10 +41,7 @@ def test_the_gate_the_document_and_the_list_refuse_the_same(name: str, pattern: 
 
 def test_a_line_may_be_empty_and_a_reason_says_something() -> None:
     assert taken("line", "")
-    assert [taken("prose", text) for text in ("", " \t\n", "\u3000", "\u202e", " a\nb ")] == [
-        *[False] * 4,
-        True,
-    ]
+    assert [taken("prose", text) for text in ("", " \t\n", "\u3000", "\u202e", " a\nb ")] == [*[False] * 4, True]
 
 
 def test_what_is_hidden_is_shown_by_its_number() -> None:

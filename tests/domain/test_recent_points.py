@@ -74,10 +74,7 @@ def test_points_in_order_are_all_read() -> None:
         text = encode([RecentPoint(n * 5.0, MAX_COUNT - n, -1.2345e-300, told) for n in range(40)])
         assert len(text) <= MAX_RECENT_BYTES
         assert [point.up_s for point in decode(text)] == [n * 5.0 for n in range(16, 40)]
-    assert decode(encode([RecentPoint(1.0, 1, None, {"a": 1.0, "b": 2.0})]))[0].metrics == {
-        "a": 1.0,
-        "b": 2.0,
-    }
+    assert decode(encode([RecentPoint(1.0, 1, None, {"a": 1.0, "b": 2.0})]))[0].metrics == {"a": 1.0, "b": 2.0}
 
 
 JSON = st.recursive(

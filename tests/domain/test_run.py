@@ -19,9 +19,7 @@ def test_a_newer_pulse_changes_nothing_else() -> None:
     marked = [object() for _ in fields(Run)]
     before = Run(*marked)  # type: ignore[arg-type]
     after = with_pulse(before, Pulse("1.1.1", 7), ATTEMPT)
-    changed = {
-        field.name for field in fields(Run) if getattr(after, field.name) is not getattr(before, field.name)
-    }
+    changed = {field.name for field in fields(Run) if getattr(after, field.name) is not getattr(before, field.name)}
     assert changed == {"pulse", "attempt"}
     assert [getattr(before, field.name) for field in fields(Run)] == marked
 

@@ -61,25 +61,15 @@ def test_too_little_chance_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("expires_at", "revoked_at", "valid"),
-    [
-        (None, None, True),
-        (100.0, None, False),
-        (100.1, None, True),
-        (None, 1.0, False),
-        (200.0, 150.0, False),
-    ],
+    [(None, None, True), (100.0, None, False), (100.1, None, True), (None, 1.0, False), (200.0, 150.0, False)],
 )
 def test_when_a_token_counts(expires_at: float | None, revoked_at: float | None, valid: bool) -> None:
-    made = Token(
-        "tok-1", "ci", "lab", frozenset({Scope.READ}), 1.0, "local", expires_at, revoked_at=revoked_at
-    )
+    made = Token("tok-1", "ci", "lab", frozenset({Scope.READ}), 1.0, "local", expires_at, revoked_at=revoked_at)
     assert made.valid(100.0) is valid
 
 
 def test_the_caller_is_who_the_token_says() -> None:
-    caller = Token("tok-1", "ci", "lab", frozenset({Scope.READ}), 1.0, "local", max_active_runs=3).caller(
-        "r-1"
-    )
+    caller = Token("tok-1", "ci", "lab", frozenset({Scope.READ}), 1.0, "local", max_active_runs=3).caller("r-1")
     assert (caller.owner, caller.actor, caller.token_id, caller.request_id) == ("lab", "ci", "tok-1", "r-1")
     assert (caller.may(Scope.READ), caller.may(Scope.WRITE), caller.admin) == (True, False, False)
     assert caller.max_active_runs == 3

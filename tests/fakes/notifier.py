@@ -15,9 +15,7 @@ class FakeNotifier:
 
     def fail(self, times: int = 1, retry_after_s: float | None = None, permanent: bool = False) -> None:
         """Let the next `times` deliveries fail."""
-        self._failures += [
-            DeliveryFailed("the receiver answered 503", retry_after_s, permanent) for _ in range(times)
-        ]
+        self._failures += [DeliveryFailed("the receiver answered 503", retry_after_s, permanent) for _ in range(times)]
 
     def send(self, notification: Notification) -> None:
         self.attempts += 1

@@ -57,11 +57,7 @@ class MemoryStore:
     # --- the port ---------------------------------------------------------------------------------------------
 
     def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
         check_key(key)
         check_metadata(metadata or {})
@@ -145,11 +141,7 @@ class MemoryStore:
             return self._objects[key]
 
     def _some_keys(self, prefix: str, after: str | None, at_most: int) -> list[str]:
-        first = (
-            bisect.bisect_left(self._keys, prefix)
-            if after is None
-            else bisect.bisect_right(self._keys, after)
-        )
+        first = bisect.bisect_left(self._keys, prefix) if after is None else bisect.bisect_right(self._keys, after)
         keys = self._keys[first : first + at_most]
         return list(itertools.takewhile(lambda key: key.startswith(prefix), keys))
 

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey, offer_key
-from supervisor.ports.platform import (
-    Account,
-    ConsolePart,
-    DataPlace,
-    PlanQuestion,
-    PlatformEvent,
-    PriceTold,
-)
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 
 
@@ -54,9 +47,7 @@ class FakePlatform:
         keys = [offer_key(offer.placement) for offer in offers]
         return {key: self.obtainability[key[1]] for key in keys if key[1] in self.obtainability}
 
-    def data_places(
-        self, regions: Sequence[str], image: str = "", ask: bool = False
-    ) -> tuple[DataPlace, ...]:
+    def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         self.asked_places.append(ask)
         self._maybe_fail()
         return tuple(

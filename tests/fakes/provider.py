@@ -173,9 +173,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         if present is not None:
             same = (present.supervisor_id, present.run_id, present.launch_id)
             if same != (request.supervisor_id, request.run_id, request.launch_id):
-                raise LaunchRejected(
-                    f"machine {request.name} is there already, of launch {present.launch_id}"
-                )
+                raise LaunchRejected(f"machine {request.name} is there already, of launch {present.launch_id}")
             return self._has_room(present)
         self.refuse_secrets(request.secrets)
         if self.room_s <= 0:

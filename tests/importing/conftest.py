@@ -43,9 +43,7 @@ class Import:
         return Client(replace(self.bed.services, parts=self.parts))
 
     def snapshot(self) -> list[tuple[str, str, int]]:
-        return [
-            (info.key, info.generation, info.size) for page in self.old.pages("") for info in page.objects
-        ]
+        return [(info.key, info.generation, info.size) for page in self.old.pages("") for info in page.objects]
 
 
 @pytest.fixture

@@ -46,13 +46,7 @@ def old_run(
         "job_command_b64": base64.b64encode(command.encode()).decode(), "conda_env": "",
         "env": {"EPOCHS": "30", "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"},
     }  # fmt: skip
-    run_config = {
-        "run_id": old_id,
-        "instance": MACHINE,
-        "zone": "us-east1-d",
-        "job_command": command,
-        "conda_env": "",
-    }
+    run_config = {"run_id": old_id, "instance": MACHINE, "zone": "us-east1-d", "job_command": command, "conda_env": ""}
     manifest = {
         "schema_version": 1, "run_id": old_id, "instance": MACHINE, "zone": "us-east1-d", "phase": "running",
         "exit_code": None, "started_at": "2026-02-27T03:33:00Z", "finished_at": None,

@@ -158,9 +158,7 @@ def test_a_checkpoint_that_changed_since_a_cut_off_import_gets_a_name_of_its_own
 def test_what_was_stored_wrong_is_not_believed(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     imports.lay()
     read = imports.bed.objects.read
-    monkeypatch.setattr(
-        imports.bed.objects, "read", lambda key, *more: (piece[:-1] for piece in read(key, *more))
-    )
+    monkeypatch.setattr(imports.bed.objects, "read", lambda key, *more: (piece[:-1] for piece in read(key, *more)))
     with pytest.raises(Unavailable, match=r"What was stored of best\.pt is not what was read"):
         imports()
     assert imports.bed.store.find(OLD_ID) is None

@@ -198,9 +198,7 @@ def test_a_huge_file_is_not_read(imports: Import) -> None:
 def test_an_old_run_with_thousands_of_events_is_cut_and_says_so(imports: Import) -> None:
     imports.lay(aged_s=0)
     for number in range(1500):
-        imports.old.put(
-            f"runs/{OLD_ID}/events/2026_{number:05d}.json", b'{"to": "RUNNING", "reason": "%d"}' % number
-        )
+        imports.old.put(f"runs/{OLD_ID}/events/2026_{number:05d}.json", b'{"to": "RUNNING", "reason": "%d"}' % number)
     imports.bed.clock.advance(7200)
     answer = imports()
     assert answer["events"] <= 1 + 100 + 20
@@ -219,9 +217,7 @@ def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) 
     assert any("4,0" in left and "older lines were not taken over" in left for left in answer["left_out"])
     told = [stored.event.text for stored in imports.bed.store.events(OLD_ID, 0, 2000)]
     assert any("4999" in text for text in told), "the newest are kept"
-    assert any(text.startswith("Machine 1 of the older runner") for text in told), (
-        "machines are never crowded out"
-    )
+    assert any(text.startswith("Machine 1 of the older runner") for text in told), "machines are never crowded out"
 
 
 ABSURD: list[dict[str, Any]] = [
@@ -235,9 +231,7 @@ ABSURD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("config", ABSURD)
-def test_without_a_command_that_can_be_run_a_spec_is_asked_for(
-    imports: Import, config: dict[str, Any]
-) -> None:
+def test_without_a_command_that_can_be_run_a_spec_is_asked_for(imports: Import, config: dict[str, Any]) -> None:
     said = json.dumps(config).encode()
     imports.lay(restart_config_json=said, run_config_json=None, run_manifest_json=None)
     with pytest.raises(InvalidRequest, match="--spec FILE"):
@@ -280,8 +274,7 @@ def test_over_http(imports: Import) -> None:
     imports.lay()
     assert imports.client.post("/v1/imports", json={"url": "gs://elsewhere/runs/x"}).status_code == 422
     assert (
-        imports.client.post("/v1/imports", json={"url": f"{BUCKET}/runs/nobody"}).json()["code"]
-        == "OLD_RUN_NOT_FOUND"
+        imports.client.post("/v1/imports", json={"url": f"{BUCKET}/runs/nobody"}).json()["code"] == "OLD_RUN_NOT_FOUND"
     )
     made = imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"})
     assert (made.status_code, made.json()["run_id"]) == (201, "mine")

@@ -40,9 +40,7 @@ def test_it_is_refused_and_says_how_to_take_it_over(bed: Bed) -> None:
     bed.submit()
 
 
-@pytest.mark.parametrize(
-    "only", ["state.json", "heartbeat.json", "checkpoint_sync/checkpoints/last.pt", ".owner.lock"]
-)
+@pytest.mark.parametrize("only", ["state.json", "heartbeat.json", "checkpoint_sync/checkpoints/last.pt", ".owner.lock"])
 def test_one_file_of_the_older_runner_is_enough(bed: Bed, only: str) -> None:
     bed.objects.put(f"runs/{OLD_ID}/{only}", b"{}")
     with pytest.raises(OldRunThere):

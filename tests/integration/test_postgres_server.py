@@ -54,9 +54,7 @@ with running_postgres() as server:
 
 def test_no_server_outlives_tests_that_were_killed() -> None:
     root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], cwd=root, stdout=subprocess.PIPE, text=True
-    ) as holder:
+    with subprocess.Popen([sys.executable, "-c", HOLDER], cwd=root, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         data = Path(holder.stdout.readline().strip())
         server_pid = int((data / "postmaster.pid").read_text().splitlines()[0])
@@ -65,6 +63,4 @@ def test_no_server_outlives_tests_that_were_killed() -> None:
     while data.exists():
         assert time.monotonic() < deadline, "the server's folder is still there"
         time.sleep(0.02)
-    assert (
-        not Path(f"/proc/{server_pid}/stat").exists() or "Z" in Path(f"/proc/{server_pid}/stat").read_text()
-    )
+    assert not Path(f"/proc/{server_pid}/stat").exists() or "Z" in Path(f"/proc/{server_pid}/stat").read_text()

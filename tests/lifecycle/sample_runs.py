@@ -49,9 +49,7 @@ def pulse(phase: str = "training", **fields: object) -> Pulse:
 
 
 def open_try(zone: str = "us-east1-c", attempt_number: int = 3, number: int = 1) -> Try:
-    return Try(
-        attempt_number, number, f"1.{attempt_number}.{number}", "spot-0badcafe-a3-t1", place(zone), NOW - 4
-    )
+    return Try(attempt_number, number, f"1.{attempt_number}.{number}", "spot-0badcafe-a3-t1", place(zone), NOW - 4)
 
 
 def failed_try(cause: Cause, number: int, detail: str = "") -> Try:

@@ -12,16 +12,7 @@ from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRecord, MachineState
-from supervisor.domain.observation import (
-    NOT_READ,
-    Absent,
-    CreateFailed,
-    Observation,
-    Pinned,
-    Seen,
-    Verification,
-    World,
-)
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Pinned, Seen, Verification, World
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Image, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
@@ -86,9 +77,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         waiting=Waiting(since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10]))),
         avoid_zone=draw(st.sampled_from(["", *ZONES])),
         stop=_stop(draw, status),
-        person=Person(
-            why=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else ""
-        ),
+        person=Person(why=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else ""),
     )
 
 
@@ -173,9 +162,7 @@ def machines(draw: st.DrawFn, run: Run) -> Machine:
     state = draw(st.sampled_from(list(MachineState)))
     record = None
     if state in (MachineState.ENDING, MachineState.ENDED) and draw(st.booleans()):
-        cause = draw(
-            st.sampled_from([Cause.PREEMPTED, Cause.HOST_ERROR, Cause.EXPIRED, Cause.MACHINE_DELETED])
-        )
+        cause = draw(st.sampled_from([Cause.PREEMPTED, Cause.HOST_ERROR, Cause.EXPIRED, Cause.MACHINE_DELETED]))
         record = MachineRecord(cause, "the platform says so")
     launch_id = run.try_.launch_id if run.try_ is not None else "1.1.1"
     return Machine("id-x", "m-x", "zone-a", state, "supervisor-1", "digits", launch_id, NOW - 300, record)
@@ -219,8 +206,7 @@ def batons(draw: st.DrawFn, run: Run) -> Baton:
         generation=1,
         next=draw(st.none() | st.just(Next(attempt, 1, launch_id, "n"))),
         holder=draw(
-            st.none()
-            | st.builds(Holder, st.just(attempt), st.just(launch_id), st.just("id-x"), st.booleans())
+            st.none() | st.builds(Holder, st.just(attempt), st.just(launch_id), st.just("id-x"), st.booleans())
         ),
         checkpoint=draw(st.none() | st.just(Pointer(100, "p", ()))),
         done=draw(st.sampled_from([None, None, done])),
@@ -236,10 +222,7 @@ def observations(draw: st.DrawFn, run: Run) -> Observation:
         Verification, st.just(launch_id), st.just("sha"), st.just((FileEntry("weights", 3, "x"),)), problems
     )
     failed = st.builds(
-        CreateFailed,
-        st.just(launch_id),
-        st.sampled_from([Cause.NO_CAPACITY, Cause.QUOTA]),
-        st.just("none left"),
+        CreateFailed, st.just(launch_id), st.sampled_from([Cause.NO_CAPACITY, Cause.QUOTA]), st.just("none left")
     )
     answer = st.sampled_from(
         [

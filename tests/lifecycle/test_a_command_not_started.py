@@ -25,14 +25,9 @@ def test_a_missing_folder_is_not_told_as_a_missing_command() -> None:
 
 
 def test_a_missing_conda_environment_names_the_field_to_correct() -> None:
-    missing = replace(
-        NO_FOLDER, last_line="the conda environment x is not on this machine; there are: base, torch"
-    )
+    missing = replace(NO_FOLDER, last_line="the conda environment x is not on this machine; there are: base, torch")
     text = said(missing)
-    assert (
-        "could not be started: the conda environment x is not on this machine; there are: base, torch."
-        in text
-    )
+    assert "could not be started: the conda environment x is not on this machine; there are: base, torch." in text
     assert "Submit it with another `conda_env` and `--replace-spec`, or" in text
 
 
@@ -46,9 +41,7 @@ def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
     detail = "the code bundle 0123456789ab differs from its checksum (fetched 3 times)"
     over = ended(Cause.IMAGE_ERROR, 60)
     text = status_text(run_in(Status.FAILED, cause=Cause.IMAGE_ERROR, attempt=over, detail=detail), NOW)
-    assert text.startswith(
-        "The code bundle 0123456789ab differs from its checksum (fetched 3 times). Not tried again"
-    )
+    assert text.startswith("The code bundle 0123456789ab differs from its checksum (fetched 3 times). Not tried again")
     assert "image" not in text
 
 

@@ -17,9 +17,7 @@ WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)
 
 
 def waits(times: Sequence[tuple[float, bool]]) -> list[Waiting]:
-    return [
-        Waiting(n, "failed" if urgent else "preempted", at, urgent) for n, (at, urgent) in enumerate(times)
-    ]
+    return [Waiting(n, "failed" if urgent else "preempted", at, urgent) for n, (at, urgent) in enumerate(times)]
 
 
 def delivered(
@@ -69,9 +67,7 @@ def test_forty_preemptions_in_a_minute_are_three_messages_at_most(times: list[fl
 
 
 @given(WAITS, st.floats(-5, 500))
-def test_the_same_question_has_the_same_answer_in_any_order(
-    times: list[tuple[float, bool]], now: float
-) -> None:
+def test_the_same_question_has_the_same_answer_in_any_order(times: list[tuple[float, bool]], now: float) -> None:
     waiting = waits(times)
     assert next_message(waiting, [now - 40], now) == next_message(waiting[::-1], [now - 40], now)
 
@@ -105,16 +101,13 @@ def forgets_the_second(waiting: Sequence[Waiting], _: Sequence[float], now: floa
     return next_message(waiting, [], now)
 
 
-def holds_urgent_ones_back(
-    waiting: Sequence[Waiting], sent_at: Sequence[float], now: float
-) -> Sequence[Waiting]:
+def holds_urgent_ones_back(waiting: Sequence[Waiting], sent_at: Sequence[float], now: float) -> Sequence[Waiting]:
     calm = [Waiting(one.delivery_id, one.kind, one.due_at, False) for one in waiting]
     return next_message(calm, sent_at, now)
 
 
 @pytest.mark.parametrize(
-    ("broken", "promise"),
-    [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "lost or told twice")],
+    ("broken", "promise"), [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "lost or told twice")]
 )
 def test_the_promises_bite(broken: Chooser, promise: str) -> None:
     assert promise in broken_promises([(at / 10, True) for at in range(60)], broken)

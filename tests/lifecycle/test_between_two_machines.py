@@ -10,16 +10,7 @@ from supervisor.contract.baton import Baton, Done
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import (
-    BEATS,
-    NOT_READ,
-    Absent,
-    Observation,
-    Seen,
-    Unknown,
-    World,
-    machines_in,
-)
+from supervisor.domain.observation import BEATS, NOT_READ, Absent, Observation, Seen, Unknown, World, machines_in
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
@@ -51,9 +42,7 @@ def test_silence_is_the_second_signal_only_where_beats_are_due_and_the_store_is_
 
 def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_machine() -> None:
     """A preemption is free, a machine that is merely gone is not: while the lookup fails, silence says too little."""
-    assert (
-        lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700).run.live_attempt is not None
-    )
+    assert lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700).run.live_attempt is not None
     waits = lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700)
     assert waits.run.hold == f"{UNANSWERED}: {LOOKUP_FAILED.lookup.reason}"
     assert waits.events == ()

@@ -22,17 +22,13 @@ KEPT = Retiring(MachineRef("gce", "us-east1-c", "m"), "1.4.1", NOW - 100, NOW + 
 
 
 def test_what_may_be_so_is_left_alone() -> None:
-    run = run_in(
-        Status.WAITING, waiting=Waiting(since=NOW), next_at=NOW + 1800, retiring=(KEPT,), kept_until=NOW + H
-    )
+    run = run_in(Status.WAITING, waiting=Waiting(since=NOW), next_at=NOW + 1800, retiring=(KEPT,), kept_until=NOW + H)
     run = replace(run, policy=replace(run.policy, keep_s=H))
     assert righted(run, WORLD, NOW) is run
     assert righted(run, WORLD, NOW - 50) is run, "a replica's clock may be behind a little"
 
 
-@pytest.mark.parametrize(
-    "name", ["status_since", "waiting.since", "person.since", "person.reminded_at", "down_since"]
-)
+@pytest.mark.parametrize("name", ["status_since", "waiting.since", "person.since", "person.reminded_at", "down_since"])
 def test_a_start_ahead_of_now_counts_from_now(name: str) -> None:
     group, _, inner = name.rpartition(".")
     made = {"waiting": Waiting, "person": Person}
@@ -42,9 +38,7 @@ def test_a_start_ahead_of_now_counts_from_now(name: str) -> None:
 
 def test_a_pause_longer_than_any_of_its_kind_is_over() -> None:
     far = replace(KEPT, until=NOW + 30 * 24 * H)
-    run = righted(
-        run_in(Status.WAITING, next_at=NOW + 24 * H, retiring=(far,), kept_until=far.until), WORLD, NOW
-    )
+    run = righted(run_in(Status.WAITING, next_at=NOW + 24 * H, retiring=(far,), kept_until=far.until), WORLD, NOW)
     assert (run.next_at, run.retiring[0].until, run.kept_until) == (NOW, NOW, NOW)
 
 

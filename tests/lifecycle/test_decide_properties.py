@@ -23,30 +23,19 @@ from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.strategies import NOW, UNKNOWN, situations
 
 Decide = Callable[[Run, Observation, World, float], Decision]
-DEEDS = (
-    Launch,
-    Release,
-    CloseBaton,
-    Finalise,
-)  # what starts, ends or deletes; a repeated request to stop is none
+DEEDS = (Launch, Release, CloseBaton, Finalise)  # what starts, ends or deletes; a repeated request to stop is none
 READINGS = ("machine", "beat", "baton", "stop", "lookup", "pin")
 
 
 Property = Callable[[Decide, tuple[Run, Observation, World]], None]
 
 
-def check(
-    property_: Property, rules: Decide, *statuses: Status, examples: int = 200, shrink: bool = True
-) -> None:
+def check(property_: Property, rules: Decide, *statuses: Status, examples: int = 200, shrink: bool = True) -> None:
     wanted = frozenset(statuses) if statuses else None
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
 
     @settings(
-        max_examples=examples,
-        phases=phases,
-        suppress_health_check=list(HealthCheck),
-        deadline=None,
-        database=None,
+        max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck), deadline=None, database=None
     )
     @given(situations(wanted))
     def holds(situation: tuple[Run, Observation, World]) -> None:
@@ -107,9 +96,7 @@ def less_knowledge_fewer_deeds(rules: Decide, situation: tuple[Run, Observation,
             assert blind <= known, f"{name} unknown adds {blind - known}"
     blind = deeds(rules(run, replace(obs, retiring=(UNKNOWN,) * len(run.retiring)), world, NOW))
     assert blind <= known
-    ended_blind = rules(
-        run, replace(obs, machine=UNKNOWN, beat=UNKNOWN, baton=UNKNOWN, lookup=UNKNOWN), world, NOW
-    )
+    ended_blind = rules(run, replace(obs, machine=UNKNOWN, beat=UNKNOWN, baton=UNKNOWN, lookup=UNKNOWN), world, NOW)
     if run.live_attempt is not None and run.stop is None and ended_blind.run.live_attempt is None:
         assert run.approval is not None or run.person.why, "an attempt was ended without any reading"
 
@@ -163,9 +150,7 @@ def stop_wins(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
     assert not any(isinstance(action, Launch) for action in decision.actions)
     moved_on = {Status.LAUNCHING, Status.RUNNING, Status.RECOVERING, Status.WAITING}
     if decision.run.status != run.status:
-        assert decision.run.status not in moved_on, (
-            f"a stopped run went from {run.status} to {decision.run.status}"
-        )
+        assert decision.run.status not in moved_on, f"a stopped run went from {run.status} to {decision.run.status}"
 
 
 def restart_wins(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -261,12 +246,7 @@ def free_ends_spend_nothing(rules: Decide, situation: tuple[Run, Observation, Wo
     run = replace(run, stop=None)
     after = rules(run, obs, world, NOW).run
     ended = after.attempt if run.live_attempt is not None and after.live_attempt is None else None
-    if ended is not None and ended.cause in (
-        Cause.PREEMPTED,
-        Cause.HOST_ERROR,
-        Cause.SUPERSEDED,
-        Cause.CUT_OFF,
-    ):
+    if ended is not None and ended.cause in (Cause.PREEMPTED, Cause.HOST_ERROR, Cause.SUPERSEDED, Cause.CUT_OFF):
         assert after.counters.counted == run.counters.counted
         assert after.counters.no_progress == run.counters.no_progress
         assert after.counters.user_failures == run.counters.user_failures

@@ -129,7 +129,4 @@ def test_it_is_due_when_an_attempt_is_over_and_again_when_its_machine_is_gone() 
 
 def test_the_other_actions_of_the_decision_stay() -> None:
     other = VerifyResults(Done("1.4.1", "", (), None, None, 0.0))
-    assert with_evidence(LIVE, Decision(replace(LIVE, attempt=OVER), actions=(other,))).actions == (
-        *KEEP,
-        other,
-    )
+    assert with_evidence(LIVE, Decision(replace(LIVE, attempt=OVER), actions=(other,))).actions == (*KEEP, other)

@@ -24,11 +24,7 @@ Judge = Callable[[Beat], tuple[Cause, str] | None]
 
 
 def beat(end: Exit | None, memory: float | None = None, limit: float | None = None, **more: object) -> Beat:
-    telemetry = (
-        ""
-        if memory is None
-        else encode(Telemetry(cgroup=Cgroup(memory_bytes=memory, memory_max_bytes=limit)))
-    )
+    telemetry = "" if memory is None else encode(Telemetry(cgroup=Cgroup(memory_bytes=memory, memory_max_bytes=limit)))
     made = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=end, telemetry=telemetry)
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -70,11 +66,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
     "the counter stood still": (
         beat(killed(0), memory=9.9e8, limit=1e9),
         Cause.KILLED,
-        (
-            "SIGKILL came from outside",
-            "not out of memory: the counter stood still",
-            "do not shrink the batch",
-        ),
+        ("SIGKILL came from outside", "not out of memory: the counter stood still", "do not shrink the batch"),
         (),
     ),
     "no counter, and memory at its limit": (
@@ -114,9 +106,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
     "inodes": (beat(failed(NO_SPACE, INODES)), Cause.DISK_FULL, ("500 inodes are free",), ()),
     "words alone": (beat(failed(NO_SPACE)), Cause.DISK_FULL, ("disk full (likely",), ("certain",)),
     "an archive that broke off on a full disk": (
-        beat(
-            failed("RuntimeError: [enforce fail at inline_container.cc:471] . unexpected pos 64 vs 0", BYTES)
-        ),
+        beat(failed("RuntimeError: [enforce fail at inline_container.cc:471] . unexpected pos 64 vs 0", BYTES)),
         Cause.DISK_FULL,
         ("certain",),
         (),

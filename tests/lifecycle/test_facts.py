@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.lifecycle.evidence.facts import (
-    MAX_BYTES,
-    PACKAGES_TOLD,
-    differences,
-    parse,
-)
+from supervisor.lifecycle.evidence.facts import MAX_BYTES, PACKAGES_TOLD, differences, parse
 from supervisor.wording.figures import FACT_CHARS, fact_text
 
 
@@ -31,16 +26,7 @@ def test_equal_attempts_do_not_differ() -> None:
 
 def test_each_change_is_told_once_against_the_attempt_before() -> None:
     rows = differences([(1, facts()), (2, None), (3, facts(python="3.12.0")), (4, facts(python="3.12.0"))])
-    assert rows == [
-        {
-            "attempt": 3,
-            "against": 1,
-            "fact": "python",
-            "was": "3.11.4",
-            "is": "3.12.0",
-            "packages": None,
-        }
-    ]
+    assert rows == [{"attempt": 3, "against": 1, "fact": "python", "was": "3.11.4", "is": "3.12.0", "packages": None}]
 
 
 def test_what_was_not_found_out_differs_from_nothing_and_none_differs_from_some() -> None:
@@ -85,16 +71,7 @@ def test_of_lists_that_were_cut_only_the_hash_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"[]",
-        b'{"a": NaN}',
-        b'{"a": 1e999}',
-        b"\xff",
-        b"[" * 100_000,
-        b'{"a": "' + b"x" * MAX_BYTES + b'"}',
-    ],
+    "raw", [b"", b"[]", b'{"a": NaN}', b'{"a": 1e999}', b"\xff", b"[" * 100_000, b'{"a": "' + b"x" * MAX_BYTES + b'"}']
 )
 def test_what_no_agent_writes_is_no_facts(raw: bytes) -> None:
     assert parse(raw) is None

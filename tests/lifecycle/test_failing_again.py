@@ -86,9 +86,7 @@ DONE = Done("1.4.1", "runs/digits-7/results/g1/", (), step=1000, total=1000, err
 
 
 def look(run: Run, beat: Beat | None) -> Run:
-    machine = Machine(
-        "m", "spot-0badcafe-a4-t1", "us-east1-d", MachineState.UP, "the-supervisor", "digits-7", "1.4.1"
-    )
+    machine = Machine("m", "spot-0badcafe-a4-t1", "us-east1-d", MachineState.UP, "the-supervisor", "digits-7", "1.4.1")
     obs = Observation(
         machine=Seen(machine),
         beat=Seen(beat) if beat is not None else Absent(source="listing"),

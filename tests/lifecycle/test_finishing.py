@@ -27,9 +27,7 @@ AWAY = Unknown("the object store cannot be read")
 def look(run: Run, baton: Part[Baton], machine: MachineState | None = MachineState.UP) -> Decision:
     seen = None
     if machine is not None:
-        seen = Machine(
-            "m", "spot-0badcafe-a4-t1", "us-east1-d", machine, "the-supervisor", "digits-7", "1.4.1"
-        )
+        seen = Machine("m", "spot-0badcafe-a4-t1", "us-east1-d", machine, "the-supervisor", "digits-7", "1.4.1")
     return decide(
         run,
         Observation(
@@ -54,35 +52,21 @@ def test_a_person_who_never_answers_ends_the_run_whatever_was_asked(baton: Baton
     asked = look(finishing(status_since=NOW - 2 * H), Seen(baton)).run
     assert (asked.status, asked.person.since) == (Status.FINISHING, NOW)
     assert asked.person.why
-    waiting = look(
-        finishing(
-            person=Person(why=asked.person.why, since=NOW - 23 * H),
-        ),
-        Seen(baton),
-    )
+    waiting = look(finishing(person=Person(why=asked.person.why, since=NOW - 23 * H)), Seen(baton))
     assert (waiting.run.status, waiting.check_after) == (Status.FINISHING, NOW + 1 * H)
-    over = look(
-        finishing(
-            person=Person(why=asked.person.why, since=NOW - 24 * H),
-        ),
-        Seen(baton),
-    ).run
+    over = look(finishing(person=Person(why=asked.person.why, since=NOW - 24 * H)), Seen(baton)).run
     assert (over.status, over.cause) == (Status.FAILED, Cause.RESULTS_UNVERIFIED)
 
 
 def test_what_was_wrong_with_results_that_are_given_up_is_told_once() -> None:
     why = "results are not verified: verify of model.npz ended with exit code 1"
-    asked = finishing(
-        person=Person(why=why, since=NOW - 24 * H),
-    )
+    asked = finishing(person=Person(why=why, since=NOW - 24 * H))
     over = look(asked, Seen(Baton("s", 1))).run
     assert over.detail == "verify of model.npz ended with exit code 1; nobody answered within 24 h"
 
 
 @pytest.mark.parametrize("machine", [MachineState.ENDED, None])
-def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(
-    machine: MachineState | None,
-) -> None:
+def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(machine: MachineState | None) -> None:
     assert look(finishing(), Seen(Baton("s", 1)), machine).run.status == Status.RECOVERING
     assert look(finishing(), AWAY, machine).run.live_attempt is not None
 
@@ -108,15 +92,11 @@ def test_a_look_that_brings_no_news_leaves_the_run_as_it_is() -> None:
         (8, True, "last step 8 of 10"),
     ],
 )
-def test_steps_counted_from_zero_are_complete_one_before_the_total(
-    step: int, from_zero: bool, missing: str
-) -> None:
+def test_steps_counted_from_zero_are_complete_one_before_the_total(step: int, from_zero: bool, missing: str) -> None:
     done = replace(DONE, step=step, total=10, from_zero=from_zero)
     assert "; ".join(_missing(run_in(Status.FINISHING), done, 0.0)) == missing
 
 
 def test_results_that_were_lost_with_a_machine_make_the_run_no_whole_one() -> None:
-    done = replace(
-        DONE, lost=("results big.bin: 300000000 bytes is more than is left of results_save_max_mb",)
-    )
+    done = replace(DONE, lost=("results big.bin: 300000000 bytes is more than is left of results_save_max_mb",))
     assert _missing(run_in(Status.FINISHING), done, 0.0) == done.lost

@@ -86,9 +86,7 @@ MACHINES = st.builds(
 
 
 @given(st.lists(MACHINES, max_size=6))
-def test_a_person_never_has_more_released_than_the_sweep_would_but_for_its_brake(
-    machines: list[Machine],
-) -> None:
+def test_a_person_never_has_more_released_than_the_sweep_would_but_for_its_brake(machines: list[Machine]) -> None:
     expected = {claim.machine_name for claim in CLAIMS}
     plan = sweeping.plan(MachineListing(tuple(machines)), "me", expected, NOW)
     inventory = Inventory("me", CLAIMS, {})

@@ -18,16 +18,7 @@ from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRecord, MachineState, ZoneRecord, offer_key
-from supervisor.domain.observation import (
-    BEATS,
-    MACHINES,
-    Absent,
-    CreateFailed,
-    Observation,
-    Seen,
-    Verification,
-    World,
-)
+from supervisor.domain.observation import BEATS, MACHINES, Absent, CreateFailed, Observation, Seen, Verification, World
 from supervisor.domain.policies import Knobs, Limits, Policy, ResultRule, StallLimits
 from supervisor.domain.run import Counters, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import Status
@@ -37,9 +28,7 @@ from tests.lifecycle.strategies import NOW, offers, placement
 
 LAUNCH = "1.1.1"
 TRY = Try(1, 1, LAUNCH, "m-1", placement(), NOW - 5000, 0.1, 0.3)
-ATTEMPT = Attempt(
-    1, 1, LAUNCH, "m-1", "id-1", placement(), NOW - 5000, NOW - 4900, 3.6, 9.0, up_at=NOW - 4900
-)
+ATTEMPT = Attempt(1, 1, LAUNCH, "m-1", "id-1", placement(), NOW - 5000, NOW - 4900, 3.6, 9.0, up_at=NOW - 4900)
 TRAINING = replace(ATTEMPT, running_at=NOW - 4800, training_at=NOW - 4700, step_from=None)
 DONE = Done(LAUNCH, "p/", (FileEntry("a.txt", 1, "x"),), 90, 100)
 
@@ -60,22 +49,13 @@ class Case:
 
     def decide(self) -> Decision:
         attempt = ATTEMPT if self.status == Status.LAUNCHING else TRAINING
-        base: dict[str, Any] = {
-            "try_": TRY,
-            "attempt": attempt,
-            "status_since": NOW - 4000,
-            **self.run_fields,
-        }
+        base: dict[str, Any] = {"try_": TRY, "attempt": attempt, "status_since": NOW - 4000, **self.run_fields}
         run = Run(
             key=1, run_id="r", owner="o", cell="c", provider="local", generation=1, status=self.status,
             policy=self.policy, created_at=NOW - 9000, generation_at=NOW - 9000, **base,
         )  # fmt: skip
         machine = Machine("id-1", "m-1", "zone-a", MachineState.UP, "supervisor-1", "r", LAUNCH, NOW - 5000)
-        found: dict[str, Any] = {
-            "machine": Seen(machine),
-            "beat": Seen(beat(self.phase), 1.0),
-            "baton": Absent(),
-        }
+        found: dict[str, Any] = {"machine": Seen(machine), "beat": Seen(beat(self.phase), 1.0), "baton": Absent()}
         found.update(self.obs)
         since = {BEATS: NOW - 90_000, MACHINES: NOW - 90_000}
         world = World(self.knobs, {"local": offers()}, self.zones, since, frozenset({BEATS, MACHINES}))
@@ -131,9 +111,7 @@ def finishing_case(**policy: Any) -> Case:
 
 
 def unfinished_case(**fields_: Any) -> Case:
-    return Case(Status.FINISHING, "finishing", **fields_).seeing(
-        baton=Seen(Baton("supervisor-1", 1)), stop=Absent()
-    )
+    return Case(Status.FINISHING, "finishing", **fields_).seeing(baton=Seen(Baton("supervisor-1", 1)), stop=Absent())
 
 
 def waiting_case(**fields_: Any) -> Case:

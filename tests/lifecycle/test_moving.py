@@ -25,9 +25,7 @@ SHARED = "east"  # a zone that both have
 
 def offers(provider: str, shape: str, *zones: str) -> tuple[Offer, ...]:
     return tuple(
-        Offer(Placement(provider, "r", zone, shape, spot), 0.1, 0.3)
-        for spot in (True, False)
-        for zone in zones
+        Offer(Placement(provider, "r", zone, shape, spot), 0.1, 0.3) for spot in (True, False) for zone in zones
     )
 
 
@@ -61,9 +59,7 @@ def asked(run: Run, seen: World, now: float = NOW) -> tuple[str, str]:
 def test_the_first_is_asked_first_and_the_next_one_where_every_offer_cools() -> None:
     assert asked(run_with(), world()) == (CLOUD, "west")
     assert asked(run_with(), world(cooling(CLOUD))) == (LAB, "bench")
-    assert asked(run_with(), world(cooling(CLOUD)), COOLING.cool_until) == (CLOUD, "west"), (
-        "it goes back by itself"
-    )
+    assert asked(run_with(), world(cooling(CLOUD)), COOLING.cool_until) == (CLOUD, "west"), "it goes back by itself"
     neither = choose(run_with(), world(cooling(CLOUD, LAB)), NOW)
     assert isinstance(neither, NoOffer)
     assert neither.until == COOLING.cool_until
@@ -80,9 +76,7 @@ def test_the_next_is_asked_where_our_own_machines_hold_the_first() -> None:
 
 def test_the_zone_just_lost_comes_last_at_its_own_provider_alone() -> None:
     lost = attempt(zone="west")
-    run = run_with(
-        attempt=replace(lost, placement=replace(lost.placement, provider=CLOUD)), avoid_zone="west"
-    )
+    run = run_with(attempt=replace(lost, placement=replace(lost.placement, provider=CLOUD)), avoid_zone="west")
     assert asked(run, world()) == (CLOUD, SHARED)
     there = replace(run, attempt=replace(lost, placement=replace(lost.placement, provider=LAB)))
     assert asked(there, world()) == (CLOUD, "west"), "it was lost elsewhere"
@@ -150,9 +144,7 @@ READ = Observation(beat=Absent(), baton=Absent(), stop=Absent())
 def test_the_row_names_the_provider_that_is_asked_and_history_says_so() -> None:
     decision = decide(run_with(), READ, world(cooling(CLOUD)), NOW)
     assert (decision.run.status, decision.run.provider) == (Status.LAUNCHING, LAB)
-    assert [action.try_.placement.provider for action in decision.actions if isinstance(action, Launch)] == [
-        LAB
-    ]
+    assert [action.try_.placement.provider for action in decision.actions if isinstance(action, Launch)] == [LAB]
     assert any("in bench of lab" in event.text for event in decision.events)
 
 
@@ -165,9 +157,7 @@ def test_a_provider_that_left_the_settings_is_passed_over() -> None:
 
 
 def test_a_machine_of_a_provider_that_left_the_settings_is_said_to_be_there() -> None:
-    run = run_in(
-        Status.RUNNING, policy=BOTH, provider=CLOUD, attempt=attempt(running_at=NOW), try_=open_try()
-    )
+    run = run_in(Status.RUNNING, policy=BOTH, provider=CLOUD, attempt=attempt(running_at=NOW), try_=open_try())
     seen = replace(READ, machine=Absent())
     after = decide(run, seen, world(sources=sources_of([LAB]), offers={LAB: OFFERS[LAB]}), NOW).run
     assert after.hold.startswith("its provider cloud is not in the settings")
@@ -178,9 +168,7 @@ def test_a_machine_of_a_provider_that_left_the_settings_is_said_to_be_there() ->
 
 def pending(key: int, policy: Policy = BOTH) -> Run:
     own = policy.providers[0] if policy.providers else LAB
-    return run_in(
-        Status.PENDING, key=key, run_id=f"r-{key}", policy=policy, provider=own, generation_at=NOW + key
-    )
+    return run_in(Status.PENDING, key=key, run_id=f"r-{key}", policy=policy, provider=own, generation_at=NOW + key)
 
 
 def test_those_that_may_go_elsewhere_go_there_and_the_others_stand_in_line() -> None:

@@ -23,12 +23,7 @@ def moved_on():
     """A preempted machine still has a minute to go while the next attempt begins elsewhere."""
     old = ended(Cause.PREEMPTED, H, gone_at=None, price_usd_per_h=3.6, on_demand_usd_per_h=7.2)
     leaving = Retiring(old.ref, old.launch_id, NOW, NOW + 60)
-    run = run_in(
-        Status.LAUNCHING,
-        attempt=old,
-        retiring=(leaving,),
-        money=Money(cost_usd=3.6, on_demand_usd=7.2),
-    )
+    run = run_in(Status.LAUNCHING, attempt=old, retiring=(leaving,), money=Money(cost_usd=3.6, on_demand_usd=7.2))
     return begin_attempt(run, open_try(attempt_number=5), "m5", NOW + 10), old
 
 

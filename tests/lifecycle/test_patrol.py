@@ -37,20 +37,9 @@ def test_a_calm_day_is_told_too() -> None:
     [
         (run_in(Status.WAITING, waiting=Waiting(since=NOW - H)), NOW - H, False),
         (run_in(Status.RECOVERING, hold="the object store cannot be read"), NOW - 4, False),
-        (
-            run_in(
-                Status.FINISHING,
-                person=Person(why="upload failed", since=NOW - 9),
-            ),
-            NOW - 9,
-            True,
-        ),
+        (run_in(Status.FINISHING, person=Person(why="upload failed", since=NOW - 9)), NOW - 9, True),
         (run_in(Status.AWAITING_TEARDOWN, outcome=OUTCOME), NOW - 4, True),
-        (
-            run_in(Status.AWAITING_TEARDOWN, outcome=OUTCOME, approval=Approval("ops", NOW, "m", "ab")),
-            None,
-            False,
-        ),
+        (run_in(Status.AWAITING_TEARDOWN, outcome=OUTCOME, approval=Approval("ops", NOW, "m", "ab")), None, False),
         (run_in(Status.RECOVERING), None, False),
         (run_in(Status.RUNNING, attempt=attempt()), None, False),
         (run_in(Status.FAILED, person=Person(why="nobody came")), None, False),
@@ -87,7 +76,6 @@ def test_a_machine_that_ran_no_more_was_not_paid_for() -> None:
 def test_being_back_says_which_version_after_how_long_and_what_was_found() -> None:
     event = back_again("1.2.3", 200.0, {"running": 5, "waiting": 7, "failed": 3})
     assert (
-        event.text
-        == "Supervisor 1.2.3 started again after 3 min 20 s away. 12 live runs found: 5 running, 7 waiting."
+        event.text == "Supervisor 1.2.3 started again after 3 min 20 s away. 12 live runs found: 5 running, 7 waiting."
     )
     assert back_again("1.2.3", None, {"failed": 3}).text == "Supervisor 1.2.3 started again. No run is live."

@@ -29,9 +29,7 @@ def choices(draw: st.DrawFn) -> tuple[Run, World]:
     shapes = draw(st.lists(st.sampled_from(SHAPES), unique=True, min_size=1).map(tuple))
     policy = replace(run.policy, zones=wished, shapes=shapes, allow_on_demand=draw(st.booleans()))
     cooling = draw(st.sets(st.sampled_from(offers(SHAPES))))
-    records = {
-        offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling
-    }
+    records = {offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling}
     return replace(run, policy=policy), World(Knobs("s"), offers={"local": offers(SHAPES)}, zones=records)
 
 
@@ -88,9 +86,7 @@ def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
 
 def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
     run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
-    order = [
-        (o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)
-    ]
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)]
     expected = [(zone, shape, spot) for spot in (True, False) for shape in SHAPES for zone in ZONES]
     assert order == expected
 
@@ -104,9 +100,7 @@ def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
         o for o in turned if (o.placement.shape, o.placement.spot) != first
     ]
     advised = replace(world, offers={"local": tuple(turned)})
-    order = [
-        (o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, advised, NOW)
-    ]
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, advised, NOW)]
     expected = [
         (zone, shape, spot)
         for spot in (True, False)

@@ -57,9 +57,7 @@ def test_everybody_asks_a_place_that_has_not_refused() -> None:
 
 def test_calls_that_are_under_way_count_and_their_repeats_are_never_held_back() -> None:
     asked = [decision.run for decision in decided([waiting(key) for key in range(1, 3)], REFUSED)]
-    again = [
-        decide(run, replace(READ, machine=Absent()), World(Knobs("s"), zones=REFUSED), NOW) for run in asked
-    ]
+    again = [decide(run, replace(READ, machine=Absent()), World(Knobs("s"), zones=REFUSED), NOW) for run in asked]
     others = [waiting(key) for key in range(3, 11)]
     world = World(Knobs("s"), offers={"local": PLACES}, zones=REFUSED)
     new = [decide(run, READ, world, NOW) for run in others]

@@ -38,10 +38,7 @@ def decided(runs: Sequence[Run], room: Room, obs: Observation = READ, **world: o
 
 def launched(decisions: Sequence[Decision]) -> dict[int, str]:
     return {
-        d.run.key: action.try_.placement.zone
-        for d in decisions
-        for action in d.actions
-        if isinstance(action, Launch)
+        d.run.key: action.try_.placement.zone for d in decisions for action in d.actions if isinstance(action, Launch)
     }
 
 
@@ -50,9 +47,7 @@ def test_free_places_go_to_those_who_were_submitted_first() -> None:
     found = decided(runs, Room(zones={"zone-a": 1, "zone-b": 1, "zone-c": 0}))
     assert launched(found) == {1: "zone-a", 2: "zone-b"}
     held = {d.run.key: d.run for d in found if not d.actions}
-    assert {(run.status, run.cause, run.next_at) for run in held.values()} == {
-        (Status.WAITING, Cause.QUEUED, None)
-    }
+    assert {(run.status, run.cause, run.next_at) for run in held.values()} == {(Status.WAITING, Cause.QUEUED, None)}
 
 
 def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
@@ -95,12 +90,8 @@ def test_a_run_that_waits_for_its_zone_keeps_no_gpus_from_others() -> None:
 
 
 def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
-    refused = tuple(
-        Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big")
-    )
-    found = decided(
-        [pending(1, refusals=refused), pending(2)], Room(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0})
-    )
+    refused = tuple(Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big"))
+    found = decided([pending(1, refusals=refused), pending(2)], Room(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0}))
     assert launched(found) == {2: "zone-a"}
     assert found[0].run.cause == Cause.QUEUED
 
@@ -118,10 +109,9 @@ def test_a_run_that_needs_more_gpus_keeps_the_free_ones_for_itself() -> None:
     cards = {"small": 1, "big": 2}
     assert launched(decided([both, one], Room(cards=1, cards_of=cards, all_cards=2))) == {}
     assert launched(decided([both, one], Room(cards=2, cards_of=cards, all_cards=2))) == {1: "zone-a"}
-    assert launched(decided([one, both], Room(cards=1, cards_of=cards, all_cards=1))) == {
-        1: "zone-a",
-        2: "zone-a",
-    }, "what needs more than there is asks, and the provider says what is wrong"
+    assert launched(decided([one, both], Room(cards=1, cards_of=cards, all_cards=1))) == {1: "zone-a", 2: "zone-a"}, (
+        "what needs more than there is asks, and the provider says what is wrong"
+    )
 
 
 def test_a_full_computer_teaches_nothing_of_its_zones() -> None:
@@ -140,8 +130,7 @@ def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limi
     run = replace(run, **long_ago)  # type: ignore[arg-type]
     assert decided([run], Room(machines=0))[0].run.status == Status.WAITING
     none_left = {
-        offer_key(o.placement): ZoneRecord(1, NOW + 100, "no_capacity", "none left")
-        for o in offers(("small", "big"))
+        offer_key(o.placement): ZoneRecord(1, NOW + 100, "no_capacity", "none left") for o in offers(("small", "big"))
     }
     out = decided([run], Room(machines=1), zones=none_left)[0].run
     assert (out.cause, out.waiting.since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
@@ -170,11 +159,7 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
 
 
 def test_what_was_asked_of_the_platform_after_a_turn_in_line_counts_to_the_limit_of_the_wait() -> None:
-    queued = {
-        "cause": Cause.QUEUED,
-        "waiting": Waiting(since=NOW - 9000, before_s=50.0),
-        "status": Status.WAITING,
-    }
+    queued = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 9000, before_s=50.0), "status": Status.WAITING}
     run = replace(pending(1), **queued)  # type: ignore[arg-type]
     asking = decided([run], Room(machines=1))[0].run
     assert (asking.status, asking.waiting.since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
@@ -191,11 +176,7 @@ def test_one_pass_over_ten_thousand_queued_runs_is_short() -> None:
     runs = [pending(key) for key in range(10_000)]
     known = World(Knobs("s"), offers={"local": offers()})
     cards = {"small": 1}
-    for room in (
-        Room(machines=3),
-        Room(zones=dict.fromkeys(ZONES, 0)),
-        Room(cards=0, cards_of=cards, all_cards=8),
-    ):
+    for room in (Room(machines=3), Room(zones=dict.fromkeys(ZONES, 0)), Room(cards=0, cards_of=cards, all_cards=8)):
         began = time.process_time()
         turns = with_turns(known, runs, {"local": room}, lambda _: False, NOW).turns
         assert len(turns) == (3 if room.machines else 0)

@@ -45,9 +45,7 @@ def test_a_torn_baton_asks_a_person_once_and_is_forgotten_when_mended() -> None:
 
 
 def test_a_torn_baton_does_not_hold_up_a_stop() -> None:
-    late = run_in(
-        Status.STOPPING, attempt=attempt(), stop=STOP, status_since=NOW - H, cause=Cause.STOP_REQUESTED
-    )
+    late = run_in(Status.STOPPING, attempt=attempt(), stop=STOP, status_since=NOW - H, cause=Cause.STOP_REQUESTED)
     assert look(late, TORN).run.live_attempt is None
     assert look(late, Unknown("away")).run.live_attempt is not None
 

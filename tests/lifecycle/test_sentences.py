@@ -18,25 +18,12 @@ from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.wording.run import next_action, status_text
-from tests.lifecycle.sample_runs import (
-    MIN,
-    NOW,
-    ZONES,
-    H,
-    attempt,
-    ended,
-    failed_try,
-    open_try,
-    pulse,
-    run_in,
-)
+from tests.lifecycle.sample_runs import MIN, NOW, ZONES, H, attempt, ended, failed_try, open_try, pulse, run_in
 
 
 def test_pending_names_the_zone_and_the_coming_tick():
     run = run_in(Status.PENDING, policy=Policy(zones=("us-east1-c",)), next_at=NOW + 26)
-    assert (
-        status_text(run, NOW) == "Accepted 4 s ago. Next: start in us-east1-c on the coming tick (in 26 s)."
-    )
+    assert status_text(run, NOW) == "Accepted 4 s ago. Next: start in us-east1-c on the coming tick (in 26 s)."
     assert next_action(run, NOW).what == "launch in 26 s"
 
 
@@ -49,9 +36,7 @@ def test_pending_after_a_resume_names_the_generation():
 
 def waiting(cause: Cause, detail: str = "", **fields: object) -> Run:
     since = datetime(2025, 11, 21, 2, 10, tzinfo=UTC).timestamp()
-    policy = Policy(
-        zones=ZONES, shapes=("g2-standard-8",), limits=Limits(wait_for_capacity_s=11 * H + 50 * MIN)
-    )
+    policy = Policy(zones=ZONES, shapes=("g2-standard-8",), limits=Limits(wait_for_capacity_s=11 * H + 50 * MIN))
     run = run_in(
         Status.WAITING, cause=cause, detail=detail, policy=policy, waiting=Waiting(since=since), next_at=NOW + 200,
         try_=failed_try(cause, 6), attempt=None,
@@ -68,9 +53,7 @@ def test_waiting_for_capacity_says_what_is_missing_and_when_it_gives_up():
 
 def test_waiting_for_capacity_names_who_has_it_where_that_is_known():
     held = "l4 needs 1 GPU, free: 0. GPU 1 is held by pid 4242 (python train.py, 11.2 GiB), which is not ours"
-    assert f"(6 tries, no attempt spent): {held}. Nothing is" in status_text(
-        waiting(Cause.NO_CAPACITY, held), NOW
-    )
+    assert f"(6 tries, no attempt spent): {held}. Nothing is" in status_text(waiting(Cause.NO_CAPACITY, held), NOW)
     code = "ZONE_RESOURCE_POOL_EXHAUSTED: zone us-east1-c has no g2-standard-8 now"
     assert status_text(waiting(Cause.NO_CAPACITY, code), NOW) == status_text(waiting(Cause.NO_CAPACITY), NOW)
 
@@ -83,9 +66,7 @@ def test_waiting_for_one_zone_names_it():
 
 
 def test_waiting_for_quota_has_its_own_text():
-    run = waiting(
-        Cause.QUOTA, "Quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-east1 is 0 of 0.", next_at=NOW + 10 * MIN
-    )
+    run = waiting(Cause.QUOTA, "Quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-east1 is 0 of 0.", next_at=NOW + 10 * MIN)
     assert status_text(run, NOW) == (
         "Quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-east1 is 0 of 0. Waiting will not help by itself: raise the quota or "
         "allow another region. Nothing is billed. Next check in 10 min; gives up at 14:00 UTC."
@@ -94,9 +75,7 @@ def test_waiting_for_quota_has_its_own_text():
 
 def test_waiting_after_a_refused_request_quotes_the_platform():
     text = status_text(waiting(Cause.LAUNCH_REJECTED, "Required 'compute.instances.create' permission"), NOW)
-    assert text.startswith(
-        "The request for a machine was refused: Required 'compute.instances.create' permission."
-    )
+    assert text.startswith("The request for a machine was refused: Required 'compute.instances.create' permission.")
 
 
 def test_waiting_beside_an_old_machine_does_not_claim_that_nothing_is_billed():
@@ -123,9 +102,7 @@ def test_the_digest_of_a_pulled_image_leaves_room_for_the_time():
 
 def test_launching_while_the_machine_boots_tells_what_the_agent_says():
     live = attempt(number=4, zone="us-east1-c", up_at=NOW - 19 * MIN)
-    boots = pulse(
-        "image", phase_since=NOW - 50, message="driver installed, pulling image (4.1 GB)", launch_id="1.4.1"
-    )
+    boots = pulse("image", phase_since=NOW - 50, message="driver installed, pulling image (4.1 GB)", launch_id="1.4.1")
     run = run_in(Status.LAUNCHING, try_=open_try(attempt_number=4), attempt=live, pulse=boots)
     assert status_text(run, NOW) == (
         "Attempt 4 boots in us-east1-c: driver installed, pulling image (4.1 GB) for 50 s. "
@@ -150,11 +127,7 @@ def test_running_tells_step_pace_and_eta():
 
 @pytest.mark.parametrize(
     ("trained_s", "fields", "words"),
-    [
-        (61, {}, "No checkpoint yet: 78 steps at risk."),
-        (59, {}, ""),
-        (61, {"checkpoint_step": 50}, ""),
-    ],
+    [(61, {}, "No checkpoint yet: 78 steps at risk."), (59, {}, ""), (61, {"checkpoint_step": 50}, "")],
 )
 def test_running_says_from_the_first_minute_on_that_nothing_is_saved(
     trained_s: float, fields: dict[str, object], words: str
@@ -203,9 +176,7 @@ def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
 
 
 def test_where_an_attempt_begins_is_not_said_before_it_is_known():
-    run = running(
-        attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), checkpoint_step=700
-    )
+    run = running(attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), checkpoint_step=700)
     assert status_text(run, NOW).endswith("Attempt 4, us-east1-d.")
 
 
@@ -261,9 +232,7 @@ def test_recovering_after_a_preemption():
 
 
 def test_recovering_after_a_preemption_tells_how_early_the_notice_came():
-    end = ended(
-        Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine was told of its preemption 27 s ahead"
-    )
+    end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine was told of its preemption 27 s ahead")
     assert status_text(recovering(end), NOW).startswith(
         "Preempted in us-east1-c after 2 h 14 min: the machine was told of its preemption 27 s ahead; "
         "checkpoint 12,290 is saved."
@@ -281,9 +250,7 @@ def test_recovering_after_a_death_without_a_record():
 
 
 def test_recovering_after_a_silent_agent_gives_the_evidence():
-    end = ended(
-        Cause.AGENT_LOST, 20 * MIN, evidence="silent for 180 s while the store and the other runs are fresh"
-    )
+    end = ended(Cause.AGENT_LOST, 20 * MIN, evidence="silent for 180 s while the store and the other runs are fresh")
     assert (
         "is up but its agent has fallen silent after 20 min: silent for 180 s while the store and the other "
         "runs are fresh; checkpoint 12,290 is saved."

@@ -30,9 +30,7 @@ names = st.text(alphabet="abz-0", min_size=1, max_size=80)
 times = st.floats(NOW - 1e7, NOW + 1e5)
 maybe_step = st.none() | st.integers(0, 10**15)
 placements = st.builds(Placement, st.just("gce"), names, names, names, st.booleans())
-exits = st.builds(
-    Exit, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), st.booleans(), last_line=words
-)
+exits = st.builds(Exit, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), st.booleans(), last_line=words)
 tries = st.builds(
     Try, st.integers(1, 99), st.integers(1, 99), st.just("1.4.1"), names, placements, times,
     ended_at=st.none() | times, outcome=st.none() | st.sampled_from(Cause), detail=words,
@@ -105,25 +103,9 @@ def test_what_a_person_must_do_is_never_cut_off(run: Run):
 @pytest.mark.parametrize("cause", [None, *Cause])
 def test_every_status_with_every_cause(status: Status, cause: Cause | None):
     place = Placement("gce", "us-east1", "us-east1-c", "L4", True)
-    over = Attempt(
-        1, 1, "1.1.1", "m", "id", place, NOW - 60, NOW - 50, ended_at=NOW, cause=cause, evidence="e"
-    )
+    over = Attempt(1, 1, "1.1.1", "m", "id", place, NOW - 60, NOW - 50, ended_at=NOW, cause=cause, evidence="e")
     for attempt in (None, over, replace(over, ended_at=None, cause=None)):
-        run = Run(
-            1,
-            "digits-7",
-            "local",
-            "c",
-            "gce",
-            1,
-            status,
-            Policy(),
-            NOW,
-            NOW,
-            NOW,
-            cause=cause,
-            attempt=attempt,
-        )
+        run = Run(1, "digits-7", "local", "c", "gce", 1, status, Policy(), NOW, NOW, NOW, cause=cause, attempt=attempt)
         assert_whole(status_text(run, NOW))
 
 
@@ -140,21 +122,7 @@ def test_a_sentence_that_puts_none_for_a_missing_figure_would_be_seen(monkeypatc
     place = Placement("gce", "us-east1", "us-east1-c", "L4", True)
     live = Attempt(1, 1, "1.1.1", "m", "id", place, NOW, NOW)
     pulse = Pulse("1.1.1", 1, "checkpoint", NOW, NOW)
-    run = Run(
-        1,
-        "digits-7",
-        "local",
-        "c",
-        "gce",
-        1,
-        Status.RUNNING,
-        Policy(),
-        NOW,
-        NOW,
-        NOW,
-        attempt=live,
-        pulse=pulse,
-    )
+    run = Run(1, "digits-7", "local", "c", "gce", 1, Status.RUNNING, Policy(), NOW, NOW, NOW, attempt=live, pulse=pulse)
     with pytest.raises(AssertionError):
         assert_whole(status_text(run, NOW))
 
@@ -171,12 +139,7 @@ def test_ages_are_told_in_two_units_at_most(seconds: float, text: str):
 
 
 def test_money_sizes_rates_and_clocks_carry_their_units():
-    assert [figures.money_text(usd) for usd in (0, 0.001, 6.12, 1204.1)] == [
-        "$0.00",
-        "<$0.01",
-        "$6.12",
-        "$1,204.10",
-    ]
+    assert [figures.money_text(usd) for usd in (0, 0.001, 6.12, 1204.1)] == ["$0.00", "<$0.01", "$6.12", "$1,204.10"]
     assert [figures.size_text(size) for size in (0, 999, 4_100_000_000, 412_000_000)] == [
         "0 B",
         "999 B",
@@ -188,11 +151,7 @@ def test_money_sizes_rates_and_clocks_carry_their_units():
     assert figures.clock_text(NOW + 90000, NOW) == "2025-11-22 13:00 UTC"
     assert figures.clock_text(NOW + 13 * 3600, NOW) == "2025-11-22 01:00 UTC"
     assert figures.clock_text(1e300, NOW) == "an unknown time"
-    assert [figures.plural(n, w) for n, w in ((1, "try"), (6, "try"), (3, "file"))] == [
-        "1 try",
-        "6 tries",
-        "3 files",
-    ]
+    assert [figures.plural(n, w) for n, w in ((1, "try"), (6, "try"), (3, "file"))] == ["1 try", "6 tries", "3 files"]
 
 
 def test_a_thing_due_in_less_than_a_second_is_not_due_in_zero_seconds():

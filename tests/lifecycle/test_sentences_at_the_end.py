@@ -17,23 +17,12 @@ from supervisor.domain.machines import MachineRef
 from supervisor.domain.run import Approval, Counters, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.wording.run import next_action, status_text
-from tests.lifecycle.sample_runs import (
-    MIN,
-    NOW,
-    H,
-    attempt,
-    ended,
-    open_try,
-    run_in,
-)
+from tests.lifecycle.sample_runs import MIN, NOW, H, attempt, ended, open_try, run_in
 
 
 def test_stopping_tells_who_asked_and_how_long_the_save_may_take():
     run = run_in(
-        Status.STOPPING,
-        attempt=attempt(),
-        stop=StopRequest("token ops-laptop", NOW - 12),
-        status_since=NOW - 12,
+        Status.STOPPING, attempt=attempt(), stop=StopRequest("token ops-laptop", NOW - 12), status_since=NOW - 12
     )
     assert status_text(run, NOW) == (
         "Stop asked for by token ops-laptop 12 s ago. Next: waiting for the final checkpoint (up to 1 min 48 s)."
@@ -43,11 +32,7 @@ def test_stopping_tells_who_asked_and_how_long_the_save_may_take():
 def test_stopping_for_a_limit_names_the_limit():
     stop = StopRequest("supervisor", NOW - 200, Cause.BUDGET, "limit")
     run = run_in(
-        Status.STOPPING,
-        attempt=attempt(),
-        stop=stop,
-        detail="$12.01 spent, budget $12.00",
-        status_since=NOW - 200,
+        Status.STOPPING, attempt=attempt(), stop=stop, detail="$12.01 spent, budget $12.00", status_since=NOW - 200
     )
     assert status_text(run, NOW) == (
         "The budget is spent: $12.01 spent, budget $12.00; stopping since 3 min 20 s. "
@@ -99,9 +84,7 @@ def test_finishing_says_what_is_awaited():
 
 def test_a_person_who_has_given_the_results_up_is_not_asked_again():
     given_up = Approval("ops", NOW, "m-1", "none", accept_loss="of no use")
-    run = run_in(
-        Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 files differ"), approval=given_up
-    )
+    run = run_in(Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 files differ"), approval=given_up)
     assert status_text(run, NOW) == (
         "ops has given the results up; the machine bills $0.50/h. Next: failed on the coming tick."
     )
@@ -113,9 +96,7 @@ def test_what_is_cut_off_ends_in_its_dots_alone():
 
 
 def test_finishing_that_needs_a_person_says_so_and_what_it_costs():
-    run = run_in(
-        Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 result files differ from the manifest")
-    )
+    run = run_in(Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 result files differ from the manifest"))
     text = status_text(run, NOW)
     assert "the machine bills $0.50/h" in text
     assert "`spot approve digits-7 --accept-loss REASON`" in text
@@ -140,11 +121,7 @@ def test_completed_sums_up():
 def test_partial_lists_what_is_missing_and_offers_a_resume():
     outcome = Outcome("0" * 64, 3, 1, NOW, 50000, missing=("metrics.json (0 of 1)", "step 40 of 50"))
     run = run_in(
-        Status.PARTIAL,
-        outcome=outcome,
-        counters=Counters(attempts=1),
-        money=Money(all_known=False),
-        status_since=NOW,
+        Status.PARTIAL, outcome=outcome, counters=Counters(attempts=1), money=Money(all_known=False), status_since=NOW
     )
     assert status_text(run, NOW) == (
         "Finished after 4 s (1 attempt), all uploads verified, but missing: metrics.json (0 of 1), step 40 of 50. "
@@ -171,9 +148,7 @@ def test_a_missing_module_is_first_of_all_a_question_of_which_python_ran():
     line = "ModuleNotFoundError: No module named 'timm' (python: /opt/spot/bin/python)"
     end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 4.0, line))
     run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end)
-    advice = (
-        "Submit it from another environment with `--replace-spec`, or install the module in this one, then"
-    )
+    advice = "Submit it from another environment with `--replace-spec`, or install the module in this one, then"
     assert f"after 4 s: `{line}`. Not tried again" in status_text(run, NOW)
     assert status_text(run, NOW).endswith(f"{advice} `spot resume digits-7`.")
     in_image = replace(run, policy=replace(run.policy, image="r/i:1"))
@@ -234,11 +209,7 @@ def test_a_stop_is_told_before_it_has_begun():
     run = run_in(Status.RUNNING, stop=StopRequest("anna", NOW), attempt=attempt())
     assert "waiting for the final checkpoint" in status_text(run, NOW)
     hours = run_in(
-        Status.RUNNING,
-        stop=StopRequest("anna", NOW),
-        attempt=attempt(),
-        try_=open_try(),
-        status_since=NOW - 2 * H,
+        Status.RUNNING, stop=StopRequest("anna", NOW), attempt=attempt(), try_=open_try(), status_since=NOW - 2 * H
     )  # the grace begins with the stop, however long it has been running
     assert status_text(hours, NOW).endswith("Next: waiting for the final checkpoint (up to 2 min).")
     waiting = run_in(Status.WAITING, stop=StopRequest("anna", NOW), attempt=None)

@@ -31,9 +31,7 @@ from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
 SOURCES = sources_of(["gce", "other"])
 ZONE = attempt().placement.zone
 OTHERS = Placement("other", "us-east1", ZONE, "g2-standard-8", True)  # a zone of the same name, elsewhere
-GONE = Observation(
-    machine=Absent(source="listing"), beat=Absent(source="listing"), lookup=Absent(source="lookup")
-)
+GONE = Observation(machine=Absent(source="listing"), beat=Absent(source="listing"), lookup=Absent(source="lookup"))
 LACKING = "its provider gce is not in the settings: put it back, or stop the run"
 
 
@@ -79,21 +77,15 @@ def test_a_zone_that_one_provider_cannot_read_is_not_that_of_another() -> None:
 # --- a machine that only an old listing shows ----------------------------------------------------------------------
 
 AT_4 = attempt(running_at=NOW - 7000)
-SILENT = run_in(
-    Status.RUNNING, attempt=AT_4, try_=open_try(attempt_number=4), pulse=pulse(beat_at=NOW - 3000)
-)
+SILENT = run_in(Status.RUNNING, attempt=AT_4, try_=open_try(attempt_number=4), pulse=pulse(beat_at=NOW - 3000))
 STALLED = replace(SILENT, pulse=pulse(beat_at=NOW - 1, first_progress_at=NOW - 5000, step=9, stall_polls=99))
-BOOTING = replace(
-    SILENT, status=Status.LAUNCHING, attempt=replace(AT_4, up_at=NOW - 7000, running_at=None), pulse=None
-)
+BOOTING = replace(SILENT, status=Status.LAUNCHING, attempt=replace(AT_4, up_at=NOW - 7000, running_at=None), pulse=None)
 ENDS = [(SILENT, Cause.AGENT_LOST), (STALLED, Cause.STALLED), (BOOTING, Cause.BOOT_TIMEOUT)]
 
 
 @pytest.mark.parametrize(("run", "cause"), ENDS)
 @pytest.mark.parametrize(("age_s", "ends"), [(0.0, True), (60.0, True), (61.0, False), (3600.0, False)])
-def test_nothing_ends_on_a_machine_that_was_seen_long_ago(
-    run: Run, cause: Cause, age_s: float, ends: bool
-) -> None:
+def test_nothing_ends_on_a_machine_that_was_seen_long_ago(run: Run, cause: Cause, age_s: float, ends: bool) -> None:
     """It may have been taken away since: its silence says nothing of the agent, and boot and progress no more."""
     up = Machine("m", "spot-0badcafe-a4-t1", ZONE, MachineState.UP, "s", "digits-7", "1.4.1")
     beat = (

@@ -54,9 +54,7 @@ def test_a_machine_that_was_obtained_is_not_looked_for_any_more() -> None:
     where = (TRY.machine_name, "us-east1-c", MachineState.ASKED, "the-supervisor", "digits-7", TRY.launch_id)
     asked = Machine("", *where)
     now = TRY.requested_at + 120
-    looking = decide(
-        run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(asked)), WORLD, now
-    )
+    looking = decide(run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(asked)), WORLD, now)
     assert "looking for room" in status_text(looking.run, now)
     up = replace(asked, state=MachineState.UP, machine_id="17")
     obtained = decide(looking.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)

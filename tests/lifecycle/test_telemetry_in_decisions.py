@@ -65,9 +65,7 @@ def test_a_card_too_few_is_the_machines_fault_and_says_which() -> None:
 
 
 def stalling(told: str) -> str:
-    seen = pulse(
-        step=9, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW
-    )
+    seen = pulse(step=9, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW)
     live = attempt(training_at=NOW - 900)
     return status_text(run_in(Status.RUNNING, attempt=live, pulse=replace(seen, telemetry=told)), NOW)
 

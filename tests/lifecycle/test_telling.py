@@ -31,11 +31,7 @@ def told(before: Run, after: Run | None = None, now: float = NOW) -> tuple[Run, 
 def spending(cost: float, **fields: object) -> Run:
     """A run at 0.50 $/h whose budget is 10 $."""
     live = attempt(started_at=NOW - cost / 0.5 * H)
-    return run_in(
-        Status.RUNNING,
-        attempt=live,
-        **{"policy": Policy(limits=Limits(budget_usd=10.0)), **fields},
-    )
+    return run_in(Status.RUNNING, attempt=live, **{"policy": Policy(limits=Limits(budget_usd=10.0)), **fields})
 
 
 @pytest.mark.parametrize(("cost", "warned"), [(7.99, 0), (8.01, 1), (9.99, 1), (10.01, 0)])
@@ -74,13 +70,7 @@ def test_the_same_figures_are_not_read_twice() -> None:
 
 @pytest.mark.parametrize(
     ("free", "low_before", "low_after", "events"),
-    [
-        (4.9, False, True, 1),
-        (5.1, False, False, 0),
-        (9.9, True, True, 0),
-        (10.1, True, False, 0),
-        (1.0, True, True, 0),
-    ],
+    [(4.9, False, True, 1), (5.1, False, False, 0), (9.9, True, True, 0), (10.1, True, False, 0), (1.0, True, True, 0)],
 )
 def test_a_disk_at_its_edge_is_told_once(free: float, low_before: bool, low_after: bool, events: int) -> None:
     run, found = told(beating(50.0), beating(free, disk_low=low_before))
@@ -96,9 +86,7 @@ def test_inodes_run_out_before_bytes() -> None:
 
 @given(
     st.builds(
-        Telemetry,
-        checkpoints_disk=st.builds(Disk, st.floats(0, 1e12), st.floats(0, 1e12)),
-        uptime_s=st.floats(0, 9),
+        Telemetry, checkpoints_disk=st.builds(Disk, st.floats(0, 1e12), st.floats(0, 1e12)), uptime_s=st.floats(0, 9)
     )
 )
 def test_the_quick_look_at_disks_sees_what_the_whole_does(telemetry: Telemetry) -> None:
@@ -116,18 +104,14 @@ def test_a_glance_never_takes_a_full_disk_for_a_roomy_one(telemetry: Telemetry) 
     shares += [share_pct(disk.free_inodes, disk.total_inodes) for disk in disks_of(telemetry).values()]
     if roomy(text, 5.0, 100.0):
         assert all(share is None or share >= 5.0 for share in shares)
-        assert all(
-            disk.free_bytes is None or disk.free_bytes > 100.0 for disk in disks_of(telemetry).values()
-        )
+        assert all(disk.free_bytes is None or disk.free_bytes > 100.0 for disk in disks_of(telemetry).values())
 
 
 def test_a_glance_is_enough_for_an_ordinary_machine() -> None:
     usual = Telemetry(checkpoints_disk=Disk(80e9, 100e9, 5e6, 6e6), scratch_disk=Disk(70e9, 100e9))
     assert roomy(encode(usual), 5.0, 20e9)
     assert not roomy(encode(usual), 5.0, 75e9)
-    assert not roomy('{"scratch_disk":{"total_bytes":5,"free_bytes":1}}', 5.0, 0.0), (
-        "in another order: look closer"
-    )
+    assert not roomy('{"scratch_disk":{"total_bytes":5,"free_bytes":1}}', 5.0, 0.0), "in another order: look closer"
 
 
 @pytest.mark.parametrize(
@@ -145,9 +129,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
     free: float, low_before: bool, low_after: bool
 ) -> None:
     text = encode(Telemetry(checkpoints_disk=Disk(free * 1e9, 100e9)))
-    run = replace(
-        beating(50.0), pulse=pulse(telemetry=text), checkpoint_bytes=20 * 10**9, disk_low=low_before
-    )
+    run = replace(beating(50.0), pulse=pulse(telemetry=text), checkpoint_bytes=20 * 10**9, disk_low=low_before)
     after, events = told(beating(50.0), run)
     assert after.disk_low == low_after
     if events:
@@ -156,8 +138,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
 
 def unverified(**fields: object) -> Run:
     return run_in(
-        Status.FINISHING,
-        **{"attempt": attempt(), "person": Person(why="upload failed", since=NOW - 901), **fields},
+        Status.FINISHING, **{"attempt": attempt(), "person": Person(why="upload failed", since=NOW - 901), **fields}
     )
 
 
@@ -173,13 +154,8 @@ def test_a_machine_that_waits_is_reminded_of_with_its_sum() -> None:
     [
         unverified(attempt=attempt(price_usd_per_h=0.0)),
         unverified(attempt=None),
-        unverified(
-            person=Person(why="", since=None),
-        ),
-        run_in(
-            Status.WAITING,
-            person=Person(why="the baton is torn", since=NOW - 7200),
-        ),
+        unverified(person=Person(why="", since=None)),
+        run_in(Status.WAITING, person=Person(why="the baton is torn", since=NOW - 7200)),
     ],
 )
 def test_where_nothing_is_billed_nobody_is_reminded(run: Run) -> None:
@@ -211,9 +187,7 @@ def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not(
 
 def test_an_end_is_told_with_the_runs_own_sentence() -> None:
     over = replace(spending(9.0), status=Status.FAILED, cause=Cause.USER_ERROR, detail="exit code 1")
-    [event] = with_telling(
-        over, Decision(over, (tell(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW
-    ).events
+    [event] = with_telling(over, Decision(over, (tell(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW).events
     assert event.data["status_text"] == status_text(over, NOW)
 
 

@@ -35,10 +35,7 @@ def place(zone: str, shape: str = "t4", spot: bool = True) -> Placement:
 
 
 OFFERS = tuple(
-    Offer(place(zone, shape, spot), 0.1, 0.3)
-    for spot in (True, False)
-    for shape in SHAPES
-    for zone in (*EAST, *WEST)
+    Offer(place(zone, shape, spot), 0.1, 0.3) for spot in (True, False) for shape in SHAPES for zone in (*EAST, *WEST)
 )
 
 
@@ -82,9 +79,7 @@ def test_zones_that_lost_machines_lately_come_later_and_the_shape_still_counts_m
     lost = seen.zones | dict(after_loss(place("east-b"), seen, NOW - 50))
     assert chosen(run, world(lost)).zone == "west-a"
     twice = lost | dict(after_loss(place("west-a"), world(lost), NOW - 40))
-    assert chosen(run, world(twice)) == place(
-        "east-a"
-    )  # all lost one: the order of the settings, and not the l4
+    assert chosen(run, world(twice)) == place("east-a")  # all lost one: the order of the settings, and not the l4
     assert chosen(run, seen, NOW + LOST_WINDOW_S).zone == "east-a"
 
 

@@ -43,11 +43,7 @@ def worlds(draw: st.DrawFn) -> World:
         knobs=Knobs("supervisor-1"),
         offers={"local": offers()},
         zones=zones,
-        observing_since={
-            BEATS: since,
-            MACHINES: since,
-            **draw(st.sampled_from([{}, {machines_in("zone-a"): NOW}])),
-        },
+        observing_since={BEATS: since, MACHINES: since, **draw(st.sampled_from([{}, {machines_in("zone-a"): NOW}]))},
         fresh=draw(st.sampled_from([frozenset({BEATS, MACHINES}), frozenset()])),
         breakers_open=draw(st.sampled_from([frozenset(), frozenset({BEATS, MACHINES})])),
         unread=frozenset(draw(st.sampled_from([(), (), ("zone-a",), ZONES]))),

@@ -27,9 +27,7 @@ class ShedProvider(FolderProvider):
 
 class ShedSubject(LocalSubject):
     def fresh(self) -> ShedProvider:  # type: ignore[override]
-        return ShedProvider(
-            self.data_dir, offers_in(ZONES), {}, agent=SCRIPTED_AGENT, clock=SystemClock(), most=1
-        )
+        return ShedProvider(self.data_dir, offers_in(ZONES), {}, agent=SCRIPTED_AGENT, clock=SystemClock(), most=1)
 
 
 @pytest.fixture
@@ -58,9 +56,7 @@ def test_its_own_papers_have_the_name_of_its_kind(shed: ShedSubject) -> None:
     assert not (shed.data_dir / "local").exists()
 
 
-def test_its_platform_says_what_it_is_and_shows_no_secret(
-    shed: ShedSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_platform_says_what_it_is_and_shows_no_secret(shed: ShedSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     class ShedPlatform(FolderPlatform):
         place = "the shed"
 

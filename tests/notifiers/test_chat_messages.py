@@ -52,9 +52,7 @@ PREEMPTED = note(
 
 def slack_text(batch: Sequence[Notification], run_page: str = "") -> str:
     blocks = json.loads(forms.slack_body(batch, run_page))["blocks"]
-    return "\n".join(
-        block["text"]["text"] if "text" in block else block["elements"][0]["text"] for block in blocks
-    )
+    return "\n".join(block["text"]["text"] if "text" in block else block["elements"][0]["text"] for block in blocks)
 
 
 def test_a_preemption_reads_as_it_should() -> None:
@@ -81,10 +79,7 @@ def test_a_preemption_reads_as_it_should() -> None:
             ":rotating_light: probe-2 needs you: quota L4 is 0. Nothing is billed.",
         ),
         (note("patrol", "2 running.", ""), ":information_source: 2 running."),
-        (
-            note("completed", "Completed; results verified."),
-            ":white_check_mark: llm-a: Completed; results verified.",
-        ),
+        (note("completed", "Completed; results verified."), ":white_check_mark: llm-a: Completed; results verified."),
     ],
 )
 def test_each_sentence_begins_with_its_run(told: Notification, line: str) -> None:
@@ -191,10 +186,7 @@ def test_discord_gets_what_it_takes_and_nobody_is_pinged(batch: list[Notificatio
 def test_discord_links_to_the_run_that_a_message_is_about() -> None:
     page = "https://spot.example/ui/runs/"
     assert json.loads(forms.discord_body([PREEMPTED], page))["content"].endswith(f" <{page}llm-a>")
-    for unlinked in (
-        forms.discord_body([PREEMPTED]),
-        forms.discord_body([note("patrol", "All is well.", "")], page),
-    ):
+    for unlinked in (forms.discord_body([PREEMPTED]), forms.discord_body([note("patrol", "All is well.", "")], page)):
         assert "<" not in json.loads(unlinked)["content"]
     long = json.loads(forms.discord_body([note("failed", "x" * 9000)], "https://" + "a" * 200))["content"]
     assert len(long) <= 2000
@@ -203,9 +195,7 @@ def test_discord_links_to_the_run_that_a_message_is_about() -> None:
 
 def test_discord_tells_each_of_fifty() -> None:
     batch = [
-        note(
-            "preempted", f"Preempted in zone-{n}, which has a long name and a long story to tell.", f"run-{n}"
-        )
+        note("preempted", f"Preempted in zone-{n}, which has a long name and a long story to tell.", f"run-{n}")
         for n in range(50)
     ]
     [embed] = json.loads(forms.discord_body(batch))["embeds"]

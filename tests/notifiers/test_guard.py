@@ -59,8 +59,7 @@ def _is_global(text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "::1", "8.8.8.8", "1.2.3.4."],
+    "host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "::1", "8.8.8.8", "1.2.3.4."]
 )
 def test_numbers_in_every_spelling_are_no_names(host: str) -> None:
     assert is_literal(host)
@@ -109,9 +108,7 @@ def test_an_address_that_may_not_be_named(url: str, why: str) -> None:
     assert len(told) < 120, "the address itself is not repeated"
 
 
-@pytest.mark.parametrize(
-    "url", ["https://hooks.example.org/x?y=z", "https://HOOKS.example.org:8443/", "https://a.b"]
-)
+@pytest.mark.parametrize("url", ["https://hooks.example.org/x?y=z", "https://HOOKS.example.org:8443/", "https://a.b"])
 def test_an_address_that_may(url: str) -> None:
     assert answering(["8.8.8.8", "2606:4700:4700::1111"]).why_refused(url) == ""
 
@@ -167,9 +164,7 @@ def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
     inside.close()
 
 
-def test_the_connection_goes_to_the_judged_address_and_never_asks_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_connection_goes_to_the_judged_address_and_never_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Request] = []
 
     def take(request: Request) -> Response:
@@ -190,10 +185,7 @@ def test_where_the_first_address_takes_no_connection_the_next_one_is_tried() -> 
     server = WebServer(lambda request: Response(204))
     port = int(server.host.rpartition(":")[2])
     guard = Guard({"receiver.test"}, lambda host, _: ["127.0.0.2", "127.0.0.1"])
-    assert (
-        WebhookCourier(guard=guard).send(Target(f"http://receiver.test:{port}/", Form.STANDARD), [TOLD])
-        == 204
-    )
+    assert WebhookCourier(guard=guard).send(Target(f"http://receiver.test:{port}/", Form.STANDARD), [TOLD]) == 204
     server.close()
 
 

@@ -21,9 +21,7 @@ from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
 from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 from tests.cloud.web import Request, Response, WebServer
 
-TOLD = Notification(
-    7, 3, "digits-7", "failed", "The command <exited> with 1.", 1_800_000_000.25, {"step": 12}
-)
+TOLD = Notification(7, 3, "digits-7", "failed", "The command <exited> with 1.", 1_800_000_000.25, {"step": 12})
 
 
 class Receiver:
@@ -71,18 +69,14 @@ def test_a_receiver_of_standard_webhooks_gets_the_facts(receiver: Receiver) -> N
 
 def test_no_message_holds_hidden_characters() -> None:
     hidden = "\u202egnp.exe \x9b31m \x1b[2J"
-    said = replace(
-        TOLD, text=hidden, data={"status_text": hidden, hidden: [hidden, {"deep": hidden}], "n": 1}
-    )
+    said = replace(TOLD, text=hidden, data={"status_text": hidden, hidden: [hidden, {"deep": hidden}], "n": 1})
     for form in Form:
         text = str(json.loads(webhook.body_of(form, [said])))
         assert not any(char in text for char in ("\u202e", "\x9b", "\x1b", "\\u202e", "\\x9b", "\\x1b")), form
         assert "gnp.exe" in text
 
 
-def test_no_proxy_of_the_environment_comes_between(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_of_the_environment_comes_between(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy would look the name up by itself, behind the guard."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -282,9 +276,7 @@ def test_a_secret_that_is_no_base64_is_refused_without_being_told() -> None:
     assert "ä" not in str(caught.value)
 
 
-def test_a_host_that_nobody_knows_and_one_that_is_silent_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_that_nobody_knows_and_one_that_is_silent_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown_host(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 

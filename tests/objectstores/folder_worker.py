@@ -19,19 +19,7 @@ from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed, StoreFull
 
 KEY = "runs/a/baton.json"
-SYSTEM_CALLS = (
-    "open",
-    "write",
-    "utime",
-    "fsync",
-    "rename",
-    "unlink",
-    "mkdir",
-    "rmdir",
-    "fstat",
-    "stat",
-    "close",
-)
+SYSTEM_CALLS = ("open", "write", "utime", "fsync", "rename", "unlink", "mkdir", "rmdir", "fstat", "stat", "close")
 
 
 def content(n: int, size: int = 200_000) -> bytes:

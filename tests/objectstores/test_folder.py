@@ -98,12 +98,7 @@ def test_another_url_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("key", [".tmp", ".tmp/x", ".meta/00/x", ".locks/00", ".spot-store", ".spot-store/x"])
 def test_the_stores_own_names_are_no_keys(store: FolderStore, key: str) -> None:
-    calls = [
-        lambda: store.put(key, b""),
-        lambda: store.get(key),
-        lambda: store.delete(key),
-        lambda: store.stat(key),
-    ]
+    calls = [lambda: store.put(key, b""), lambda: store.get(key), lambda: store.delete(key), lambda: store.stat(key)]
     for call in calls:
         with pytest.raises(ValueError, match="reserved"):
             call()
@@ -142,18 +137,14 @@ def test_a_link_to_a_folder_is_not_followed_by_a_listing(store: FolderStore, tmp
     assert (foreign / "data.txt").read_text() == "years of work"
 
 
-def test_a_listing_looks_only_where_its_prefix_leads(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_looks_only_where_its_prefix_leads(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for run in ("x", "y"):
         for chunk in range(3):
             store.put(f"runs/{run}/logs/a1/{chunk:08d}.log", b"")
             store.put(f"runs/{run}/checkpoints/{chunk}-a1/model.bin", b"")
     scanned: set[str] = set()
     scandir = os.scandir
-    monkeypatch.setattr(
-        os, "scandir", lambda path: scanned.add(os.path.relpath(path, store.root)) or scandir(path)
-    )
+    monkeypatch.setattr(os, "scandir", lambda path: scanned.add(os.path.relpath(path, store.root)) or scandir(path))
     assert len(keys(store, "runs/x/logs/a1/0000000")) == 3
     assert scanned == {"runs/x/logs/a1"}
     scanned.clear()
@@ -192,9 +183,7 @@ def test_what_is_remembered_is_bounded(store: FolderStore, monkeypatch: pytest.M
         assert len(store._sidecars._remembered) == 10
 
 
-def test_generations_rise_on_a_disk_with_coarse_times(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generations_rise_on_a_disk_with_coarse_times(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     coarse_ns = 2 * 10**9
     monkeypatch.setattr(
         durable,
@@ -211,9 +200,7 @@ def test_generations_rise_on_a_disk_with_coarse_times(
 def test_a_clock_that_was_set_back_moves_neither_generations_nor_ages(store: FolderStore) -> None:
     store.put("beats/a", b"")
     ahead_ns = time.time_ns() + 3600 * 10**9
-    os.utime(
-        os.path.join(store.root, "beats/a"), ns=(ahead_ns, ahead_ns)
-    )  # as if written before the step back
+    os.utime(os.path.join(store.root, "beats/a"), ns=(ahead_ns, ahead_ns))  # as if written before the step back
     info = store.put("beats/a", b"")
     assert int(info.generation) > ahead_ns
     (page,) = store.pages("beats/")

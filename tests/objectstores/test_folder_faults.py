@@ -67,13 +67,8 @@ def test_a_write_that_fails_at_any_step_leaves_one_whole_object(
         answers.append((type(answer), data))
         assert (info == old) == (data == b"old")
         assert "runs/a/baton.json" in str(answer)
-    refused, unclear = (
-        (StoreUnavailable if code == errno.EIO else StoreFull, b"old"),
-        (StoreUnavailable, b"new"),
-    )
-    assert (
-        answers == [refused] * (len(answers) - 2) + [unclear] * 2
-    )  # the folder's own open and fsync come last
+    refused, unclear = ((StoreUnavailable if code == errno.EIO else StoreFull, b"old"), (StoreUnavailable, b"new"))
+    assert answers == [refused] * (len(answers) - 2) + [unclear] * 2  # the folder's own open and fsync come last
     assert len(answers) > 12
 
 
@@ -86,9 +81,7 @@ def test_no_inode_is_left_for_a_folder(store: FolderStore, monkeypatch: pytest.M
     assert store.put("runs/b/checkpoints/1-a1/model.bin", b"new").size == 3
 
 
-def test_a_file_that_does_not_fit_is_not_left_in_part(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_does_not_fit_is_not_left_in_part(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(store.root).with_name("model.bin")
     source.write_bytes(b"x" * 100_000)
     monkeypatch.setattr(os, "copy_file_range", failing(os.copy_file_range, errno.ENOSPC))
@@ -165,9 +158,7 @@ def test_one_folder_that_cannot_be_read_makes_the_listing_worthless(
     assert keys(store, "runs/c/") == ["runs/c/x"]
 
 
-def test_a_name_hidden_from_one_scan_is_found_by_the_next(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_hidden_from_one_scan_is_found_by_the_next(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(5):
         store.put(f"beats/{n}", b"")
     scandir = os.scandir
@@ -201,10 +192,7 @@ def test_a_writer_frozen_with_the_lock_stops_nobody_for_ever(store: FolderStore)
     try:
         for lock in locks:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for call in (
-            lambda: store.put("runs/a/baton.json", b"new"),
-            lambda: store.delete("runs/a/baton.json"),
-        ):
+        for call in (lambda: store.put("runs/a/baton.json", b"new"), lambda: store.delete("runs/a/baton.json")):
             with pytest.raises(StoreUnavailable, match="lock"):
                 call()
         assert store.get("runs/a/baton.json") == (b"old", old)

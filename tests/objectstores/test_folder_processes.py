@@ -75,9 +75,7 @@ def test_a_writer_killed_at_any_moment_leaves_one_whole_object(store: Filesystem
     for _ in range(6):
         before = store.stat(KEY)
         with worker("rewrite", store.root):
-            wait_for(
-                lambda seen=before: store.stat(KEY).generation != seen.generation, what="the first rewrite"
-            )
+            wait_for(lambda seen=before: store.stat(KEY).generation != seen.generation, what="the first rewrite")
             for _ in range(chance.randrange(300)):
                 store.stat(KEY)
         data, info = store.get(KEY)

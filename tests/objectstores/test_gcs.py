@@ -62,17 +62,7 @@ def test_a_store_is_a_bucket_and_a_folder(url: str, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "gs://",
-        "gs:///a",
-        "gs://B",
-        "gs://b",
-        "s3://spot-runs",
-        "gs://spot-runs/a//b",
-        "gs://spot-runs/../x",
-    ],
+    "url", ["", "gs://", "gs:///a", "gs://B", "gs://b", "s3://spot-runs", "gs://spot-runs/a//b", "gs://spot-runs/../x"]
 )
 def test_anything_else_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"gs://|key"):
@@ -134,9 +124,7 @@ def test_the_time_is_the_stores_and_no_object_is_from_tomorrow(
     assert times == sorted(times) == [1_600_000_099.0, 1_600_000_099.75]
 
 
-def test_a_listing_without_the_stores_time_is_none(
-    fake: StorageFake, store: GcsStore, monkeypatch: Any
-) -> None:
+def test_a_listing_without_the_stores_time_is_none(fake: StorageFake, store: GcsStore, monkeypatch: Any) -> None:
     def no_date(_: str) -> None:
         raise ValueError("no date")
 
@@ -162,9 +150,7 @@ def test_an_item_that_cannot_be_read_makes_the_listing_unreadable() -> None:
 
 
 @pytest.mark.parametrize("what", [403, 404, 503, Reset()], ids=str)
-def test_a_listing_that_breaks_in_the_middle_is_worthless(
-    fake: StorageFake, store: GcsStore, what: Any
-) -> None:
+def test_a_listing_that_breaks_in_the_middle_is_worthless(fake: StorageFake, store: GcsStore, what: Any) -> None:
     for n in range(5):
         store.put(f"beats/{n}", b"")
     fake.trouble(what, times=None, when=lambda request, _: request.one("pageToken") is not None)

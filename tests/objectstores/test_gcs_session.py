@@ -19,12 +19,7 @@ ADDRESS = f"{STORE}/storage/v1/b/bucket/o"
 def far_store(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    for name in (
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GCE_METADATA_HOST",
-    ):
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", STORE)
 

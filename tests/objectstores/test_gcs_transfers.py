@@ -60,9 +60,7 @@ def is_media(request: Request, method: str) -> bool:
 
 
 @pytest.mark.parametrize("arrived", [0, 1 << 20])
-def test_a_broken_upload_goes_on_where_it_was(
-    fake: StorageFake, store: GcsStore, large: Path, arrived: int
-) -> None:
+def test_a_broken_upload_goes_on_where_it_was(fake: StorageFake, store: GcsStore, large: Path, arrived: int) -> None:
     fake.break_upload(arrived)
     info = store.put_file("model.bin", large, ABSENT)
     assert store.get("model.bin") == (LARGE, info)
@@ -79,18 +77,14 @@ def test_an_upload_whose_last_answer_was_lost_is_known_again(
     fake: StorageFake, store: GcsStore, large: Path, what: Any
 ) -> None:
     last = f"-{len(LARGE) - 1}/{len(LARGE)}"
-    fake.trouble(
-        what, when=lambda request, _: request.headers.get("content-range", "").endswith(last), after=True
-    )
+    fake.trouble(what, when=lambda request, _: request.headers.get("content-range", "").endswith(last), after=True)
     info = store.put_file("model.bin", large, ABSENT)
     assert store.stat("model.bin") == info
     with pytest.raises(PreconditionFailed):
         store.put_file("model.bin", large, ABSENT)
 
 
-def test_a_condition_counts_when_the_last_byte_arrives(
-    fake: StorageFake, store: GcsStore, large: Path
-) -> None:
+def test_a_condition_counts_when_the_last_byte_arrives(fake: StorageFake, store: GcsStore, large: Path) -> None:
     def meanwhile(request: Request, method: str) -> bool:
         if is_part(request, method) and not fake.names(BUCKET):
             fake.put(BUCKET, "team/model.bin", b"theirs")
@@ -123,9 +117,7 @@ def test_content_that_is_damaged_on_its_way_up_never_becomes_an_object(
     fake: StorageFake, store: GcsStore, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     before = store.put("model.bin", b"before")
-    monkeypatch.setattr(
-        gcs, "crc32c", lambda _: ("AAAAAA==", size)
-    )  # of other bytes than those that are sent
+    monkeypatch.setattr(gcs, "crc32c", lambda _: ("AAAAAA==", size))  # of other bytes than those that are sent
     with pytest.raises(StoreUnavailable, match=r"400.*CRC32C"):
         store.put("model.bin", bytes(size))
     assert store.get("model.bin") == (b"before", before)

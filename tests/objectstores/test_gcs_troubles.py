@@ -56,9 +56,7 @@ def everything(store: GcsStore) -> list[Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("what", [408, 429, 500, 502, 503, 504, Reset()], ids=str)
-def test_a_trouble_that_passes_is_waited_for(
-    fake: StorageFake, store: GcsStore, waiting: Waiting, what: Any
-) -> None:
+def test_a_trouble_that_passes_is_waited_for(fake: StorageFake, store: GcsStore, waiting: Waiting, what: Any) -> None:
     store.put("a/b", b"old")
     for ask in everything(store):
         fake.trouble(what, times=2)
@@ -191,9 +189,7 @@ def test_what_the_bucket_is_and_what_one_may_do_there(fake: StorageFake, store: 
     assert store.bucket()["locationType"] == "region"
 
 
-def test_a_bucket_that_is_not_there_is_no_missing_object(
-    fake: StorageFake, store: GcsStore, waiting: Waiting
-) -> None:
+def test_a_bucket_that_is_not_there_is_no_missing_object(fake: StorageFake, store: GcsStore, waiting: Waiting) -> None:
     fake.drop_bucket(BUCKET)
     for ask in everything(store):
         with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*no such bucket \(404\)"):
@@ -214,9 +210,7 @@ def test_a_404_in_words_of_tomorrow_is_told_apart_by_a_listing(fake: StorageFake
         store.stat("a/b")
 
 
-def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(
-    waiting: Waiting, tmp_path: Path
-) -> None:
+def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(waiting: Waiting, tmp_path: Path) -> None:
     with (
         MetadataFake() as metadata,
         metadata_server(metadata, tmp_path) as environment,

@@ -55,9 +55,7 @@ def check(s: PaperSettings) -> None:
     for shape in s.paper_shapes:
         if shape not in LIST_USD_PER_H:
             expected = ", ".join(LIST_USD_PER_H)
-            raise SettingsRefused(
-                f"paper_shapes names {shape}: expected {expected}", {"name": "paper_shapes"}
-            )
+            raise SettingsRefused(f"paper_shapes names {shape}: expected {expected}", {"name": "paper_shapes"})
 
 
 def offers(name: str, s: PaperSettings) -> tuple[Offer, ...]:
@@ -81,9 +79,7 @@ class PaperPlatform(FolderPlatform):
     def prices(self) -> tuple[PriceTold, ...]:
         """From the mill's own list, of the day on which it was printed."""
         return tuple(
-            PriceTold(
-                told.shape, told.region, told.spot_usd_per_h, told.on_demand_usd_per_h, "mill", "2026-11-01"
-            )
+            PriceTold(told.shape, told.region, told.spot_usd_per_h, told.on_demand_usd_per_h, "mill", "2026-11-01")
             for told in super().prices()
         )
 

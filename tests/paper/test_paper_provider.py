@@ -31,9 +31,7 @@ class PaperDaemon(Daemon):
 def mill(tmp_path: Path) -> Iterator[PaperDaemon]:
     file = tmp_path / "spot.toml"
     file.write_text(SECTION, encoding="utf-8")
-    daemon = PaperDaemon(
-        tmp_path / "data", {**QUICK, "SPOT_CONFIG": str(file), "SPOT_INSECURE_LOOPBACK": "true"}
-    )
+    daemon = PaperDaemon(tmp_path / "data", {**QUICK, "SPOT_CONFIG": str(file), "SPOT_INSECURE_LOOPBACK": "true"})
     with daemon.http:
         daemon.start()
         yield daemon
@@ -62,12 +60,7 @@ def test_from_submit_to_completed(mill: PaperDaemon) -> None:
     assert run["status"] == "completed"
     (attempt,) = mill.call("GET", "/v1/runs/essay/attempts")["attempts"]
     place = attempt["placement"]
-    assert (place["provider"], place["region"], place["zone"], place["shape"]) == (
-        "mill",
-        "mill",
-        "tray-7",
-        "a4",
-    )
+    assert (place["provider"], place["region"], place["zone"], place["shape"]) == ("mill", "mill", "tray-7", "a4")
     assert run["cost"]["known"]
 
 
@@ -105,9 +98,7 @@ def test_the_command_line_knows_its_settings_and_names_a_close_miss(tmp_path: Pa
     refused = spot('[providers.mill]\nkind = "papper"\n', "config", "show")
     assert "kind = papper: expected local or gce or paper; did you mean paper?" in refused.stderr
     refused = spot(SECTION + "prices = {a5 = [1, 2]}\n", "config", "show")
-    assert (
-        "[providers.mill]: paper_prices names a5, which is not one of paper_shapes (a4, a3)" in refused.stderr
-    )
+    assert "[providers.mill]: paper_prices names a5, which is not one of paper_shapes (a4, a3)" in refused.stderr
 
 
 def test_its_settings_are_variables_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,7 +106,5 @@ def test_its_settings_are_variables_too(monkeypatch: pytest.MonkeyPatch, tmp_pat
     environ = {"HOME": str(tmp_path), "SPOT_PROVIDER": "paper", "SPOT_PAPER_SHEETS": "3"}
     known = wired.load(environ=environ)
     assert (known.provider, known.sections["paper"].values.paper_sheets) == ("paper", 3)
-    with pytest.raises(
-        SettingsRefused, match="SPOT_PAPER_SHEET is not a setting; did you mean SPOT_PAPER_SHEETS"
-    ):
+    with pytest.raises(SettingsRefused, match="SPOT_PAPER_SHEET is not a setting; did you mean SPOT_PAPER_SHEETS"):
         wired.load(environ={**environ, "SPOT_PAPER_SHEET": "1"})

@@ -60,9 +60,7 @@ def test_each_run_gets_a_machine_of_its_provider(daemon: PaperDaemon) -> None:
     [(SECTION, LAB + SECTION), (LAB + SECTION, SECTION)],
     ids=["a section is added", "the section before its own is taken out"],
 )
-def test_a_run_goes_on_under_other_sections(
-    daemon: PaperDaemon, tmp_path: Path, before: str, after: str
-) -> None:
+def test_a_run_goes_on_under_other_sections(daemon: PaperDaemon, tmp_path: Path, before: str, after: str) -> None:
     flag = tmp_path / "flag"
     settings_file(tmp_path, before)
     daemon.start()
@@ -82,9 +80,7 @@ def test_a_run_goes_on_under_other_sections(
     assert "no leader" not in str(daemon.call("GET", "/v1/doctor"))
 
 
-def test_a_run_whose_provider_left_the_settings_says_so_and_can_be_stopped(
-    daemon: PaperDaemon, tmp_path: Path
-) -> None:
+def test_a_run_whose_provider_left_the_settings_says_so_and_can_be_stopped(daemon: PaperDaemon, tmp_path: Path) -> None:
     daemon.start()
     waits = [sys.executable, "-c", PATIENT.format(flag=str(tmp_path / "never"))]
     for number in range(3):

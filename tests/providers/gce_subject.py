@@ -59,17 +59,13 @@ class GceSubject(Subject):
         agent = folder / "agent.pyz"
         agent.write_bytes(b"an agent")
         self.objects = FilesystemStore.create(folder / "objects")
-        chosen = config or GceConfig(
-            "p", ZONES, SHAPES, store_url="gs://spot-tests/some/where", capacity_advice=False
-        )
+        chosen = config or GceConfig("p", ZONES, SHAPES, store_url="gs://spot-tests/some/where", capacity_advice=False)
         self.config = replace(chosen, endpoint=self.compute.url)
         self.agent, self.per_try_s = agent, per_try_s
         self.provider = self.make()
 
     def _watch(self, asked: Request, told: Response) -> None:
-        if not told.headers.get("Content-Type", "").startswith(
-            "text/html"
-        ):  # a proxy's word, and not Google's
+        if not told.headers.get("Content-Type", "").startswith("text/html"):  # a proxy's word, and not Google's
             self.violations += self._oracle.check(asked, told)
 
     def make(self) -> GceProvider:

@@ -97,9 +97,7 @@ class LocalSubject(Subject):
 def end_processes_of(data_dir: Path) -> list[int]:
     """Kill every process that carries the marker of a machine below this folder; the pids that were there."""
     wanted = processes.MARKER + os.fsencode(data_dir.resolve() / "machines")
-    found = [
-        p for p in processes.Table().processes if p.alive and p.pid != os.getpid() and _carries(p.pid, wanted)
-    ]
+    found = [p for p in processes.Table().processes if p.alive and p.pid != os.getpid() and _carries(p.pid, wanted)]
     for process in found:
         processes.send(process, signal.SIGKILL)
     return [process.pid for process in found]
@@ -112,9 +110,7 @@ def _carries(pid: int, wanted: bytes) -> bool:
 
 
 @contextmanager
-def bystander(
-    command: Sequence[str] = ("/bin/sleep", "3600"), **how: Any
-) -> Iterator[subprocess.Popen[bytes]]:
+def bystander(command: Sequence[str] = ("/bin/sleep", "3600"), **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is no machine's, ended with the block however that ends."""
     child = subprocess.Popen(command, **{"start_new_session": True, **how})
     try:

@@ -27,8 +27,7 @@ for card in state["cards"]:
         rows = [[str(known.get(field, "[N/A]")) for field in fields]]
     else:
         rows = [
-            [card["uuid"], str(h["pid"]), h.get("name", "[Not Found]"), str(h["used"])]
-            for h in card.get("holders", [])
+            [card["uuid"], str(h["pid"]), h.get("name", "[Not Found]"), str(h["used"])] for h in card.get("holders", [])
         ]
     for row in rows:
         sys.stdout.write(", ".join(row) + "\n")

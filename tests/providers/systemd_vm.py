@@ -128,9 +128,7 @@ class SystemdVm(RunningVm):
         }  # fmt: skip
         variables = "".join(f'Environment="{name}={value}"\n' for name, value in environment.items())
         (self.folder / "daemon.sh").write_text(DAEMON)
-        daemon = (
-            f"[Service]\nKillMode=process\n{variables.replace(str(self.folder / 'bin'), '/usr/bin:/bin')}"
-        )
+        daemon = f"[Service]\nKillMode=process\n{variables.replace(str(self.folder / 'bin'), '/usr/bin:/bin')}"
         command = f"ExecStart=/bin/bash {self.folder}/daemon.sh {self.stub}"
         script = self.stub / "startup-script"
         console = self.folder / "script-console"
@@ -154,9 +152,7 @@ class SystemdVm(RunningVm):
     def console(self) -> str:
         """What the script wrote, and what systemd said."""
         files = (self.folder / "script-console", self.folder / "console")
-        return "\n".join(
-            [path.read_text("utf-8", "replace") for path in files if path.exists()] + self.lines()
-        )
+        return "\n".join([path.read_text("utf-8", "replace") for path in files if path.exists()] + self.lines())
 
     def close(self) -> list[int]:
         left = super().close()

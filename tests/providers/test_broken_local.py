@@ -124,10 +124,7 @@ CAUGHT: list[tuple[Break, Callable[..., None]]] = [
         a_zone_is_never_remembered,
         partial(test_local_folders.test_a_torn_paper_makes_its_zone_unknown, paper="job.json"),
     ),
-    (
-        a_machine_is_born_again,
-        test_local_machines.test_a_machine_killed_from_outside_is_gone_without_a_record,
-    ),
+    (a_machine_is_born_again, test_local_machines.test_a_machine_killed_from_outside_is_gone_without_a_record),
     (a_copy_is_a_machine, test_local_folders.test_what_is_no_machine_is_passed_over),
     (a_freeze_hits_the_agent, test_local_machines.test_a_freeze_stops_the_training_and_not_the_agent),
 ]

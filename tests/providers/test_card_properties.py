@@ -33,9 +33,7 @@ def play(story: list[tuple[object, ...]]) -> None:
 
 
 def property_of(examples: int, *phases: Phase) -> Callable[[], None]:
-    @settings(
-        max_examples=examples, database=None, derandomize=True, report_multiple_bugs=False, phases=phases
-    )
+    @settings(max_examples=examples, database=None, derandomize=True, report_multiple_bugs=False, phases=phases)
     @given(st.lists(STEPS, max_size=14))
     def holds(story: list[tuple[object, ...]]) -> None:
         play(story)

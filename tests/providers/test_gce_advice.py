@@ -46,9 +46,7 @@ def test_zones_come_in_three_classes_and_keep_their_order_within_one(subject: Gc
     assert zones(subject) == list(ZONES)  # all good: no dance between them
 
 
-def test_it_is_asked_while_machines_are_asked_for_and_not_more_than_every_ten_minutes(
-    subject: GceSubject,
-) -> None:
+def test_it_is_asked_while_machines_are_asked_for_and_not_more_than_every_ten_minutes(subject: GceSubject) -> None:
     subject.provider.machines()
     subject.provider.offers()
     assert asked(subject) == 0
@@ -71,9 +69,7 @@ def test_old_advice_is_none(subject: GceSubject) -> None:
     assert zones(subject) == list(ZONES)
 
 
-def test_where_there_is_no_such_api_one_line_says_so(
-    subject: GceSubject, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_there_is_no_such_api_one_line_says_so(subject: GceSubject, caplog: pytest.LogCaptureFixture) -> None:
     subject.compute.advice.offered = False
     with caplog.at_level(logging.WARNING, "supervisor"):
         for _ in range(3):

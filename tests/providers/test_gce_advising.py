@@ -26,9 +26,7 @@ GB = 10**9
 
 
 def config(shape: str = "a2-highgpu-1g", **changed: Any) -> GceConfig:
-    base = GceConfig(
-        "p", ("us-east1-c",), {"s": parse_shape(shape)}, store_url="gs://runs/team", boot_disk_gb=100
-    )
+    base = GceConfig("p", ("us-east1-c",), {"s": parse_shape(shape)}, store_url="gs://runs/team", boot_disk_gb=100)
     return replace(base, **changed)
 
 
@@ -206,10 +204,7 @@ def test_what_a_multi_or_a_dual_region_costs_to_read(facts: Mapping[str, Any], b
         ("europe-west4-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
         ("europe-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
         ("us-central1-docker.pkg.dev/p/r/train:1", "each pull costs $0.01 for each GB"),
-        (
-            "australia-southeast1-docker.pkg.dev/p/r/train:1",
-            "the price of data for us-east1 is not known here",
-        ),
+        ("australia-southeast1-docker.pkg.dev/p/r/train:1", "the price of data for us-east1 is not known here"),
         ("pytorch/pytorch:2.4", ""),
         ("", ""),
     ],
@@ -252,11 +247,7 @@ def test_nothing_is_known_before_somebody_asked_and_then_it_is_kept() -> None:
         places.of_bucket()
     regions = ("us-east1", "us-west1")
     (found,) = places.told(regions, "", ask=True)
-    assert (found.what, found.location, found.regions) == (
-        "the bucket gs://runs",
-        "us-east1",
-        ("us-east1",),
-    )
+    assert (found.what, found.location, found.regions) == ("the bucket gs://runs", "us-east1", ("us-east1",))
     assert len(places.told(regions, "us-west1-docker.pkg.dev/p/r/i:1", ask=False)) == 2
     assert len(asked) == 1
 

@@ -38,9 +38,7 @@ def run(code: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_package(
-    tmp_path: Path,
-) -> None:
+def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_package(tmp_path: Path) -> None:
     """As a real supervisor: Application Default Credentials from the metadata server, and nothing of ours injected."""
     compute, metadata = ComputeFake(), MetadataFake("p")
     compute.accept_token = lambda token: metadata.accepts(f"Bearer {token}")
@@ -125,9 +123,7 @@ def test_without_credentials_it_is_said_so() -> None:
     compute.warm()  # says nothing: the first use will
 
 
-@pytest.mark.parametrize(
-    "content", [b"[]", b"[" * 100_000, b"\xff\x00", b'{"type": "authorized_user"}', None]
-)
+@pytest.mark.parametrize("content", [b"[]", b"[" * 100_000, b"\xff\x00", b'{"type": "authorized_user"}', None])
 def test_a_credentials_file_that_holds_something_else_is_no_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
@@ -153,9 +149,7 @@ def test_the_bulk_listings_pin_the_version_and_mask_the_fields(subject: GceSubje
     subject.compute.add_instances(501)
     subject.compute.clear_requests()
     subject.provider.machines()
-    bulk = [
-        one for one in subject.compute.requests if one.path.endswith(("/aggregated/instances", "/operations"))
-    ]
+    bulk = [one for one in subject.compute.requests if one.path.endswith(("/aggregated/instances", "/operations"))]
     assert len(bulk) == 2 + 3
     assert {one.headers["x-goog-api-version"] for one in bulk} == {API_VERSION}
     assert all(one.one("fields") for one in bulk)
@@ -169,9 +163,7 @@ def test_the_version_is_that_of_the_official_client(subject: GceSubject) -> None
 
 
 @pytest.mark.parametrize("how", [Hang, Reset, (502, b"<html>a proxy</html>")])
-def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(
-    subject: GceSubject, how: object
-) -> None:
+def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(subject: GceSubject, how: object) -> None:
     compute = subject.provider._compute
     subject.compute.fail_next("GET", "/aggregated", how)  # type: ignore[arg-type]
     assert compute.read("aggregated/instances")
@@ -286,9 +278,7 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
 
 
 @pytest.mark.parametrize("set_in_the_credentials", ["", "another"])
-def test_a_persons_calls_to_other_services_name_the_project_that_they_count_to(
-    set_in_the_credentials: str,
-) -> None:
+def test_a_persons_calls_to_other_services_name_the_project_that_they_count_to(set_in_the_credentials: str) -> None:
     """Compute Engine counts by the project of the address, and needs no such word."""
     given = UserCredentials("ya29.of-a-person", quota_project_id=set_in_the_credentials or None)  # type: ignore[no-untyped-call]
     compute, projects = ComputeFake(), ResourceManagerFake("p")

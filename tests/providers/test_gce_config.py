@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.providers.gce.config import (
-    DataDisk,
-    GceConfig,
-    Shape,
-    offers,
-    parse_shape,
-    region_of,
-)
+from supervisor.providers.gce.config import DataDisk, GceConfig, Shape, offers, parse_shape, region_of
 
 
 @pytest.mark.parametrize(
@@ -57,10 +50,7 @@ def test_offers_are_all_zones_of_a_shape_then_the_next_then_on_demand() -> None:
     config = GceConfig("p", ("us-east1-c", "us-west1-a"), shapes, prices={"t4": (0.2, 0.7)})
     found = offers(config)
     assert [(o.placement.shape, o.placement.zone, o.placement.spot) for o in found] == [
-        (shape, zone, spot)
-        for spot in (True, False)
-        for shape in ("t4", "l4")
-        for zone in ("us-east1-c", "us-west1-a")
+        (shape, zone, spot) for spot in (True, False) for shape in ("t4", "l4") for zone in ("us-east1-c", "us-west1-a")
     ]
     assert {o.placement.region for o in found} == {"us-east1", "us-west1"}
     by_shape = {(o.placement.shape, o.placement.spot): o.price_usd_per_h for o in found}

@@ -48,12 +48,7 @@ def test_an_answer_is_never_larger_than_asked_for(stage: GceStage) -> None:
         ("torn\ufffd", 6, b"torn", 104),  # two bytes of a character that has more
         ("each its own\ufffd\ufffd\ufffd", 15, b"each its own", 112),
         ("bad \ufffd inside", 12, "bad \ufffd inside".encode(), 112),  # one byte that is no text
-        (
-            "\ufffdx\ufffd",
-            3,
-            "\ufffdx\ufffd".encode(),
-            103,
-        ),  # no text at both ends: nothing can be asked for again
+        ("\ufffdx\ufffd", 3, "\ufffdx\ufffd".encode(), 103),  # no text at both ends: nothing can be asked for again
         ("noise" + 5 * "\ufffd", 10, ("noise" + 5 * "\ufffd").encode(), 110),  # too long for one character
         ("", 0, b"", 100),
     ],
@@ -115,7 +110,5 @@ def test_a_missing_permission_and_a_service_that_is_off_are_named(stage: GceStag
     with pytest.raises(ProviderUnavailable, match=r"logging\.logEntries\.list"):
         archive(stage)
     stage.logging.denied = "Cloud Logging API has not been used in project p before or it is disabled."
-    with pytest.raises(
-        ProviderUnavailable, match=r"gcloud services enable logging\.googleapis\.com --project=p"
-    ):
+    with pytest.raises(ProviderUnavailable, match=r"gcloud services enable logging\.googleapis\.com --project=p"):
         archive(stage)

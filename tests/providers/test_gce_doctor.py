@@ -37,9 +37,7 @@ def test_a_project_in_order(scene: Scene) -> None:
     found = scene.look(zones=zones)
     assert list(found) == NAMES
     assert {name: one.fact for name, one in found.items() if one.result != "ok"} == {}
-    assert found["project"].fact.startswith(f"{scene.catalog.project} (number 123456789012)"), (
-        "name and number"
-    )
+    assert found["project"].fact.startswith(f"{scene.catalog.project} (number 123456789012)"), "name and number"
     assert found["zones"].fact == "us-east1-c, us-east1-b, us-central1-a: up, tried in this order"
     assert found["quotas"].fact.startswith("us-east1 PREEMPTIBLE_NVIDIA_T4_GPUS 0 of 8 used")
     assert "GPUS_ALL_REGIONS 0 of 16 used" in found["quotas"].fact
@@ -103,10 +101,7 @@ def test_zones_shapes_and_an_image_that_are_not_there(scene: Scene) -> None:
     found = scene.look(
         zones=("us-east1-c", "us-east1-b"), boot_image="projects/cos-cloud/global/images/family/cos-gone"
     )
-    assert (found["shapes"].result, found["shapes"].fact) == (
-        "warn",
-        "t4 not in us-east1-b; l4 not in us-east1-b",
-    )
+    assert (found["shapes"].result, found["shapes"].fact) == ("warn", "t4 not in us-east1-b; l4 not in us-east1-b")
     assert found["boot image"].result == "fail"
     assert found["boot image"].fix == "gcloud compute images list --project=cos-cloud --no-standard-images"
     found = scene.look(zones=("us-east1-c", "us-east1-z"), shapes={"x": parse_shape("n4-nothing-8")})
@@ -141,9 +136,7 @@ def test_quotas(scene: Scene, quotas: dict[str, tuple[float, float]], result: st
 def test_no_quota_at_all_fails(scene: Scene) -> None:
     scene.catalog.quotas[""] = {"GPUS_ALL_REGIONS": (0.0, 0.0)}
     scene.catalog.quotas["us-east1"] = {"PREEMPTIBLE_NVIDIA_T4_GPUS": (1.0, 1.0)}
-    assert (
-        scene.look(shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4")})["quotas"].result == "fail"
-    )
+    assert scene.look(shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4")})["quotas"].result == "fail"
 
 
 def test_an_account_that_may_do_too_much(scene: Scene) -> None:
@@ -162,11 +155,7 @@ def test_prices_that_nobody_told(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("pin", "result", "told"),
     [
-        (
-            lambda image: "r/train@sha256:" + "ab" * 32,
-            "ok",
-            "default_image r/train:1 is sha256:abababababab now",
-        ),
+        (lambda image: "r/train@sha256:" + "ab" * 32, "ok", "default_image r/train:1 is sha256:abababababab now"),
         (ImageMissing("no such tag"), "fail", "default_image r/train:1: not there"),
         (ImageHidden("HTTP 403"), "warn", "default_image r/train:1: not seen"),
         (ProviderUnavailable("no answer"), "warn", "default_image r/train:1: not asked for"),

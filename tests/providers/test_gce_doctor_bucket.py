@@ -38,12 +38,8 @@ def test_a_bucket_whose_settings_may_not_be_read(scene: Scene) -> None:
     scene.storage.deny("storage.buckets.get")
     found = scene.look()
     assert (found["bucket"].result, found["bucket access"].result) == ("warn", "ok")
-    assert found["bucket"].cause.startswith(
-        "gs://spot-runs/team: cannot look at the bucket: the account may not (403)"
-    )
-    assert found["bucket"].fix.startswith(
-        "gcloud storage buckets add-iam-policy-binding gs://spot-runs --member="
-    )
+    assert found["bucket"].cause.startswith("gs://spot-runs/team: cannot look at the bucket: the account may not (403)")
+    assert found["bucket"].fix.startswith("gcloud storage buckets add-iam-policy-binding gs://spot-runs --member=")
     assert found["bucket"].fix.endswith("--role=roles/storage.bucketViewer")
 
 
@@ -56,8 +52,6 @@ def test_a_bucket_whose_settings_may_not_be_read(scene: Scene) -> None:
     ],
 )
 def test_a_bucket_that_costs_more_than_it_must(scene: Scene, facts: dict[str, Any], fix: str) -> None:
-    found = doctor_bucket.settings(
-        scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts}
-    )
+    found = doctor_bucket.settings(scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts})
     assert found.result == "warn"
     assert found.fix.endswith(fix)

@@ -73,9 +73,7 @@ def test_the_notice_makes_no_end_yet(tmp_path: Path) -> None:
         (lambda c, n: c.stop_by("bob@example.com", n), Cause.MACHINE_DELETED, "stopped by bob@example.com"),
     ],
 )  # fmt: skip
-def test_ends_by_the_host_and_by_people(
-    subject: GceSubject, happens: object, cause: Cause, told: str
-) -> None:
+def test_ends_by_the_host_and_by_people(subject: GceSubject, happens: object, cause: Cause, told: str) -> None:
     request = subject.request()
     machine = subject.up(request)
     happens(subject.compute, request.name)  # type: ignore[operator]
@@ -99,8 +97,7 @@ def test_a_machine_that_switches_itself_off_has_no_record(subject: GceSubject) -
     subject.up(request)
     subject.compute.guest_powered_off(request.name)
     off = subject.eventually(
-        lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m,
-        "the machine to be off",
+        lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m, "the machine to be off"
     )
     assert off.record is None
     assert "switched itself off" in off.detail
@@ -248,9 +245,7 @@ def test_a_record_that_never_comes_is_not_waited_for_for_ever(subject: GceSubjec
     assert subject.provider.find(ref(request, machine.machine_id)) is None
 
 
-def test_a_machine_that_is_off_without_a_word_is_ending_until_the_word_may_have_come(
-    subject: GceSubject,
-) -> None:
+def test_a_machine_that_is_off_without_a_word_is_ending_until_the_word_may_have_come(subject: GceSubject) -> None:
     request = subject.request()
     machine = subject.up(request)
     subject.provider._records._take = lambda _: None  # type: ignore[method-assign]

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.ports.provider import (
-    LaunchFailed,
-    LaunchRejected,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-)
+from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
 from supervisor.providers.gce.calls.errors import CODES, ApiError, of_codes, of_request, open_door, word
 
 REGION = "us-east1"
@@ -66,17 +60,13 @@ def test_features_that_do_not_go_together_are_refused_with_the_setting_to_change
 
 def test_a_person_without_a_quota_project_is_told_so_and_not_to_switch_the_api_on() -> None:
     """Google says SERVICE_DISABLED of its own project for such credentials (terraform-provider-google 20644)."""
-    words = (
-        "The cloudresourcemanager.googleapis.com API requires a quota project, which is not set by default."
-    )
+    words = "The cloudresourcemanager.googleapis.com API requires a quota project, which is not set by default."
     denied = "Caller does not have required permission to use project p. [reason: USER_PROJECT_DENIED]"
     for error in (ApiError(words, 403, "SERVICE_DISABLED"), ApiError(denied, 403, "forbidden")):
         assert not error.service_off
         assert "set-quota-project p" in open_door(error, "iam.googleapis.com", "p")
     off = ApiError("Compute Engine API has not been used in project 7 before or it is disabled.", 403)
-    assert (
-        open_door(off, "iam.googleapis.com", "p") == "gcloud services enable iam.googleapis.com --project=p"
-    )
+    assert open_door(off, "iam.googleapis.com", "p") == "gcloud services enable iam.googleapis.com --project=p"
     assert open_door(ApiError("no", 403, "forbidden"), "iam.googleapis.com", "p") == ""
 
 

@@ -89,10 +89,7 @@ def test_a_spot_machine_dies_for_good_and_in_any_case() -> None:
         "preemptionNoticeDuration": {"seconds": "120"},
     }
     assert body["guestAccelerators"] == [
-        {
-            "acceleratorType": "projects/p/zones/us-east1-c/acceleratorTypes/nvidia-tesla-t4",
-            "acceleratorCount": 1,
-        }
+        {"acceleratorType": "projects/p/zones/us-east1-c/acceleratorTypes/nvidia-tesla-t4", "acceleratorCount": 1}
     ]
     assert "preemptionNoticeDuration" not in checked(CONFIG, request())["scheduling"]
 
@@ -204,8 +201,7 @@ def test_an_organisation_may_forbid_that_consoles_go_to_cloud_logging() -> None:
 
 def test_the_machine_is_told_what_it_needs_and_nothing_is_written_into_the_script() -> None:
     body = checked(
-        replace(CONFIG, public_url="https://spot.example.com", storage_endpoint="http://127.0.0.1:1"),
-        request(),
+        replace(CONFIG, public_url="https://spot.example.com", storage_endpoint="http://127.0.0.1:1"), request()
     )
     told = items(body)
     assert told["startup-script"] == startup_script()
@@ -328,20 +324,13 @@ def test_the_oracle_bites() -> None:
     """A field or a value that the API does not have is seen, so the other tests mean something."""
     broken = {**build(CONFIG, request(), PARCEL), "maxRunDuration": {"seconds": "1"}}
     broken["scheduling"] = {**broken["scheduling"], "provisioningModel": "PREEMPT"}
-    sent = Request(
-        "POST", "/compute/v1/projects/p/zones/us-east1-c/instances", {}, {}, json.dumps(broken).encode()
-    )
+    sent = Request("POST", "/compute/v1/projects/p/zones/us-east1-c/instances", {}, {}, json.dumps(broken).encode())
     assert len(ORACLE.check(sent, Response(200, {"name": "operation-1"}))) == 2
 
 
 @pytest.mark.parametrize(
     ("url", "parts"),
-    [
-        ("gs://b", ("b", "")),
-        ("gs://b/", ("b", "")),
-        ("gs://b/x", ("b", "x/")),
-        ("gs://b/x/y/", ("b", "x/y/")),
-    ],
+    [("gs://b", ("b", "")), ("gs://b/", ("b", "")), ("gs://b/x", ("b", "x/")), ("gs://b/x/y/", ("b", "x/y/"))],
 )
 def test_bucket_and_prefix(url: str, parts: tuple[str, str]) -> None:
     assert bucket_and_prefix(url) == parts

@@ -10,13 +10,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.domain.machines import MachineState
-from supervisor.ports.provider import (
-    LaunchRejected,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-    StillLooking,
-)
+from supervisor.ports.provider import LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded, StillLooking
 from supervisor.providers.gce.config import DataDisk, NewDisk, Shape
 from supervisor.providers.gce.machines import instance
 from supervisor.providers.gce.machines.launching import SETTLED_S
@@ -70,9 +64,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     assert subject.compute.count("POST") == 0  # the known operation was asked, nothing was inserted again
 
 
-@pytest.mark.parametrize(
-    "code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"]
-)
+@pytest.mark.parametrize("code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"])
 def test_a_stock_out_is_definite_now_and_at_every_repeat(subject: GceSubject, code: str) -> None:
     request = subject.request()
     subject.compute.stock_out(request.placement.zone, code=code)
@@ -210,9 +202,7 @@ def test_a_refusal_is_definite_once_no_earlier_call_can_make_a_machine(subject: 
     subject.compute.fail_next("POST", INSERT, 403, times=None, for_s=1000.0, reason="forbidden")
     with pytest.raises(ProviderUnavailable, match="may still come"):
         subject.provider.launch(request)
-    with pytest.raises(
-        ProviderUnavailable, match="may still come"
-    ):  # a new process knows only that it is a repeat
+    with pytest.raises(ProviderUnavailable, match="may still come"):  # a new process knows only that it is a repeat
         subject.make().launch(replace(request, repeated=True))
     subject.clock.advance(SETTLED_S + 1.0)
     with pytest.raises(LaunchRejected, match="spot doctor"):
@@ -243,9 +233,7 @@ def test_a_poll_that_is_refused_says_nothing_of_the_insert(subject: GceSubject, 
         subject.provider.launch(other)
 
 
-@pytest.mark.parametrize(
-    ("status", "reason"), [(429, None), (403, "rateLimitExceeded"), (500, None), (503, None)]
-)
+@pytest.mark.parametrize(("status", "reason"), [(429, None), (403, "rateLimitExceeded"), (500, None), (503, None)])
 def test_a_busy_cloud_is_asked_again_and_says_nothing_when_it_stays_busy(
     subject: GceSubject, status: int, reason: str | None
 ) -> None:

@@ -39,9 +39,7 @@ def test_a_partial_list_says_so_in_any_of_its_ways(subject: GceSubject, said_by:
         ("a word of tomorrow", set(ZONES)),
     ],
 )
-def test_what_is_unreachable_takes_all_its_zones_along(
-    subject: GceSubject, form: str, away: set[str]
-) -> None:
+def test_what_is_unreachable_takes_all_its_zones_along(subject: GceSubject, form: str, away: set[str]) -> None:
     subject.compute.unreachable_form = form
     subject.compute.unreachable(ZONES[0], said_by=("unreachables",))
     assert subject.provider.machines().unreachable == away
@@ -85,6 +83,4 @@ def test_every_status_of_google_has_a_state() -> None:
     document = json.loads((DOCUMENTS / "compute.v1.json").read_text())
     assert set(document["schemas"]["Instance"]["properties"]["status"]["enum"]) == set(STATES)
     tomorrow = machine_of({"id": "1", "name": "a", "status": "FLOATING"}, "z")
-    assert (
-        tomorrow.state is MachineState.UP
-    )  # it is there, and nothing follows from a word that we do not know
+    assert tomorrow.state is MachineState.UP  # it is there, and nothing follows from a word that we do not know

@@ -111,16 +111,12 @@ def by_hand(shape: str, region: str, market: str) -> float:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_of_a_real_shape_agrees_with_the_table_of_prices_to_the_cent(
-    scene: Scene, shape: str
-) -> None:
+def test_the_plan_of_a_real_shape_agrees_with_the_table_of_prices_to_the_cent(scene: Scene, shape: str) -> None:
     told = scene.plan({**SPEC, "shapes": [shape], "limits": {"max_runtime_s": 48 * 3600}})
     assert [place["zone"] for place in told["zones"]] == list(ZONES)
     for place in told["zones"]:
         assert round(place["price_usd_per_h"], 2) == round(by_hand(shape, place["region"], "spot_usd"), 2)
-        assert round(place["on_demand_usd_per_h"], 2) == round(
-            by_hand(shape, place["region"], "on_demand_usd"), 2
-        )
+        assert round(place["on_demand_usd_per_h"], 2) == round(by_hand(shape, place["region"], "on_demand_usd"), 2)
         assert place["price_dated"] is not None
     dearest = max(by_hand(shape, place["region"], "spot_usd") for place in told["zones"])
     assert round(told["cost"]["max_runtime_usd"], 2) == round(48 * dearest, 2)
@@ -144,9 +140,7 @@ def test_what_is_shown_is_what_the_launch_then_sends(scene: Scene) -> None:
     world = World(scene.parts.knobs, {"gce": provider.offers()})
     first = next_try(run, queue(run, world, 0.0)[0][0], world, 0.0)
     provider.launch(
-        launch_request(
-            run, first, SPEC, nonce="NONCE", supervisor_id=scene.parts.store.supervisor_id, paces=PACES
-        )
+        launch_request(run, first, SPEC, nonce="NONCE", supervisor_id=scene.parts.store.supervisor_id, paces=PACES)
     )
     (name,) = scene.subject.compute.names()
     made = scene.subject.compute.instance(name)

@@ -87,9 +87,7 @@ def test_a_machine_costs_what_its_cores_memory_cards_disk_and_address_cost(desk:
     assert t4.on_demand_usd_per_h == pytest.approx(of_type + 0.4 + DISK_PER_H + 0.004, abs=1e-5)
     assert t4.spot_usd_per_h == pytest.approx(of_type / 4 + 0.16 + DISK_PER_H + 0.002, abs=1e-5)
     assert (t4.source, t4.dated) == ("Cloud Billing Catalog", TODAY)
-    assert l4.on_demand_usd_per_h == pytest.approx(
-        8 * 0.025 + 32 * 0.003 + 0.5 + DISK_PER_H + 0.004, abs=1e-5
-    )
+    assert l4.on_demand_usd_per_h == pytest.approx(8 * 0.025 + 32 * 0.003 + 0.5 + DISK_PER_H + 0.004, abs=1e-5)
 
 
 def test_a_list_of_many_pages_is_read_to_its_end(desk: Desk) -> None:
@@ -143,9 +141,7 @@ def test_two_different_prices_for_one_part_are_no_price(desk: Desk) -> None:
     desk.billing.add("Nvidia Tesla T4 GPU running in Somewhere", 9.9, group="GPU")
     t4 = desk.pricing().refresh()[0]
     card = 0.35  # the package's: of the list's two neither is believed
-    assert t4.on_demand_usd_per_h == pytest.approx(
-        8 * 0.03 + 30 * 0.004 + card + DISK_PER_H + 0.004, abs=1e-5
-    )
+    assert t4.on_demand_usd_per_h == pytest.approx(8 * 0.03 + 30 * 0.004 + card + DISK_PER_H + 0.004, abs=1e-5)
     assert t4.dated < TODAY
 
 

@@ -125,9 +125,7 @@ def test_names_are_read_as_docker_reads_them(image: str, name: str, url: str) ->
     assert (parse(image).name, parse(image).url) == (name, url)
 
 
-@pytest.mark.parametrize(
-    "image", ["", "A/b", "a b", "a:", "a@sha256:short", "a/../b", "https://a/b", "a:b/c d"]
-)
+@pytest.mark.parametrize("image", ["", "A/b", "a b", "a:", "a@sha256:short", "a/../b", "https://a/b", "a:b/c d"])
 def test_what_is_no_reference_is_missing(image: str) -> None:
     with pytest.raises(ImageMissing, match="no reference"):
         parse(image)

@@ -16,9 +16,7 @@ SHAPES = {name: parse_shape(text) for name, text in {
 ZONE = "https://compute.googleapis.com/compute/v1/projects/p/zones/us-east1-c"
 
 
-def item(
-    machine_type: str, count: int = 0, kind: str = "nvidia-tesla-t4", model: str = "SPOT"
-) -> dict[str, Any]:
+def item(machine_type: str, count: int = 0, kind: str = "nvidia-tesla-t4", model: str = "SPOT") -> dict[str, Any]:
     cards = [{"acceleratorType": f"{ZONE}/acceleratorTypes/{kind}", "acceleratorCount": count}]
     return {
         "id": "7", "name": "m", "status": "RUNNING", "machineType": f"{ZONE}/machineTypes/{machine_type}",

@@ -85,9 +85,7 @@ class Weather:
         if found is None:
             assert machine_id not in before & self.there(), f"{name} is there, and find says None"
             told = self.happened.get(machine_id)
-            assert machine_id in self.released or not told, (
-                f"{name} ended by {told}, and find knows no record"
-            )
+            assert machine_id in self.released or not told, f"{name} ended by {told}, and find knows no record"
         else:
             self.check_record(found)
 
@@ -134,9 +132,7 @@ class Weather:
             compute.page_rows = chance.choice([2, 500])
         else:
             pattern = chance.choice([r"/instances$", r"/instances/", r"/operations", "aggregated"])
-            how = chance.choice(
-                [500, 503, 429, Reset, (502, b"<html>no</html>"), (404, b"<html>who?</html>")]
-            )
+            how = chance.choice([500, 503, 429, Reset, (502, b"<html>no</html>"), (404, b"<html>who?</html>")])
             compute.fail_next(None, pattern, how, times=chance.randrange(1, 8), lost=chance.random() < 0.5)
 
     def clear_up(self) -> None:

@@ -51,9 +51,7 @@ def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
 
 def test_an_exchange_is_a_line_with_what_was_asked_and_answered(wire: Wire) -> None:
     url = f"{wire.server.url}/compute/v1/projects/p/zones/z/instances"
-    answer = wire.session.post(
-        url, params={"requestId": "r-1"}, json={"name": "one"}, headers={"Accept": "x"}
-    )
+    answer = wire.session.post(url, params={"requestId": "r-1"}, json={"name": "one"}, headers={"Accept": "x"})
     assert answer.json()["name"] == "one"
     [line] = wire.lines()
     assert (line["method"], line["path"]) == ("POST", "/compute/v1/projects/p/zones/z/instances")

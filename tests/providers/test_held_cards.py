@@ -17,9 +17,7 @@ from tests.providers.local_machines import LocalSubject, alive, bystander
 from tests.providers.stub_cards import StubCards, uuid
 
 
-def test_a_stranger_keeps_its_card_and_is_named(
-    house: LocalSubject, cards: StubCards, tmp_path: Path
-) -> None:
+def test_a_stranger_keeps_its_card_and_is_named(house: LocalSubject, cards: StubCards, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(3600)\n")
     command = ["/opt/bin/python", str(script), "--api-key=hunter2"]
@@ -28,9 +26,7 @@ def test_a_stranger_keeps_its_card_and_is_named(
         house.up(wants(house, "first"))
         with pytest.raises(HeldByOurs) as told:  # the other card is with a machine of ours
             house.provider.launch(wants(house, "second"))
-        assert f"GPU 1 is held by pid {other.pid} (python train.py, 11.2 GiB), which is not ours" in str(
-            told.value
-        )
+        assert f"GPU 1 is held by pid {other.pid} (python train.py, 11.2 GiB), which is not ours" in str(told.value)
         assert "hunter2" not in str(told.value)
         assert other.poll() is None, "it is never killed"
         cards.free(1)
@@ -55,9 +51,7 @@ def test_where_no_process_is_seen_the_memory_tells(house: LocalSubject, cards: S
         house.provider.launch(wants(house, "second"))
 
 
-def test_a_card_that_tells_no_figures_is_judged_by_its_processes(
-    house: LocalSubject, cards: StubCards
-) -> None:
+def test_a_card_that_tells_no_figures_is_judged_by_its_processes(house: LocalSubject, cards: StubCards) -> None:
     cards.hold(0, "[N/A]")
     with bystander() as other:
         cards.hold(1, "[N/A]", other.pid)
@@ -200,9 +194,6 @@ def test_the_doctor_is_told_of_each_card(house: LocalSubject, cards: StubCards) 
     with bystander() as other:
         cards.hold(1, 2048, other.pid)
         told = house.provider.cards()
-    assert [(card.index, card.name, card.ours) for card in told] == [
-        (0, "NVIDIA L4", True),
-        (1, "NVIDIA L4", False),
-    ]
+    assert [(card.index, card.name, card.ours) for card in told] == [(0, "NVIDIA L4", True), (1, "NVIDIA L4", False)]
     assert told[0].holder == f"with machine {first.name}"
     assert told[1].holder == f"held by pid {other.pid} (sleep 3600, 2.0 GiB), which is not ours"

@@ -193,9 +193,7 @@ def test_a_full_disk_is_a_definite_no_and_hides_no_machine(
         patch.setattr("tempfile.mkdtemp", _no_space)
         with pytest.raises(LaunchRejected, match="No space left"):
             local.provider.launch(request)
-        ended = wait_for(
-            lambda: (m := local.listed(over)) and m.state is MachineState.ENDED and m, what="the end"
-        )
+        ended = wait_for(lambda: (m := local.listed(over)) and m.state is MachineState.ENDED and m, what="the end")
         assert ended.record is not None
         assert local.listed(lives) == machine
         with pytest.raises(ProviderUnavailable, match="No space left"):

@@ -12,13 +12,7 @@ import pytest
 from supervisor.domain.machines import MachineState, Room
 from supervisor.machinefolder.folders import KEPT, Folders
 from supervisor.machinefolder.papers import Unreadable
-from supervisor.ports.provider import (
-    HeldByOurs,
-    LaunchRejected,
-    MachineMissing,
-    NoCapacity,
-    ProviderUnavailable,
-)
+from supervisor.ports.provider import HeldByOurs, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive
@@ -136,9 +130,7 @@ def test_a_name_that_leaves_the_folder_is_refused(local: LocalSubject, name: str
         local.provider.launch(replace(local.request(), name=name))
 
 
-def test_machines_on_a_disk_of_their_own_are_put_away_too(
-    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_on_a_disk_of_their_own_are_put_away_too(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scratch disk at machines/: a folder cannot be renamed onto another file system."""
     request = local.scripted(local.request(), runs_s=0.0)
     local.provider.launch(request)
@@ -187,10 +179,7 @@ def test_a_set_of_machines_has_one_name_wherever_it_is_moved(tmp_path: Path) -> 
 def test_an_empty_folder_takes_over_the_name_that_its_runs_know(tmp_path: Path) -> None:
     assert Folders(tmp_path / "data", "local").scope(lambda: "0a1b2c3d4e5f") == "0a1b2c3d4e5f"
     asked: list[str] = []
-    assert (
-        Folders(tmp_path / "data", "local").scope(lambda: asked.append("?") or "ffffffffffff")
-        == "0a1b2c3d4e5f"
-    )
+    assert Folders(tmp_path / "data", "local").scope(lambda: asked.append("?") or "ffffffffffff") == "0a1b2c3d4e5f"
     assert asked == [], "once named, it keeps its name, and nobody is asked"
 
 

@@ -58,9 +58,7 @@ def test_the_listing_tells_the_cards_that_our_machines_leave(house: LocalSubject
     assert free() == (1, 2)
 
 
-def test_a_stranger_beside_our_machine_is_counted_and_seen_to_go(
-    house: LocalSubject, cards: StubCards
-) -> None:
+def test_a_stranger_beside_our_machine_is_counted_and_seen_to_go(house: LocalSubject, cards: StubCards) -> None:
     def held() -> str:
         room = house.provider.machines().room
         assert room is not None
@@ -69,9 +67,7 @@ def test_a_stranger_beside_our_machine_is_counted_and_seen_to_go(
     cards.hold(1, 9000)
     one = wants(house, "one")
     machine = house.up(one)
-    assert held().startswith(
-        "l4 needs 1 GPU, and our own machines leave 0 free. GPU 1 is held: 8.8 GiB of it"
-    )
+    assert held().startswith("l4 needs 1 GPU, and our own machines leave 0 free. GPU 1 is held: 8.8 GiB of it")
     cards.free(1)
     assert held(), "the tool is not asked at every look"
     with pytest.MonkeyPatch.context() as patch:
@@ -96,9 +92,7 @@ def test_a_machine_without_cards_sees_none_whatever_the_service_sees(
     assert visible(house, request) == ""
 
 
-def test_where_no_shape_promises_cards_nothing_is_touched(
-    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_shape_promises_cards_nothing_is_touched(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     request = local.request()
     local.up(request)

@@ -27,9 +27,7 @@ def test_a_machine_id_is_boot_pid_and_start(local: LocalSubject) -> None:
     assert process.session == pid, "the agent leads a session of its own"
 
 
-def test_a_release_kills_agent_training_and_strays_and_keeps_evidence_without_secrets(
-    local: LocalSubject,
-) -> None:
+def test_a_release_kills_agent_training_and_strays_and_keeps_evidence_without_secrets(local: LocalSubject) -> None:
     request = local.scripted(local.request(), stray=True, bare=True)
     request = replace(request, job={**request.job, "env": {"TOKEN": "secret-env"}})
     machine = local.up(request)
@@ -58,9 +56,7 @@ def test_a_machine_killed_from_outside_is_gone_without_a_record(local: LocalSubj
     assert not (local.folder(request) / "record.json").exists()
     assert local.provider.console(ref(request)) == b"the scripted agent is up\n"
     repeated = local.provider.launch(request)
-    assert (repeated.machine_id, repeated.state) == (machine.machine_id, MachineState.ENDED), (
-        "it is not born again"
-    )
+    assert (repeated.machine_id, repeated.state) == (machine.machine_id, MachineState.ENDED), "it is not born again"
     assert end_processes_of(local.data_dir) == []
     assert local.listed(request) is None
 
@@ -106,9 +102,7 @@ def test_a_notice_is_kept_by_the_next_supervisor(local: LocalSubject) -> None:
     local.up(request)
     # The first supervisor died with its timer: only the paper is left.
     later = time.clock_gettime(time.CLOCK_BOOTTIME) + 0.5
-    (local.folder(request) / "notice.json").write_text(
-        json.dumps({"deadline_boottime_s": later, "notice_s": 0.5})
-    )
+    (local.folder(request) / "notice.json").write_text(json.dumps({"deadline_boottime_s": later, "notice_s": 0.5}))
     local.fresh().machines()
     wait_for((local.folder(request) / "record.json").exists, what="the record")
     assert not alive(local.pids(request)["agent"])
@@ -120,9 +114,7 @@ def test_an_agent_that_leaves_during_its_notice_was_preempted(local: LocalSubjec
     local.pids(request)
     local.provider.preempt(ref(request), 3600.0)
     local.provider.ask_to_stop(ref(request))
-    over = wait_for(
-        lambda: (m := local.listed(request)) and m.state is MachineState.ENDED and m, what="its end"
-    )
+    over = wait_for(lambda: (m := local.listed(request)) and m.state is MachineState.ENDED and m, what="its end")
     assert over.machine_id == machine.machine_id
     assert over.record is not None
     assert over.record.cause is Cause.PREEMPTED

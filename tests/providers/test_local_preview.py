@@ -13,9 +13,7 @@ from supervisor.providers.local.provider import LocalPlatform
 from tests.providers.local_machines import LocalSubject
 
 
-def test_the_previewed_process_is_the_one_that_starts(
-    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_previewed_process_is_the_one_that_starts(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "canary-value")
     monkeypatch.setenv("PLAIN", "canary-value")
     request = local.request()
@@ -36,9 +34,7 @@ def test_the_previewed_process_is_the_one_that_starts(
     assert {name: job[name] for name in shown["job"]} == shown["job"]
 
 
-def test_of_a_secret_the_reference_alone_is_shown(
-    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_secret_the_reference_alone_is_shown(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "canary-value")
     request = replace(local.request(), secrets={"API_KEY": "env:MY_TOKEN"})
     shown = LocalPlatform(local.provider, local.data_dir).preview(request)

@@ -95,12 +95,8 @@ def test_a_session_is_no_proof_when_its_leader_is_another_process(
     assert Table().members(tmp_path, reused) == []
 
 
-@pytest.mark.parametrize(
-    ("carried", "ours"), [("here", True), ("there", False), ("here/below", False), (None, False)]
-)
-def test_a_process_belongs_to_the_folder_that_it_carries(
-    tmp_path: Path, carried: str | None, ours: bool
-) -> None:
+@pytest.mark.parametrize(("carried", "ours"), [("here", True), ("there", False), ("here/below", False), (None, False)])
+def test_a_process_belongs_to_the_folder_that_it_carries(tmp_path: Path, carried: str | None, ours: bool) -> None:
     environment = {"SPOT_MACHINE": "here"}
     if carried is not None:
         environment["SPOT_MACHINE_DIR"] = str(tmp_path / carried)
@@ -111,11 +107,7 @@ def test_a_process_belongs_to_the_folder_that_it_carries(
 
 def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> None:
     breeder = "while :; do /bin/sleep 3600 & [ $(jobs -p | wc -l) -gt 20 ] && wait; done"
-    environment = {
-        "SPOT_MACHINE": tmp_path.name,
-        "SPOT_MACHINE_DIR": str(tmp_path),
-        "PATH": os.environ["PATH"],
-    }
+    environment = {"SPOT_MACHINE": tmp_path.name, "SPOT_MACHINE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
     with bystander(["/bin/sh", "-c", breeder], env=environment) as child:
         wait_for(lambda: len(Table().members(tmp_path, None)) > 5, what="some children")
         left = processes.kill_all(lambda: Table().members(tmp_path, None), None, 30.0)
@@ -127,17 +119,12 @@ def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy computer a stop takes its time; the agent would see its training die and tell of a failure."""
-    threads = (
-        "import threading, time\nfor _ in range(4): threading.Thread(target=time.sleep, args=(60,)).start()"
-    )
+    threads = "import threading, time\nfor _ in range(4): threading.Thread(target=time.sleep, args=(60,)).start()"
     environment = {"SPOT_MACHINE_DIR": str(tmp_path)}
     standing: list[bool] = []
     sent: list[tuple[int, int]] = []
     plain, stands = processes.send, processes._stands_still
-    with (
-        bystander([sys.executable, "-c", threads], env=environment) as lead,
-        bystander(env=environment) as other,
-    ):
+    with bystander([sys.executable, "-c", threads], env=environment) as lead, bystander(env=environment) as other:
         wait_for(lambda: len(os.listdir(f"/proc/{lead.pid}/task")) == 5, what="its threads")
         started = processes.read(lead.pid)
         assert started is not None
@@ -147,9 +134,7 @@ def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
         def send(process: processes.Process, number: int) -> None:
             sent.append((process.pid, number))
             standing.append(stands(started))
-            if (process.pid, number) != (lead.pid, signal.SIGSTOP) or len(
-                sent
-            ) > 2:  # the first two stops are slow
+            if (process.pid, number) != (lead.pid, signal.SIGSTOP) or len(sent) > 2:  # the first two stops are slow
                 plain(process, number)
 
         monkeypatch.setattr(processes, "send", send)

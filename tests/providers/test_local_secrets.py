@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.machinefolder.secrets import (
-    FILE_BYTES,
-    SecretUnreadable,
-    problem,
-    read,
-    variables,
-    without_secrets,
-)
+from supervisor.machinefolder.secrets import FILE_BYTES, SecretUnreadable, problem, read, variables, without_secrets
 from supervisor.ports.provider import LaunchRejected
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import LocalSubject
@@ -108,9 +101,7 @@ def test_values_come_by_standard_input_and_lie_nowhere(local: LocalSubject, kept
             assert VALUE.encode() not in path.read_bytes(), path
 
 
-def test_what_one_run_has_named_no_later_one_inherits(
-    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_run_has_named_no_later_one_inherits(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLAIN_NAME", VALUE)
     local.up(replace(local.request(run="first"), secrets={"API_KEY": "env:PLAIN_NAME"}))
     second = local.request(run="second")

@@ -36,9 +36,7 @@ def test_no_later_run_gets_it_and_a_restart_changes_nothing(house: LocalSubject,
     machine = sees_bad(house, first, 0)
     [shown, good] = house.provider.cards()
     assert shown.ours
-    assert shown.state.startswith(
-        f"with machine {first.name}, and set aside: {LOST} (seen by machine {first.name}"
-    )
+    assert shown.state.startswith(f"with machine {first.name}, and set aside: {LOST} (seen by machine {first.name}")
     assert good.state == "free"
     release(house, first, machine)
     house.provider = house.fresh()
@@ -75,18 +73,14 @@ def test_a_person_brings_it_back_and_what_was_seen_before_does_not_count_any_mor
     assert given(house, second) == [uuid(0)]
 
 
-def test_while_its_machine_lives_a_bad_card_is_no_place_to_wait_for(
-    house: LocalSubject, cards: StubCards
-) -> None:
+def test_while_its_machine_lives_a_bad_card_is_no_place_to_wait_for(house: LocalSubject, cards: StubCards) -> None:
     both = wants(house, "both", "l4x2")
     sees_bad(house, both, 0, 1)
     with pytest.raises(NoCapacity, match="and set aside"):
         house.provider.launch(wants(house, "second"))
 
 
-def test_a_card_that_the_driver_shows_no_more_is_listed_all_the_same(
-    house: LocalSubject, cards: StubCards
-) -> None:
+def test_a_card_that_the_driver_shows_no_more_is_listed_all_the_same(house: LocalSubject, cards: StubCards) -> None:
     first = wants(house, "first")
     release(house, first, sees_bad(house, first, 0))
     cards.vanish(0)
@@ -121,9 +115,7 @@ def test_cards_that_cannot_be_read_are_not_set_aside(house: LocalSubject, cards:
     assert given(house, wants(house, "first")) == [uuid(0)]
 
 
-def test_where_it_is_not_known_which_are_set_aside_none_is_given_out(
-    house: LocalSubject, cards: StubCards
-) -> None:
+def test_where_it_is_not_known_which_are_set_aside_none_is_given_out(house: LocalSubject, cards: StubCards) -> None:
     paper = house.data_dir / "local" / PAPER
     paper.write_text("{}, or not")
     with pytest.raises(NoCapacity, match="which GPUs are set aside is not known"):

@@ -188,9 +188,7 @@ def test_an_agent_of_another_content_is_not_started(rig: StartupRig) -> None:
         (4, "no_image", "no such job"),  # the agent's own word for a Python that is too old
     ],
 )
-def test_an_agent_that_cannot_even_begin_is_told_of(
-    rig: StartupRig, code: int, left: str, message: str
-) -> None:
+def test_an_agent_that_cannot_even_begin_is_told_of(rig: StartupRig, code: int, left: str, message: str) -> None:
     rig.job(say="no such job", exit=code)
     vm = rig.boot()
     rig.ended(vm)
@@ -200,9 +198,7 @@ def test_an_agent_that_cannot_even_begin_is_told_of(
 
 
 def test_the_last_word_is_said_again_when_it_was_lost(rig: StartupRig) -> None:
-    rig.storage.trouble(
-        503, times=3, when="storage.objects.insert"
-    )  # two of the boot, and the first last word
+    rig.storage.trouble(503, times=3, when="storage.objects.insert")  # two of the boot, and the first last word
     rig.boot(Scene(pulls=("manifest unknown",)))
     rig.given_up("no_image", "manifest unknown")
 

@@ -102,9 +102,7 @@ def test_several_local_ssds_are_one(rig: StartupRig, tmp_path: Path) -> None:
     rig.ended(vm)
     (call,) = vm.calls("mdadm")
     assert {"--level=0", "--raid-devices=4"} <= set(call)
-    assert [Path(word).name for word in call[-4:]] == [
-        f"google-local-nvme-ssd-{number}" for number in range(4)
-    ]
+    assert [Path(word).name for word in call[-4:]] == [f"google-local-nvme-ssd-{number}" for number in range(4)]
     assert (rig.folder / "scratch" / "cache").read_text() == "written\n"
 
 

@@ -117,14 +117,10 @@ def test_the_cut_ends_everything_and_nobody_is_told(rig: StartupRig) -> None:
 def test_a_process_that_hid_itself_ends_too(tmp_path: Path) -> None:
     """A daemon with an empty environment: still a descendant, as those of the stub docker are."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, STRAY],
-        env={vm_processes.MARKER: str(tmp_path)},
-        start_new_session=True,
+        [sys.executable, "-c", PARENT, STRAY], env={vm_processes.MARKER: str(tmp_path)}, start_new_session=True
     )
     try:
-        (stray,) = wait_for(
-            lambda: [pid for pid in vm_processes.alive(tmp_path) if pid != parent.pid and _hid(pid)]
-        )
+        (stray,) = wait_for(lambda: [pid for pid in vm_processes.alive(tmp_path) if pid != parent.pid and _hid(pid)])
         assert vm_processes.end(tmp_path) == []
         assert not _alive(stray)
     finally:

@@ -154,9 +154,7 @@ def test_a_container_that_docker_does_not_start(rig: StartupRig, refusal: str, l
 @pytest.mark.parametrize(
     ("option", "words"), [("--gpus all", "mode 'cdi'"), ("--runtime nvidia", "invalid runtime name: nvidia")]
 )
-def test_a_script_that_asks_for_gpus_in_another_way_is_caught(
-    rig: StartupRig, option: str, words: str
-) -> None:
+def test_a_script_that_asks_for_gpus_in_another_way_is_caught(rig: StartupRig, option: str, words: str) -> None:
     rig.script = rig.script.replace("(--name spot", f"({option} --name spot")
     rig.boot(spot_gpus="1")
     rig.given_up("no_gpu", words)

@@ -84,9 +84,7 @@ def test_googles_registries_get_the_machines_token(rig: StartupRig, image: str, 
     assert rig.seen()["command"] == "true"
 
 
-@pytest.mark.parametrize(
-    ("python", "words"), [("", "python3: not found"), ("3.6.9", "python3 is: Python 3.6.9")]
-)
+@pytest.mark.parametrize(("python", "words"), [("", "python3: not found"), ("3.6.9", "python3 is: Python 3.6.9")])
 def test_an_image_without_a_python_for_the_agent(rig: StartupRig, python: str, words: str) -> None:
     rig.boot(Scene(python=python))
     rig.given_up("no_image", "no Python 3.8 or newer in this image", words)

@@ -30,16 +30,7 @@ class Office:
 
     def endpoint(self, name: str, **fields: Any) -> Endpoint:
         plain = Endpoint(
-            name,
-            "local",
-            True,
-            Form.STANDARD,
-            f"https://{name}/x",
-            (Secret("s"),),
-            (),
-            "",
-            self.clock.now(),
-            "me",
+            name, "local", True, Form.STANDARD, f"https://{name}/x", (Secret("s"),), (), "", self.clock.now(), "me"
         )
         made = replace(plain, **fields)
         assert self.store.endpoints.add(made, ADDED, 99, self.clock.now())

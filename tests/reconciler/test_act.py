@@ -90,9 +90,7 @@ def test_nothing_is_done_when_the_lease_has_run_out_was_lost_or_taken_again(benc
     assert not bench.written()
 
 
-def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_resume_began(
-    bench: Bench,
-) -> None:
+def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_resume_began(bench: Bench) -> None:
     bench.row = replace(bench.row, generation=2, status=Status.PENDING)
     assert not bench.written()
     bench.row = replace(bench.row, generation=1)
@@ -103,11 +101,7 @@ def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_
     ("error", "level"), [(StillLooking("room"), logging.INFO), (ProviderUnavailable("no"), logging.WARNING)]
 )
 def test_a_platform_that_looks_for_room_is_no_trouble(
-    bench: Bench,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    level: int,
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception, level: int
 ) -> None:
     """It may do so for minutes, and the launch is asked for again at each tick."""
 

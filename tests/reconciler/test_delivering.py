@@ -68,10 +68,7 @@ def test_after_the_last_try_it_is_given_up_and_can_be_sent_again(office: Office)
     assert (kept.tries, kept.next_at, kept.status) == (MOST_TRIES, None, 500)
     assert office.courier.tried == MOST_TRIES
     office.store.endpoints.change(
-        office.endpoint_now("a"),
-        replace(office.endpoint_now("a"), disabled_at=None),
-        ADDED,
-        office.clock.now(),
+        office.endpoint_now("a"), replace(office.endpoint_now("a"), disabled_at=None), ADDED, office.clock.now()
     )
     office.courier.answer = lambda target, batch: None
     assert office.store.deliveries.replay("a", None, 0.0, ADDED, office.clock.now()) == 1
@@ -105,17 +102,13 @@ def test_gone_switches_the_endpoint_off_and_the_others_hear_of_it(office: Office
     assert office.courier.tried == tried + 1, "nothing more was sent to it"
     # Switched on again it gets what it had not taken.
     office.courier.answer = lambda target, batch: None
-    office.store.endpoints.change(
-        gone, replace(gone, disabled_at=None, disabled_why=""), ADDED, office.clock.now()
-    )
+    office.store.endpoints.change(gone, replace(gone, disabled_at=None, disabled_why=""), ADDED, office.clock.now())
     office.clock.advance(1000)
     office.step()
     assert len(office.courier.events("https://a/x")) == 1
 
 
-def test_who_takes_nothing_for_five_days_is_switched_off_and_one_success_starts_the_count_anew(
-    office: Office,
-) -> None:
+def test_who_takes_nothing_for_five_days_is_switched_off_and_one_success_starts_the_count_anew(office: Office) -> None:
     office.endpoint("a")
     office.courier.answer = failing(500)
     office.announce("digits-1", EventKind.STARTED)
@@ -182,9 +175,7 @@ def test_of_two_replicas_one_delivers(office: Office) -> None:
         leader.renew()
         delivering = Delivering(office.store, office.courier, office.clock, leader.lease, hands=OwnHands())
         notifier = FakeNotifier()
-        pair.append(
-            (Announcer(office.store, {"log": notifier}, office.clock, leader, delivering, True), notifier)
-        )
+        pair.append((Announcer(office.store, {"log": notifier}, office.clock, leader, delivering, True), notifier))
     for _ in range(10):
         for announcer, _ in pair:
             announcer.empty()
@@ -222,16 +213,7 @@ def test_what_was_committed_goes_out_without_waiting_for_the_next_look(
 def test_the_address_of_the_settings_is_in_no_row(office: Office) -> None:
     own = Target("https://hooks.example.org/hunter2", Form.STANDARD, ("s3cr3t",), trusted=True)
     shown = Endpoint(
-        SETTINGS_ID,
-        "local",
-        True,
-        Form.STANDARD,
-        "https://hooks.example.org/***",
-        (),
-        (),
-        "",
-        1.0,
-        "settings",
+        SETTINGS_ID, "local", True, Form.STANDARD, "https://hooks.example.org/***", (), (), "", 1.0, "settings"
     )
     office.store.endpoints.put_settings(shown, office.clock.now())
     office.delivering.own = own

@@ -65,9 +65,7 @@ def announce_all(office: Office) -> None:
 def test_ten_thousand_events_to_a_receiver_that_does_everything_wrong(
     office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(
-        logging.CRITICAL, "supervisor.reconciler.delivering.delivering"
-    )  # a line for each failure
+    caplog.set_level(logging.CRITICAL, "supervisor.reconciler.delivering.delivering")  # a line for each failure
     monkeypatch.setattr(turns, "EACH", 500)  # the hands of this test send at once
     office.delivering.turns.crew = 1000
     rng, late_s = random.Random(7), [0.0]

@@ -36,9 +36,7 @@ RELEASE = Release(OVER.ref, OVER.launch_id, "attempt 4 ended", ("listing: up, 1 
 
 
 def part(when: str = "end", launch_id: str = "1.4.1", **more: Any) -> bytes:
-    return json.dumps(
-        {"version": 1, "when": when, "launch_id": launch_id, "log_tail": ["bye"], **more}
-    ).encode()
+    return json.dumps({"version": 1, "when": when, "launch_id": launch_id, "log_tail": ["bye"], **more}).encode()
 
 
 class House:

@@ -8,17 +8,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import (
-    BEATS,
-    LOOK_S,
-    MACHINES,
-    Absent,
-    Part,
-    Seen,
-    Unknown,
-    gap_s,
-    machines_in,
-)
+from supervisor.domain.observation import BEATS, LOOK_S, MACHINES, Absent, Part, Seen, Unknown, gap_s, machines_in
 from supervisor.domain.policies import Knobs
 from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
@@ -47,11 +37,7 @@ class Two:
         self.threads = VirtualThreads(self.clock)
         self.late: list[float] = []
         self.fleet = Fleet(
-            {"near": self.near, "far": self.slow},
-            self.clock.monotonic,
-            bound_s,
-            self.threads,
-            self.late.append,
+            {"near": self.near, "far": self.slow}, self.clock.monotonic, bound_s, self.threads, self.late.append
         )
         objects = MemoryStore(now=self.clock.now)
         self.observer = Observer(self.fleet, objects, dict, self.clock, "s", POLL_S)
@@ -133,9 +119,7 @@ def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
         snapshot = two.look()
         waits.append(two.took_s)
         assert isinstance(snapshot.listings["near"], MachineListing)
-        assert snapshot.unread == {"far-a of far", "near-a of far"}, (
-            "its zones alone, whatever they are called"
-        )
+        assert snapshot.unread == {"far-a of far", "near-a of far"}, "its zones alone, whatever they are called"
     assert waits == [LOOK_S, 0.0, 0.0, 0.0, 0.0]
     assert str(snapshot.listings["far"]).startswith("machines cannot be read: far has not answered for 130 s")
     assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
@@ -206,9 +190,7 @@ def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: T
     assert ages[1:] == [POLL_S + (LOOK_S if not number else 0.0) for number in range(19)]
     assert snapshot.unread == frozenset()
     assert snapshot.observing_since["machines of far"] == first
-    assert two.late == [LOOK_S + 5.0] * 19, (
-        "whoever waits for the next look is told when there is something to see"
-    )
+    assert two.late == [LOOK_S + 5.0] * 19, "whoever waits for the next look is told when there is something to see"
 
 
 def test_one_that_always_needs_longer_than_a_poll_is_no_gap_where_its_answer_wakes_the_loop(two: Two) -> None:

@@ -36,9 +36,7 @@ class Bench:
         self.objects: Any = MemoryStore(now=self.clock.now)
         self.provider = FakeProvider(self.clock)
         self.pushed: dict[str, Any] = {}
-        self.observer = Observer(
-            {"local": self.provider}, self.objects, lambda: self.pushed, self.clock, "s", 30.0
-        )
+        self.observer = Observer({"local": self.provider}, self.objects, lambda: self.pushed, self.clock, "s", 30.0)
 
     def write(self, key: str, beat: Beat) -> None:
         text = heartbeat.encode(beat).decode()
@@ -63,9 +61,7 @@ def told(snapshot: Snapshot, forged: tuple[str, ...] = ()) -> tuple[Beat, str]:
 @pytest.mark.parametrize(
     ("agents", "boots", "wins"), [(AGENT, BOOT, "store"), (AGENT, NEXT, "boot"), (None, BOOT, "boot")]
 )
-def test_the_newer_launch_and_sequence_wins_wherever_it_lies(
-    agents: Beat | None, boots: Beat, wins: str
-) -> None:
+def test_the_newer_launch_and_sequence_wins_wherever_it_lies(agents: Beat | None, boots: Beat, wins: str) -> None:
     bench = Bench()
     if agents is not None:
         bench.write(runfiles.beat("digits"), agents)

@@ -55,9 +55,7 @@ def test_it_counts_all_runs_and_finds_the_oldest_problem(store: SqlStore) -> Non
     insert(store, a_run("fine"))
     looks(store, DAY, [0.0, DAY])
     [text] = texts(store, EventKind.PATROL)
-    assert text.startswith(
-        "2 in between. $0.00/h now, $0.00 in the last 24 h. Oldest problem: held, for 26 h: "
-    )
+    assert text.startswith("2 in between. $0.00/h now, $0.00 in the last 24 h. Oldest problem: held, for 26 h: ")
 
 
 def test_nothing_is_said_at_the_very_first_start(store: SqlStore) -> None:

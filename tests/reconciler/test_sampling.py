@@ -113,15 +113,7 @@ def test_an_attempt_that_is_over_has_its_last_points_and_its_end() -> None:
     assert run.attempt is not None
     over = replace(run, status=Status.FINISHING, attempt=replace(run.attempt, ended_at=NOW + 33))
     sampler.due(over.key)
-    assert [at for at, _, _ in looked(store, sampler, over, NOW + 60)] == [
-        5.0,
-        10.0,
-        15.0,
-        20.0,
-        25.0,
-        30.0,
-        33.0,
-    ]
+    assert [at for at, _, _ in looked(store, sampler, over, NOW + 60)] == [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 33.0]
 
 
 def test_a_step_of_the_clock_or_a_new_attempt_repeats_no_point() -> None:

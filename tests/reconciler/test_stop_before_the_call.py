@@ -88,12 +88,7 @@ def away(stand: Stand) -> None:
         ([LAUNCHING], None, 1, False),  # nobody stops it
         ([STOPPED], None, 0, True),  # before `next` was raised
         ([LAUNCHING, STOPPED], None, 0, True),  # after: we have raised it ourselves just now
-        (
-            [LAUNCHING, STOPPED],
-            raised,
-            0,
-            False,
-        ),  # raised by an earlier launch, which may have been carried out
+        ([LAUNCHING, STOPPED], raised, 0, False),  # raised by an earlier launch, which may have been carried out
         ([LAUNCHING], marked, 0, True),
         ([LAUNCHING], away, 0, False),  # could not read is not a stop
     ],

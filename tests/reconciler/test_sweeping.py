@@ -23,9 +23,7 @@ NOW = 1_000_000.0
 
 
 def machine(run_id: str, supervisor_id: str = "me") -> Machine:
-    return Machine(
-        "id-" + run_id, "m-" + run_id, "z", MachineState.UP, supervisor_id, run_id, "1.1.1", NOW - 3600
-    )
+    return Machine("id-" + run_id, "m-" + run_id, "z", MachineState.UP, supervisor_id, run_id, "1.1.1", NOW - 3600)
 
 
 def released(*machines: Machine, led_elsewhere: Any) -> list[str]:
@@ -48,9 +46,7 @@ def test_they_do_not_count_as_too_many_at_once_either() -> None:
 
 def test_only_machines_of_ours_are_asked_about() -> None:
     asked: list[str] = []
-    released(
-        machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(asked.append(run_id))
-    )
+    released(machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(asked.append(run_id)))
     assert asked == ["mine"]
 
 

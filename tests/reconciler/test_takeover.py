@@ -96,9 +96,7 @@ def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
     store.take_lease(cell, "killed", 60.0, 0.0)
 
 
-def test_a_cell_whose_own_provider_left_the_settings_comes_over_with_the_runs_of_another(
-    store: SqlStore,
-) -> None:
+def test_a_cell_whose_own_provider_left_the_settings_comes_over_with_the_runs_of_another(store: SqlStore) -> None:
     bereft(store)
     house = House(store, alone=True, others=())
     assert house.look() == 4

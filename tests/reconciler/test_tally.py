@@ -32,17 +32,13 @@ def grown(counter: Counter, act: Callable[[], object]) -> dict[tuple[str, ...], 
     act()
     after = counter.values()
     return {
-        labels: count - before.get(labels, 0.0)
-        for labels, count in after.items()
-        if count != before.get(labels, 0.0)
+        labels: count - before.get(labels, 0.0) for labels, count in after.items() if count != before.get(labels, 0.0)
     }
 
 
 def running(key: int = 1, price: float | None = 2.0, **fields: Any) -> Run:
     life: Attempt = attempt(price_usd_per_h=price)
-    return replace(
-        run_in(Status.RUNNING, attempt=life), key=key, run_id=f"run-{key}", provider="gce", **fields
-    )
+    return replace(run_in(Status.RUNNING, attempt=life), key=key, run_id=f"run-{key}", provider="gce", **fields)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +63,7 @@ def test_a_run_ends_once() -> None:
     tally, run = Tally(), running()
     over = replace(run, status=Status.FAILED)
     assert grown(metrics.RUNS_ENDED, lambda: tally.committed(run, over, (), NOW)) == {("failed",): 1}
-    assert (
-        grown(metrics.RUNS_ENDED, lambda: tally.committed(over, replace(over, settled=True), (), NOW)) == {}
-    )
+    assert grown(metrics.RUNS_ENDED, lambda: tally.committed(over, replace(over, settled=True), (), NOW)) == {}
 
 
 def test_a_recovery_lasts_from_the_end_of_an_attempt_to_the_next_ones_first_beat() -> None:
@@ -106,9 +100,7 @@ def test_what_bills_is_a_machine_that_is_not_gone() -> None:
     gone = replace(running(1), attempt=attempt(price_usd_per_h=2.0, ended_at=NOW, gone_at=NOW))
     stopped = replace(running(2), attempt=attempt(price_usd_per_h=2.0, ended_at=NOW, stopped_at=NOW))
     leaving = attempt(3, price_usd_per_h=4.0, ended_at=NOW)
-    both = running(
-        3, 1.0, retiring=(Retiring(leaving.ref, leaving.launch_id, NOW, NOW + 60, attempt=leaving),)
-    )
+    both = running(3, 1.0, retiring=(Retiring(leaving.ref, leaving.launch_id, NOW, NOW + 60, attempt=leaving),))
     tally.looked([gone, stopped, both], 0.0)
     assert tally.standing is not None
     assert tally.standing.usd_per_h == {"gce": 5.0}
@@ -123,9 +115,7 @@ def shown(leads: bool, tally: Tally, **others: bool) -> Mapping[tuple[str, ...],
         worldview=SimpleNamespace(breakers={BEATS: Breaker(opened_at=5.0), MACHINES: Breaker()}),
     )  # fmt: skip
     status = SimpleNamespace(last_tick_at=clock.monotonic() - 7.0, lag_s=0.5)
-    loop: Any = SimpleNamespace(
-        leader=held[leads], tick=tick, status=status, clock=clock, poll_interval_s=30.0
-    )
+    loop: Any = SimpleNamespace(leader=held[leads], tick=tick, status=status, clock=clock, poll_interval_s=30.0)
     leases: Any = {name: held[value] for name, value in others.items()}
     return {(one.series.name, *map(str, one.labels)): one.value for one in gauges.readings(loop, leases)}
 

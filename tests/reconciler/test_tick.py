@@ -43,9 +43,7 @@ class Bench:
         self.tick = Tick(store, "cell", idle, idle, idle, idle, idle, idle, idle, idle, FakeClock())
         self.tick.load()
 
-    def _admit(
-        self, decisions: Sequence[Decision], active: int, now: float
-    ) -> tuple[list[Decision], list[Any]]:
+    def _admit(self, decisions: Sequence[Decision], active: int, now: float) -> tuple[list[Decision], list[Any]]:
         self.actives.append(active)
         return [], []
 
@@ -58,9 +56,7 @@ def keyed(key: int, status: Status, life: Attempt | None) -> Run:
     return replace(run_in(status, attempt=life), key=key, run_id=f"run-{key}")
 
 
-def test_a_breakers_share_is_of_the_runs_that_have_a_machine_not_of_those_that_wait_for_one(
-    monkeypatch: Any,
-) -> None:
+def test_a_breakers_share_is_of_the_runs_that_have_a_machine_not_of_those_that_wait_for_one(monkeypatch: Any) -> None:
     training = [keyed(key, Status.RUNNING, attempt()) for key in range(1, 6)]
     waiting = [keyed(key, Status.WAITING, None) for key in range(6, 106)]
     bench = Bench(*training, *waiting)
@@ -73,18 +69,14 @@ def test_a_breakers_share_is_of_the_runs_that_have_a_machine_not_of_those_that_w
 def test_a_late_beat_of_the_last_attempt_needs_its_nonce_too() -> None:
     run = run_in(Status.WAITING, attempt=ended(Cause.PREEMPTED, H), try_=failed_try(Cause.NO_CAPACITY, 1))
     bench = Bench(run)
-    beat = Beat(
-        "digits-7", 4, "1.4.1", "m", "b", 9, "training", nonce="nonce of 1.4.1", checkpoint_step=12290
-    )
+    beat = Beat("digits-7", 4, "1.4.1", "m", "b", 9, "training", nonce="nonce of 1.4.1", checkpoint_step=12290)
     assert bench.hears(run, beat) == Seen(beat, 0.0, "store")
     assert bench.hears(run, replace(beat, nonce="guessed")) == Absent()
     assert bench.told == ["beat_rejected"]
 
 
 def test_what_is_known_of_a_run_goes_with_it() -> None:
-    run = run_in(
-        Status.RUNNING, attempt=attempt(), try_=replace(failed_try(Cause.QUOTA, 1), launch_id="1.4.1")
-    )
+    run = run_in(Status.RUNNING, attempt=attempt(), try_=replace(failed_try(Cause.QUOTA, 1), launch_id="1.4.1"))
     bench = Bench(run)
     bench.hears(run, Beat("digits-7", 4, "1.4.1", "m", "b", 9, "training", nonce="nonce of 1.4.1"))
     assert bench.tick._nonces

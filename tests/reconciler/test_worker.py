@@ -16,12 +16,8 @@ from tests.waiting import wait_for
 FIELDS = {telemetry.ACTION: "count"}
 
 
-def worker(
-    work: Callable[[], object], *, every_s: float = 3600.0, at_end: Callable[[], object] = nothing
-) -> Worker:
-    return Worker(
-        "counter", work, every_s, failed="not counted", fields=FIELDS, expected=StoreDown, at_end=at_end
-    )
+def worker(work: Callable[[], object], *, every_s: float = 3600.0, at_end: Callable[[], object] = nothing) -> Worker:
+    return Worker("counter", work, every_s, failed="not counted", fields=FIELDS, expected=StoreDown, at_end=at_end)
 
 
 def test_a_wake_that_comes_during_the_work_is_not_lost() -> None:

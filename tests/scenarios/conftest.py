@@ -15,9 +15,7 @@ IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, made wit
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(
-        prefix="scenario-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None
-    ) as made:
+    with tempfile.TemporaryDirectory(prefix="scenario-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as made:
         yield Path(made)
 
 

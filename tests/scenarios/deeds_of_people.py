@@ -75,12 +75,7 @@ def exit_of(text: str) -> tuple[Exit, float]:
 
 def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
     """The spec as an API client would send it; what is not said is left out."""
-    spec: dict[str, dict[str, object]] = {
-        "limits": {},
-        "stall": {},
-        "escalate": {},
-        "": {"command": ["train"]},
-    }
+    spec: dict[str, dict[str, object]] = {"limits": {}, "stall": {}, "escalate": {}, "": {"command": ["train"]}}
     for name, text in options.items():
         if name == "deadline":
             at = datetime.fromtimestamp(stage.clock.now() + seconds(text), UTC)
@@ -176,12 +171,7 @@ def approve_run(stage: Stage, line: Line) -> None:
         raise ScenarioError("there is no such run")
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
     sha256 = run.outcome.results_sha256 if run.outcome is not None else ""
-    approve(
-        stage.parts,
-        run.run_id,
-        ApproveRequest(machine_id, sha256, line.values().get("accept_loss", "")),
-        ACTOR,
-    )
+    approve(stage.parts, run.run_id, ApproveRequest(machine_id, sha256, line.values().get("accept_loss", "")), ACTOR)
 
 
 def pull_results(stage: Stage, line: Line) -> None:

@@ -8,13 +8,7 @@ from supervisor.contract.identifiers import machine_name
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRef, MachineState
 from supervisor.domain.policies import Knobs
-from supervisor.ports.provider import (
-    ImageHidden,
-    ImageMissing,
-    LaunchRejected,
-    NoCapacity,
-    ProviderUnavailable,
-)
+from supervisor.ports.provider import ImageHidden, ImageMissing, LaunchRejected, NoCapacity, ProviderUnavailable
 from tests.scenarios.script import Line, ScenarioError, choose, seconds
 from tests.scenarios.stage import Stage
 
@@ -35,9 +29,7 @@ def _preempt(stage: Stage, line: Line) -> None:
     machine = stage.provider.look(name)
     if machine is None:
         raise ScenarioError(f"machine {name} is gone")
-    stage.provider.preempt(
-        MachineRef("local", machine.zone, name), seconds(line.values().get("notice", "0s"))
-    )
+    stage.provider.preempt(MachineRef("local", machine.zone, name), seconds(line.values().get("notice", "0s")))
     for agent in stage.agents:
         agent.due = min(agent.due, stage.clock.monotonic() + 0.2)
 
@@ -118,9 +110,7 @@ def _add(stage: Stage, line: Line) -> None:
     born = stage.provider._clock.now() - seconds(values.get("age", "1h"))
     for number in range(int(values.get("count", "1"))):
         name = f"{line.word(1, 'a name')}-{number}"
-        stage.provider.add(
-            Machine(f"id:{name}", name, "a", MachineState.UP, owner, "lost", "1.1.1", created_at=born)
-        )
+        stage.provider.add(Machine(f"id:{name}", name, "a", MachineState.UP, owner, "lost", "1.1.1", created_at=born))
 
 
 def _revive(stage: Stage, line: Line) -> None:
@@ -160,9 +150,7 @@ CLOUD = {
     "image": _image,
     "take-name": _take_name,
     "remove": _remove,
-    "delete": lambda stage, line: stage.provider.end(
-        _name(stage, line), Cause.MACHINE_DELETED, "deleted by hand"
-    ),
+    "delete": lambda stage, line: stage.provider.end(_name(stage, line), Cause.MACHINE_DELETED, "deleted by hand"),
     "ends": _end(None),
     "host-error": _end(Cause.HOST_ERROR),
     "reboot": _end(Cause.HOST_REBOOTED),
@@ -186,7 +174,5 @@ CLOUD = {
     "revive": _revive,
     "console": _console,
     "boot": lambda stage, line: setattr(stage.provider, "boot_s", seconds(line.word(1, "a time"))),
-    "release-takes": lambda stage, line: setattr(
-        stage.provider, "release_delay_s", seconds(line.word(1, "a time"))
-    ),
+    "release-takes": lambda stage, line: setattr(stage.provider, "release_delay_s", seconds(line.word(1, "a time"))),
 }

@@ -46,9 +46,7 @@ def _torn(stage: Stage, line: Line) -> None:
 
 
 def _stray(stage: Stage, line: Line) -> None:
-    stage.objects.put(
-        runfiles.checkpoint(line.word(1, "a run id"), 999, 1) + "model.pt", b"no pointer names me"
-    )
+    stage.objects.put(runfiles.checkpoint(line.word(1, "a run id"), 999, 1) + "model.pt", b"no pointer names me")
 
 
 def _torn_baton(stage: Stage, line: Line) -> None:

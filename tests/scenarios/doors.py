@@ -67,9 +67,7 @@ class AgentsDoor(StoreDoor):
 class StagedProvider(FakeProvider):
     """`dies`: "" | before-create | after-create. `born` is told of each new machine."""
 
-    def __init__(
-        self, clock: FakeClock, zones: tuple[str, ...], born: Callable[[LaunchRequest, Machine], None]
-    ):
+    def __init__(self, clock: FakeClock, zones: tuple[str, ...], born: Callable[[LaunchRequest, Machine], None]):
         super().__init__(TrueClock(clock), zones)
         self.dies = ""
         self._tell_birth = born
@@ -90,9 +88,7 @@ class StagedProvider(FakeProvider):
 
     def machines(self) -> MachineListing:
         listing = super().machines()
-        return replace(
-            listing, machines=tuple(one for one in listing.machines if one.name not in self.hidden)
-        )
+        return replace(listing, machines=tuple(one for one in listing.machines if one.name not in self.hidden))
 
     def answer_well(self) -> None:
         """Scripted answers that have not been given yet are not given any more."""

@@ -107,9 +107,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "resumed": lambda s: "nothing" if s.last.step_from is None else s.last.step_from,
     "checkpoint": lambda s: "none" if newest_checkpoint(s.run) is None else newest_checkpoint(s.run),
     "pointer": lambda s: "none" if s.baton is None or s.baton.checkpoint is None else s.baton.checkpoint.step,
-    "step": lambda s: (
-        s.run.pulse.step if s.run.pulse is not None and s.run.pulse.step is not None else "none"
-    ),
+    "step": lambda s: s.run.pulse.step if s.run.pulse is not None and s.run.pulse.step is not None else "none",
     "phase": lambda s: s.run.pulse.phase if s.run.pulse is not None else "none",
     "stall_polls": lambda s: s.run.pulse.stall_polls if s.run.pulse is not None else 0,
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),

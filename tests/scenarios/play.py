@@ -23,9 +23,7 @@ def wait(stage: Stage, line: Line) -> None:
         stage.run_for(seconds(line.words[0]))
         return
     limit_s = next((seconds(option.value) for option in line.options if option.name == "within"), 3600.0)
-    wanted = replace(
-        line, words=line.words[1:], options=tuple(one for one in line.options if one.name != "within")
-    )
+    wanted = replace(line, words=line.words[1:], options=tuple(one for one in line.options if one.name != "within"))
     end = stage.clock.monotonic() + limit_s
     while problems := unmet(stage, wanted):
         if stage.clock.monotonic() >= end:
@@ -81,11 +79,7 @@ def settings_of(lines: list[Line]) -> Settings:
         if name not in kinds:
             raise ScenarioError(f"there is no setting {name!r}")
         values[name] = (
-            tuple(text.split(","))
-            if name == "zones"
-            else yes(text)
-            if text in ("yes", "no")
-            else seconds(text)
+            tuple(text.split(",")) if name == "zones" else yes(text) if text in ("yes", "no") else seconds(text)
         )
     return Settings(**values)
 
@@ -102,13 +96,9 @@ def play(path: Path, folder: Path) -> None:
                     raise ScenarioError(f"there is no verb {line.verb!r}")
                 DEEDS[line.verb](stage, line)
             except (ScenarioError, SpotError, AssertionError) as error:
-                raise AssertionError(
-                    f"{path.name}:{line.number}: {line.text}\n  {error}\n{history(stage)}"
-                ) from None
+                raise AssertionError(f"{path.name}:{line.number}: {line.text}\n  {error}\n{history(stage)}") from None
         if stage.faults.seen:
-            raise AssertionError(
-                f"{path.name}: errors that no scenario expects:\n" + "\n".join(stage.faults.seen)
-            )
+            raise AssertionError(f"{path.name}: errors that no scenario expects:\n" + "\n".join(stage.faults.seen))
         stage.rows.away = False
         twice = told_twice(stage)
         if twice:
@@ -126,6 +116,4 @@ def history(stage: Stage) -> str:
         f"  {one.at - wall:9.1f} s  {one.run_id or '-':<10} {one.event.kind:<18} {one.event.text}"
         for one in stage.rows.events(None, 0, 2000)
     ]
-    return "\n".join(
-        [f"  history (now {began:.1f} s):", *told, *(f"  fault: {one}" for one in stage.faults.seen)]
-    )
+    return "\n".join([f"  history (now {began:.1f} s):", *told, *(f"  fault: {one}" for one in stage.faults.seen)])

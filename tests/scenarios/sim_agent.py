@@ -195,10 +195,7 @@ class SimAgent:
             return
         self._until = now + RETRY_S
         if not self.plan.uploads:  # a person is asked; it goes on trying
-            self.note, self.phase = (
-                "1 of 1 files could not be saved; model.bin: 403 Forbidden",
-                heartbeat.FINISHED,
-            )
+            self.note, self.phase = ("1 of 1 files could not be saved; model.bin: 403 Forbidden", heartbeat.FINISHED)
             self.exit = Exit(0, None, False, ran_s=now - self.training_at)
             return
         step, total = (self.step, self.plan.steps) if self.plan.reports else (None, None)

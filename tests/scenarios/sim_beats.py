@@ -131,9 +131,7 @@ class Mouth:
                     self._generation = ABSENT
             text = heartbeat.encode(self.beat())
             try:
-                self._generation = objects.put(
-                    key, text, self._generation, {"beat": text.decode()}
-                ).generation
+                self._generation = objects.put(key, text, self._generation, {"beat": text.decode()}).generation
             except PreconditionFailed:
                 self._generation = None
             else:

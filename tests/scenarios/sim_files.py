@@ -43,9 +43,7 @@ class Files:
 
     def finish(self, generation: int, names: tuple[str, ...], step: int | None, total: int | None) -> None:
         prefix = runfiles.results(self._run_id, generation)
-        entries = tuple(
-            self._upload(prefix, name, b"result %d of %s" % (step or 0, name.encode())) for name in names
-        )
+        entries = tuple(self._upload(prefix, name, b"result %d of %s" % (step or 0, name.encode())) for name in names)
         done = Done(self._holder[0], prefix, entries, step, total)
         self.keeper.change(lambda b: rules.finish(b, self._holder[1], done))
 

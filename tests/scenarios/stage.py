@@ -148,9 +148,7 @@ class Stage:
         inbox = BeatInbox(self.rows, self.own_clock, self.wake, knobs.beat_push_s)
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
         cells, platform = dict.fromkeys(providers, CELL), FakePlatform()
-        self.parts = Parts(
-            self.rows, self.own_door, self.own_clock, self.wake, providers, cells, knobs, platform
-        )
+        self.parts = Parts(self.rows, self.own_door, self.own_clock, self.wake, providers, cells, knobs, platform)
         tick = Tick(
             store=self.rows,
             cell=CELL,
@@ -235,9 +233,7 @@ class Stage:
             deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
-            run.run_id
-            for run in own.tick.runs.values()
-            if run.stop is not None or run.status == Status.STOPPING
+            run.run_id for run in own.tick.runs.values() if run.stop is not None or run.status == Status.STOPPING
         )
         self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
@@ -300,9 +296,7 @@ class Stage:
         """Invariant 3: no run has two running machines for longer than its overlap."""
         now = self.clock.monotonic()
         count = Counter(
-            one.run_id
-            for one in self.machines()
-            if one.run_id in self.plans and one.state is not MachineState.ENDED
+            one.run_id for one in self.machines() if one.run_id in self.plans and one.state is not MachineState.ENDED
         )
         self.doubled = {name: self.doubled.get(name, now) for name, many in count.items() if many > 1}
         for name, since in self.doubled.items():

@@ -27,7 +27,5 @@ def told_twice(stage: Stage) -> list[str]:
             finals[one.run_id, one.generation] += 1
         if word in ENDS or (word in FINALS and one.event.data.get("cause") not in OTHER_THINGS):
             looks[one.run_id, one.at].add(word)
-    found = [
-        f"{run_id} told its end twice: {words}" for (run_id, _), words in looks.items() if len(words) > 1
-    ]
+    found = [f"{run_id} told its end twice: {words}" for (run_id, _), words in looks.items() if len(words) > 1]
     return [*found, *(f"{key} ended {count} times" for key, count in finals.items() if count > 1)]

@@ -21,9 +21,7 @@ FAR_RUNS, NEW_FAR_RUNS = 3, 12  # the latter more than the far place's threads
 SLACK_S = LOOK_S + 30.0  # one wait for the far place, and what is due one poll later
 
 
-def near_run(
-    stage: TwoPlaces, run_id: str, slack_s: float = 0.0, pace: tuple[float, float] = (HOUR_S, HOUR_S)
-) -> Any:
+def near_run(stage: TwoPlaces, run_id: str, slack_s: float = 0.0, pace: tuple[float, float] = (HOUR_S, HOUR_S)) -> Any:
     """(seconds to running, to its machine being gone), neither longer than `pace` and the slack."""
     stage.submit(run_id, "local", SHORT)
     runs_s = stage.seconds_until(run_id, Status.RUNNING, pace[0] + slack_s)
@@ -61,9 +59,7 @@ def test_no_run_of_the_other_is_delayed(tmp_path: Path) -> None:
     try:
         hour(stage)
         far = [stage.row(f"far-{number}") for number in range(1, FAR_RUNS)]
-        assert {(run.status, run.counters.attempts) for run in far} == {(Status.RUNNING, 1)}, (
-            "they beat all the time"
-        )
+        assert {(run.status, run.counters.attempts) for run in far} == {(Status.RUNNING, 1)}, "they beat all the time"
         assert stage.row("far-0").status != Status.FAILED
         assert not stage.row("far-0").settled, "its machine cannot be released yet"
         assert all(stage.row(f"new-{number}").attempt is None for number in range(NEW_FAR_RUNS))

@@ -79,9 +79,7 @@ def test_no_point_is_written_twice_by_a_supervisor_that_begins_anew(stage: Stage
     assert [step for _, step in told] == sorted(step for _, step in told)
 
 
-def test_broken_times_by_the_look_instead_of_the_agents_count(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_times_by_the_look_instead_of_the_agents_count(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above is for: a point that comes again at another time is another point."""
     made = sampling.Sampler._points
 

@@ -59,9 +59,7 @@ def test_a_file_without_a_story_is_an_error(folder: Path) -> None:
     assert "comment that tells its story" in played(folder, "wait 1s", story="")
 
 
-def test_an_error_that_the_loop_survives_fails_the_scenario(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_that_the_loop_survives_fails_the_scenario(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a rule's bug")
 
@@ -70,10 +68,5 @@ def test_an_error_that_the_loop_survives_fails_the_scenario(
 
 
 def test_two_machines_of_one_run_for_too_long_fail_the_scenario(folder: Path) -> None:
-    lines = (
-        "submit digits zones=a,b steps=9000",
-        "wait 3min",
-        "agent digits silent",
-        "cloud immortal digits",
-    )
+    lines = ("submit digits zones=a,b steps=9000", "wait 3min", "agent digits silent", "cloud immortal digits")
     assert "digits has had 2 machines" in played(folder, *lines, "wait 1h")

@@ -93,13 +93,7 @@ class Bed:
         pulse = Pulse(launch_id, 5, "training", now - 40, now - 8, step=120, total=1000, steps_per_s=3.0)
         counters = replace(run.counters, attempts=number, tries=run.counters.tries + 1)
         run = self.change(
-            run_id,
-            status=Status.RUNNING,
-            try_=try_,
-            attempt=attempt,
-            pulse=pulse,
-            counters=counters,
-            status_since=now,
+            run_id, status=Status.RUNNING, try_=try_, attempt=attempt, pulse=pulse, counters=counters, status_since=now
         )
         lease = self.store.take_lease("cell", "test", 3600.0, self.clock.monotonic())
         assert lease is not None

@@ -55,9 +55,7 @@ def test_who_has_room_again_goes_on(bed: Bed) -> None:
     assert resume(bed.parts, "run-0", Wish(None, False, False, MEMBER)).changed  # without a limit
 
 
-def test_two_who_begin_the_last_run_at_once_are_not_too_many(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_who_begin_the_last_run_at_once_are_not_too_many(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     one, plain, others = replace(MEMBER, max_active_runs=1), bed.store.begin, ["a click"]
     wish = Wish(None, replace_spec=False, rerun=False, caller=one)
     assert begin(bed, "run-0", one)

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import (
-    InvalidRequest,
-    Unavailable,
-    UnknownPrice,
-    VersionDiffers,
-)
+from supervisor.domain.errors import InvalidRequest, Unavailable, UnknownPrice, VersionDiffers
 from supervisor.domain.events import Event
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -51,9 +46,7 @@ def test_what_nobody_named_keeps_the_default_that_it_had(bed: Bed) -> None:
     assert bed.run("digits-7").policy.limits.max_attempts == had.max_attempts + 5
 
 
-def test_row_spec_labels_and_event_are_of_one_transaction(
-    any_bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_spec_labels_and_event_are_of_one_transaction(any_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     any_bed.submit("digits-7")
     patch = {"labels": {"a": "1"}, "limits": {"budget_usd": 2.0}, "zones": ["local-b"]}
     before = any_bed.run("digits-7")
@@ -132,9 +125,7 @@ def test_every_rule_of_a_submit_holds(bed: Bed) -> None:
     bed.submit("digits-7", spec)
     with pytest.raises(InvalidRequest, match="needs limits"):
         change(bed, {"limits": {"deadline": None}})
-    bed.provider.offered = tuple(
-        offer.__class__(offer.placement, None, None) for offer in bed.provider.offers()
-    )
+    bed.provider.offered = tuple(offer.__class__(offer.placement, None, None) for offer in bed.provider.offers())
     with pytest.raises(UnknownPrice):
         change(bed, {"limits": {"budget_usd": 5.0}})
     assert bed.events("digits-7") == ["submitted"]
@@ -159,7 +150,4 @@ def test_what_was_passed_before_is_not_told_as_news(bed: Bed) -> None:
     assert "$0.00 spent" in change(bed, {"limits": {"budget_usd": 0.0001, "max_runtime_s": None}}).warnings[0]
     run = bed.run("digits-7")
     bed.change("digits-7", counters=run.counters.__class__(counted=4))
-    assert (
-        "4 attempts have counted"
-        in change(bed, {"limits": {"max_attempts": 2, "budget_usd": 9.0}}).warnings[0]
-    )
+    assert "4 attempts have counted" in change(bed, {"limits": {"max_attempts": 2, "budget_usd": 9.0}}).warnings[0]

@@ -23,17 +23,7 @@ FIRST = Attempt(
     pull_at=T + 100, pulled_at=T + 240,
 )  # fmt: skip
 SECOND = Attempt(
-    2,
-    1,
-    "1.2.1",
-    "m2",
-    "i",
-    PLACE,
-    T + 1340,
-    T + 1350,
-    running_at=T + 1400,
-    training_at=T + 1500,
-    step_from=80,
+    2, 1, "1.2.1", "m2", "i", PLACE, T + 1340, T + 1350, running_at=T + 1400, training_at=T + 1500, step_from=80
 )
 RUN = run_in(Status.RUNNING, created_at=T, generation_at=T)
 

@@ -26,17 +26,13 @@ def test_a_beat_a_minute_is_43_200_writes_and_86_400_reads_a_month() -> None:
 
 def test_every_thousand_runs_are_one_more_page() -> None:
     assert beat_cost(60.0, 300.0, 30.0, 600.0, 10_000).looks_usd == pytest.approx(86_400 * 11 * 0.000005)
-    assert (
-        beat_cost(60.0, 300.0, 30.0, 600.0, 1000).looks_usd == beat_cost(60.0, 300.0, 30.0, 600.0).looks_usd
-    )
+    assert beat_cost(60.0, 300.0, 30.0, 600.0, 1000).looks_usd == beat_cost(60.0, 300.0, 30.0, 600.0).looks_usd
 
 
 def test_the_page_of_settings_has_the_same_figures() -> None:
     text = PAGE.read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (\d+) s \| \$([0-9.]+) \|", text, flags=re.MULTILINE))
-    assert rows == {
-        str(pace): f"{beat_cost(pace, 300.0, 30.0, 600.0).beats_usd:.2f}" for pace in (30, 60, 120, 300)
-    }
+    assert rows == {str(pace): f"{beat_cost(pace, 300.0, 30.0, 600.0).beats_usd:.2f}" for pace in (30, 60, 120, 300)}
     default = beat_cost(60.0, 300.0, 30.0, 600.0)
     assert f"`log_chunk_s = 300` ${default.logs_usd:.2f} a month" in text
     assert f"`poll_interval_s = 30` ${default.looks_usd:.2f} a month" in text
@@ -58,9 +54,7 @@ def test_the_doctor_says_so_where_the_store_is_a_bucket(bed: Bed, tmp_path: Path
     found = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}
     told = found["beats cost"]
     assert (told["group"], told["result"]) == ("google", "ok")
-    assert told["fact"].startswith(
-        "a run that trains for a month costs $0.13 for beats (one stored every 120 s)"
-    )
+    assert told["fact"].startswith("a run that trains for a month costs $0.13 for beats (one stored every 120 s)")
     assert "pushed" not in told["fact"]
     assert found["objects"]["group"] == "google"
     assert found["identity"]["fact"] == "worker@p"

@@ -35,9 +35,7 @@ def offers(*shapes: str) -> tuple[Offer, ...]:
 def cloud(bed: Bed) -> Bed:
     """The bed of a supervisor with provider = gce; its own machines are faked as everywhere."""
     bed.provider.offered, bed.provider.traits = offers("t4", "l4"), TRAITS
-    bed.parts = replace(
-        bed.parts, providers={"gce": bed.provider}, cells={"gce": "gce p gs://b"}, defaults=Defaults()
-    )
+    bed.parts = replace(bed.parts, providers={"gce": bed.provider}, cells={"gce": "gce p gs://b"}, defaults=Defaults())
     return bed
 
 
@@ -60,9 +58,7 @@ def test_a_run_of_the_other_supervisor_cannot_be_resumed_here(cloud: Bed) -> Non
     """Two supervisors on one database: a stored spec names no provider, and must not get this one's."""
     cloud.submit("digits-7", IMAGE)
     cloud.end("digits-7")
-    cloud.parts = replace(
-        cloud.parts, providers={"local": cloud.provider}, cells={"local": "local x file:///o"}
-    )
+    cloud.parts = replace(cloud.parts, providers={"local": cloud.provider}, cells={"local": "local x file:///o"})
     with pytest.raises(CellFixed):
         cloud.resume("digits-7")
 
@@ -74,9 +70,7 @@ def test_an_image_is_required_unless_the_settings_have_one(cloud: Bed) -> None:
     cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:1"))
     assert body(cloud.submit("digits-7", COMMAND))["warnings"] == []
     assert cloud.run("digits-7").policy.image == "r/i:1"
-    assert cloud.store.spec(cloud.run("digits-7").key)["image"] == "r/i:1", (
-        "kept, whatever the setting becomes"
-    )
+    assert cloud.store.spec(cloud.run("digits-7").key)["image"] == "r/i:1", "kept, whatever the setting becomes"
 
 
 def test_a_key_outlives_a_change_of_the_settings(cloud: Bed) -> None:
@@ -110,9 +104,7 @@ def test_secret_manager_is_not_for_this_computer(bed: Bed) -> None:
 
 def test_what_does_not_fit_into_a_machine_s_metadata_is_refused_with_both_sizes(cloud: Bed) -> None:
     chance = random.Random(1)
-    noise = {
-        f"V{n}": "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=32_000)) for n in range(4)
-    }
+    noise = {f"V{n}": "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=32_000)) for n in range(4)}
     assert policy(cloud, env=noise), "128 KB of environment fit beside 190 KB of command"
     rules = [{"path": f"{n}", "verify": value[:4000]} for n, value in enumerate([*noise.values()] * 16)]
     assert policy(cloud, results=rules), "what repeats itself packs well"
@@ -144,9 +136,7 @@ def test_escalation_arrives(cloud: Bed) -> None:
         ({"escalate": {"after": 2}, "spot": False}, "has no effect with spot: false"),
     ],
 )
-def test_an_escalation_that_could_never_happen_is_refused(
-    cloud: Bed, spec: dict[str, Any], told: str
-) -> None:
+def test_an_escalation_that_could_never_happen_is_refused(cloud: Bed, spec: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidRequest, match=told):
         policy(cloud, **spec)
 

@@ -47,9 +47,7 @@ def test_a_live_machine_is_asked(bed: Bed, said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("silence", [b"", MachineMissing("gone")])
-def test_what_was_kept_is_shown_where_the_machine_says_nothing(
-    bed: Bed, said: dict[str, Any], silence: object
-) -> None:
+def test_what_was_kept_is_shown_where_the_machine_says_nothing(bed: Bed, said: dict[str, Any], silence: object) -> None:
     bed.train("digits-7")
     said["console"] = silence
     with pytest.raises(EvidenceNotFound, match="is there yet"):

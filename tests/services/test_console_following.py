@@ -137,8 +137,6 @@ def test_where_nothing_was_kept_the_log_service_is_named(run: Bed) -> None:
     assert (told["text"], told["source"], told["log_service"]) == ("words\n", "kept", "Cloud Logging")
 
 
-@pytest.mark.parametrize(
-    "query", ["after=x", "limit=0", "lines=0", "source=mars", "since=yesterday", "after=-2000000"]
-)
+@pytest.mark.parametrize("query", ["after=x", "limit=0", "lines=0", "source=mars", "since=yesterday", "after=-2000000"])
 def test_bad_questions_are_refused(run: Bed, query: str) -> None:
     assert ask(run, query, 422)["code"] == "INVALID_REQUEST"

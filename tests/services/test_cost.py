@@ -68,10 +68,7 @@ def test_what_has_no_price_is_null_and_what_is_partly_known_is_a_lower_bound(bed
     bed.change(RUN, attempt=replace(run.attempt, price_usd_per_h=None, on_demand_usd_per_h=None))
     told = one(bed)
     assert (told["cost_usd"], told["lower_bound"], told["usd_per_h"]) == (None, True, None)
-    bed.change(
-        RUN,
-        money=Money(cost_usd=2.0, all_known=False),
-    )
+    bed.change(RUN, money=Money(cost_usd=2.0, all_known=False))
     told = one(bed)
     assert (told["cost_usd"], told["lower_bound"]) == (2.0, True)
     assert told["usd_per_h"] is None
@@ -98,9 +95,7 @@ def test_filters_and_pages_are_those_of_the_list(bed: Bed) -> None:
     assert [run["run_id"] for run in listed(bed, text="beta")["runs"]] == ["beta-2", "beta-1"]
     first = listed(bed, page_size=2)
     assert [run["run_id"] for run in first["runs"]] == ["beta-2", "beta-1"]
-    following = cost_page(
-        bed.parts, bed.services.queries, RunFilter(), page_size=2, cursor=first["next_cursor"]
-    )
+    following = cost_page(bed.parts, bed.services.queries, RunFilter(), page_size=2, cursor=first["next_cursor"])
     assert [run["run_id"] for run in following["runs"]] == ["alpha-1"]
     assert following["next_cursor"] is None
 

@@ -30,10 +30,7 @@ def test_each_card_with_its_holder(bed: Bed, tmp_path: Path) -> None:
     found = told(bed, tmp_path, [FREE, OURS, HELD])
     assert found is not None
     assert found["result"] == "warn"
-    assert (
-        "GPU 2 (NVIDIA L4) is held by pid 4242 (python train.py, 11.2 GiB), which is not ours"
-        in found["fact"]
-    )
+    assert "GPU 2 (NVIDIA L4) is held by pid 4242 (python train.py, 11.2 GiB), which is not ours" in found["fact"]
 
 
 def test_fewer_cards_than_a_shape_promises(bed: Bed, tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ def test_a_run_without_attempts_and_one_that_is_not_there(bed: Bed) -> None:
         show_facts(bed.parts, bed.services.queries, "nobody")
 
 
-def test_torn_facts_are_none_and_a_store_that_is_away_is_told(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torn_facts_are_none_and_a_store_that_is_away_is_told(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     three_attempts(bed)
     bed.objects.put(runfiles.facts("digits-7", 1), b'{"attempt": 1')
     assert [one["facts"] for one in shown(bed)["attempts"]] == [None, None, None]
@@ -85,10 +83,7 @@ def test_the_manifest_keeps_the_newest_facts_in_full_and_the_others_as_differenc
     write_records(bed.objects, bed.store, run)
     manifest = json.loads(bed.objects.get(runfiles.manifest("digits-7"))[0])
     assert manifest["facts"] == newest
-    assert [(row["attempt"], row["fact"]) for row in manifest["facts_differ"]] == [
-        (2, "python"),
-        (3, "packages"),
-    ]
+    assert [(row["attempt"], row["fact"]) for row in manifest["facts_differ"]] == [(2, "python"), (3, "packages")]
     assert [one["attempt"] for one in manifest["attempts"]] == [1, 2, 3]
     write_records(bed.objects, bed.store, run)
     assert json.loads(bed.objects.get(runfiles.manifest("digits-7"))[0]) == manifest

@@ -357,7 +357,4 @@ def test_verified_results_are_not_partial_and_a_lost_manifest_hides_nothing_else
     assert list_files(bed.objects, run, ["results"])["partial_results"] is None
     write_baton(bed, last=FileEntry("runs/digits-7/results/saved/1.1.1/1-manifest.json", 1, ""))
     assert list_files(bed.objects, run, ["results"])["partial_results"] is None
-    assert [path for path, _ in listed(bed, run, "results")] == [
-        "results/g1/model.npz",
-        "results/g1/plots/a.png",
-    ]
+    assert [path for path, _ in listed(bed, run, "results")] == ["results/g1/model.npz", "results/g1/plots/a.png"]

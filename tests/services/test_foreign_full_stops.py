@@ -40,13 +40,7 @@ NOT_FOUND = "Your default credentials were not found. To set them up, see https:
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [
-        ("It broke.", "It broke"),
-        ("a.b", "a.b"),
-        ("cut …", "cut …"),
-        (".\r\n", ""),
-        (ValueError("no. \n"), "no"),
-    ],
+    [("It broke.", "It broke"), ("a.b", "a.b"), ("cut …", "cut …"), (".\r\n", ""), (ValueError("no. \n"), "no")],
 )
 def test_the_last_full_stop_goes(words: object, told: str) -> None:
     assert clause(words) == told
@@ -86,16 +80,11 @@ def test_googles_answers() -> None:
 
 
 def test_googles_operations() -> None:
-    assert (
-        str(of_codes([{"code": "STOCKOUT", "message": "Try again later."}], "r"))
-        == "STOCKOUT: Try again later"
-    )
+    assert str(of_codes([{"code": "STOCKOUT", "message": "Try again later."}], "r")) == "STOCKOUT: Try again later"
     advised = str(of_codes([{"code": "INTERNAL_ERROR", "message": "It broke."}], "r"))
     assert advised == "INTERNAL_ERROR: It broke. An error inside Google's cloud"
     assert str(of_codes([{"code": "RATE_LIMIT_EXCEEDED"}], "r")) == "RATE_LIMIT_EXCEEDED. Too many requests"
-    used_up = of_codes(
-        [{"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded. Limit: 8.0 in region r."}], "r"
-    )
+    used_up = of_codes([{"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded. Limit: 8.0 in region r."}], "r")
     assert "(limit 8)" in str(used_up)
     assert str(used_up).endswith("Limit: 8.0 in region r")
 
@@ -116,10 +105,7 @@ def test_the_buckets_answers(status: int | None) -> None:
 
 
 def test_the_databases_words() -> None:
-    with (
-        pytest.raises(StoreDown, match="did not do it: The disk is gone; nothing"),
-        database._answered(),
-    ):
+    with pytest.raises(StoreDown, match="did not do it: The disk is gone; nothing"), database._answered():
         raise exc.OperationalError("select", {}, Exception("The disk is gone.\nMore."))
 
 

@@ -252,9 +252,7 @@ def test_what_is_urgent_is_left_before_the_leader_is_woken(urgent: Replica, lead
     assert seen[0]["digits-7"][0] == 1
 
 
-def test_a_failed_leave_is_repeated(
-    urgent: Replica, leader: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_leave_is_repeated(urgent: Replica, leader: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAUSE_S", 0.01)
     urgent.store.down = True
     urgent.push("digits-7", 1, notice_s=30.0)

@@ -46,8 +46,7 @@ def test_not_ready_without_a_tick_in_three_intervals_or_without_a_leader(
 
 
 @pytest.mark.parametrize(
-    ("error", "bad"),
-    [(StoreDown("disk full"), {"database", "schema"}), (SchemaMismatch("spot migrate"), {"schema"})],
+    ("error", "bad"), [(StoreDown("disk full"), {"database", "schema"}), (SchemaMismatch("spot migrate"), {"schema"})]
 )
 def test_not_ready_without_the_database(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, error: Exception, bad: set[str]
@@ -64,9 +63,7 @@ def test_every_run_that_is_not_over_says_what_cannot_be_written(bed: Bed) -> Non
     bed.submit("over")
     bed.end("over")
     bed.loop = LoopStatus(1.0, leader=True, trouble="the object store is full")
-    told = {
-        run["run_id"]: run["status_text"] for run in bed.services.queries.page(RunFilter(), 10, None)["runs"]
-    }
+    told = {run["run_id"]: run["status_text"] for run in bed.services.queries.page(RunFilter(), 10, None)["runs"]}
     assert told["digits"].endswith("Needs you: the object store is full.")
     assert bed.services.queries.show("digits")["status_text"] == told["digits"]
     assert "full" not in told["over"]
@@ -74,9 +71,7 @@ def test_every_run_that_is_not_over_says_what_cannot_be_written(bed: Bed) -> Non
 
 def results(bed: Bed, around: Surroundings) -> dict[str, str]:
     told = examine(bed.parts, around, lambda: bed.loop)
-    assert told["worst"] == max(
-        (check["result"] for check in told["checks"]), key=["ok", "warn", "fail"].index
-    )
+    assert told["worst"] == max((check["result"] for check in told["checks"]), key=["ok", "warn", "fail"].index)
     assert all(check["cause"] or check["fix"] for check in told["checks"] if check["result"] != "ok")
     return {check["name"]: check["result"] for check in told["checks"]}
 
@@ -97,9 +92,7 @@ def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surro
     assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"
 
 
-def test_the_doctor_finds_what_is_wrong(
-    bed: Bed, around: Surroundings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_finds_what_is_wrong(bed: Bed, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.objects.step(-30)
     bed.loop = LoopStatus(None)
     found = results(bed, Surroundings(around.data_dir / "gone", None))

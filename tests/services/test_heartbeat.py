@@ -46,9 +46,7 @@ def test_the_newest_wins_whatever_the_order(training: Bed) -> None:
         for sequence, launch_id in order:
             push(training, sequence, launch_id)
         kept, _ = training.inbox.take()["digits-7"]
-        assert (kept.launch_id, kept.sequence) == ("1.10.1", 11), (
-            "launch ids and sequences are compared as numbers"
-        )
+        assert (kept.launch_id, kept.sequence) == ("1.10.1", 11), "launch ids and sequences are compared as numbers"
 
 
 def test_a_repeated_beat_refreshes_nothing(training: Bed) -> None:

@@ -84,12 +84,7 @@ def refused(ask: Callable[[], object]) -> Unauthorized:
 def test_a_token_stands_for_its_caller(desk: Desk) -> None:
     token = desk.make("ci", owner="lab", scopes=frozenset({Scope.READ}), max_active_runs=3)
     caller = desk.ask(token)
-    assert (caller.owner, caller.actor, caller.scopes, caller.max_active_runs) == (
-        "lab",
-        "ci",
-        {Scope.READ},
-        3,
-    )
+    assert (caller.owner, caller.actor, caller.scopes, caller.max_active_runs) == ("lab", "ci", {Scope.READ}, 3)
     assert caller.request_id == "r-1"
     assert caller.token_id.startswith("tok-")
 
@@ -144,21 +139,12 @@ def test_a_token_ends_to_the_second_also_in_memory(quick: Desk) -> None:
     refused(lambda: quick.ask(token))
 
 
-def test_every_refusal_has_the_same_words_and_no_token_in_them(
-    quick: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_refusal_has_the_same_words_and_no_token_in_them(quick: Desk, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), callers.write(b"\x01" * 32)
     quick.revoke(gone)
     quick.bed.clock.advance(2.0)
-    wrong = [
-        strange[:-1] + ("A" if strange[-1] != "A" else "B"),
-        "",
-        "sup_",
-        "x" * 5000,
-        "sup_\udcff",
-        strange + " x",
-    ]
+    wrong = [strange[:-1] + ("A" if strange[-1] != "A" else "B"), "", "sup_", "x" * 5000, "sup_\udcff", strange + " x"]
     told = {str(refused(lambda text=text: quick.ask(text))) for text in [gone, ended, strange, *wrong]}
     for header in ("", "Bearer", "Basic dTpw", strange, f"bearer{strange}", f"Token {strange}"):
         told.add(str(refused(lambda header=header: quick.identity.identify(header, ""))))
@@ -245,9 +231,7 @@ def test_at_the_end_of_the_process_the_last_use_is_written(quick: Desk) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "tokens"]
 
 
-def test_a_token_of_another_database_is_strange_here_also_where_its_row_was_copied(
-    quick: Desk, tmp_path: Path
-) -> None:
+def test_a_token_of_another_database_is_strange_here_also_where_its_row_was_copied(quick: Desk, tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path}/other.db", migrate=True)) as other:
         token = quick.make()
         [row] = quick.bed.store.tokens.newest(1)

@@ -23,9 +23,7 @@ from tests.services.bed import COMMAND, Bed, Client
 RUN = "/v1/runs/a-1"
 
 
-def keyed(
-    client: Client, path: str, key: str = "k-1", body: object = None, who: str = "ann"
-) -> httpx.Response:
+def keyed(client: Client, path: str, key: str = "k-1", body: object = None, who: str = "ann") -> httpx.Response:
     return ask(client, who, "POST", path, json=body, headers={"Idempotency-Key": key})
 
 
@@ -78,9 +76,7 @@ def test_a_late_repeat_of_a_resume_begins_no_other_generation(client: Client, an
     assert (other.status_code, other.json()["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-def test_a_repeated_approval_is_answered_when_nothing_awaits_it_any_more(
-    client: Client, any_bed: Bed
-) -> None:
+def test_a_repeated_approval_is_answered_when_nothing_awaits_it_any_more(client: Client, any_bed: Bed) -> None:
     outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
     any_bed.train("a-1")
     any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, person=Person(why="look"))

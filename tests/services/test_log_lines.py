@@ -33,15 +33,11 @@ def show(bed: Bed, **part: int) -> dict[str, Any]:
     return bed.services.logs.show(RUN, None, Part(**part))
 
 
-def test_every_line_of_a_random_log_is_found_by_its_number(
-    trained: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_line_of_a_random_log_is_found_by_its_number(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the plain reading of all of it, with marks every 16 bytes and chunks that cut lines anywhere."""
     monkeypatch.setattr(chunks, "SPACING", 16)
     chance = random.Random(7)
-    whole = b"".join(
-        chance.choice((b"", b"x", b"loss 0.1\r", b"\xff\xc3", b"y" * 40)) + b"\n" for _ in range(300)
-    )
+    whole = b"".join(chance.choice((b"", b"x", b"loss 0.1\r", b"\xff\xc3", b"y" * 40)) + b"\n" for _ in range(300))
     whole += b"the last without an end"
     cuts = sorted(chance.sample(range(len(whole)), 25))
     for sequence, (begin, end) in enumerate(zip([0, *cuts], [*cuts, None], strict=True)):
@@ -50,9 +46,7 @@ def test_every_line_of_a_random_log_is_found_by_its_number(
     for line in chance.sample(range(1, 302), 60):
         told = show(trained, line=line, lines=2)
         assert (told["line"], told["offset"], told["lines"]) == (line, begins[line - 1], 301)
-        assert told["text"] == whole[begins[line - 1] : [*begins, None, None][line + 1]].decode(
-            "utf-8", "replace"
-        )
+        assert told["text"] == whole[begins[line - 1] : [*begins, None, None][line + 1]].decode("utf-8", "replace")
     for offset in chance.sample(range(len(whole)), 40):
         assert show(trained, offset=offset, lines=1)["line"] == 1 + whole.count(b"\n", 0, offset)
     for tail in (1, 2, 7, 300, 301, 302):
@@ -116,9 +110,7 @@ def test_a_chunk_that_grew_between_two_looks_is_whole(trained: Bed, monkeypatch:
     assert show(trained)["text"] == "one\ntwo\nthree\n"
 
 
-def test_what_is_not_counted_yet_is_said_and_counted_on(
-    trained: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_counted_yet_is_said_and_counted_on(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "COUNTED_BYTES", 70_000)
     chunk(trained, 0, b"123456789\n" * 40_000)
     told = show(trained, line=39_000)

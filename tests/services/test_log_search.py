@@ -74,9 +74,7 @@ def test_a_line_without_an_end_is_searched_in_parts(trained: Bed, monkeypatch: p
     assert (len(told["matches"]), told["next_offset"]) == (1, 600_006)
 
 
-def test_a_search_that_may_read_no_more_says_where_to_go_on(
-    trained: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_may_read_no_more_says_where_to_go_on(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "COUNTED_BYTES", 70_000)
     chunk(trained, 0, b"123456789\n" * 40_000 + b"needle\n")
     told, asked = search(trained, "needle"), 1
@@ -89,9 +87,7 @@ def test_a_search_that_may_read_no_more_says_where_to_go_on(
 
 def test_a_match_in_what_is_not_counted_has_no_number(trained: Bed) -> None:
     chunk(trained, 0, b"a\nb\nneedle\n")
-    assert [(match["line"], match["offset"]) for match in search(trained, "needle", offset=2)["matches"]] == [
-        (3, 4)
-    ]
+    assert [(match["line"], match["offset"]) for match in search(trained, "needle", offset=2)["matches"]] == [(3, 4)]
     trained.services.logs._chunks_by_log.clear()
     opened = trained.services.logs.whole(RUN, "1")
     found = logs.Search("needle", False, 2, None)

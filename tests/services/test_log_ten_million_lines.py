@@ -33,15 +33,9 @@ def test_ten_million_lines_are_answered_without_holding_them(bed: Bed, tmp_path:
         assert (told["line"], told["lines"], told["text"].count("\n")) == (LINES - 499, LINES, 500)
         assert logs.show(RUN, None, Part(tail=500))["text"] == told["text"]
         told = logs.show(RUN, None, Part(line=5_000_000, lines=2))
-        assert (told["text"], told["line"], told["offset"]) == (
-            "a needle\n05000001\n",
-            5_000_000,
-            4_999_999 * 9,
-        )
+        assert (told["text"], told["line"], told["offset"]) == ("a needle\n05000001\n", 5_000_000, 4_999_999 * 9)
         found = logs.search(RUN, None, "A NEEDLE", True, Part())
-        assert [(match["line"], match["offset"]) for match in found["matches"]] == [
-            (5_000_000, 4_999_999 * 9)
-        ]
+        assert [(match["line"], match["offset"]) for match in found["matches"]] == [(5_000_000, 4_999_999 * 9)]
         assert (found["more"], found["next_offset"]) == (False, LINES * 9)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

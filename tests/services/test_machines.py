@@ -178,9 +178,7 @@ def test_a_person_lifts_the_brake_on_too_many_at_once(bed: Bed) -> None:
     assert len(collect(bed.parts, False, OPS)["released"]) == 7
 
 
-def test_a_release_that_the_platform_refuses_is_left_with_its_reason(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_that_the_platform_refuses_is_left_with_its_reason(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bed, "left-1", "gone-run")
     put(bed, "left-2", "gone-run", "1.2.1")
     release = bed.provider.release
@@ -247,9 +245,9 @@ def test_over_http(training: Bed) -> None:
         assert client.post("/v1/gc", json=wrong).status_code == 422
     assert client.post("/v1/gc").status_code == 415
     assert client.post("/v1/gc?dry_run=true", json={"dry_run": True}).status_code == 422
-    assert client.post("/v1/gc", json={"dry_run": False}, headers={"Origin": "http://evil.example"}).json()[
-        "code"
-    ] == ("ORIGIN_REFUSED")
+    assert client.post("/v1/gc", json={"dry_run": False}, headers={"Origin": "http://evil.example"}).json()["code"] == (
+        "ORIGIN_REFUSED"
+    )
 
 
 def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
@@ -269,13 +267,9 @@ def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
     assert (told["released"], told["left"], told["serving"]) == ([], [], 1)
 
 
-def test_the_history_tells_of_a_release_before_it_is_asked_for(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_history_tells_of_a_release_before_it_is_asked_for(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bed, "left", "gone-run")
     before: list[int] = []
-    monkeypatch.setattr(
-        bed.provider, "release", lambda ref: before.append(len(bed.store.events(None, 0, 100)))
-    )
+    monkeypatch.setattr(bed.provider, "release", lambda ref: before.append(len(bed.store.events(None, 0, 100))))
     collect(bed.parts, False, OPS)
     assert before == [1]

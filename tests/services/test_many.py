@@ -64,9 +64,7 @@ def walk(bed: Bed, where: RunFilter, limit: int) -> list[Json]:
     return told
 
 
-@pytest.mark.parametrize(
-    "where", [TEAM, replace(TEAM, oldest_first=True), replace(TEAM, statuses=("pending",))]
-)
+@pytest.mark.parametrize("where", [TEAM, replace(TEAM, oldest_first=True), replace(TEAM, statuses=("pending",))])
 def test_many_requests_reach_every_run_once(bed: Bed, where: RunFilter) -> None:
     names = [f"a-{n}" for n in range(7)]
     submitted(bed, *names)
@@ -98,9 +96,7 @@ def test_finished_runs_are_counted_and_not_read(bed: Bed) -> None:
 def test_a_page_with_finished_runs_in_it_would_be_seen(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: every status is read, and the one that works stands behind those that are over."""
     page = many._page
-    monkeypatch.setattr(
-        many, "_page", lambda parts, asked, _, before: page(parts, asked, list(Status), before)
-    )
+    monkeypatch.setattr(many, "_page", lambda parts, asked, _, before: page(parts, asked, list(Status), before))
     with pytest.raises(AssertionError):
         check_passed_over(bed)
 

@@ -38,10 +38,7 @@ def test_a_new_run_is_foretold_and_nothing_of_it_is_made(bed: Bed) -> None:
 
 
 def test_what_is_foretold_is_what_the_submit_then_does(bed: Bed) -> None:
-    for would, act in (
-        ("create", lambda: bed.submit("digits-7")),
-        ("unchanged", lambda: bed.submit("digits-7")),
-    ):
+    for would, act in (("create", lambda: bed.submit("digits-7")), ("unchanged", lambda: bed.submit("digits-7"))):
         told = planned(bed, "digits-7")
         assert told["would"] == would
         act()
@@ -129,9 +126,7 @@ def test_a_live_run_of_machines_that_are_no_longer_here_is_left_alone(bed: Bed) 
 # --- the places -------------------------------------------------------------------------------------------------------
 
 
-def test_the_places_stand_in_the_order_of_the_tries_and_the_first_is_the_one_that_is_launched(
-    bed: Bed,
-) -> None:
+def test_the_places_stand_in_the_order_of_the_tries_and_the_first_is_the_one_that_is_launched(bed: Bed) -> None:
     told = planned(bed, spec={**COMMAND, "zones": ["local-b", "local-a"]})
     assert [place["zone"] for place in told["zones"]][:2] == ["local-b", "local-a"]
     assert told["launch"]["metadata"]["try"] == "1.1.1"

@@ -12,10 +12,7 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry, Pointer
-from supervisor.domain.errors import (
-    DataElsewhere,
-    Unavailable,
-)
+from supervisor.domain.errors import DataElsewhere, Unavailable
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
@@ -45,9 +42,7 @@ def test_a_check_that_hangs_is_a_line_and_holds_up_nothing(bed: Bed) -> None:
     assert told["would"] == "create"
 
 
-def test_a_bucket_that_hangs_holds_up_the_plan_no_longer_than_that(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_hangs_holds_up_the_plan_no_longer_than_that(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     forever, started = threading.Event(), time.monotonic()
 
     def hang(regions: Any, image: str = "", ask: bool = False) -> tuple[Any, ...]:
@@ -65,10 +60,7 @@ def test_a_bucket_that_hangs_holds_up_the_plan_no_longer_than_that(
 def test_what_cannot_be_read_is_said_to_be_unread_and_not_to_be_well(bed: Bed) -> None:
     bed.platform.trouble = ProviderUnavailable("Google does not answer")
     told = planned(bed)
-    assert (check(told, "chances")["result"], check(told, "chances")["cause"]) == (
-        WARN,
-        "Google does not answer",
-    )
+    assert (check(told, "chances")["result"], check(told, "chances")["cause"]) == (WARN, "Google does not answer")
     assert {place["chance"] for place in told["zones"]} == {None}
 
 
@@ -84,10 +76,7 @@ def test_a_launch_that_would_be_refused_fails_its_line(bed: Bed) -> None:
 
     told = planned(bed, asking=Asking(tuple, refuse))
     assert told["launch"] is None
-    assert (check(told, "launch")["result"], check(told, "launch")["fact"]) == (
-        FAIL,
-        "the metadata is too large",
-    )
+    assert (check(told, "launch")["result"], check(told, "launch")["fact"]) == (FAIL, "the metadata is too large")
 
 
 def test_what_was_let_in_as_a_plain_secret_is_not_shown_again(bed: Bed) -> None:

@@ -51,9 +51,7 @@ def test_what_spot_saves_is_said_and_what_on_demand_does_not_is_not() -> None:
 
 
 def test_a_price_below_ten_cents_keeps_its_digits() -> None:
-    assert cost_json([offer("c", 0.0314)], Limits())["lines"][0].startswith(
-        "First: l4 spot in c at $0.0314/h"
-    )
+    assert cost_json([offer("c", 0.0314)], Limits())["lines"][0].startswith("First: l4 spot in c at $0.0314/h")
 
 
 def test_where_no_place_is_offered_no_price_is_told() -> None:

@@ -52,12 +52,7 @@ def test_every_field_arrives(bed: Bed) -> None:
     assert (found.zones, found.shapes, found.spot) == (("local-b",), ("cpu",), False)
     assert found.results == (ResultRule("*.pt"), ResultRule("log", 2))
     assert found.limits.deadline == bed.clock.now() + 3600
-    assert (found.on_success, found.on_failure, found.keep_s, found.expect_runtime_s) == (
-        "ask",
-        "keep",
-        60.0,
-        60.0,
-    )
+    assert (found.on_success, found.on_failure, found.keep_s, found.expect_runtime_s) == ("ask", "keep", 60.0, 60.0)
 
 
 def test_kept_machines_have_an_end(bed: Bed) -> None:
@@ -72,9 +67,7 @@ def test_a_silence_limit_shorter_than_three_beats_is_refused_with_both_numbers(b
 
 
 def test_a_boot_limit_must_hold_the_wait_for_the_gpu_where_there_is_one(bed: Bed) -> None:
-    assert policy(bed, stall={"boot_timeout_s": 600.0}).stall.boot_timeout_s == 600.0, (
-        "no GPU on this computer"
-    )
+    assert policy(bed, stall={"boot_timeout_s": 600.0}).stall.boot_timeout_s == 600.0, "no GPU on this computer"
     bed.parts = replace(bed.parts, defaults=Defaults(gpu_timeout_s={"local": 1200.0}))
     with pytest.raises(InvalidTimeouts, match=r"600 .*1500"):
         policy(bed, stall={"boot_timeout_s": 600.0})
@@ -93,9 +86,7 @@ def test_a_deadline_in_the_past_is_refused(bed: Bed) -> None:
         ({"provider": "gce"}, "#/spec/provider", "Known: local"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_known_ones(
-    bed: Bed, spec: dict[str, Any], pointer: str, hint: str
-) -> None:
+def test_an_unknown_name_is_told_with_the_known_ones(bed: Bed, spec: dict[str, Any], pointer: str, hint: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         policy(bed, **spec)
     assert refused.value.errors[0][0] == pointer

@@ -9,14 +9,7 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Next, Pointer
-from supervisor.domain.errors import (
-    FilesPurged,
-    InvalidRequest,
-    NotFound,
-    PurgeRefused,
-    PurgeRunning,
-    Unavailable,
-)
+from supervisor.domain.errors import FilesPurged, InvalidRequest, NotFound, PurgeRefused, PurgeRunning, Unavailable
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
@@ -54,16 +47,7 @@ def over(bed: Bed, **fields: object) -> None:
     holder = Holder(1, *AGENT, left=True)
     done = Done(AGENT[0], runfiles.results(RUN, 1), (FileEntry("model.pt", 4, "cd"),))
     baton = Baton(
-        "sup",
-        1,
-        Next(1, 1, AGENT[0], "n"),
-        holder,
-        POINTER,
-        (POINTER,),
-        (POINTER,),
-        (POINTER,),
-        done,
-        "stopped",
+        "sup", 1, Next(1, 1, AGENT[0], "n"), holder, POINTER, (POINTER,), (POINTER,), (POINTER,), done, "stopped"
     )
     bed.objects.put(runfiles.baton(RUN), batons.encode(baton))
     for key, data in {**FILES, **OTHERS}.items():
@@ -270,9 +254,7 @@ def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch)
 def test_a_store_that_stays_full_is_said(bed: Bed) -> None:
     over(bed)
     bed.objects.full = True
-    with pytest.raises(
-        Unavailable, match="The object store is full: the purge of digits-7 was cut off after 2 f"
-    ):
+    with pytest.raises(Unavailable, match="The object store is full: the purge of digits-7 was cut off after 2 f"):
         purge_it(bed)
     bed.objects.full = False
     purge_it(bed)

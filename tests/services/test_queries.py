@@ -45,17 +45,11 @@ def test_a_training_run_shows_what_people_look_for(bed: Bed) -> None:
 def test_the_last_pushed_beat_is_shown_and_not_the_last_sample(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.inbox.receive(
-        "digits-7", encode(beat("digits-7", 9, step=150, checkpoint_step=140, phase="checkpoint"))
-    )
+    bed.inbox.receive("digits-7", encode(beat("digits-7", 9, step=150, checkpoint_step=140, phase="checkpoint")))
     bed.clock.advance(2)
     shown = bed.services.queries.show("digits-7")
     assert shown["beat"] == {"age_s": 2.0, "phase": "checkpoint"}
-    assert (shown["progress"]["step"], shown["progress"]["total"], shown["checkpoint_step"]) == (
-        150,
-        1000,
-        140,
-    )
+    assert (shown["progress"]["step"], shown["progress"]["total"], shown["checkpoint_step"]) == (150, 1000, 140)
 
 
 def test_an_older_pushed_beat_is_not_shown(bed: Bed) -> None:
@@ -74,10 +68,7 @@ def test_what_the_loop_holds_is_newer_than_the_row(bed: Bed) -> None:
     shown = queries.show("digits-7")
     assert (shown["progress"]["step"], shown["stall"]["polls"]) == (200, 4)
     stale = replace(live, pulse=replace(run.pulse, launch_id="1.9.9", step=1))
-    assert (
-        Queries(bed.parts, bed.inbox, lambda: bed.loop, lambda _: stale).show("digits-7")["progress"]["step"]
-        == 120
-    )
+    assert Queries(bed.parts, bed.inbox, lambda: bed.loop, lambda _: stale).show("digits-7")["progress"]["step"] == 120
 
 
 def test_an_unknown_price_is_not_zero(bed: Bed) -> None:
@@ -108,33 +99,10 @@ def test_attempts_tell_where_time_and_steps_went(bed: Bed) -> None:
         Cause.PREEMPTED, "notice", step_from=None, step_last=100, step_kept=80,
     )  # fmt: skip
     second = Attempt(
-        2,
-        1,
-        "1.2.1",
-        "m2",
-        "id-2",
-        PLACE,
-        t + 135,
-        t + 140,
-        None,
-        None,
-        t + 140,
-        t + 150,
-        t + 170,
-        step_from=80,
+        2, 1, "1.2.1", "m2", "id-2", PLACE, t + 135, t + 140, None, None, t + 140, t + 150, t + 170, step_from=80
     )
     tries = [
-        Try(
-            1,
-            1,
-            "1.1.1",
-            "m1-t1",
-            PLACE,
-            t + 1,
-            ended_at=t + 4,
-            outcome=Cause.NO_CAPACITY,
-            detail="none left",
-        ),
+        Try(1, 1, "1.1.1", "m1-t1", PLACE, t + 1, ended_at=t + 4, outcome=Cause.NO_CAPACITY, detail="none left"),
         Try(1, 2, "1.1.2", "m1", PLACE, t + 5),
         Try(3, 1, "1.3.1", "m3", PLACE, t + 200, ended_at=t + 201, outcome=Cause.QUOTA),
     ]
@@ -230,9 +198,7 @@ def test_events_in_order_after_an_id_and_since_a_time(bed: Bed) -> None:
     first_two = events("digits-7", 0, 2, False, None)
     assert not first_two["complete"]
     rest = events("digits-7", first_two["events"][-1]["id"], 100, False, None)
-    assert [event["id"] for event in [*first_two["events"], *rest["events"]]] == [
-        e["id"] for e in told["events"]
-    ]
+    assert [event["id"] for event in [*first_two["events"], *rest["events"]]] == [e["id"] for e in told["events"]]
     since = events("digits-7", 0, 100, False, bed.clock.now() - 90)
     assert [event["generation"] for event in since["events"]] == [3, 4]
     newest = events("digits-7", 0, 2, True, None)
@@ -257,15 +223,7 @@ def test_a_cursor_that_was_changed_or_is_of_another_filter_or_database_is_refuse
     where = RunFilter(statuses=("running",))
     good = cursor.make("sup-1", 123, where)
     assert cursor.read("sup-1", good, where) == 123
-    bad = [
-        good[:-1],
-        good + "A",
-        ("A" if good[0] != "A" else "B") + good[1:],
-        "",
-        "A" * 30,
-        "ä" * 20,
-        good + "\n",
-    ]
+    bad = [good[:-1], good + "A", ("A" if good[0] != "A" else "B") + good[1:], "", "A" * 30, "ä" * 20, good + "\n"]
     for text in bad:
         with pytest.raises(CursorInvalid):
             cursor.read("sup-1", text, where)

@@ -9,15 +9,7 @@ import pytest
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    RunActive,
-    RunStopping,
-    StopNewer,
-    Unavailable,
-)
+from supervisor.domain.errors import Conflict, InvalidRequest, NotFound, RunActive, RunStopping, StopNewer, Unavailable
 from supervisor.domain.machines import MachineRef
 from supervisor.domain.run import Approval, Counters, Image, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
@@ -30,12 +22,7 @@ MARKER = runfiles.stop_marker("digits-7")
 def stopped(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.end(
-        "digits-7",
-        cause=Cause.STOP_REQUESTED,
-        stop=StopRequest("local", bed.clock.now()),
-        checkpoint_step=100,
-    )
+    bed.end("digits-7", cause=Cause.STOP_REQUESTED, stop=StopRequest("local", bed.clock.now()), checkpoint_step=100)
 
 
 def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed) -> None:
@@ -91,16 +78,9 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         (Cause.STOP_REQUESTED, "", "train@sha256:1"),
     ],
 )
-def test_only_an_image_that_did_not_serve_is_looked_up_again(
-    bed: Bed, cause: Cause, detail: str, kept: str
-) -> None:
+def test_only_an_image_that_did_not_serve_is_looked_up_again(bed: Bed, cause: Cause, detail: str, kept: str) -> None:
     stopped(bed)
-    bed.change(
-        "digits-7",
-        cause=cause,
-        detail=detail,
-        image=Image(digest="train@sha256:1", pinned_for="train:1"),
-    )
+    bed.change("digits-7", cause=cause, detail=detail, image=Image(digest="train@sha256:1", pinned_for="train:1"))
     bed.resume("digits-7")
     after = bed.run("digits-7")
     assert (after.image.digest, after.image.pinned_for) == (kept, "train:1" if kept else "")
@@ -196,9 +176,7 @@ def test_a_marker_written_while_we_resume_wins(bed: Bed, monkeypatch: pytest.Mon
     with pytest.raises(StopNewer):
         bed.resume("digits-7")
     assert bed.objects.stat(MARKER).generation != first.generation
-    assert bed.run("digits-7").stop_consumed == first.generation, (
-        "the newer one is not consumed, so the loop stops"
-    )
+    assert bed.run("digits-7").stop_consumed == first.generation, "the newer one is not consumed, so the loop stops"
 
 
 def test_an_old_consumed_marker_is_remembered(bed: Bed) -> None:
@@ -208,9 +186,7 @@ def test_an_old_consumed_marker_is_remembered(bed: Bed) -> None:
     assert bed.run("digits-7").stop_consumed == "17"
 
 
-def test_a_run_that_ends_between_look_and_write_is_looked_at_again(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_ends_between_look_and_write_is_looked_at_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its marker must be read first: the first look saw a live run and read none."""
     bed.submit("digits-7")
     marker = bed.objects.put(MARKER, b"")

@@ -23,16 +23,9 @@ def waits(bed: Bed, cause: Cause = Cause.QUOTA) -> float:
     bed.submit("digits-7")
     now = bed.clock.now()
     for offer in bed.provider.offers():
-        bed.store.put_zone(
-            "local cell", offer_key(offer.placement), ZoneRecord(2, now + 600, cause, "no room")
-        )
+        bed.store.put_zone("local cell", offer_key(offer.placement), ZoneRecord(2, now + 600, cause, "no room"))
     bed.change(
-        "digits-7",
-        status=Status.WAITING,
-        cause=cause,
-        detail="no room",
-        waiting=Waiting(since=now),
-        next_at=now + 600,
+        "digits-7", status=Status.WAITING, cause=cause, detail="no room", waiting=Waiting(since=now), next_at=now + 600
     )
     return now
 
@@ -96,7 +89,5 @@ def test_a_secret_that_cannot_be_read_here_is_refused_at_the_submit(bed: Bed, tm
         submit(bed.parts, SubmitRequest(spec, run_id="digits-7"), ACTOR)
     assert refused.value.errors[0][0] == "#/spec/secrets/API_KEY"
     assert bed.store.find("digits-7") is None
-    readable = replace(
-        SubmitRequest(spec, run_id="digits-7"), spec={**spec, "secrets": {"API_KEY": f"file:{there}"}}
-    )
+    readable = replace(SubmitRequest(spec, run_id="digits-7"), spec={**spec, "secrets": {"API_KEY": f"file:{there}"}})
     assert submit(bed.parts, readable, ACTOR).status == 201

@@ -26,11 +26,7 @@ def kept(bed: Bed, *points: tuple[float, int, int], run_id: str = "digits-7") ->
             run.created_at + at,
             attempt,
             Pulse(
-                f"1.{attempt}.1",
-                phase="training",
-                step=step,
-                steps_per_s=step / 10,
-                metrics={"loss": 1.0 / (step + 1)},
+                f"1.{attempt}.1", phase="training", step=step, steps_per_s=step / 10, metrics={"loss": 1.0 / (step + 1)}
             ),
         )
         for at, attempt, step in points
@@ -42,11 +38,7 @@ def asked(bed: Bed, points: int = 500, since: float | None = None, until: float 
     run = bed.run("digits-7")
     moment = run.created_at
     return series_json(
-        bed.parts,
-        run,
-        None if since is None else moment + since,
-        None if until is None else moment + until,
-        points,
+        bed.parts, run, None if since is None else moment + since, None if until is None else moment + until, points
     )
 
 
@@ -56,9 +48,7 @@ def test_the_line_breaks_while_a_training_stalls(digits: Bed) -> None:
     polls = (0, 1, 3, 5, 0, 0)
     digits.store.write_pulses(
         [
-            Sample(
-                run.key, run.created_at + 60 * n, 1, Pulse("1.1.1", phase="training", step=9, stall_polls=one)
-            )
+            Sample(run.key, run.created_at + 60 * n, 1, Pulse("1.1.1", phase="training", step=9, stall_polls=one))
             for n, one in enumerate(polls)
         ],
         lease,
@@ -146,8 +136,7 @@ def test_figures_that_are_too_large_to_add_are_left_out(digits: Bed) -> None:
     lease = digits.store.take_lease("series", "test", 1e6, digits.clock.monotonic())
     assert lease is not None
     digits.store.write_pulses(
-        [Sample(run.key, run.created_at + n, 1, Pulse("1.1.1", metrics={"loss": 1.7e308})) for n in range(9)],
-        lease,
+        [Sample(run.key, run.created_at + n, 1, Pulse("1.1.1", metrics={"loss": 1.7e308})) for n in range(9)], lease
     )
     digits.clock.advance(60)
     (point,) = asked(digits, 1)["points"]

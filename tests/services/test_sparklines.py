@@ -38,10 +38,7 @@ def test_a_month_is_no_silence() -> None:
     assert not any(gap for _, gap in seen(points_of(month, 86_400.0 * 24)))
     thinned = [Step(600.0 * n, 1, n) for n in range(3)]
     assert not any(gap for _, gap in seen(points_of(thinned, 200_000.0)))
-    assert seen(points_of([Step(0.0, 1, 0), Step(60.0, 1, 1), Step(86_400.0, 1, 2)], 86_500.0))[-1] == (
-        2,
-        True,
-    )
+    assert seen(points_of([Step(0.0, 1, 0), Step(60.0, 1, 1), Step(86_400.0, 1, 2)], 86_500.0))[-1] == (2, True)
 
 
 def test_a_list_shows_them_where_they_are_asked_for(any_bed: Bed) -> None:

@@ -40,9 +40,7 @@ LOOKS_LIKE = {
         (lambda v: {"results": [{"path": "a", "verify": f"check {v}"}]}, "#/spec/results/0/verify"),
     ],
 )
-def test_what_looks_like_a_key_is_refused_where_it_stands(
-    what: str, value: str, place: Any, pointer: str
-) -> None:
+def test_what_looks_like_a_key_is_refused_where_it_stands(what: str, value: str, place: Any, pointer: str) -> None:
     with pytest.raises(SecretInSpec) as refused:
         check_secrets({**COMMAND, **place(value)}, local.TRAITS.secrets)
     assert refused.value.errors == ((pointer, f"looks like {what}"),)
@@ -53,10 +51,7 @@ def test_what_looks_like_a_key_is_refused_where_it_stands(
 
 def test_the_advice_fits_the_provider() -> None:
     """A file of this computer is nothing that a machine elsewhere could read."""
-    for traits, place, other in (
-        (local.TRAITS, "file:/PATH", "gcp:"),
-        (gce.TRAITS, "gcp:projects/PROJECT", "file:"),
-    ):
+    for traits, place, other in ((local.TRAITS, "file:/PATH", "gcp:"), (gce.TRAITS, "gcp:projects/PROJECT", "file:")):
         with pytest.raises(SecretInSpec) as refused:
             check_secrets({**COMMAND, "env": {"WANDB_API_KEY": TAIL}}, traits.secrets)
         assert place in refused.value.detail
@@ -80,13 +75,7 @@ def test_a_name_that_says_key_is_believed(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {
-            "env": {
-                "TOKENIZERS_PARALLELISM": "false",
-                "MAX_TOKEN": "4096",
-                "TOKEN": "/home/me1/token/of-mine.txt",
-            }
-        },
+        {"env": {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKEN": "4096", "TOKEN": "/home/me1/token/of-mine.txt"}},
         {"env": {"TOKEN": "https://host/path/to/1234567890", "COMMIT": TAIL}},
         {"command": ["python", "train.py", "--task-name", "sk-learn", "--secret=short1", "risk-" + TAIL]},
         {"secrets": {"HF_TOKEN": "env:HF_TOKEN", "KEY": "file:/etc/sk-" + TAIL}},
@@ -103,11 +92,7 @@ def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
         ({"secrets": {"K": "env:PATH"}}, "#/spec/secrets/K", "refers to an ordinary variable"),
         ({"secrets": {"SPOT_RUN_ID": "env:K"}}, "#/spec/secrets/SPOT_RUN_ID", "is set by the agent"),
         ({"secrets": {"PYTHONPATH": "env:K"}}, "#/spec/secrets/PYTHONPATH", "is set by the agent"),
-        (
-            {"secrets": {"K": "env:SPOT_DATABASE_URL"}},
-            "#/spec/secrets/K",
-            "refers to a setting of the service",
-        ),
+        ({"secrets": {"K": "env:SPOT_DATABASE_URL"}}, "#/spec/secrets/K", "refers to a setting of the service"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why: str) -> None:
@@ -120,9 +105,7 @@ def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why
 
 
 def test_a_variable_that_others_may_have_inherited_is_warned_of() -> None:
-    assert (
-        warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}, local.TRAITS) == ()
-    )
+    assert warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}, local.TRAITS) == ()
     (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}}, local.TRAITS)
     assert warning.startswith("PLAIN in the service's environment does not look like a secret")
     assert warnings_of({**COMMAND, "secrets": {"B": "env:PLAIN"}}, gce.TRAITS) == ()

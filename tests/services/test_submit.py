@@ -46,9 +46,7 @@ def test_no_machine_is_asked_for_and_no_object_is_touched_in_the_request(bed: Be
     assert not bed.objects.calls
     bed.submit("digits-7")
     assert not bed.provider.calls
-    assert dict(bed.objects.calls) == {"pages": 1, ("pages", "runs/digits-7/"): 1}, (
-        "does an old run lie there?"
-    )
+    assert dict(bed.objects.calls) == {"pages": 1, ("pages", "runs/digits-7/"): 1}, "does an old run lie there?"
     bed.submit("digits-7")
     assert bed.objects.calls["pages"] == 1
 
@@ -72,11 +70,7 @@ def test_a_live_run_with_another_spec_is_refused_with_the_difference(bed: Bed) -
     bed.submit("digits-7", {**COMMAND, "env": {"TOKEN": "first-secret"}})
     with pytest.raises(RunActive) as refused:
         bed.submit("digits-7", {**OTHER, "env": {"TOKEN": "second-secret"}}, replace_spec=True)
-    assert [pointer for pointer, _ in refused.value.errors] == [
-        "#/spec/command",
-        "#/spec/env/TOKEN",
-        "#/spec/limits",
-    ]
+    assert [pointer for pointer, _ in refused.value.errors] == ["#/spec/command", "#/spec/env/TOKEN", "#/spec/limits"]
     assert "secret" not in refused.value.detail
     assert bed.store.spec(bed.run("digits-7").key)["command"] == COMMAND["command"]
 

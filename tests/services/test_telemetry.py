@@ -53,9 +53,7 @@ def test_what_the_row_holds_is_shown_with_null_for_what_is_not_known(bed: Bed) -
 
 def test_whole_numbers_of_a_beat_are_shown_too(bed: Bed) -> None:
     """JSON does not tell 5 from 5.0, and neither does what was read from it."""
-    training(
-        bed, decode(as_told({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}}))
-    )
+    training(bed, decode(as_told({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}})))
     told = shown(bed)
     assert (told["cgroup"]["memory_bytes"], told["cgroup"]["oom_kills"]) == (5, 1)
     assert told["gpus"][0]["util_pct"] == 93

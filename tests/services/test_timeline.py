@@ -36,9 +36,7 @@ def start(bed: Bed) -> float:
 
 
 def cloud(at: float, n: int, machine: str = "m-a1") -> PlatformEvent:
-    return PlatformEvent(
-        at, str(900 + n), "compute.instances.preempted", f"theirs {n}", "system", machine, "local-a"
-    )
+    return PlatformEvent(at, str(900 + n), "compute.instances.preempted", f"theirs {n}", "system", machine, "local-a")
 
 
 def ask(bed: Bed, **query: Any) -> dict[str, Any]:
@@ -139,8 +137,7 @@ def test_a_clock_that_was_set_back_leaves_ours_in_their_order(bed: Bed, start: f
         run = tx.find(NAME)
         assert run is not None
         tx.apply(
-            Change(run, replace(run, detail="x"), (Event(EventKind.READINGS_DISAGREE, "ours 5"),)),
-            bed.clock.now(),
+            Change(run, replace(run, detail="x"), (Event(EventKind.READINGS_DISAGREE, "ours 5"),)), bed.clock.now()
         )
     own = [event["text"] for event in ask(bed)["events"] if event["source"] == "supervisor"]
     assert own[-6:] == [f"ours {n}" for n in range(6)]

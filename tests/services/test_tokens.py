@@ -74,9 +74,7 @@ def test_nobody_takes_the_supervisors_name(bed: Bed) -> None:
             create(bed.parts, wish, LOCAL)
 
 
-def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_VALID", 2)
     first = create(bed.parts, TokenWish("one"), LOCAL)
     create(bed.parts, TokenWish("two"), LOCAL)
@@ -156,9 +154,7 @@ def test_a_lost_token_is_replaced_and_the_one_before_revoked(any_bed: Bed, folde
         assert (made.revoked_at, gone.revoked_at) == (None, any_bed.clock.now())
 
 
-def test_another_folder_of_the_same_database_has_a_token_of_its_own(
-    bed: Bed, folder: Path, tmp_path: Path
-) -> None:
+def test_another_folder_of_the_same_database_has_a_token_of_its_own(bed: Bed, folder: Path, tmp_path: Path) -> None:
     """Two replicas on one database: neither revokes the other's."""
     one = started(bed, folder)
     (tmp_path / "two").mkdir()
@@ -167,9 +163,7 @@ def test_another_folder_of_the_same_database_has_a_token_of_its_own(
     assert all(token.revoked_at is None for token in bed.store.tokens.newest(9))
 
 
-def test_a_token_that_was_revoked_on_purpose_stays_so(
-    bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_token_that_was_revoked_on_purpose_stays_so(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     token = started(bed, folder)
     made = found(bed, token)
     assert made is not None
@@ -206,9 +200,7 @@ def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
     assert valid == [found(bed, token)]
 
 
-def test_a_folder_that_cannot_be_written_is_told(
-    bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_written_is_told(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     (folder / "admin-token").mkdir()
     with pytest.raises(SettingsRefused, match="admin-token"):

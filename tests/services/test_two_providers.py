@@ -30,9 +30,7 @@ def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
     stage.close()
 
 
-def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(
-    stage: TwoPlaces, tmp_path: Path
-) -> None:
+def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
     stage.far.secrets["env:KEY"] = "a value"
     spec = {"command": ["train"], "secrets": {"API_KEY": "env:KEY"}, "provider": "far"}
     submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)

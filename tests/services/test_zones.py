@@ -75,11 +75,7 @@ def test_machines_are_counted_where_they_are_and_for_whom(any_bed: Bed) -> None:
     assert attempt is not None
     gone = replace(attempt, gone_at=1.0)
     any_bed.change("a-3", status=Status.RECOVERING, attempt=gone)
-    assert {zone: one["machines"] for zone, one in told(any_bed).items()} == {
-        "local-a": 2,
-        "local-b": 0,
-        "local-c": 0,
-    }
+    assert {zone: one["machines"] for zone, one in told(any_bed).items()} == {"local-a": 2, "local-b": 0, "local-c": 0}
     assert told(any_bed)["local-a"]["state"] == "good"
     assert told(any_bed, OTHER)["local-a"]["machines"] == 0
     any_bed.change("a-1", status=Status.STOPPED, settled=True)

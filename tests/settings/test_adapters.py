@@ -68,21 +68,14 @@ def config_of(known: settings.Settings) -> Any:
 
 
 def test_a_supervisor_of_local_machines_loads_nothing_of_google_s() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", LOCAL_START], capture_output=True, text=True, check=True, timeout=60
-    )
+    told = subprocess.run([sys.executable, "-c", LOCAL_START], capture_output=True, text=True, check=True, timeout=60)
     assert set(ast.literal_eval(told.stdout)) <= LIGHT
 
 
 def test_choosing_google_imports_no_slow_client_and_asks_nobody() -> None:
     script = GOOGLE_START.format(environ={"HOME": "/h", **GOOD})
-    told = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert told.stdout.splitlines() == [
-        "gce my-project-123456 gs://my-bucket/spot 32 None",
-        "False False",
-    ]
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.splitlines() == ["gce my-project-123456 gs://my-bucket/spot 32 None", "False False"]
 
 
 @pytest.mark.parametrize("missing", make.PACKAGES)
@@ -120,15 +113,9 @@ def test_every_setting_of_google_s_reaches_the_machines() -> None:
 def test_a_new_disk_with_each_machine_and_a_shared_one_reach_the_machines() -> None:
     config = config_of(load(SPOT_GCE_DATA_DISK="new", SPOT_GCE_DATA_DISK_GB="50"))
     assert config.data_disk is None
-    assert (config.new_disk.gb, config.new_disk.kind, config.new_disk.mount) == (
-        50,
-        "pd-balanced",
-        "/mnt/disks/data",
-    )
+    assert (config.new_disk.gb, config.new_disk.kind, config.new_disk.mount) == (50, "pd-balanced", "/mnt/disks/data")
     config = config_of(
-        load(
-            SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_DATA_DISK_READ_ONLY="true"
-        )
+        load(SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_DATA_DISK_READ_ONLY="true")
     )
     assert config.new_disk is None
     assert config.data_disk.read_only
@@ -194,15 +181,11 @@ def outcome(**environ: str) -> tuple[Any, ...]:
 
 def test_each_setting_changes_what_it_names() -> None:
     """One that is read and goes nowhere would be a promise that nobody keeps."""
-    given = {field.name for field in fields(GceSettings)} - {
-        "cloud_build_endpoint"
-    }  # the user's own computer's
+    given = {field.name for field in fields(GceSettings)} - {"cloud_build_endpoint"}  # the user's own computer's
     assert given <= {name.removeprefix("SPOT_").lower() for name in (*OTHER, *OF_A_NEW_DISK)}
     before, before_new = outcome(), outcome(**NEW_DISK)
     same = [name for name, value in OTHER.items() if outcome(**{name: value}) == before]
-    same += [
-        name for name, value in OF_A_NEW_DISK.items() if outcome(**NEW_DISK, **{name: value}) == before_new
-    ]
+    same += [name for name, value in OF_A_NEW_DISK.items() if outcome(**NEW_DISK, **{name: value}) == before_new]
     assert same == []
 
 

@@ -22,14 +22,7 @@ def load(**environ: str) -> settings.Settings:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "http://example.org/x",
-        "ftp://example.org",
-        "https://u:hunter2@example.org/",
-        "hunter2",
-        "https://h:x/",
-    ],
+    "url", ["http://example.org/x", "ftp://example.org", "https://u:hunter2@example.org/", "hunter2", "https://h:x/"]
 )
 def test_an_address_that_would_tell_others_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(SettingsRefused, match="alert_url: expected https://HOST/PATH") as caught:

@@ -43,15 +43,10 @@ def test_the_state_folder_follows_xdg_but_only_if_it_is_absolute() -> None:
 def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
     file, env_file = tmp_path / "spot.toml", tmp_path / "runner.env"
     file.write_text("poll_interval_s = 3\nstall_polls = 33\nquota_retry_s = 333\nport = 3000\n")
-    env_file.write_text(
-        "POLL_INTERVAL=400\nPROGRESS_STALL_POLLS=44\nLOG_LEVEL=DEBUG\nRESTART_BACKOFF_SEC=4\n"
-    )
+    env_file.write_text("POLL_INTERVAL=400\nPROGRESS_STALL_POLLS=44\nLOG_LEVEL=DEBUG\nRESTART_BACKOFF_SEC=4\n")
     environ = {"SPOT_POLL_INTERVAL_S": "2", "SPOT_PORT": "2000", "SPOT_STALL_POLLS": "22"}
     known = load(environ, flags={"port": "1000", "poll_interval_s": None}, file=file, env_file=env_file)
-    found = {
-        name: (getattr(known, name), known.origins[name])
-        for name in ("port", "poll_interval_s", "quota_retry_s")
-    }
+    found = {name: (getattr(known, name), known.origins[name]) for name in ("port", "poll_interval_s", "quota_retry_s")}
     assert found == {
         "port": (1000, "flag --port"),
         "poll_interval_s": (2.0, "environment SPOT_POLL_INTERVAL_S"),
@@ -140,10 +135,7 @@ def test_zones_shapes_capacity_and_prices_make_the_offers() -> None:
         }
     )
     assert known.value("local_capacity") == {"z-1": 0, "z-2": 2}
-    offers = [
-        (o.placement.spot, o.placement.shape, o.placement.zone, o.price_usd_per_h)
-        for o in local_offers(known)
-    ]
+    offers = [(o.placement.spot, o.placement.shape, o.placement.zone, o.price_usd_per_h) for o in local_offers(known)]
     assert offers == [
         (True, "big", "z-1", 0.5), (True, "big", "z-2", 0.5), (True, "small", "z-1", 0.0), (True, "small", "z-2", 0.0),
         (False, "big", "z-1", 2.0), (False, "big", "z-2", 2.0), (False, "small", "z-1", 0.0),
@@ -154,13 +146,10 @@ def test_zones_shapes_capacity_and_prices_make_the_offers() -> None:
 def test_tables_of_the_file_mean_the_same_as_the_text_of_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "spot.toml"
     file.write_text(
-        'local_zones = ["a", "b"]\n[local_capacity]\na = 1\n[local_prices]\ncpu = [0.1, 0.3]\n',
-        encoding="utf-8",
+        'local_zones = ["a", "b"]\n[local_capacity]\na = 1\n[local_prices]\ncpu = [0.1, 0.3]\n', encoding="utf-8"
     )
     by_file = load(file=file)
-    by_text = load(
-        {"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1", "SPOT_LOCAL_PRICES": "cpu=0.1/0.3"}
-    )
+    by_text = load({"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1", "SPOT_LOCAL_PRICES": "cpu=0.1/0.3"})
     assert local_offers(by_file) == local_offers(by_text)
     assert by_file.value("local_capacity") == by_text.value("local_capacity") == {"a": 1}
 
@@ -175,12 +164,8 @@ def test_settings_without_values_equal_the_defaults_of_the_domain() -> None:
 def test_each_knob_reaches_the_decisions() -> None:
     for field in fields(Knobs):
         if field.name not in ("supervisor_id", "machine_prefix"):
-            known = load(
-                {settings.env_name(field.name): "61", "SPOT_SILENCE_S": "183", "SPOT_COOLDOWN_MIN_S": "1"}
-            )
-            assert getattr(settings.knobs(known, "s"), field.name) == (
-                1 if field.name == "cooldown_min_s" else 61
-            )
+            known = load({settings.env_name(field.name): "61", "SPOT_SILENCE_S": "183", "SPOT_COOLDOWN_MIN_S": "1"})
+            assert getattr(settings.knobs(known, "s"), field.name) == (1 if field.name == "cooldown_min_s" else 61)
     assert settings.knobs(load({"SPOT_MACHINE_PREFIX": "demo"}), "s").machine_prefix == "demo"
 
 

@@ -17,18 +17,14 @@ def load(environ: dict[str, str], file: Path | None = None) -> settings.Settings
 
 def test_text_and_table_mean_the_same(tmp_path: Path) -> None:
     file = tmp_path / "spot.toml"
-    file.write_text(
-        'local_shapes = ["l4", "l4x2", "cpu"]\n[local_gpus]\nl4 = 1\nl4x2 = 2\n', encoding="utf-8"
-    )
+    file.write_text('local_shapes = ["l4", "l4x2", "cpu"]\n[local_gpus]\nl4 = 1\nl4x2 = 2\n', encoding="utf-8")
     by_text = load({"SPOT_LOCAL_SHAPES": "l4,l4x2,cpu", "SPOT_LOCAL_GPUS": "l4=1,l4x2=2"})
     assert load({}, file).value("local_gpus") == by_text.value("local_gpus") == {"l4": 1, "l4x2": 2}
     assert load({}).value("local_gpus") == {}
 
 
 def test_a_shape_that_is_not_offered_is_refused() -> None:
-    with pytest.raises(
-        SettingsRefused, match=r"local_gpus names l4, which is not one of local_shapes \(cpu\)"
-    ):
+    with pytest.raises(SettingsRefused, match=r"local_gpus names l4, which is not one of local_shapes \(cpu\)"):
         load({"SPOT_LOCAL_GPUS": "l4=1"})
 
 

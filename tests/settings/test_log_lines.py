@@ -33,12 +33,7 @@ def written(monkeypatch: pytest.MonkeyPatch):
         logging.getLogger(name).setLevel(before)
 
 
-FIELDS = {
-    telemetry.ACTION: "attempt_ended",
-    telemetry.RUN_ID: "digits-7",
-    telemetry.ATTEMPT: 3,
-    telemetry.ZONE: None,
-}
+FIELDS = {telemetry.ACTION: "attempt_ended", telemetry.RUN_ID: "digits-7", telemetry.ATTEMPT: 3, telemetry.ZONE: None}
 
 
 def test_json(written) -> None:
@@ -70,9 +65,7 @@ def test_plain(written) -> None:
 @pytest.mark.parametrize("form", ["plain", "json"])
 def test_what_a_run_wrote_cannot_forge_a_second_line(written, form: str) -> None:
     stream = written(form)
-    LOG.info(
-        "last words: %s", "bye\n2026-01-01T00:00:00.000Z ERROR \x1b[2J\ud800", extra={"detail": "a\r\nb"}
-    )
+    LOG.info("last words: %s", "bye\n2026-01-01T00:00:00.000Z ERROR \x1b[2J\ud800", extra={"detail": "a\r\nb"})
     assert stream.getvalue().count("\n") == 1
     assert "\x1b" not in stream.getvalue()
     stream.getvalue().encode()

@@ -150,9 +150,7 @@ def test_text_without_any_of_the_words_is_never_touched(text: str) -> None:
     assert hidden(text) == text
 
 
-def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_own", ())
     redaction.hide("https://example.org/tell", "two words", "file:/etc/secret", "", "short")
     line = Line("plain")
@@ -162,13 +160,7 @@ def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(
 
 
 def test_fields_are_hidden_by_their_names_and_keep_their_types() -> None:
-    spec = {
-        "env": {"HF_AUTH": "x", "EPOCHS": "40"},
-        "password": ["p"],
-        "steps": 5,
-        "rate": float("inf"),
-        "on": True,
-    }
+    spec = {"env": {"HF_AUTH": "x", "EPOCHS": "40"}, "password": ["p"], "steps": 5, "rate": float("inf"), "on": True}
     assert hidden_field("spec", spec) == {
         "env": {"HF_AUTH": DOTS, "EPOCHS": "40"}, "password": [DOTS], "steps": 5, "rate": "inf", "on": True,
     }  # fmt: skip

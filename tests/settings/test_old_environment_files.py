@@ -93,9 +93,7 @@ def test_the_table_holds_no_key_that_is_not_tried_above() -> None:
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
-    known = load(
-        tmp_path, "".join(f"{k}={v if v.startswith('(') else repr(v)}\n" for k, v in ALL_KEYS.items())
-    )
+    known = load(tmp_path, "".join(f"{k}={v if v.startswith('(') else repr(v)}\n" for k, v in ALL_KEYS.items()))
     mapped = MAPPED | CLOUD
     assert {setting: known.value(setting) for setting, _ in mapped.values()} == dict(mapped.values())
     assert known.boot_timeout_s == 1500.0
@@ -130,9 +128,7 @@ def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
         ("LOG_LEVEL=INFO", 1500.0),
     ],
 )
-def test_the_boot_limit_follows_from_the_old_timeouts(
-    tmp_path: Path, text: str, boot_timeout_s: float
-) -> None:
+def test_the_boot_limit_follows_from_the_old_timeouts(tmp_path: Path, text: str, boot_timeout_s: float) -> None:
     known = load(tmp_path, text)
     assert known.boot_timeout_s == boot_timeout_s
 
@@ -226,23 +222,19 @@ def test_keys_further_up_are_filled_in_and_nothing_else_is() -> None:
 def test_a_disk_for_each_run_is_made_as_the_older_runner_did(tmp_path: Path) -> None:
     file = "PROJECT=p\nBUCKET=my-bucket\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=\n"
     known = load(tmp_path, file)
-    assert (
-        known.value("gce_data_disk"),
-        known.value("gce_data_disk_zone"),
-        known.value("gce_data_disk_gb"),
-    ) == ("new", "", 500)
-    assert known.warnings == ()
-    known = load(
-        tmp_path, file + "DATA_DISK_SIZE_GB=200GB\nDATA_DISK_TYPE=pd-ssd\nDATA_DISK_MOUNT_PATH=/data\n"
+    assert (known.value("gce_data_disk"), known.value("gce_data_disk_zone"), known.value("gce_data_disk_gb")) == (
+        "new",
+        "",
+        500,
     )
+    assert known.warnings == ()
+    known = load(tmp_path, file + "DATA_DISK_SIZE_GB=200GB\nDATA_DISK_TYPE=pd-ssd\nDATA_DISK_MOUNT_PATH=/data\n")
     assert (known.value("gce_data_disk_gb"), known.value("gce_data_disk_type")) == (200, "pd-ssd")
     assert known.value("gce_data_disk_mount") == "/data"
 
 
 def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:
-    known = load(
-        tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n"
-    )
+    known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n")
     assert (known.poll_interval_s, known.value("gce_project")) == (45, "p-2")
     assert known.origins["poll_interval_s"].endswith(" SPOT_POLL_INTERVAL_S")
     assert "env-file" in known.origins["poll_interval_s"]

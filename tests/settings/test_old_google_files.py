@@ -88,9 +88,7 @@ def test_a_data_disk_pins_the_zone_it_lies_in(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_bucket_is_refused_with_the_form_that_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsRefused, match=r"gce needs store_url = gs://BUCKET.*BUCKET=my-bucket in an old"
-    ):
+    with pytest.raises(SettingsRefused, match=r"gce needs store_url = gs://BUCKET.*BUCKET=my-bucket in an old"):
         load(tmp_path, "PROJECT=my-project\n")
 
 

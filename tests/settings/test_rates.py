@@ -20,8 +20,7 @@ def test_there_is_a_limit_unless_it_is_taken_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("RATE_PER_S", "-1"), ("RATE_PER_S", "1.5"), ("RATE_BURST", "0"), ("RATE_BURST", "inf")],
+    ("name", "value"), [("RATE_PER_S", "-1"), ("RATE_PER_S", "1.5"), ("RATE_BURST", "0"), ("RATE_BURST", "inf")]
 )
 def test_what_is_no_rate_is_refused(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsRefused, match=name.lower()):

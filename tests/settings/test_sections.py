@@ -106,16 +106,12 @@ def test_a_variable_that_names_the_provider_contradicts_sections(tmp_path: Path)
 
 def test_a_setting_of_a_kind_that_no_section_has_is_told(tmp_path: Path) -> None:
     (warning,) = load(tmp_path, LAB, SPOT_GCE_PROJECT="my-project").warnings
-    assert (
-        warning == "gce_project = my-project has no effect, because no section of [providers] has kind = gce."
-    )
+    assert warning == "gce_project = my-project has no effect, because no section of [providers] has kind = gce."
 
 
 def test_two_sections_that_see_the_same_machines_are_refused(tmp_path: Path) -> None:
     known = load(tmp_path, LAB + LAB.replace("lab", "bench"))
-    with pytest.raises(
-        SettingsRefused, match=r"\[providers.lab\] and \[providers.bench\] see the same machines"
-    ):
+    with pytest.raises(SettingsRefused, match=r"\[providers.lab\] and \[providers.bench\] see the same machines"):
         adapters.choose(known, None, SystemClock())
 
 
@@ -136,10 +132,7 @@ def test_the_doctors_lines_stand_in_a_group_for_each_provider(tmp_path: Path) ->
     here = Finding("disk", OK, "free")
     check = Check("quota", lambda: [Finding("quota", WARN, "spent", group="google"), here], "google")
     moved = in_group(check, "google", "google europe")
-    assert (moved.group, [line.group for line in moved.ask()]) == (
-        "google europe",
-        ["google europe", here.group],
-    )
+    assert (moved.group, [line.group for line in moved.ask()]) == ("google europe", ["google europe", here.group])
     assert in_group(check, "google", "google") is check
 
 

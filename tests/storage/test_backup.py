@@ -62,9 +62,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
-def test_what_comes_while_the_copy_is_made_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_while_the_copy_is_made_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store(url(tmp_path / "a.db"), migrate=True).close()
     copied = schema._copy
 

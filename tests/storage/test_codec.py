@@ -65,9 +65,7 @@ def test_what_cannot_be_stored_alike_is_refused(value: object) -> None:
         dumps({"deep": [value]})
 
 
-@pytest.mark.parametrize(
-    "value", ["\\u0000", "\\\\u0000", "u0000", "\\ud800", "\U0001f600", "\x01\x7f\u2028"]
-)
+@pytest.mark.parametrize("value", ["\\u0000", "\\\\u0000", "u0000", "\\ud800", "\U0001f600", "\x01\x7f\u2028"])
 def test_what_only_looks_like_it_is_not(value: str) -> None:
     assert json.loads(dumps([value])) == [value]
     assert json.loads(json.loads(dumps([dumps([value])]))[0]) == [value]

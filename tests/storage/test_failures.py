@@ -12,17 +12,7 @@ from supervisor.ports.store import Change, StoreDown
 from supervisor.storage.engine import database as database_module
 from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore, open_store
-from tests.contracts.store_values import (
-    CELL,
-    NOW,
-    SPEC,
-    STARTED,
-    SUBMITTED,
-    a_run,
-    insert,
-    lease_of,
-    running,
-)
+from tests.contracts.store_values import CELL, NOW, SPEC, STARTED, SUBMITTED, a_run, insert, lease_of, running
 from tests.waiting import wait_for
 
 
@@ -33,15 +23,10 @@ def test_a_full_disk_loses_nothing_and_heals(store: SqlStore) -> None:
         pages = session.connection.exec_driver_sql("PRAGMA page_count").scalar()
         session.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     big = {"command": "x" * 100_000}
-    with (
-        pytest.raises(StoreDown, match=r"full.*nothing was changed.*free some space"),
-        store.begin(NOW) as tx,
-    ):
+    with pytest.raises(StoreDown, match=r"full.*nothing was changed.*free some space"), store.begin(NOW) as tx:
         tx.insert(a_run("too-much"), big, {}, [SUBMITTED])
     with pytest.raises(StoreDown, match="full"):
-        store.apply_all(
-            [Change(run, running(run, hold="x" * 20_000), (STARTED,)) for run in kept], NOW, lease
-        )
+        store.apply_all([Change(run, running(run, hold="x" * 20_000), (STARTED,)) for run in kept], NOW, lease)
     assert store.find("too-much") is None
     assert store.active(CELL, {})[0] == kept
     assert len(store.events(None, 0, 99)) == 20
@@ -63,9 +48,7 @@ def test_each_check_really_writes(store: SqlStore, path: Path) -> None:
     assert len(set(versions)) == 4
 
 
-def test_a_file_that_another_program_holds(
-    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_another_program_holds(store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "BUSY_TIMEOUT_S", 0.05)
     impatient = open_store(f"sqlite:///{path}", migrate=False)
     holder = sqlite3.connect(path, isolation_level=None)

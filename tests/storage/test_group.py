@@ -42,9 +42,7 @@ class Crowd:
         assert self.store.database.group is not None
         line = self.store.database.group._lock._line
         place = len(self._threads) - 1
-        wait_for(
-            lambda: inside.is_set() if place == 0 else len(line) == place, what="it is inside or in line"
-        )
+        wait_for(lambda: inside.is_set() if place == 0 else len(line) == place, what="it is inside or in line")
 
     def go(self) -> None:
         self._go.set()

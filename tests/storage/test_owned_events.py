@@ -54,9 +54,7 @@ def test_what_waited_for_the_address_of_the_settings_is_told_after_an_update(url
     to_revision(url, "0002")
     schema.migrate(url)
     with closing(open_store(url, False, ("log", "webhooks"))) as store:
-        own = Endpoint(
-            SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "", NOW, "settings"
-        )
+        own = Endpoint(SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "", NOW, "settings")
         store.endpoints.put_settings(own, NOW)
         assert store.deliveries.spread(NOW, 9) == 1
         assert [one.kind for one in store.deliveries.page(SETTINGS_ID, None, 9)] == ["completed"]
@@ -89,11 +87,7 @@ def _many(store: SqlStore) -> None:
     (run,) = insert(store, a_run())
     store.add_events(run.key, [PEOPLE], NOW)
     for table, new, source in (
-        (
-            tables.runs,
-            {"key": "n + 9", "run_id": "'run-' || n", "owner": "'o-' || mod(n, 100)"},
-            f"key = {run.key}",
-        ),
+        (tables.runs, {"key": "n + 9", "run_id": "'run-' || n", "owner": "'o-' || mod(n, 100)"}, f"key = {run.key}"),
         (tables.events, {"id": "n + 99", "run": "n + 9", "owner": "'o-' || mod(n, 100)"}, "actor = 'ops'"),
     ):
         names = [column.name for column in table.c]

@@ -25,9 +25,7 @@ def test_the_loop_never_looks_at_finished_runs(store: SqlStore) -> None:
     assert "COVERING INDEX runs_active" in found
     many = insert(store, *(a_run(f"run-{n}") for n in range(50)))
     lease = lease_of(store)
-    store.apply_all(
-        [Change(run, replace(run, status=Status.STOPPED, settled=True)) for run in many], NOW, lease
-    )
+    store.apply_all([Change(run, replace(run, status=Status.STOPPED, settled=True)) for run in many], NOW, lease)
     with store.database.reading() as session:
         in_index = session.connection.exec_driver_sql(
             "SELECT count(*) FROM runs INDEXED BY runs_active WHERE settled = 0"
@@ -71,14 +69,7 @@ def test_old_samples_are_found_without_reading_the_others(store: SqlStore) -> No
 
 
 def test_runs_that_are_named_are_looked_up(store: SqlStore) -> None:
-    values = {
-        "keys": "[[1]]",
-        "owner": "x",
-        "name_0": "a",
-        "value_0": "b",
-        "status_0": "running",
-        "more": 5,
-    }
+    values = {"keys": "[[1]]", "owner": "x", "name_0": "a", "value_0": "b", "status_0": "running", "more": 5}
     for statement in (pages.BY_ID, pages.BY_PART):
         assert "COVERING INDEX sqlite_autoindex_runs_1" in plan(store, statement, rows="[]", part="a")
     for columns in (("keys",), ("owner", "keys")):
@@ -106,11 +97,7 @@ def test_few_and_many_with_a_part_of_an_id_are_found_alike(
     named = [opened.page(where, before, 2) for where, before in asked]
     monkeypatch.setattr(pages, "FEW", 0)
     assert [opened.page(where, before, 2) for where, before in asked] == named
-    assert [[run.run_id for run in page.runs] for page in named[:3]] == [
-        ["a-3", "a-2"],
-        ["a-0"],
-        ["a-2", "a-1"],
-    ]
+    assert [[run.run_id for run in page.runs] for page in named[:3]] == [["a-3", "a-2"], ["a-0"], ["a-2", "a-1"]]
     assert named[0].counts == {"pending": 4}
     if store is None:
         opened.close()
@@ -131,9 +118,7 @@ def test_active_runs_of_an_owner_are_counted_in_an_index_alone(store: SqlStore) 
 
 def test_the_cost_per_hour_looks_at_what_bills_only(store: SqlStore) -> None:
     for columns in ((), ("owner",), ("zone", "created_after")):
-        found = plan(
-            store, pages._usd_per_h(1, columns), name_0="a", value_0="b", owner="x", zone="x", created_after=1
-        )
+        found = plan(store, pages._usd_per_h(1, columns), name_0="a", value_0="b", owner="x", zone="x", created_after=1)
         assert "runs_billing" in found.splitlines()[0]
 
 

@@ -205,10 +205,7 @@ def test_serving_does_not_load_the_migrations(url: str) -> None:
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["mysql://host/name", "not a url", "sqlite://", "sqlite:///:memory:", ""],
-)
+@pytest.mark.parametrize("wrong", ["mysql://host/name", "not a url", "sqlite://", "sqlite:///:memory:", ""])
 def test_a_url_that_cannot_serve_is_refused(wrong: str) -> None:
     with pytest.raises(SettingsRefused, match="database_url"):
         open_store(wrong, migrate=True)

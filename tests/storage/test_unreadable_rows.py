@@ -36,9 +36,7 @@ def damage(store: SqlStore, run_id: str, doc: str) -> None:
 
 
 @pytest.mark.parametrize("doc", TORN)
-def test_the_others_are_listed_and_looked_after(
-    store: SqlStore, doc: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_others_are_listed_and_looked_after(store: SqlStore, doc: str, caplog: pytest.LogCaptureFixture) -> None:
     names = [f"digits-{n}" for n in range(1, 12)]
     insert(store, *(a_run(name) for name in names))
     damage(store, "digits-5", doc)
@@ -76,9 +74,7 @@ def test_an_event_of_a_newer_version_hides_no_other(store: SqlStore) -> None:
 
 def damage_events(store: SqlStore, ids: list[int]) -> None:
     with store.database.writing() as session:
-        session.connection.execute(
-            sa.update(events).where(events.c.id.in_(ids)).values(kind="of_a_newer_version")
-        )
+        session.connection.execute(sa.update(events).where(events.c.id.in_(ids)).values(kind="of_a_newer_version"))
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -103,9 +99,7 @@ def test_a_stream_passes_over_no_event_behind_an_unreadable_one(store: SqlStore)
     assert told == [every[0], *every[2:]]
 
 
-def test_the_log_names_an_unreadable_attempt_by_its_number(
-    store: SqlStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_names_an_unreadable_attempt_by_its_number(store: SqlStore, caplog: pytest.LogCaptureFixture) -> None:
     [run] = insert(store, a_run("digits-1"))
     after = changed(store, run, running(run), STARTED)
     with store.database.writing() as session:
@@ -143,9 +137,7 @@ def test_a_page_of_unreadable_announcements_blocks_none_behind_it(
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert [item.stored.id for item in telling.due_outbox(NOW, 2)] == ids[2:]
-    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == [
-        "a row of outbox"
-    ] * 2
+    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == ["a row of outbox"] * 2
     with telling.database.reading() as session:
         kept = session.connection.execute(
             sa.select(outbox.c.next_at, outbox.c.delivered_at, outbox.c.detail).where(
@@ -166,9 +158,7 @@ def test_a_page_of_unreadable_deliveries_blocks_none_behind_it(
         for _ in range(3):
             ((_, due),) = telling.deliveries.due(NOW, 2)
             assert [one.event_id for one in due] == ids[2:]
-    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == [
-        "a row of deliveries"
-    ] * 2
+    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == ["a row of deliveries"] * 2
     with telling.database.reading() as session:
         columns = (deliveries.c.tries, deliveries.c.next_at, deliveries.c.delivered_at, deliveries.c.detail)
         kept = session.connection.execute(sa.select(*columns).where(deliveries.c.event.in_(ids[:2])))

@@ -26,10 +26,7 @@ SHORT_FILES: Table = (
 
 # Files that stand alone although one neighbor alone imports them.
 OWN_FILES: Table = (
-    (
-        "supervisor/providers/*/settings.py",
-        "each provider's folder has the same files, by the plan of the house",
-    ),
+    ("supervisor/providers/*/settings.py", "each provider's folder has the same files, by the plan of the house"),
     ("supervisor/providers/*/traits.py", "the same"),
     ("supervisor/providers/*/provider.py", "the same; what opens it imports it only when it is used"),
     ("supervisor/providers/*/platform.py", "the same"),
@@ -43,15 +40,9 @@ VENDOR_HOMES: Table = (
     ("supervisor/services/migration/**", "the older runner ran on Google alone"),
     ("supervisor/settings/env/**", "the older runner's environment file names what it ran on"),
     ("supervisor/objectstores/reading.py", "the one list of remote object stores"),
-    (
-        "supervisor/images/**",
-        "a vendor's build service, docker and the registries are what this room speaks to",
-    ),
+    ("supervisor/images/**", "a vendor's build service, docker and the registries are what this room speaks to"),
     ("supervisor/cli/files/build_image.py", "the command of that room"),
-    (
-        "supervisor/cli/server/trial*.py",
-        "a trial is of one cloud by its nature: another cloud is another trial",
-    ),
+    ("supervisor/cli/server/trial*.py", "a trial is of one cloud by its nature: another cloud is another trial"),
     ("supervisor/agent/machine/secrets.py", "the agent's side of Google's Secret Manager"),
     ("supervisor/agent/life/station.py", "the agent's own wiring: which stores and notices a job may name"),
     ("supervisor/**/examples.json", "recorded answers of a made-up house, not code"),
@@ -60,53 +51,27 @@ VENDOR_HOMES: Table = (
 
 # Words of a vendor that one file may have. Each file stands here for a sentence or a form that cannot ask whose it is.
 VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    (
-        "supervisor/agent/machine/folder.py",
-        ("googleapi", "Google", "gce"),
-        "fields of the file that each job is",
-    ),
+    ("supervisor/agent/machine/folder.py", ("googleapi", "Google", "gce"), "fields of the file that each job is"),
     ("supervisor/agent/watch/ends.py", ("googleapi",), "the length of the notice that this cloud gives"),
-    (
-        "supervisor/api/shapes/run_spec.py",
-        ("gcp",),
-        "how a reference to a secret is written is part of the API",
-    ),
+    ("supervisor/api/shapes/run_spec.py", ("gcp",), "how a reference to a secret is written is part of the API"),
     ("supervisor/api/wire/reading.py", ("gcp",), "the same, in words"),
     ("supervisor/cli/options.py", ("gcp",), "the same, as an option"),
     ("supervisor/cli/runs/submit_options.py", ("gcp", "Google"), "the same, in the help of that option"),
     ("supervisor/api/shapes/plan.py", ("gs://",), "a run of the older runner lies in its bucket"),
     ("supervisor/cli/server/importing.py", ("gs://",), "the same, in the help of the command"),
-    (
-        "supervisor/cli/main.py",
-        ("Google",),
-        "help is read without a supervisor that could say whose machines it has",
-    ),
+    ("supervisor/cli/main.py", ("Google",), "help is read without a supervisor that could say whose machines it has"),
     ("supervisor/cli/machines/prices.py", ("Google",), "the same"),
     ("supervisor/cli/server/dev.py", ("Google",), "the same"),
-    (
-        "supervisor/domain/texts.py",
-        ("Google",),
-        "the keys of vendors are known by their forms, wherever they turn up",
-    ),
+    ("supervisor/domain/texts.py", ("Google",), "the keys of vendors are known by their forms, wherever they turn up"),
     ("supervisor/services/reading/cost.py", ("Google", "google"), "the page that its figures were read from"),
-    (
-        "supervisor/cli/runs/specfile.py",
-        ('name == "local" for name in providers',),
-        "where no supervisor is asked",
-    ),
-    (
-        "supervisor/dashboard/pages/spec.py",
-        ('provider", "local") == "local"',),
-        "as the command line takes it",
-    ),
+    ("supervisor/cli/runs/specfile.py", ('name == "local" for name in providers',), "where no supervisor is asked"),
+    ("supervisor/dashboard/pages/spec.py", ('provider", "local") == "local"',), "as the command line takes it"),
     ("supervisor/providers/local/provider.py", ("Google",), "tells who asks where there is what is not here"),
 )
 
 
 def allowed_words(path: PurePosixPath) -> frozenset[str]:
-    return frozenset(
-        word for name, words, _ in VENDOR_WORDS if _compiled(name).fullmatch(str(path)) for word in words
-    )
+    return frozenset(word for name, words, _ in VENDOR_WORDS if _compiled(name).fullmatch(str(path)) for word in words)
 
 
 def reason_for(path: PurePosixPath, table: Table) -> str | None:

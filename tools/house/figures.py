@@ -75,9 +75,7 @@ def stop_figures(root: Path) -> Iterator[Figure]:
 def arrows(tree: Tree) -> set[tuple[str, str]]:
     """(room, imported room), each once."""
     pairs = {
-        (room_of(importer), room_of(source))
-        for source in tree.sources
-        for importer in tree.importers[source.path]
+        (room_of(importer), room_of(source)) for source in tree.sources for importer in tree.importers[source.path]
     }
     return {(left, right) for left, right in pairs if left and right and left != right}
 

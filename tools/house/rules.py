@@ -61,9 +61,7 @@ def read_limits(root: Path) -> dict[str, int]:
 
 
 def write_limits(root: Path, limits: dict[str, int]) -> None:
-    lines = [
-        "# How often each rule is broken today; `make house ARGS=--list` shows where. Lower is better.\n"
-    ]
+    lines = ["# How often each rule is broken today; `make house ARGS=--list` shows where. Lower is better.\n"]
     lines += [f"{rule} = {limits[rule]}\n" for rule in RULES]
     (root / LIMITS).write_text("".join(lines), encoding="utf-8")
 

@@ -37,9 +37,7 @@ def vendor_names(root: Path) -> Iterator[Violation]:
         if names:
             words = ", ".join(dict.fromkeys(name.strip() for _, name in names))
             line = text.count("\n", 0, names[0][0]) + 1
-            yield Violation(
-                "vendor-names", shown_as, line, f"{len(names)} names of providers or vendors: {words}"
-            )
+            yield Violation("vendor-names", shown_as, line, f"{len(names)} names of providers or vendors: {words}")
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -15,16 +15,7 @@ MIN_FILE_LINES = 60
 MAX_POSITIONAL = 5
 BARE_NAMES = frozenset({"told", "found", "one", "known", "asked", "meant"})
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-NAMING = (
-    ast.Name,
-    ast.Attribute,
-    ast.arg,
-    *DEFINITIONS,
-    ast.ExceptHandler,
-    ast.MatchAs,
-    ast.MatchStar,
-    ast.alias,
-)
+NAMING = (ast.Name, ast.Attribute, ast.arg, *DEFINITIONS, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.alias)
 
 
 @dataclass(frozen=True, order=True)
@@ -44,9 +35,7 @@ class Violation:
 def short_file(source: Source) -> Iterator[Violation]:
     """A file of a few lines costs its reader a jump; only a port, a door, a table or a route may be short."""
     if source.is_module and source.length < MIN_FILE_LINES and not reason_for(source.path, SHORT_FILES):
-        yield Violation(
-            "short-files", source.path, 1, f"{source.length} lines, at least {MIN_FILE_LINES} are wanted"
-        )
+        yield Violation("short-files", source.path, 1, f"{source.length} lines, at least {MIN_FILE_LINES} are wanted")
 
 
 def positional_arguments(source: Source) -> Iterator[Violation]:
@@ -75,9 +64,7 @@ def bare_names(source: Source) -> Iterator[Violation]:
 
 def _names_given(node: ast.AST) -> Iterator[tuple[int, str]]:
     match node:
-        case (
-            ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name)
-        ):
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
             yield node.lineno, name
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             yield node.lineno, name

@@ -30,9 +30,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract.baton import Baton, FileEntry, Pointer
 from supervisor.contract.stores.promise import ObjectStore
 
-Signature = Tuple[
-    Tuple[str, int, int, int], ...
-]  # per file: name relative to the folder, inode, bytes, mtime ns
+Signature = Tuple[Tuple[str, int, int, int], ...]  # per file: name relative to the folder, inode, bytes, mtime ns
 _IN_MOVED_TO = 0x00000080
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
@@ -180,9 +178,7 @@ class Renames:
             if libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MOVED_TO) < 0:
                 raise OSError(ctypes.get_errno(), "inotify_add_watch")
         except (OSError, AttributeError) as error:
-            _log.warning(
-                "renames cannot be seen (%s): checkpoints are taken when they have been at rest", error
-            )
+            _log.warning("renames cannot be seen (%s): checkpoints are taken when they have been at rest", error)
             self.close()
 
     def poll(self) -> List[str]:

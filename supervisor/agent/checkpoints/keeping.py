@@ -143,9 +143,7 @@ class CheckpointSaver:
         self._note("")
         took_s = time.monotonic() - started
         size = sum(entry.size for entry in entries)
-        _log.info(
-            "checkpoint %s (step %d, %d bytes) is safe after %.1f s", candidate.name, step, size, took_s
-        )
+        _log.info("checkpoint %s (step %d, %d bytes) is safe after %.1f s", candidate.name, step, size, took_s)
 
     def _save_results(
         self, moment: Optional[Moment], step: int, prefix: str, entries: List[FileEntry]
@@ -245,11 +243,7 @@ class CheckpointDuty:
     _last = False  # the command has ended
 
     def __init__(
-        self,
-        saver: CheckpointSaver,
-        folder: CheckpointFolder,
-        attention: Attention,
-        why_lost: Callable[[], str],
+        self, saver: CheckpointSaver, folder: CheckpointFolder, attention: Attention, why_lost: Callable[[], str]
     ) -> None:
         self._saver, self._folder, self._attention = saver, folder, attention
         self._why_lost = why_lost

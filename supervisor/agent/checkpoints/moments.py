@@ -205,9 +205,7 @@ class Taker:
                 continue  # removed since it was listed
             before = saved.get(name)
             same = before is not None and before[0] == signature
-            seen.append(
-                Taken(name, signature.size, signature, before[1] if before is not None and same else None)
-            )
+            seen.append(Taken(name, signature.size, signature, before[1] if before is not None and same else None))
         return sorted(seen, key=lambda taken: (taken.size, taken.name)), listing.folders, []
 
     def _copied(self, taken: Taken, target: str) -> Taken:

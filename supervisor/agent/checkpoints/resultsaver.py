@@ -21,16 +21,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar
 from supervisor.agent.checkpoints.folder import is_plain
 from supervisor.agent.checkpoints.moments import Moment, Signature, Taken, Taker, signature_of, why
 from supervisor.agent.machine.masking import NOTHING, Masker
-from supervisor.agent.store.reach import (
-    TRIES,
-    GaveUp,
-    Mismatch,
-    Patience,
-    download,
-    hash_file,
-    hash_start,
-    upload,
-)
+from supervisor.agent.store.reach import TRIES, GaveUp, Mismatch, Patience, download, hash_file, hash_start, upload
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, FileEntry

@@ -241,9 +241,7 @@ class Evidence:
         dump = thread_dumps(self._folder.threads, (process["pid"] for process in processes))
         step = self._situation.now.step
         self._stall = {"step": step, "without_progress_s": round(without_progress_s, 1), "threads": dump}
-        _log.warning(
-            "no progress for %.0f s: the threads of %d processes are kept", without_progress_s, len(dump)
-        )
+        _log.warning("no progress for %.0f s: the threads of %d processes are kept", without_progress_s, len(dump))
         part = self._part("stall", None, None, processes)
 
         def put() -> None:
@@ -311,9 +309,7 @@ class Evidence:
             "signals_sent": sorted(self._training.sent),
             "oom_kills": self.oom_kills(),
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
-            "disks": {
-                role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()
-            },
+            "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": telemetry,
             "stall": self._stall,
             "processes": processes,

@@ -79,9 +79,7 @@ def names_python(command: Union[str, Tuple[str, ...]]) -> List[str]:
     """The word of the command that names a Python; empty where none does, as in `torchrun train.py`."""
     words = words_of(command)
     return [
-        word
-        for word in (words if isinstance(command, str) else words[:1])
-        if _PYTHON.match(os.path.basename(word))
+        word for word in (words if isinstance(command, str) else words[:1]) if _PYTHON.match(os.path.basename(word))
     ][:1]
 
 
@@ -223,18 +221,14 @@ LOOK_S, RETRY_S = 1.0, 5.0
 _LOWEST = 19  # of nice(2)
 _SEED_WORD = re.compile(r"(?:--?|\+*)([\w.-]*seed)(?:=(.*))?$", re.IGNORECASE)
 _SEED_ENV = re.compile(r"(PYTHONHASHSEED|SEED|\w+_SEED)$")
-_SEED = re.compile(
-    r"(-?[0-9]{1,20}|random)$"
-)  # anything else in such a variable is no seed of ours to publish
+_SEED = re.compile(r"(-?[0-9]{1,20}|random)$")  # anything else in such a variable is no seed of ours to publish
 _log = logging.getLogger("agent")
 
 
 class FactsDuty:
     """The step of the facts' thread: collect, write, watch the log for the tracker, write again."""
 
-    def __init__(
-        self, job: Job, store: ObjectStore, output: str, masker: Masker, attention: Attention
-    ) -> None:
+    def __init__(self, job: Job, store: ObjectStore, output: str, masker: Masker, attention: Attention) -> None:
         self._job, self._store, self._masker, self._attention = job, store, masker, attention
         self._tail, self._lines = LineTail(output), 0
         self._place: Tuple[str, Mapping[str, str]] = ("/", {})
@@ -329,9 +323,7 @@ def with_hash(facts: Dict[str, Any]) -> Dict[str, Any]:
 
 def seeds(command: Union[str, Tuple[str, ...]], env: Mapping[str, str]) -> Dict[str, str]:
     """Variables and options that fix random numbers: name -> value, as they were given."""
-    values = {
-        name: value for name, value in sorted(env.items()) if _SEED_ENV.match(name) and _SEED.match(value)
-    }
+    values = {name: value for name, value in sorted(env.items()) if _SEED_ENV.match(name) and _SEED.match(value)}
     words = words_of(command)
     for word, following in zip(words, [*words[1:], ""]):
         option = _SEED_WORD.match(word)

@@ -33,13 +33,7 @@ from supervisor.agent.watch.situation import Situation
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
-from supervisor.contract.stores.promise import (
-    ABSENT,
-    ObjectMissing,
-    ObjectStore,
-    PreconditionFailed,
-    StoreUnavailable,
-)
+from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0

@@ -170,12 +170,7 @@ class Leaving:
         patience = station.patience(station.saving_over)
         prefix = runfiles.results(job.run_id, job.results_generation)
         uploader = ResultsUploader(
-            station.store,
-            station.results_folder,
-            prefix,
-            patience=patience,
-            masker=station.masker,
-            fence=self._fence,
+            station.store, station.results_folder, prefix, patience=patience, masker=station.masker, fence=self._fence
         )
         load_check = LoadCheck(station, patience)
         tries = 0
@@ -231,9 +226,7 @@ class Leaving:
 
     def _tell_names(self, uploader: ResultsUploader) -> None:
         """In the log, which stays: what is stored under another name, or not at all."""
-        lines = [
-            "the result %s is stored as %s" % (ascii(name), kept) for name, kept in uploader.renamed.items()
-        ]
+        lines = ["the result %s is stored as %s" % (ascii(name), kept) for name, kept in uploader.renamed.items()]
         lines += ["the result %s is not stored: %s" % (name, why) for name, why in uploader.refused.items()]
         more = ["and %d more" % (len(lines) - NAMES_TOLD)] if len(lines) > NAMES_TOLD else []
         for line in [*lines[:NAMES_TOLD], *more]:
@@ -303,8 +296,7 @@ class Leaving:
             patience.insist("storing the last beat", station.stored.put)
             patience.insist("writing the exit record", lambda: self._write_record(end, left))
             patience.insist(
-                "leaving the baton",
-                lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id)),
+                "leaving the baton", lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id))
             )
             if not evidence.kept:
                 patience.insist("storing the evidence", lambda: evidence.insist(end, left))

@@ -27,16 +27,7 @@ from supervisor.agent.machine.command import NotStarted, Training, Workplace
 from supervisor.agent.machine.folder import ResultCheck
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import kill_leftovers
-from supervisor.agent.store.reach import (
-    TRIES,
-    GaveUp,
-    Mismatch,
-    Patience,
-    download,
-    hash_file,
-    nothing,
-    upload_file,
-)
+from supervisor.agent.store.reach import TRIES, GaveUp, Mismatch, Patience, download, hash_file, nothing, upload_file
 from supervisor.agent.watch import ends
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry
@@ -101,13 +92,10 @@ class ResultsUploader:
             names = self._folder.listing().files
         except NotADirectoryError:
             raise Unverified(
-                "the results folder %s is not a folder any more, or a link, which is not followed"
-                % self._folder.path
+                "the results folder %s is not a folder any more, or a link, which is not followed" % self._folder.path
             ) from None
         except OSError as error:
-            raise Unverified(
-                "the results folder %s cannot be read: %s" % (self._folder.path, error)
-            ) from None
+            raise Unverified("the results folder %s cannot be read: %s" % (self._folder.path, error)) from None
         stored = {name: runfiles.storable(self._masker.text(name)) for name in names}
         self.renamed = {name: stored[name] for name in names if stored[name] != self._masker.text(name)}
         taken: Dict[str, str] = {}
@@ -138,9 +126,7 @@ class ResultsUploader:
     def _try(self, path: str, kept: str) -> Union[FileEntry, StoreFull, Mismatch]:
         """Raises Mismatch, StoreUnavailable, OSError, ValueError, BatonRefused, GaveUp."""
         if self._there is None:
-            there = {
-                info.key: info.generation for page in self._store.pages(self._prefix) for info in page.objects
-            }
+            there = {info.key: info.generation for page in self._store.pages(self._prefix) for info in page.objects}
             self._fence()  # after the look: whoever comes next writes another generation
             self._there = there
         key = self._prefix + kept
@@ -200,8 +186,7 @@ class LoadCheck:
         between: Callable[[], None] = lambda: self._patience.check("reading results back")  # noqa: E731
         try:
             self._patience.insist(
-                "reading results back",
-                lambda: download(self._station.store, prefix, path, entry, between),
+                "reading results back", lambda: download(self._station.store, prefix, path, entry, between)
             )
         except (Mismatch, OSError) as error:
             raise Unverified("%s could not be read back: %s" % (entry.name, error)) from None

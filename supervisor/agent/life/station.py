@@ -56,10 +56,7 @@ class Loop:
     text of an unexpected error, "" once a step succeeds again."""
 
     def __init__(
-        self,
-        name: str,
-        step: Callable[[], Optional[float]],
-        tell: Callable[[str], None] = lambda text: None,
+        self, name: str, step: Callable[[], Optional[float]], tell: Callable[[str], None] = lambda text: None
     ) -> None:
         self._name, self._step, self._tell = name, step, tell
         self._last_tries: Optional[int] = None  # None: not its last round
@@ -246,17 +243,13 @@ class Station:
     def _saver(self) -> CheckpointSaver:
         job = self.job
         return CheckpointSaver(
-            Pruner(
-                self.store, job.run_id, job.attempt, job.keep, lambda now: self.situation.tell(pruned=now)
-            ),
+            Pruner(self.store, job.run_id, job.attempt, job.keep, lambda now: self.situation.tell(pruned=now)),
             self.keeper,
             self.holder,
             place=(job.run_id, job.attempt, self.folder.staging),
             patience=Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
             hooks=Hooks(
-                self.progress.step_of,
-                lambda text: self.situation.note("checkpoint", text),
-                self._checkpoint_moved,
+                self.progress.step_of, lambda text: self.situation.note("checkpoint", text), self._checkpoint_moved
             ),
             masker=self.masker,
             results=self.results,

@@ -79,8 +79,7 @@ def claim(
         tell("")
         try:
             return patience.insist(
-                "claiming the baton",
-                partial(keeper.change, partial(_claimed, launch_id, machine_id, waited_s)),
+                "claiming the baton", partial(keeper.change, partial(_claimed, launch_id, machine_id, waited_s))
             )
         except BatonRefused:
             continue  # it changed between our looks: judge the new one
@@ -237,9 +236,7 @@ class Supervision:
     def _start(self, pointer: Optional[Pointer]) -> None:
         station, job, folder = self._station, self._station.job, self._station.folder
         step = None if pointer is None else pointer.step
-        _log.info(
-            "starting the command, %s", "from nothing" if step is None else "resumed from step %d" % step
-        )
+        _log.info("starting the command, %s", "from nothing" if step is None else "resumed from step %d" % step)
         station.entries.ignore_present()
         station.results.moments.clear()
         station.progress.saved(step)

@@ -59,9 +59,7 @@ class Training:
         self.status: Optional[int] = None
         self.sent: Set[int] = set()  # signals that we sent while it was alive
 
-    def start(
-        self, command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str], output: str
-    ) -> None:
+    def start(self, command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str], output: str) -> None:
         """Raises NotStarted."""
         with _inside(cwd):
             arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
@@ -133,13 +131,7 @@ def _spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str)
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     return os.posix_spawn(
-        path,
-        arguments,
-        dict(env),
-        file_actions=actions,
-        setpgroup=0,
-        setsigdef=_DEFAULT_SIGNALS,
-        setsigmask=[],
+        path, arguments, dict(env), file_actions=actions, setpgroup=0, setsigdef=_DEFAULT_SIGNALS, setsigmask=[]
     )
 
 
@@ -165,9 +157,7 @@ def activated(wanted: str, env: Mapping[str, str]) -> Dict[str, str]:
     places = environments(env)
     prefix = wanted if os.path.isabs(wanted) else places.get(wanted)
     if prefix is None or not os.path.isdir(os.path.join(prefix, "conda-meta")):
-        raise NotStarted(
-            NOT_FOUND, "%s%s is not on this machine; %s" % (NO_CONDA, wanted, _told(list(places)))
-        )
+        raise NotStarted(NOT_FOUND, "%s%s is not on this machine; %s" % (NO_CONDA, wanted, _told(list(places))))
     path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
     after = {**env, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": wanted}
     after.pop("VIRTUAL_ENV", None)
@@ -226,9 +216,7 @@ def _listed(env: Mapping[str, str]) -> List[str]:
     if home is None:
         return []
     try:
-        with open(
-            os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace"
-        ) as lines:
+        with open(os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace") as lines:
             return [line.strip().rstrip("/") for line in lines if line.startswith("/")]
     except OSError:
         return []

@@ -65,9 +65,7 @@ class Job:
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
     venv: Optional[str] = None
-    secrets: Tuple[
-        str, ...
-    ] = ()  # names only; the values come by standard input, but for those of secret_refs
+    secrets: Tuple[str, ...] = ()  # names only; the values come by standard input, but for those of secret_refs
     secret_refs: Mapping[str, str] = field(default_factory=dict)
     storage_endpoint: Optional[str] = None  # None = Google's
     secret_manager_endpoint: Optional[str] = None
@@ -154,11 +152,7 @@ def _job(data: Dict[str, Any]) -> Job:
         image_digest=data.get("image_digest"),
         gpus=int(data.get("gpus") or 0),
         gpu_ids=None if data.get("gpu_ids") is None else tuple(str(card) for card in data["gpu_ids"]),
-        keep=Keep(
-            int(kept.get("keep_last", KEEP.last)),
-            int(kept.get("keep_best", KEEP.best)),
-            kept.get("keep_every"),
-        ),
+        keep=Keep(int(kept.get("keep_last", KEEP.last)), int(kept.get("keep_best", KEEP.best)), kept.get("keep_every")),
         results=tuple(_result(rule) for rule in data.get("results") or ()),
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),

@@ -220,9 +220,7 @@ def _plain_forms(parts: Iterable[str]) -> Set[bytes]:
 
 def _wrapped_forms(value: str, parts: Iterable[str]) -> Set[bytes]:
     """What `_squeezed` leaves of the parts in base64, of a value of several lines and of the bodies of keys."""
-    forms = {
-        _squeezed(text.encode()) for text in (value, *_PEM_BODY.findall(value)) if _LINE_END.search(text)
-    }
+    forms = {_squeezed(text.encode()) for text in (value, *_PEM_BODY.findall(value)) if _LINE_END.search(text)}
     for part in parts:
         if len(part.encode()) >= _BASE64_BYTES:
             forms.update(_base64(part.encode()))

@@ -174,6 +174,4 @@ def _uncaught(kind: Type[BaseException], error: BaseException, trace: Optional[T
 
 def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and args.exc_type is not SystemExit:
-        _log.critical(
-            "a thread ended by an error", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
-        )
+        _log.critical("a thread ended by an error", exc_info=(args.exc_type, args.exc_value, args.exc_traceback))

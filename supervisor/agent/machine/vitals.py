@@ -84,9 +84,7 @@ class OwnCgroup:
     def _memory_max(self) -> Optional[float]:
         way = self._ways["memory"]
         name = "memory.limit_in_bytes" if way else "memory.max"
-        return _smallest(
-            way or self._ways[""], lambda group: _limit(_number(_text(os.path.join(group, name))))
-        )
+        return _smallest(way or self._ways[""], lambda group: _limit(_number(_text(os.path.join(group, name)))))
 
     def _throttled_s(self) -> Optional[float]:
         way = self._ways["cpu"]
@@ -315,10 +313,7 @@ class Vitals:
         if size_bytes is None or size_bytes >= SHM_LEAST_BYTES or self._small_shm_told:
             return
         self._small_shm_told = True
-        text = "%s has only %d MiB: data loaders with workers may die of a bus error" % (
-            SHM,
-            size_bytes // 2**20,
-        )
+        text = "%s has only %d MiB: data loaders with workers may die of a bus error" % (SHM, size_bytes // 2**20)
         _log.warning("%s", text)
         self._warn("shm", text)
 

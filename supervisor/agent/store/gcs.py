@@ -83,9 +83,7 @@ class GcsStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def put(
-        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         doing, query = self._doing("write", key), _condition(key, if_generation)
         md5 = answers.md5_of(data)
         own_metadata = dict(metadata or {})

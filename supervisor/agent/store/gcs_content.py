@@ -256,19 +256,14 @@ class Upload:
 
     def _send(self, session: str, offset: int) -> Optional[Answer]:
         size = self._source.size
-        headers = {
-            "Content-Length": str(size - offset),
-            "Content-Range": "bytes %d-%d/%d" % (offset, size - 1, size),
-        }
+        headers = {"Content-Length": str(size - offset), "Content-Range": "bytes %d-%d/%d" % (offset, size - 1, size)}
         return self._put(session, headers, self._source.pieces(offset))
 
     def _ask(self, session: str) -> Optional[Answer]:
         headers = {"Content-Length": "0", "Content-Range": "bytes */%d" % self._source.size}
         return self._put(session, headers, None)
 
-    def _put(
-        self, session: str, headers: Mapping[str, str], body: Optional[Iterator[bytes]]
-    ) -> Optional[Answer]:
+    def _put(self, session: str, headers: Mapping[str, str], body: Optional[Iterator[bytes]]) -> Optional[Answer]:
         """None: no clear answer, so what has arrived is to be asked."""
         try:
             answer = self._api.once("PUT", session, body, headers)

@@ -57,9 +57,7 @@ class MetadataServer:
         """Idle connections, that is."""
         self._site.close()
 
-    def text(
-        self, path: str, query: Mapping[str, str] = _NOTHING, timeout_s: float = TIMEOUT_S
-    ) -> Tuple[str, str]:
+    def text(self, path: str, query: Mapping[str, str] = _NOTHING, timeout_s: float = TIMEOUT_S) -> Tuple[str, str]:
         """(value, ETag) of what lies at `path` below computeMetadata/v1."""
         where = "/computeMetadata/v1/%s%s" % (path, "?" + urlencode(query) if query else "")
         answer = self._site.call("GET", where, headers=_FLAVOR, timeout_s=timeout_s)
@@ -141,10 +139,7 @@ class Account:
         with self._lock:
             if not self._token or self._monotonic() >= self._until:
                 token, good_for_s = self._server.token()
-                self._token, self._until = (
-                    token,
-                    self._monotonic() + max(good_for_s - RENEW_S, good_for_s / 2),
-                )
+                self._token, self._until = (token, self._monotonic() + max(good_for_s - RENEW_S, good_for_s / 2))
             return self._token
 
     def close(self) -> None:
@@ -245,16 +240,12 @@ class GoogleApi:
                 return answer
             effort.again(said(answer), doubtful=may_have_acted(answer.status))
 
-    def once(
-        self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING
-    ) -> Answer:
+    def once(self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING) -> Answer:
         """Not repeated, but for a token that was refused."""
         with self.open(method, path, body, headers) as stream:
             return Answer(stream.status, stream.headers, b"".join(stream.pieces()))
 
-    def open(
-        self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING
-    ) -> Stream:
+    def open(self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING) -> Stream:
         for last in (False, True):
             token = None if self._account is None else self._account.token()
             stream = self._site.open(method, path, body, _with(headers, token))
@@ -269,11 +260,7 @@ class GoogleApi:
 
 def said(answer: Answer) -> str:
     """HTTP status and Google's message, as one line."""
-    return (
-        "HTTP %d: %s" % (answer.status, message_of(answer.body)[:300])
-        if answer.body
-        else "HTTP %d" % answer.status
-    )
+    return "HTTP %d: %s" % (answer.status, message_of(answer.body)[:300]) if answer.body else "HTTP %d" % answer.status
 
 
 def _with(headers: Mapping[str, str], token: Optional[str]) -> Dict[str, str]:
@@ -312,7 +299,5 @@ class PreemptionWatch:
 
     def _look(self) -> str:
         wait = {"wait_for_change": "true", "last_etag": self._etag, "timeout_sec": "%d" % WAIT_S}
-        value, self._etag = (
-            self._server.text(PATH, wait, WAIT_S + SPARE_S) if self._etag else self._server.text(PATH)
-        )
+        value, self._etag = self._server.text(PATH, wait, WAIT_S + SPARE_S) if self._etag else self._server.text(PATH)
         return value

@@ -39,9 +39,7 @@ T = TypeVar("T")
 Call = TypeVar("Call", bound=Callable[..., Any])
 FIRST_PAUSE_S, LAST_PAUSE_S, LOOK_S = 0.2, 5.0, 0.1
 _log = logging.getLogger("agent")
-_ROUNDS = (
-    20  # supervisor and agents change it a few times an hour; more rounds than this mean something is wrong
-)
+_ROUNDS = 20  # supervisor and agents change it a few times an hour; more rounds than this mean something is wrong
 _CHUNK_BYTES = 1 << 20
 TRIES = 3
 
@@ -245,9 +243,7 @@ def hash_start(path: str, size: int) -> str:
     return digest.hexdigest()
 
 
-def upload(
-    store: ObjectStore, prefix: str, path: str, entry: FileEntry, between: Callable[[], None] = nothing
-) -> None:
+def upload(store: ObjectStore, prefix: str, path: str, entry: FileEntry, between: Callable[[], None] = nothing) -> None:
     """Write the file and read it back. `between` is called between chunks and may raise to give up.
 
     Raises Mismatch, StoreUnavailable, OSError (the local file), ValueError (a name that no key can have).

@@ -94,9 +94,7 @@ class Site:
                     return connection
                 connection.close()
         if self._context is not None:
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=self._context
-            )
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
     def give_back(self, connection: http.client.HTTPConnection) -> None:
@@ -115,9 +113,7 @@ class Site:
 class Stream:
     """An answer that is being read. Leaving the `with` before its end closes the connection."""
 
-    def __init__(
-        self, site: Site, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> None:
+    def __init__(self, site: Site, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self.status = response.status
         self.headers = _joined(response.getheaders())
         self._site, self._connection, self._response = site, connection, response

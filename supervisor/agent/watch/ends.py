@@ -26,13 +26,7 @@ from supervisor.agent.store.googleapi import SHUTDOWN_S
 from supervisor.agent.store.reach import Reach
 from supervisor.agent.watch.situation import fit_text
 from supervisor.contract import heartbeat
-from supervisor.contract.heartbeat import (
-    DISK_FULL_WORDS,
-    GPU_OOM_WORDS,
-    LAUNCHER_WORDS,
-    WORKER_KILLED_WORDS,
-    Exit,
-)
+from supervisor.contract.heartbeat import DISK_FULL_WORDS, GPU_OOM_WORDS, LAUNCHER_WORDS, WORKER_KILLED_WORDS, Exit
 
 SUPERSEDED_GRACE_S = 30.0  # a newcomer waits for us
 LOST_GRACE_S = 5.0  # nothing of what the command still does can be kept
@@ -117,9 +111,7 @@ class Attention:
     def results_over(self) -> bool:
         """No more results beside a checkpoint: what is left of the time is for naming it in the baton."""
         ending = self._ending
-        return ending is not None and (
-            not ending.may_write or self._monotonic() >= ending.save_until - POINTER_S
-        )
+        return ending is not None and (not ending.may_write or self._monotonic() >= ending.save_until - POINTER_S)
 
     def _once(self, reason: str) -> None:
         """Standing conditions hold at each look; only a first one starts the clocks."""
@@ -192,9 +184,7 @@ def split_status(status: int, shell: bool) -> Tuple[Optional[int], Optional[int]
     return code, None
 
 
-def finished(
-    end: Exit, sent: Set[int], step: Optional[int], total: Optional[int], from_zero: bool = False
-) -> bool:
+def finished(end: Exit, sent: Set[int], step: Optional[int], total: Optional[int], from_zero: bool = False) -> bool:
     """The command has done all its work. `from_zero`: its steps are counted from 0."""
     if end.code != 0:
         return False

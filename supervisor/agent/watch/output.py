@@ -79,9 +79,7 @@ class LineCutter:
 class LogShipper:
     """Used by one thread. Ships `path` as the log of one attempt, masked before a line is cut."""
 
-    def __init__(
-        self, store: ObjectStore, run_id: str, attempt: int, path: str, masker: Masker = NOTHING
-    ) -> None:
+    def __init__(self, store: ObjectStore, run_id: str, attempt: int, path: str, masker: Masker = NOTHING) -> None:
         self._store, self._run_id, self._attempt, self._path = store, run_id, attempt, path
         self._stream = MaskStream(masker)
         self._cutter = LineCutter()
@@ -134,9 +132,7 @@ class LogShipper:
 class LogDuty:
     """`phase` tells the present phase: the log is shipped when it changes."""
 
-    def __init__(
-        self, shipper: LogShipper, pace_s: float, attention: Attention, phase: Callable[[], str]
-    ) -> None:
+    def __init__(self, shipper: LogShipper, pace_s: float, attention: Attention, phase: Callable[[], str]) -> None:
         self._shipper, self._pace_s, self._attention = shipper, pace_s, attention
         self._phase = phase
         self._shipped_phase = ""

@@ -34,11 +34,7 @@ class Situation:
     """Safe to use from every thread. `sequence` counts all beats, whichever way they go."""
 
     def __init__(
-        self,
-        job: Job,
-        identity: Identity,
-        masker: Masker = NOTHING,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, job: Job, identity: Identity, masker: Masker = NOTHING, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._masker = masker
         self._monotonic, self._began = monotonic, monotonic()
@@ -87,9 +83,7 @@ class Situation:
             self._notes.pop(about, None)
             if text:
                 self._notes[about] = text
-            self._beat = replace(
-                self._beat, message=fit_text("; ".join(reversed(list(self._notes.values()))))
-            )
+            self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
 
     def beat(self) -> Beat:
         """The next beat, with a sequence number of its own."""

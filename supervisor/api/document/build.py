@@ -57,10 +57,7 @@ all. Another owner's run is answered as one that does not exist.
 """
 
 SERVERS: list[Json] = [
-    {
-        "url": "http://127.0.0.1:8787",
-        "description": "A supervisor of this computer, as `spot serve` starts it.",
-    }
+    {"url": "http://127.0.0.1:8787", "description": "A supervisor of this computer, as `spot serve` starts it."}
 ]
 
 TAGS: list[Json] = [
@@ -68,10 +65,7 @@ TAGS: list[Json] = [
     {"name": "actions", "description": "Wishes for runs that exist: stop, resume, approve."},
     {"name": "files", "description": "What a run has left in the object store."},
     {"name": "code", "description": "Code bundles, named by their content."},
-    {
-        "name": "machines",
-        "description": "The machines that there are now, and the release of those that serve nobody.",
-    },
+    {"name": "machines", "description": "The machines that there are now, and the release of those that serve nobody."},
     {"name": "prices", "description": "What machines cost per hour."},
     {"name": "events", "description": "What has happened, as lists and as live streams."},
     {"name": "tokens", "description": "Who may ask: tokens with scopes and an owner."},
@@ -86,9 +80,7 @@ SECURITY_SCHEMES: Json = {
         "type": "http",
         "scheme": "bearer",
         "description": "A token of `spot token create`, or the admin token that the first start writes into the data "
-        "folder. Scopes: "
-        + ", ".join(f"`{scope}`" for scope in Scope)
-        + ". A server on loopback that was started "
+        "folder. Scopes: " + ", ".join(f"`{scope}`" for scope in Scope) + ". A server on loopback that was started "
         "with `--insecure-loopback` asks for none.",
     }
 }
@@ -118,9 +110,7 @@ def _exact(part: Any) -> Any:
         return [_exact(one) for one in part]
     if not isinstance(part, dict):
         return part
-    told = {
-        key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))
-    }
+    told = {key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))}
     if "patternProperties" in told and "additionalProperties" not in told:
         [(pattern, value)] = told.pop("patternProperties").items()
         told["additionalProperties"] = value
@@ -198,9 +188,7 @@ def _tell(entry: Json, method: str, operation: Operation) -> None:
         *document_headers.parameters(operation.takes),
     ]
     if operation.body is not None:
-        content = {
-            kind: one for name in operation.json_types for kind, one in _content(operation.body, name).items()
-        }
+        content = {kind: one for name in operation.json_types for kind, one in _content(operation.body, name).items()}
         entry["requestBody"] = {"required": operation.body_required, "content": content}
     if operation.raw_body:
         binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
@@ -230,10 +218,7 @@ def _good_answers(operation: Operation) -> Json:
         for media_type in operation.media.get(number, ()):
             kind = {} if media_type.startswith("text/") else {"format": "binary"}
             content[media_type] = {"schema": {"type": "string", **kind}}
-        answers[str(number)] = {
-            "description": _DESCRIBED[number],
-            **({"content": content} if content else {}),
-        }
+        answers[str(number)] = {"description": _DESCRIBED[number], **({"content": content} if content else {})}
     if operation.also is not None:
         told_so = answers["200"]["content"]["application/json"]
         other = _content(operation.also)["application/json"]["schema"]

@@ -87,14 +87,8 @@ PATHS: Mapping[str, tuple[str, Json]] = {
     "delivery_id": ("The delivery.", {"type": "integer", "minimum": 1, "maximum": 2**62}),
     "token_id": ("The token.", {"type": "string", "pattern": "^tok-[0-9a-f]{12}$"}),
     "number": ("Number of an attempt, from 1 on.", {"type": "integer", "minimum": 1, "maximum": 10**9}),
-    "sha256": (
-        "SHA-256 of the bundle's tar, in lower case.",
-        {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    ),
-    "path": (
-        "Relative to the run's folder, as a list of files tells it.",
-        {"type": "string", "minLength": 1},
-    ),
+    "sha256": ("SHA-256 of the bundle's tar, in lower case.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+    "path": ("Relative to the run's folder, as a list of files tells it.", {"type": "string", "minLength": 1}),
 }
 _QUERY: Mapping[str, str] = {
     "actor": "Only what this actor did.",

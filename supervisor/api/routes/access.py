@@ -25,14 +25,10 @@ token_routes, webhook_routes = Routes("tokens"), Routes("webhooks")
 ONCE = {"Cache-Control": "no-store"}
 
 
-@token_routes.on(
-    "POST /v1/tokens", Scope.ADMIN, {201: access.TokenMade}, refuses="CONFLICT", sends=("Cache-Control",)
-)
+@token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: access.TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
 async def create_token(request: Request, body: access.CreateTokenBody) -> Response:
     """Make a token. Its text is in this answer and is never told again."""
-    wish = TokenWish(
-        body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs
-    )
+    wish = TokenWish(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
     services, caller = services_of(request), caller_of(request)
     made = await run_in_threadpool(tokens.create, services.parts, wish, caller)
     return json_answer(made, 201, ONCE)
@@ -73,9 +69,7 @@ async def list_webhooks(request: Request) -> object:
     return await _own(request, webhooks.listing)
 
 
-@webhook_routes.on(
-    "GET /v1/webhooks/{webhook_id}", Scope.READ, access.WebhookShown, refuses="WEBHOOK_NOT_FOUND"
-)
+@webhook_routes.on("GET /v1/webhooks/{webhook_id}", Scope.READ, access.WebhookShown, refuses="WEBHOOK_NOT_FOUND")
 async def show_webhook(request: Request, webhook_id: str) -> object:
     """Show one webhook."""
     return await _own(request, webhooks.show, webhook_id)
@@ -103,10 +97,7 @@ async def remove_webhook(request: Request, webhook_id: str) -> object:
 
 
 @webhook_routes.on(
-    "POST /v1/webhooks/{webhook_id}/test",
-    Scope.WRITE,
-    access.WebhookTested,
-    refuses="WEBHOOK_NOT_FOUND CONFLICT",
+    "POST /v1/webhooks/{webhook_id}/test", Scope.WRITE, access.WebhookTested, refuses="WEBHOOK_NOT_FOUND CONFLICT"
 )
 async def test_webhook(request: Request, webhook_id: str) -> object:
     """Send one message that says that it is a test. Takes up to ten seconds."""
@@ -115,10 +106,7 @@ async def test_webhook(request: Request, webhook_id: str) -> object:
 
 
 @webhook_routes.on(
-    "POST /v1/webhooks/{webhook_id}/rotate",
-    Scope.WRITE,
-    access.WebhookMade,
-    refuses="WEBHOOK_NOT_FOUND CONFLICT",
+    "POST /v1/webhooks/{webhook_id}/rotate", Scope.WRITE, access.WebhookMade, refuses="WEBHOOK_NOT_FOUND CONFLICT"
 )
 async def rotate_webhook(request: Request, webhook_id: str) -> Response:
     """Make a new secret, told once. For a day the one before it signs too."""
@@ -147,11 +135,7 @@ async def list_deliveries(request: Request, webhook_id: str, query: access.Deliv
 )
 async def replay_delivery(request: Request, webhook_id: str, delivery_id: str) -> object:
     """Send one message again, with the id that it had."""
-    if (
-        not delivery_id.isascii()
-        or not delivery_id.isdigit()
-        or len(delivery_id) > len(str(access.DELIVERY_MAX))
-    ):
+    if not delivery_id.isascii() or not delivery_id.isdigit() or len(delivery_id) > len(str(access.DELIVERY_MAX)):
         raise DeliveryNotFound("There is no delivery with this number.")
     wish = (webhook_id, int(delivery_id), caller_of(request))
     return await run_in_threadpool(deliveries.replay, services_of(request).parts, *wish)

@@ -26,15 +26,7 @@ from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import (
-    ApproveRequest,
-    approve,
-    approve_once,
-    retry,
-    retry_once,
-    stop,
-    stop_once,
-)
+from supervisor.services.runs.asking import ApproveRequest, approve, approve_once, retry, retry_once, stop, stop_once
 from supervisor.services.runs.changing import Judged
 from supervisor.services.runs.keys import Reply
 from supervisor.services.runs.many import Asked, resume_many, stop_many
@@ -214,20 +206,14 @@ async def purge_run(request: Request, run_id: str, body: bodies.PurgeBody) -> Re
 
     def work() -> Reply:
         if once is not None:
-            return purge_once(
-                services.parts, run_id, body.confirm, caller=caller, idempotency=once, shape=shape
-            )
+            return purge_once(services.parts, run_id, body.confirm, caller=caller, idempotency=once, shape=shape)
         return shape(purge(services.parts, run_id, body.confirm, caller))
 
     return replied(await in_slow_thread(work))
 
 
 @routes.on(
-    "POST /v1/runs/stop",
-    Scope.WRITE,
-    plan.ManyDone,
-    refuses="CURSOR_INVALID COUNT_DIFFERS",
-    body_required=False,
+    "POST /v1/runs/stop", Scope.WRITE, plan.ManyDone, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False
 )
 async def stop_runs(request: Request, query: plan.ManyParameters, body: plan.ManyBody) -> object:
     """Stop every run of a filter, 1000 at most in one request: each as a stop of it alone would."""
@@ -235,11 +221,7 @@ async def stop_runs(request: Request, query: plan.ManyParameters, body: plan.Man
 
 
 @routes.on(
-    "POST /v1/runs/resume",
-    Scope.WRITE,
-    plan.ManyDone,
-    refuses="CURSOR_INVALID COUNT_DIFFERS",
-    body_required=False,
+    "POST /v1/runs/resume", Scope.WRITE, plan.ManyDone, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False
 )
 async def resume_runs(request: Request, query: plan.ManyParameters, body: plan.ManyBody) -> object:
     """Resume every ended run of a filter with the spec that it has, 1000 at most in one request. Live runs and
@@ -248,10 +230,7 @@ async def resume_runs(request: Request, query: plan.ManyParameters, body: plan.M
 
 
 async def _done(
-    request: Request,
-    query: plan.ManyParameters,
-    body: plan.ManyBody,
-    deed: Callable[[Parts, Asked, Caller], Json],
+    request: Request, query: plan.ManyParameters, body: plan.ManyBody, deed: Callable[[Parts, Asked, Caller], Json]
 ) -> Json:
     services, caller = services_of(request), caller_of(request)
     asked = Asked(run_filter(query, caller), query.page_size, query.cursor, body.dry_run, body.expect)

@@ -18,16 +18,11 @@ routes = Routes("dev")
 
 
 @routes.on(
-    "POST /v1/dev/preempt",
-    Scope.ADMIN,
-    health.Disaster,
-    refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED CONFIRM_NEEDED",
+    "POST /v1/dev/preempt", Scope.ADMIN, health.Disaster, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED CONFIRM_NEEDED"
 )
 async def preempt(request: Request, body: bodies.PreemptBody) -> object:
     """Preempt the machine of a run with notice; a rented one only with `confirm`."""
-    return await _done(
-        request, lambda dev, caller: dev.preempt(body.run_id, body.notice_s, body.confirm, caller)
-    )
+    return await _done(request, lambda dev, caller: dev.preempt(body.run_id, body.notice_s, body.confirm, caller))
 
 
 @routes.on("POST /v1/dev/kill", Scope.ADMIN, health.Disaster, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED")
@@ -51,7 +46,5 @@ async def stockout(request: Request, body: bodies.StockoutBody) -> object:
 async def _done(request: Request, deed: Callable[[Dev, Caller], Json]) -> Json:
     dev = services_of(request).dev
     if dev is None:
-        raise DevRefused(
-            "Disasters are for the local provider only; machines of this supervisor are elsewhere."
-        )
+        raise DevRefused("Disasters are for the local provider only; machines of this supervisor are elsewhere.")
     return await in_slow_thread(deed, dev, caller_of(request))

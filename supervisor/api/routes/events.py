@@ -50,9 +50,7 @@ def wants_stream(request: Request) -> bool:
     return False
 
 
-def open_stream(
-    request: Request, query: EventParameters, run_id: str | None, owner: str | None = None
-) -> Response:
+def open_stream(request: Request, query: EventParameters, run_id: str | None, owner: str | None = None) -> Response:
     """Raises InvalidRequest, StreamsFull, TooManyStreams, Unavailable."""
     _refuse(query, OF_LISTS, "is for lists, not for a stream")
     start = _last_seen(request)
@@ -74,9 +72,7 @@ def refuse_of_streams(query: EventParameters) -> None:
 def _refuse(query: EventParameters, names: Sequence[str], why: str) -> None:
     found = [name for name in names if name in query.given]
     if found:
-        raise InvalidRequest(
-            f"The query parameter {found[0]} {why}.", {}, [(f"?{name}", why) for name in found]
-        )
+        raise InvalidRequest(f"The query parameter {found[0]} {why}.", {}, [(f"?{name}", why) for name in found])
 
 
 def _last_seen(request: Request) -> int | None:
@@ -145,9 +141,7 @@ async def _missed(streams: Streams, stream: Stream, position: int) -> AsyncItera
         if position > passed:
             await asyncio.sleep(AHEAD_S)
             continue
-        found, position = await run_in_threadpool(
-            streams.history.between, stream.where, position, passed, PAGE
-        )
+        found, position = await run_in_threadpool(streams.history.between, stream.where, position, passed, PAGE)
         if found:
             yield listener.piece_of(stream.where, listener.framed(found)).data
 
@@ -178,13 +172,7 @@ async def list_run_events(request: Request, run_id: str, query: bodies.RunEventP
     return await _events(request, run_id, query, query.cloud)
 
 
-@routes.on(
-    "GET /v1/events",
-    Scope.READ,
-    answers.EventList,
-    refuses="STREAMS_FULL TOO_MANY_STREAMS",
-    **STREAMED,
-)
+@routes.on("GET /v1/events", Scope.READ, answers.EventList, refuses="STREAMS_FULL TOO_MANY_STREAMS", **STREAMED)
 async def list_events(request: Request, query: bodies.AllEventParameters) -> object:
     """List the history of all runs and of the supervisor itself; without admin, that of one's own runs. With
     `Accept: text/event-stream` a stream that goes on: docs/api.md#live-events."""
@@ -194,11 +182,7 @@ async def list_events(request: Request, query: bodies.AllEventParameters) -> obj
 
 
 async def _events(
-    request: Request,
-    run_id: str | None,
-    query: EventParameters,
-    cloud: bool = False,
-    owner: str | None = None,
+    request: Request, run_id: str | None, query: EventParameters, cloud: bool = False, owner: str | None = None
 ) -> Json:
     refuse_of_streams(query)
     events, since = services_of(request).queries.events, epoch(query.since)

@@ -165,10 +165,7 @@ async def download_log(request: Request, run_id: str, number: str) -> Response:
     """Download the log of an attempt as one file: all that it held when it was asked for."""
     opened = await in_slow_thread(services_of(request).logs.whole, run_id, number)
     name = f"{opened.run.run_id}-a{opened.number}.log"
-    headers = {
-        "Content-Length": str(opened.bytes.size),
-        **_saved_as(name),
-    }
+    headers = {"Content-Length": str(opened.bytes.size), **_saved_as(name)}
     return StreamingResponse(_whole(opened.bytes), 200, headers, "text/plain; charset=utf-8")
 
 

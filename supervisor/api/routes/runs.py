@@ -134,9 +134,7 @@ async def show_facts(request: Request, run_id: str) -> object:
 async def show_evidence(request: Request, run_id: str, number: str) -> object:
     """Show what was kept of an attempt that is over: why it ended, on what that rests, its last words."""
     services = services_of(request)
-    return await in_slow_thread(
-        evidence.show_evidence, services.parts, services.queries, run_id, number=number
-    )
+    return await in_slow_thread(evidence.show_evidence, services.parts, services.queries, run_id, number=number)
 
 
 @routes.on(
@@ -166,13 +164,7 @@ async def list_costs(request: Request, query: bodies.ListParameters) -> object:
     parts, queries, caller = services.parts, services.queries, caller_of(request)
     where = run_filter(query, caller)
     return await in_slow_thread(
-        cost_page,
-        parts,
-        queries,
-        where,
-        page_size=query.page_size,
-        cursor=query.cursor,
-        with_code=caller.admin,
+        cost_page, parts, queries, where, page_size=query.page_size, cursor=query.cursor, with_code=caller.admin
     )
 
 

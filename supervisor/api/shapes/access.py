@@ -85,11 +85,7 @@ Url = Annotated[
 ]
 Kinds = Annotated[
     list[Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": sorted(KINDS)})]],
-    Field(
-        max_length=64,
-        description="What it hears of; empty: the usual of its form.",
-        json_schema_extra=ONCE,
-    ),
+    Field(max_length=64, description="What it hears of; empty: the usual of its form.", json_schema_extra=ONCE),
     AfterValidator(unique),
 ]
 Note = Annotated[

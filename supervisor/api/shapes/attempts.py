@@ -14,9 +14,7 @@ from pydantic import Field
 
 from supervisor.api.shapes.answers import CAUSE, Answer, Placement
 
-FACTS = (
-    "As the agent wrote them: a fact that is missing was not found out, null was found out: there is none."
-)
+FACTS = "As the agent wrote them: a fact that is missing was not found out, null was found out: there is none."
 
 
 class ChangedPackage(Answer):
@@ -90,9 +88,7 @@ class EvidenceExit(Answer):
     retry_named: bool
     oom_kills: int | None
     disk_full: str
-    after_work: bool = Field(
-        default=False, description="it failed after its last step, its results were there"
-    )
+    after_work: bool = Field(default=False, description="it failed after its last step, its results were there")
 
 
 class EvidenceBeat(Answer):

@@ -94,9 +94,7 @@ class ShownRun(Run):
 
     telemetry: Telemetry | None
     files_url: str
-    account: Account | None = Field(
-        description="Whose its machines are; null where another supervisor knows it."
-    )
+    account: Account | None = Field(description="Whose its machines are; null where another supervisor knows it.")
 
 
 # For the document alone: contract/heartbeat.py reads what is pushed.
@@ -116,9 +114,7 @@ class HeartbeatBody(BaseModel):
     checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
     steps_per_s: float | None = None
     metrics: dict[str, float] = {}
-    up_s: float | None = Field(
-        None, ge=0, description="how long the agent has run, by its own monotonic clock"
-    )
+    up_s: float | None = Field(None, ge=0, description="how long the agent has run, by its own monotonic clock")
     recent: str = Field(
         "", description="points of its first minutes, as text; ignored where it cannot be read or is too long"
     )

@@ -75,9 +75,7 @@ NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass hol
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
-Plain = Annotated[
-    str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)
-]  # looked for, never kept
+Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)]  # looked for, never kept
 
 
 class SubmitBody(Strict):
@@ -140,9 +138,7 @@ class _Parameters(BaseModel):
     def given(self) -> frozenset[str]:
         """Names of the parameters that say something. One at its default does not: generated clients send those too."""
         fields = type(self).model_fields
-        return frozenset(
-            name for name in self.model_fields_set if getattr(self, name) != fields[name].default
-        )
+        return frozenset(name for name in self.model_fields_set if getattr(self, name) != fields[name].default)
 
 
 class NoParameters(_Parameters):
@@ -154,8 +150,7 @@ class ListParameters(_Parameters):
     cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
     status: Annotated[list[StatusWord], Field(max_length=16)] = []
     label: Annotated[
-        list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]],
-        Field(max_length=16),
+        list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]], Field(max_length=16)
     ] = []
     zone: Plain | None = None
     owner: Plain | None = None
@@ -203,9 +198,7 @@ class AllEventParameters(EventParameters):
 
 
 class RunEventParameters(EventParameters):
-    cloud: Annotated[bool, Field(description="with what the cloud itself recorded of the run's machines")] = (
-        False
-    )
+    cloud: Annotated[bool, Field(description="with what the cloud itself recorded of the run's machines")] = False
 
 
 class ConsoleParameters(_Parameters):
@@ -221,9 +214,7 @@ class ConsoleParameters(_Parameters):
 
 
 class DoctorParameters(_Parameters):
-    alert_test: Annotated[
-        bool, Field(description="also send one marked test message to the alert address")
-    ] = False
+    alert_test: Annotated[bool, Field(description="also send one marked test message to the alert address")] = False
 
 
 class ReadyParameters(_Parameters):
@@ -235,12 +226,7 @@ def epoch(at: datetime | None) -> float | None:
 
 
 # name -> parameters beside which it has no meaning
-APART = {
-    "line": ("offset", "tail"),
-    "tail": ("offset", "line", "lines", "q"),
-    "limit": ("q",),
-    "lines": ("q",),
-}
+APART = {"line": ("offset", "tail"), "tail": ("offset", "line", "lines", "q"), "limit": ("q",), "lines": ("q",)}
 # name -> the parameter without which it has no meaning
 NEEDS = {"before": "tail", "ignore_case": "q"}
 BYTE = Field(ge=0, le=2**62)
@@ -254,12 +240,10 @@ class LogParameters(NoParameters):
         Annotated[int, Field(ge=1, le=2**62)] | None,
         Field(description="From the beginning of this line on; the first is 1."),
     ] = None
-    tail: Annotated[
-        Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="The last so many lines.")
-    ] = None
-    before: Annotated[
-        Annotated[int, BYTE] | None, Field(description="With tail: the last lines before this byte.")
-    ] = None
+    tail: Annotated[Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="The last so many lines.")] = None
+    before: Annotated[Annotated[int, BYTE] | None, Field(description="With tail: the last lines before this byte.")] = (
+        None
+    )
     lines: Annotated[int, Field(ge=1, le=10_000)] | None = None
     q: Annotated[
         Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f]+$", max_length=200)] | None,

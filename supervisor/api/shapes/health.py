@@ -93,9 +93,7 @@ class FindingShown(Answer):
 class DoctorReport(Answer):
     worst: str
     checks: list[FindingShown]
-    groups: dict[str, str] = Field(
-        description="group -> title, of the platforms that machines are rented from"
-    )
+    groups: dict[str, str] = Field(description="group -> title, of the platforms that machines are rented from")
 
 
 class Disaster(Answer):

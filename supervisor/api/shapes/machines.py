@@ -185,9 +185,7 @@ class ZoneList(Answer):
     window_s: float
 
 
-WHOLE_MACHINE = (
-    "Of the whole machine: its type, cards, boot disk and external address. Null: unknown, never 0."
-)
+WHOLE_MACHINE = "Of the whole machine: its type, cards, boot disk and external address. Null: unknown, never 0."
 
 
 class RefreshBody(Strict):
@@ -251,16 +249,12 @@ class ProviderShown(Answer):
     secrets: str = Field(description="references of secrets that its machines can read, in words")
     irreplaceable: bool
     shares_computer: bool = Field(description="machines are processes of the supervisor's own computer")
-    log_service: str | None = Field(
-        description="keeps consoles of machines that are gone; null: there is none"
-    )
+    log_service: str | None = Field(description="keeps consoles of machines that are gone; null: there is none")
     places: list[ProviderPlace]
     listing_age_s: float | None = Field(
         description="of the last complete listing of its machines; null: none yet, or another supervisor leads"
     )
-    listing_read: bool | None = Field(
-        description="the last listings could be read; null: another supervisor leads"
-    )
+    listing_read: bool | None = Field(description="the last listings could be read; null: another supervisor leads")
     breaker: str | None = Field(
         description="open: many machines looked dead at once, so nothing is ended on inference; or closed; null: "
         "another supervisor leads"

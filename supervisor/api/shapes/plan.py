@@ -145,9 +145,7 @@ class ManyParameters(ListParameters):
         if named and self.all:
             raise ValueError("all=true and a filter contradict each other; leave one of them out")
         if not named and not self.all:
-            raise ValueError(
-                "a filter is needed, such as label=KEY=VALUE or status=WORD; all=true means every run"
-            )
+            raise ValueError("a filter is needed, such as label=KEY=VALUE or status=WORD; all=true means every run")
         return self
 
 

@@ -29,10 +29,7 @@ from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
-WORDS, SHELL = (
-    "<words>",
-    "<shell>",
-)  # the two forms of a command; in an error they name the form that was meant
+WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command; in an error they name the form that was meant
 TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset(
     {
@@ -45,9 +42,7 @@ RESERVED_ENV = frozenset(
 class Strict(BaseModel):
     """No conversions, no unknown fields, and no echo of what was sent. Read once and never changed."""
 
-    model_config = ConfigDict(
-        strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, frozen=True
-    )
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, frozen=True)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Defaults are shared: copying those of a run spec costs as much as reading the whole body."""
@@ -128,9 +123,7 @@ class Retry(Strict):
 
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255), WHOLE]], Field(max_length=64)] = []
     log_patterns: Annotated[
-        list[
-            Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=256), AfterValidator(_pattern)]
-        ],
+        list[Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=256), AfterValidator(_pattern)]],
         Field(max_length=16),
     ] = []
 

@@ -39,9 +39,7 @@ def framed(found: Sequence[StoredEvent]) -> Framed:
 
 
 def _frame(stored: StoredEvent) -> bytes:
-    return format_sse_event(
-        data_str=dumps(event_json(stored)), event=str(stored.event.kind), id=str(stored.id)
-    )
+    return format_sse_event(data_str=dumps(event_json(stored)), event=str(stored.event.kind), id=str(stored.id))
 
 
 def piece_of(where: EventFilter, events: Framed) -> Piece:
@@ -66,9 +64,7 @@ def ping(event_id: int) -> Piece:
 
 def reset(reason: str, event_id: int) -> bytes:
     """What was missed cannot be told; the stream goes on behind `event_id`."""
-    return format_sse_event(
-        data_str=dumps({"reason": reason, "newest": event_id}), event="reset", id=str(event_id)
-    )
+    return format_sse_event(data_str=dumps({"reason": reason, "newest": event_id}), event="reset", id=str(event_id))
 
 
 def ending(why: str) -> bytes:
@@ -83,9 +79,7 @@ class Stream:
     """`authorization`: the header by which the listener was let in; `client`: its address, None where there is none.
     `over`: why the stream ends, "" = it goes on. `sending_since`: on the loop's clock, None = nothing is being sent."""
 
-    def __init__(
-        self, where: EventFilter, caller: Caller, authorization: str, client: tuple[str, int] | None
-    ) -> None:
+    def __init__(self, where: EventFilter, caller: Caller, authorization: str, client: tuple[str, int] | None) -> None:
         self.where, self.caller, self.authorization, self.client = where, caller, authorization, client
         self.over = ""
         self.sending_since: float | None = None

@@ -87,15 +87,12 @@ class Streams:
         if self._closing:
             raise Unavailable("The supervisor is going. The request can be repeated.", {"part": "server"})
         if len(self._admitted) >= self._limits.streams:
-            raise StreamsFull(
-                "As many event streams are open as this server allows.", {"limit": self._limits.streams}
-            )
+            raise StreamsFull("As many event streams are open as this server allows.", {"limit": self._limits.streams})
         token_id = stream.caller.token_id
         same = sum(other.caller.token_id == token_id for other in self._admitted) if token_id else 0
         if same >= self._limits.each:
             raise TooManyStreams(
-                "This token has as many event streams open as one token may have.",
-                {"limit": self._limits.each},
+                "This token has as many event streams open as one token may have.", {"limit": self._limits.each}
             )
         self._admitted[stream] = None
         metrics.STREAMS_OPEN.add()

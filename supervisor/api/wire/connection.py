@@ -139,9 +139,7 @@ class _Connection(H11Protocol):
         """Of bytes that are no HTTP, and of a head without end."""
         answer = problem_of(InvalidHttp("This is no HTTP that can be read."), "", "")
         kept = [header for header in answer.raw_headers if header[0] != b"connection"]
-        event = h11.Response(
-            status_code=400, headers=[*kept, (b"connection", b"close")], reason=b"Bad Request"
-        )
+        event = h11.Response(status_code=400, headers=[*kept, (b"connection", b"close")], reason=b"Bad Request")
         for part in (event, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
         self._real.close()

@@ -108,11 +108,7 @@ def with_tokens(services: Services, rates: Rates | None = None) -> Services:
     """The same services, where everybody is asked who he is."""
     identity = services.identity
     return replace(
-        services,
-        identify=identity.identify,
-        recall=identity.recall,
-        rates=rates,
-        identify_soon=identity.identify_soon,
+        services, identify=identity.identify, recall=identity.recall, rates=rates, identify_soon=identity.identify_soon
     )
 
 

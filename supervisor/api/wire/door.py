@@ -38,13 +38,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 VERSIONS = frozenset({"1.0", "1.1"})
 # Headers that say who sends a request, from where, and how its body is read.
-ONCE = frozenset(
-    (b"authorization", b"content-encoding", b"content-type", b"cookie", b"origin", b"sec-fetch-site")
-)
+ONCE = frozenset((b"authorization", b"content-encoding", b"content-type", b"cookie", b"origin", b"sec-fetch-site"))
 METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
-_LOOPBACK_NUMBER = re.compile(
-    r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z"
-)  # a number is no name that could be rebound
+_LOOPBACK_NUMBER = re.compile(r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z")  # a number is no name that could be rebound
 _BEAT_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z")
 _PORT = re.compile(r":\d{0,5}\Z")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -116,9 +112,7 @@ class Door:
         name = _PORT.sub("", host)
         known = name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_beat(scope, name)
         if not known:
-            raise HostRefused(
-                "This server answers to its own names only; the setting allowed_hosts has them."
-            )
+            raise HostRefused("This server answers to its own names only; the setting allowed_hosts has them.")
         if scope["method"] in SAFE:
             return
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
@@ -207,10 +201,7 @@ def _count(scope: Scope, seen: _Seen) -> None:
         metrics.REQUEST_S.observe(seen.took_s, operation)
     if LOG.isEnabledFor(logging.DEBUG):
         told = {telemetry.OPERATION: operation, telemetry.STATUS: seen.status, telemetry.METHOD: method}
-        LOG.debug(
-            "answered",
-            extra={telemetry.ACTION: "request", **told, telemetry.DURATION_S: round(seen.took_s, 6)},
-        )
+        LOG.debug("answered", extra={telemetry.ACTION: "request", **told, telemetry.DURATION_S: round(seen.took_s, 6)})
 
 
 def _fields(scope: Scope, request_id: str) -> dict[str, str]:

@@ -69,9 +69,7 @@ def read_query(model: type[M], request: Request) -> M:
         if field is not None and field.default == []:
             given.setdefault(name, []).append(value)
         elif name in given:
-            raise InvalidRequest(
-                f"The query parameter {name} is given twice.", {}, [(f"?{name}", "is given twice")]
-            )
+            raise InvalidRequest(f"The query parameter {name} is given twice.", {}, [(f"?{name}", "is given twice")])
         else:
             given[name] = value
     try:
@@ -80,9 +78,7 @@ def read_query(model: type[M], request: Request) -> M:
         raise refusal(error, model, "?", "query") from None
 
 
-def refusal(
-    error: ValidationError, model: type[BaseModel], root: str, where: str
-) -> InvalidRequest | MalformedJson:
+def refusal(error: ValidationError, model: type[BaseModel], root: str, where: str) -> InvalidRequest | MalformedJson:
     found = error.errors(include_url=False)
     if found[0]["type"] == "json_invalid":
         return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
@@ -141,9 +137,7 @@ def _pattern(error: Any) -> str:
     if "x00" in error["msg"]:
         address = bool(loc) and loc[-1] == "url"
         return (
-            "must be an https:// address, without spaces"
-            if address
-            else "must not be empty or hold control characters"
+            "must be an https:// address, without spaces" if address else "must not be empty or hold control characters"
         )
     return ""
 

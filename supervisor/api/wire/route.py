@@ -86,13 +86,7 @@ class Routes(list["Admitted"]):
         self._tag = tag
 
     def on(
-        self,
-        address: str,
-        needs: Scope | None,
-        answers: Shape | Mapping[int, Shape],
-        *,
-        tag: str = "",
-        **more: Any,
+        self, address: str, needs: Scope | None, answers: Shape | Mapping[int, Shape], *, tag: str = "", **more: Any
     ) -> Callable[[F], F]:
         """`address`: a method and a path. `answers`: a model alone is that of 200. `more`: as in Operation. Raises
         TypeError for an endpoint that wants more than the request, the texts in its path, a query and a body."""
@@ -150,9 +144,7 @@ def _shown(endpoint: Endpoint, path: str) -> Endpoint:
     texts = re.findall(r"{(\w+)[^}]*}", path)
     wanted = set(inspect.signature(endpoint).parameters) - {"query", "body"}
     if wanted != {"request", *texts}:
-        raise TypeError(
-            f"{endpoint.__name__} must take the request and the texts in its path, and nothing else"
-        )
+        raise TypeError(f"{endpoint.__name__} must take the request and the texts in its path, and nothing else")
 
     async def stand_in(request: Request) -> Response:
         raise NotImplementedError
@@ -184,17 +176,10 @@ async def admit(request: Request, name: str, needed: Scope | None) -> None:
 
 async def _identified(request: Request, services: Services, needed: Scope) -> Caller:
     """Raises Unauthorized, RateLimited, StoreDown."""
-    header, rates, now = (
-        request.headers.get("authorization", ""),
-        services.rates,
-        services.parts.clock.monotonic,
-    )
+    header, rates, now = (request.headers.get("authorization", ""), services.rates, services.parts.clock.monotonic)
     peer = request.client.host if request.client is not None else ""
     if rates is not None:
-        _wait(
-            rates.before_asking(header, peer, now()),
-            "Too many requests without a valid token came from here.",
-        )
+        _wait(rates.before_asking(header, peer, now()), "Too many requests without a valid token came from here.")
     try:
         caller = services.recall(header, request_id_of(request))
         if caller is None:

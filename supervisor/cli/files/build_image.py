@@ -46,38 +46,20 @@ class Wish:
 
 @click.command("build-image")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
-@click.option(
-    "--image", default="", metavar="REF", help="HOST/PATH:TAG (default: the setting default_image)."
-)
+@click.option("--image", default="", metavar="REF", help="HOST/PATH:TAG (default: the setting default_image).")
 @click.option("--project", default="", help="Project that builds (default: gce_project).")
-@click.option(
-    "--staging", default="", metavar="URL", help="Where sources go: gs://BUCKET/PREFIX (store_url's)."
-)
+@click.option("--staging", default="", metavar="URL", help="Where sources go: gs://BUCKET/PREFIX (store_url's).")
 @click.option("--region", default="", help="Region of Cloud Build (global).")
 @click.option("--service-account", "account", default="", metavar="EMAIL", help="Whom Cloud Build works as.")
-@click.option(
-    "--way", type=click.Choice(WAY_CHOICES), default=AUTO, help="One way only (auto: one after the other)."
-)
+@click.option("--way", type=click.Choice(WAY_CHOICES), default=AUTO, help="One way only (auto: one after the other).")
 @click.option("--timeout", "build_s", type=duration_s, help="The longest that the build may take (1h).")
-@click.option(
-    "--env-file",
-    envvar="SPOT_ENV_FILE",
-    metavar="FILE",
-    help="SPOT_ variables, or the older runner's file.",
-)
+@click.option("--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="SPOT_ variables, or the older runner's file.")
 @click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, file by file; send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def build_image(
-    *,
-    folder: Path,
-    env_file: str | None,
-    file: str | None,
-    dry_run: bool,
-    yes: bool,
-    form: str,
-    **wishes: Any,
+    *, folder: Path, env_file: str | None, file: str | None, dry_run: bool, yes: bool, form: str, **wishes: Any
 ) -> None:
     """Build the training image of DIR and push it: by Cloud Build, else by docker here. Prints NAME@sha256:...
 
@@ -126,9 +108,7 @@ def request_for(folder: Path, settings: Settings, wish: Wish) -> BuildRequest:
 
     image = wish.image or settings.default_image.partition("@")[0]
     if not image:
-        raise ImageBuildRefused(
-            "What shall the image be called? Say --image HOST/PATH:TAG, or set default_image."
-        )
+        raise ImageBuildRefused("What shall the image be called? Say --image HOST/PATH:TAG, or set default_image.")
     place = urlsplit(settings.store_url)
     staging = f"gs://{place.netloc}/{STAGING_FOLDER}" if place.scheme == "gs" else ""
     return nouns.checked(
@@ -162,19 +142,11 @@ def plan_lines(request: BuildRequest, context: Context, settings: Settings, wish
             ("project", request.project, whence(wish.project, "gce_project")),
             ("staging", request.staging, whence(wish.staging, "store_url")),
             ("region", request.region, "said here" if wish.region else "default"),
-            (
-                "works as",
-                request.account or "the project's default",
-                "said here" if wish.account else "default",
-            ),
+            ("works as", request.account or "the project's default", "said here" if wish.account else "default"),
         ]
     dockerfile = "its own" if context.own_dockerfile else "it has none: the one that comes with spot"
     rows += [
-        (
-            "folder",
-            str(request.folder),
-            f"{plural(len(context.files), 'file')}, {size_text(context.size_bytes)}",
-        ),
+        ("folder", str(request.folder), f"{plural(len(context.files), 'file')}, {size_text(context.size_bytes)}"),
         ("Dockerfile", dockerfile, ""),
         ("sent", ".gcloudignore" if context.own_list else "code and its settings (no .gcloudignore)", ""),
         ("ways", ", then ".join(WAY_NAMES[way] for way in request.ways), ""),
@@ -182,9 +154,7 @@ def plan_lines(request: BuildRequest, context: Context, settings: Settings, wish
     lines = [safe(f"{name:<11} {value}" + (f"   ({more})" if more else "")) for name, value, more in rows]
     if context.secrets:
         names = ", ".join(context.secrets[:5]) + (", …" if len(context.secrets) > 5 else "")
-        lines.append(
-            safe(f"left out    {names}: may be secrets; `!NAME` in .gcloudignore sends one all the same")
-        )
+        lines.append(safe(f"left out    {names}: may be secrets; `!NAME` in .gcloudignore sends one all the same"))
     return lines
 
 

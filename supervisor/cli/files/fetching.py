@@ -78,9 +78,7 @@ class Fetcher:
                     self.tell(-part.size)  # the content is shorter than what we have of it
                     part.restart("")
                     continue
-                passing = (
-                    isinstance(error, Unreachable) or error.status == 503 or error.code == "FILE_CHANGED"
-                )
+                passing = isinstance(error, Unreachable) or error.status == 503 or error.code == "FILE_CHANGED"
                 idle = 0 if part.size > before else idle + 1
                 if not passing or idle > len(PAUSES_S):
                     raise

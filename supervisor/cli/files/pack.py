@@ -41,11 +41,7 @@ IGNORE_FILES = (".gitignore", ".spotignore")
 ALWAYS = frozenset({".git"})
 USUAL = ("__pycache__/",)  # may be taken back by `!__pycache__/`
 # What lies in a folder -> what the folder is. Such a folder inside is left out, unless a pattern takes it back.
-NO_CODE = {
-    "pyvenv.cfg": "a virtual environment",
-    "conda-meta": "a conda environment",
-    PULLED: "pulled results",
-}
+NO_CODE = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environment", PULLED: "pulled results"}
 MAX_SEEN = 20 * MAX_FILES  # names; a folder with more is not code
 _KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -98,9 +94,7 @@ def _entries(folder: Path, inside: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder / inside) as entries:
             return list(entries)
     except OSError as error:
-        raise CliError(
-            f"{folder / inside} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED"
-        ) from None
+        raise CliError(f"{folder / inside} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED") from None
 
 
 def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[Rules]:
@@ -121,9 +115,7 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
             yield inside, parsed(lines)
     except ValueError as error:
         where = folder / inside
-        raise CliError(
-            f"An ignore file in {where} holds no pattern of git: {error}", USAGE, "CODE_REFUSED"
-        ) from None
+        raise CliError(f"An ignore file in {where} holds no pattern of git: {error}", USAGE, "CODE_REFUSED") from None
 
 
 def _no_code(names: set[str]) -> str | None:
@@ -194,9 +186,7 @@ def packed(folder: Path) -> Iterator[Packed]:
             size = file.tell()
             file.seek(0)
             yield Packed(
-                BundleIndex.of(sha256, (source.member for source in files), size),
-                file,
-                tuple(sorted(left_out)),
+                BundleIndex.of(sha256, (source.member for source in files), size), file, tuple(sorted(left_out))
             )
     except OSError as error:  # of the temporary file: those of the folder are told where they happen
         place = f"{tempfile.gettempdir()}: {error.strerror}"
@@ -206,9 +196,7 @@ def packed(folder: Path) -> Iterator[Packed]:
 
 def _checked(folder: Path, files: list[Found]) -> list[Found]:
     if not files:
-        raise CliError(
-            f"There is nothing in {folder} to pack (or .gitignore names all of it).", USAGE, REFUSED
-        )
+        raise CliError(f"There is nothing in {folder} to pack (or .gitignore names all of it).", USAGE, REFUSED)
     size = sum(file.member.size for file in files)
     if size > MAX_BYTES or len(files) > MAX_FILES:
         what = f"{len(files):,} files, {size / 1e6:,.0f} MB"

@@ -122,9 +122,7 @@ def _tell_partial(name: str, saved: Json | None, wanted_so: bool) -> None:
     text = f"The results of {safe(name)} are partial: they are not verified"
     if saved is not None:
         at = "" if saved["step"] is None else f" at step {saved['step']:,}"
-        text += (
-            f", and were saved in attempt {saved['attempt']}{at}. What was written since is not among them"
-        )
+        text += f", and were saved in attempt {saved['attempt']}{at}. What was written since is not among them"
     output.note(text + ".")
     for left in (saved or {}).get("left_out", []):
         output.note(f"Not as new as the rest: {safe(left['name'])}: {safe(left['why'])}")
@@ -209,14 +207,10 @@ class _Pull:
         """Tell the supervisor that all results are here, by the hash of what is here."""
         if promised is None:
             if any_files:
-                text = (
-                    f"The results of {safe(self._name)} are not verified, so this is not noted as its pull."
-                )
+                text = f"The results of {safe(self._name)} are not verified, so this is not noted as its pull."
                 output.note(text)
             return
-        names = [
-            (entry.name.split("/", 2)[2], entry) for entry in self.here if entry.name.startswith("results/")
-        ]
+        names = [(entry.name.split("/", 2)[2], entry) for entry in self.here if entry.name.startswith("results/")]
         held = manifest_sha256(FileEntry(name, entry.size, entry.sha256) for name, entry in names)
         if held != promised:
             self.trouble("the results are others than the verified ones by now; pull again")

@@ -75,9 +75,7 @@ def _dropped(path: str, several: bool) -> int:
 
 def results_folder(listed: list[Wanted]) -> str:
     """Where the newest generation's results lie in DIR."""
-    generations = [
-        (int(match.group(1)), file.dropped) for file in listed if (match := _GENERATION.match(file.path))
-    ]
+    generations = [(int(match.group(1)), file.dropped) for file in listed if (match := _GENERATION.match(file.path))]
     generation, dropped = max(generations, default=(0, 2))
     return "/".join(["results", f"g{generation}"][dropped:]) or "."
 

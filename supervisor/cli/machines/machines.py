@@ -105,9 +105,7 @@ def _missing(answer: Json) -> list[str]:
         for machine in missing[:MISSING_NAMED]
     )
     more = len(missing) - MISSING_NAMED
-    lines = [
-        f"Not seen, though a run thinks it has it: {named}" + (f" and {more} more" if more > 0 else "") + "."
-    ]
+    lines = [f"Not seen, though a run thinks it has it: {named}" + (f" and {more} more" if more > 0 else "") + "."]
     if not answer["summary"]["ours"] and account.get("compare"):
         lines.append(f"This supervisor looks at {project(account)}. {safe(account['compare'])}")
     return lines

@@ -83,10 +83,7 @@ def _facts(each: Json) -> list[tuple[str, str]]:
         ("meter", safe(each["meter"])),
         ("images", "commands run in a container image" if each["images"] else "commands run as they are"),
         ("secrets", safe(each["secrets"])),
-        (
-            "machines",
-            "cannot be had back: each release is approved" if each["irreplaceable"] else "replaceable",
-        ),
+        ("machines", "cannot be had back: each release is approved" if each["irreplaceable"] else "replaceable"),
     ]
     facts += [("store", f"{safe(scheme)}: {safe(how)}") for scheme, how in each["stores"].items()]
     for place in each["places"]:

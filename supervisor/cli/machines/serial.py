@@ -37,9 +37,7 @@ def archive_options(command: F) -> F:
     @wraps(command)
     def with_archive(*args: Any, cloud_logging: bool, since: float | None, **kwargs: Any) -> Any:
         if since is not None and not cloud_logging:
-            raise click.UsageError(
-                "--since goes with --cloud-logging; LINES says how much is shown otherwise."
-            )
+            raise click.UsageError("--since goes with --cloud-logging; LINES says how much is shown otherwise.")
         if cloud_logging and kwargs["follow"]:
             raise click.UsageError("--cloud-logging shows what was kept; it cannot be followed with -f.")
         moment = "" if since is None else rfc3339_ago(since)
@@ -54,9 +52,7 @@ def archive_options(command: F) -> F:
 @click.command()
 @run_argument
 @click.argument("count", metavar="[LINES]", required=False)
-@click.option(
-    "-a", "--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt (default: the newest)."
-)
+@click.option("-a", "--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt (default: the newest).")
 @click.option(
     "-n",
     "--lines",

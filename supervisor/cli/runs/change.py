@@ -14,14 +14,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import (
-    amount,
-    duration_s,
-    label_option,
-    output_option,
-    run_argument,
-    server_options,
-)
+from supervisor.cli.options import amount, duration_s, label_option, output_option, run_argument, server_options
 from supervisor.cli.output import safe
 
 DEFAULT = "default"
@@ -69,9 +62,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @run_argument
 @label_option(label_change, "Set a label; KEY- takes it away.")
-@click.option(
-    "--zone", multiple=True, help="Only these zones, in this order, for later attempts; `default`: all."
-)
+@click.option("--zone", multiple=True, help="Only these zones, in this order, for later attempts; `default`: all.")
 @_limit_options
 @output_option
 @server_options

@@ -28,9 +28,7 @@ def each(client: Client, deed: str, query: Json, form: str, yes: bool) -> None:
     """`deed`: stop or resume. Raises click.Abort where the person says no, Exit where a run refuses."""
     seen = _pages(client, deed, query, {"dry_run": True})
     if not seen["changed"]:
-        output.note(
-            f"{plural(seen['matched'], 'run')} {_match(seen['matched'])}; there is nothing to {deed}."
-        )
+        output.note(f"{plural(seen['matched'], 'run')} {_match(seen['matched'])}; there is nothing to {deed}.")
     elif not output.confirmed(_question(deed, seen), yes):
         raise click.Abort
     done = _pages(client, deed, query, {"expect": seen["matched"]}) if seen["changed"] else seen
@@ -64,15 +62,10 @@ def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
     cursor: str | None = None
     while True:
         page = client.send(
-            "POST",
-            f"/v1/runs/{deed}",
-            {**query, "cursor": cursor},
-            body if cursor is None else _going_on(body),
+            "POST", f"/v1/runs/{deed}", {**query, "cursor": cursor}, body if cursor is None else _going_on(body)
         ).json()
         if not result:
-            result = {
-                name: page[name] for name in ("dry_run", "matched", "changed", "unchanged", "refused", "runs")
-            }
+            result = {name: page[name] for name in ("dry_run", "matched", "changed", "unchanged", "refused", "runs")}
         else:
             for name in ("changed", "unchanged", "refused", "runs"):
                 result[name] += page[name]
@@ -151,9 +144,7 @@ def _stop_all(client: Client, form: str, yes: bool) -> None:
 
 @click.command()
 @run_argument
-@click.option(
-    "--spec", "file", metavar="FILE", help="Go on with this spec (YAML); needs --replace-spec if it differs."
-)
+@click.option("--spec", "file", metavar="FILE", help="Go on with this spec (YAML); needs --replace-spec if it differs.")
 @click.option("--replace-spec", is_flag=True, help="Accept another spec than the run had.")
 @click.option("--rerun", is_flag=True, help="Start over: a completed run too, without its checkpoint.")
 @click.option("--no-wait", is_flag=True, help="Refuse (exit 6) while the run is still stopping.")
@@ -163,15 +154,7 @@ def _stop_all(client: Client, form: str, yes: bool) -> None:
 @server_options
 @click.pass_context
 def resume(
-    ctx: click.Context,
-    /,
-    *,
-    client: Client,
-    form: str,
-    yes: bool,
-    query: Json,
-    run_id: str | None,
-    **how: Any,
+    ctx: click.Context, /, *, client: Client, form: str, yes: bool, query: Json, run_id: str | None, **how: Any
 ) -> None:
     """Start a run that has ended again, from its checkpoint; one that is stopping, when it has stopped.
 
@@ -179,9 +162,7 @@ def resume(
     """
     if _filtered(query):
         if how["file"] is not None or how["replace_spec"] or how["rerun"]:
-            raise click.UsageError(
-                "With filters each run goes on with its own spec: leave the other options out."
-            )
+            raise click.UsageError("With filters each run goes on with its own spec: leave the other options out.")
         _many(client, "resume", query, run_id, form=form, yes=yes)
         return
     name = choose_run(client, run_id)
@@ -242,9 +223,7 @@ def retry(client: Client, form: str, run_id: str | None) -> None:
 
 @click.command()
 @run_argument
-@click.option(
-    "--accept-loss", metavar="REASON", help="Give up results that cannot be verified; the reason is kept."
-)
+@click.option("--accept-loss", metavar="REASON", help="Give up results that cannot be verified; the reason is kept.")
 @YES
 @output_option
 @server_options
@@ -255,16 +234,12 @@ def approve(client: Client, form: str, run_id: str | None, accept_loss: str | No
     machine_id = run.get("machine_id")
     if not machine_id:
         raise CliError(
-            f"{name} is {run['status']} and holds no machine: nothing to approve.",
-            FAILED,
-            "NOTHING_TO_APPROVE",
+            f"{name} is {run['status']} and holds no machine: nothing to approve.", FAILED, "NOTHING_TO_APPROVE"
         )
     output.note(safe(run["status_text"]))
     output.note(f"machine {safe(machine_id)}, {money(run.get('price_usd_per_h'))}/h, results manifest "
                 f"{safe(run.get('results_manifest_sha256') or 'none')}")  # fmt: skip
-    question = (
-        f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?"
-    )
+    question = f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?"
     if not output.confirmed(question, yes):
         raise click.Abort
     body: Json = {"machine_id": machine_id, "results_sha256": run.get("results_manifest_sha256")}

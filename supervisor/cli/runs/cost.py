@@ -117,9 +117,7 @@ def _foot(runs: list[Json], code: Json) -> str:
     parts = [plural(len(runs), "run")]
     if code.get("stored_bytes") is not None:
         month = code["stored_usd_per_month"]
-        parts.append(
-            f"code bundles {size_text(code['stored_bytes'])}" + (f", {money(month)} a month" if month else "")
-        )
+        parts.append(f"code bundles {size_text(code['stored_bytes'])}" + (f", {money(month)} a month" if month else ""))
     if any(run["stored_bytes"] is None for run in runs):
         parts.append("the object store could not be read")
     elif all(run["stored_usd_per_month"] is None for run in runs):
@@ -131,12 +129,7 @@ def _show_run(client: Client, form: str, name: str) -> None:
     run, kept = client.get(run_path(name)), client.get(run_path(name, "cost"))
     attempts = client.get(run_path(name, "attempts"))["attempts"]
     figures = {name: kept[name] for name in ("files", "stored_bytes", "stored_usd_per_month")}
-    document = {
-        "run_id": name,
-        "cost": run["cost"],
-        **figures,
-        "attempts": [_figures(attempt) for attempt in attempts],
-    }
+    document = {"run_id": name, "cost": run["cost"], **figures, "attempts": [_figures(attempt) for attempt in attempts]}
     if output.emit(document, document["attempts"], form, "number"):
         return
     if attempts:
@@ -190,9 +183,7 @@ def purge(client: Client, form: str, run_id: str, confirm: str | None) -> None:
     """
     run, kept = client.get(run_path(run_id)), client.get(run_path(run_id, "cost"))
     if confirm is None and run["status"] not in TERMINAL:
-        text = (
-            f"Nothing of {run_id} was deleted: it is {run['status']}: stop it, and wait until it has stopped."
-        )
+        text = f"Nothing of {run_id} was deleted: it is {run['status']}: stop it, and wait until it has stopped."
         raise CliError(text, CONFLICT, "PURGE_REFUSED", (f"spot stop {run_id}",))
     for line in what_goes(run, kept):
         output.note(line)

@@ -124,8 +124,7 @@ def _left(answer: Json, wanted: set[str]) -> list[str]:
         name = machine.get("run_id")
         if name in wanted - kept and machine["use"] in ON_ITS_WAY:
             left.setdefault(
-                name,
-                f"{safe(name)} ({safe(machine['machine'])} in {safe(machine['zone'])}, {safe(machine['state'])})",
+                name, f"{safe(name)} ({safe(machine['machine'])} in {safe(machine['zone'])}, {safe(machine['state'])})"
             )
     return list(left.values())
 
@@ -162,13 +161,9 @@ def _show_plan(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
     for line in [*run_lines(runs), *machine_lines(orphans)]:
         output.note(line)
     for run in spared(answer):
-        output.note(
-            f"{safe(run['run_id'])} is {safe(run['status'])} and keeps its machine: it is left as it is."
-        )
+        output.note(f"{safe(run['run_id'])} is {safe(run['status'])} and keeps its machine: it is left as it is.")
     if answer["unread_zones"]:
-        output.note(
-            f"Not read: {', '.join(map(safe, answer['unread_zones']))}. Machines there are not touched."
-        )
+        output.note(f"Not read: {', '.join(map(safe, answer['unread_zones']))}. Machines there are not touched.")
 
 
 def _stop(client: Client, runs: list[Json]) -> bool:

@@ -29,26 +29,13 @@ POLL_S = 1.0
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, through all following attempts.")
 @click.option(
-    "-a",
-    "--attempt",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="This attempt only (default: the newest).",
+    "-a", "--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt only (default: the newest)."
 )
-@click.option(
-    "-n", "--lines", type=click.IntRange(1, 10_000), metavar="N", help="Only the last N lines of it."
-)
+@click.option("-n", "--lines", type=click.IntRange(1, 10_000), metavar="N", help="Only the last N lines of it.")
 @server_options
 @click.pass_context
 def logs(
-    ctx: click.Context,
-    /,
-    *,
-    client: Client,
-    run_id: str | None,
-    follow: bool,
-    attempt: int | None,
-    lines: int | None,
+    ctx: click.Context, /, *, client: Client, run_id: str | None, follow: bool, attempt: int | None, lines: int | None
 ) -> None:
     """Print the log of an attempt."""
     name = choose_run(client, run_id)
@@ -146,10 +133,7 @@ def events(
     try:
         while True:
             # The run first: events of its end are written with its status.
-            over = (
-                not follow
-                or client.patiently(lambda: client.get(run_path(name)), output.note)["status"] in TERMINAL
-            )
+            over = not follow or client.patiently(lambda: client.get(run_path(name)), output.note)["status"] in TERMINAL
             reader.read()
             if over:
                 break

@@ -58,9 +58,7 @@ def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, ev
 
 @click.command()
 @run_argument
-@click.option(
-    "--facts", is_flag=True, help="What its attempts ran on, as a paper needs it, and which of them differ."
-)
+@click.option("--facts", is_flag=True, help="What its attempts ran on, as a paper needs it, and which of them differ.")
 @click.option("--spec", is_flag=True, help="What was submitted, as a file that `spot submit` takes.")
 @click.option(
     "--evidence",
@@ -72,9 +70,7 @@ def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, ev
 )
 @output_option
 @server_options
-def show(
-    *, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None
-) -> None:
+def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
     if facts + spec + (evidence is not None) > 1:
         raise click.UsageError("Give one of --facts, --spec and --evidence.")
@@ -173,9 +169,7 @@ def next_command(run: Json) -> str:
         return f"spot approve {name} --accept-loss REASON"
     if status == "completed":
         results = run.get("results") or {}
-        return (
-            f"spot logs {name}" if results.get("pulled") or not results.get("files") else f"spot pull {name}"
-        )
+        return f"spot logs {name}" if results.get("pulled") or not results.get("files") else f"spot pull {name}"
     if status in TERMINAL:
         return f"spot resume {name}"
     return f"spot watch {name}"

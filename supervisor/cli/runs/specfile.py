@@ -54,9 +54,7 @@ def read_spec(
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         loaded = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that refuses more
     except OSError as error:
-        raise CliError(
-            f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
-        ) from None
+        raise CliError(f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         text = f"{shown} is not YAML: " + " ".join(str(error).split()).replace('in "<unicode string>", ', "")
         raise CliError(text, USAGE, "SPEC_UNREADABLE", _command_hint(path)) from None
@@ -89,9 +87,7 @@ def missing_command(file: str, spec: dict[str, Any]) -> str:
     if near is not None:
         return f"{shown}{_line(file, [near])}: {near} is not known; did you mean command?"
     if isinstance(spec.get("spec"), dict):
-        return (
-            f"{shown}{_line(file, ['spec'])}: in a file the fields of a run stand at the top, not below spec."
-        )
+        return f"{shown}{_line(file, ['spec'])}: in a file the fields of a run stand at the top, not below spec."
     return f"{shown} names no command to run."
 
 
@@ -222,9 +218,7 @@ def settle_environment(
     if is_local(providers_of(spec)):
         field, prefix = environment
         spec[field] = prefix
-        output.note(
-            f"python: {safe(prefix)}/bin/python, of the active environment (--venv none: the service's own)"
-        )
+        output.note(f"python: {safe(prefix)}/bin/python, of the active environment (--venv none: the service's own)")
 
 
 def active(environ: Mapping[str, str]) -> tuple[str, str] | None:

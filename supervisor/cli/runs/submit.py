@@ -57,9 +57,7 @@ class SubmitCommand(click.Command):
 @output_option
 @where_options
 @click.pass_context
-def submit(
-    ctx: click.Context, /, where: Where, form: str, file: str | None, follow: bool, **flags: Any
-) -> None:
+def submit(ctx: click.Context, /, where: Where, form: str, file: str | None, follow: bool, **flags: Any) -> None:
     """Submit a run: a YAML file (- is standard input), or flags and a command.
 
     \b
@@ -74,9 +72,7 @@ def submit(
         if flags["cleanup_all"]:
             _cleaning()(client, flags["yes"], dry_run=True)
         if flags["build"]:
-            output.note(
-                "This is a dry run: no image is built, and the plan is for the one that is named now."
-            )
+            output.note("This is a dry run: no image is built, and the plan is for the one that is named now.")
         _tell_plan(client, body, file, form, follow)
         return
     if flags["build"]:
@@ -128,9 +124,7 @@ def _room_made(client: Client, body: Json, yes: bool) -> bool:
         client.send("POST", "/v1/runs", {"validate_only": "true"}, body)
     except Problem as error:
         if error.code == "RUN_ACTIVE" and not body["replace_spec"]:
-            error.hints = (
-                "nothing was stopped; with --replace-spec it is stopped and goes on with this spec",
-            )
+            error.hints = ("nothing was stopped; with --replace-spec it is stopped and goes on with this spec",)
             raise
         if error.code not in ("RUN_ACTIVE", "RUN_STOPPING"):
             raise
@@ -144,10 +138,7 @@ def _cleaning() -> Callable[..., bool]:
 
 
 def body_from(
-    file: str | None,
-    command: list[str] | None,
-    flags: Json,
-    is_local: Callable[[Sequence[str]], bool] = names_local,
+    file: str | None, command: list[str] | None, flags: Json, is_local: Callable[[Sequence[str]], bool] = names_local
 ) -> Json:
     """The body of POST /v1/runs. `is_local`: whether all machines of these providers (none = the supervisor's own) are
     on this computer. Raises CliError where no command is named, or two."""
@@ -230,9 +221,7 @@ def _send(client: Client, body: Json, file: str | None) -> Json:
     except Problem as error:
         raise _named(error, file) from None
     if answer.get("differs") and sys.stderr.isatty():
-        output.note(
-            "The spec differs from the one before: " + ", ".join(safe(name) for name in answer["differs"])
-        )
+        output.note("The spec differs from the one before: " + ", ".join(safe(name) for name in answer["differs"]))
     return answer
 
 

@@ -61,9 +61,7 @@ _WHAT = (
         callback=not_empty,
         help="Name of the run; a known one is resumed, or left alone while it is live.",
     ),
-    click.option(
-        "--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND."
-    ),
+    click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND."),
     click.option(
         "--venv",
         metavar="DIR",
@@ -82,9 +80,7 @@ _WHAT = (
         metavar="DIR",
         help="Folder to run in (default: this one, or the file's; in an image: its WORKDIR; with code: its top).",
     ),
-    click.option(
-        "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."
-    ),
+    click.option("-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."),
     click.option(
         "--secret",
         multiple=True,
@@ -92,13 +88,9 @@ _WHAT = (
         metavar="NAME[=REF]",
         help="A secret of the command; REF: file:PATH, env:NAME of the service (default), on Google gcp:projects/…",
     ),
-    click.option(
-        "-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run."
-    ),
+    click.option("-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run."),
     click.option("--image", help="Container image (other providers than local)."),
-    click.option(
-        "--image-follow-tag", is_flag=True, help="Each machine takes what the image tag names then."
-    ),
+    click.option("--image-follow-tag", is_flag=True, help="Each machine takes what the image tag names then."),
 )
 _WHERE = (
     click.option(
@@ -117,22 +109,13 @@ _WHERE = (
     ),
     click.option("--on-demand", is_flag=True, help="No spot machines."),
     click.option("--allow-on-demand", is_flag=True, help="On-demand when no spot machine can be had."),
+    click.option("--escalate-after", type=int, metavar="N", help="So many preemptions change what is asked for."),
+    click.option("--escalate-within", type=duration_s, metavar="TIME", help="They count within this time (6h)."),
     click.option(
-        "--escalate-after", type=int, metavar="N", help="So many preemptions change what is asked for."
+        "--escalate-to", type=click.Choice(["on_demand", "next_shape", "next_provider"]), help="What is asked for then."
     ),
     click.option(
-        "--escalate-within", type=duration_s, metavar="TIME", help="They count within this time (6h)."
-    ),
-    click.option(
-        "--escalate-to",
-        type=click.Choice(["on_demand", "next_shape", "next_provider"]),
-        help="What is asked for then.",
-    ),
-    click.option(
-        "--on-demand-before-deadline",
-        type=duration_s,
-        metavar="TIME",
-        help="On-demand when the deadline is so near.",
+        "--on-demand-before-deadline", type=duration_s, metavar="TIME", help="On-demand when the deadline is so near."
     ),
     click.option(
         "--next-provider-before-deadline",
@@ -143,11 +126,7 @@ _WHERE = (
 )
 _LIMITS = (
     click.option(
-        "--max-runtime",
-        "max_runtime_s",
-        type=duration_s,
-        metavar="TIME",
-        help="Training time at most (90s, 30m, 2h).",
+        "--max-runtime", "max_runtime_s", type=duration_s, metavar="TIME", help="Training time at most (90s, 30m, 2h)."
     ),
     click.option(
         "--expect-runtime",
@@ -156,9 +135,7 @@ _LIMITS = (
         metavar="TIME",
         help="Half of this (90s, 30m, 2h) is suspicious.",
     ),
-    click.option(
-        "--deadline", metavar="TIME", help="When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."
-    ),
+    click.option("--deadline", metavar="TIME", help="When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."),
     click.option("--max-attempts", type=int, metavar="N", help="Attempts that count (preemptions do not)."),
     click.option("--max-user-failures", type=int, metavar="N", help="Failures of the command itself."),
     click.option(
@@ -186,29 +163,19 @@ _END = (
         help="Size of one checkpoint, for the advice of --dry-run.",
     ),
     click.option("--result", multiple=True, metavar="GLOB", help="A result that must exist in the end."),
-    click.option(
-        "--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."
-    ),
-    click.option(
-        "--on-failure", type=click.Choice(["release", "keep"]), help="The same after a failure for good."
-    ),
-    click.option(
-        "--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it (30m, 2h)."
-    ),
+    click.option("--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."),
+    click.option("--on-failure", type=click.Choice(["release", "keep"]), help="The same after a failure for good."),
+    click.option("--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it (30m, 2h)."),
 )
 _ASKING = (
-    click.option(
-        "--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs."
-    ),
+    click.option("--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs."),
     click.option("--rerun", is_flag=True, help="A completed run starts over."),
     click.option(
         "--ignore-old", is_flag=True, help="Begin from nothing beside a run of the older runner of this name."
     ),
     click.option("--build", is_flag=True, help="Build the image first, and run what was built."),
     click.option(
-        "--skip-build",
-        is_flag=True,
-        help="Build nothing; so it is anyway, and old scripts may go on saying it.",
+        "--skip-build", is_flag=True, help="Build nothing; so it is anyway, and old scripts may go on saying it."
     ),
     click.option(
         "--cleanup-all",

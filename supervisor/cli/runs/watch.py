@@ -54,9 +54,7 @@ def picture(client: Client) -> list[str]:
     return views.run_lines(runs, summary) if runs else ["There is no run yet.", views.summary_line(summary)]
 
 
-def _repeat(
-    client: Client, every_s: float, timeout_s: float | None, show: Callable[[list[str]], None]
-) -> None:
+def _repeat(client: Client, every_s: float, timeout_s: float | None, show: Callable[[list[str]], None]) -> None:
     began = time.monotonic()
     while True:
         show(client.patiently(lambda: picture(client), output.note))
@@ -97,10 +95,7 @@ EVERY = click.FloatRange(0.1, 86400.0)  # seconds between two looks
 REPEAT_S = 60.0
 EVENTS_SHOWN = 8
 TIMEOUT = click.option(
-    "--timeout",
-    type=duration_s,
-    metavar="TIME",
-    help="Give up waiting after this time (90s, 30m, 2h; exit 8).",
+    "--timeout", type=duration_s, metavar="TIME", help="Give up waiting after this time (90s, 30m, 2h; exit 8)."
 )
 
 

@@ -56,9 +56,7 @@ def up(file: str | None, env_file: str | None, **flags: object) -> None:
     _tell_ready(settings.data_dir, log, time.monotonic() - began)
 
 
-def serve_command(
-    file: str | None, env_file: str | None, data_dir: Path, flags: dict[str, object]
-) -> list[str]:
+def serve_command(file: str | None, env_file: str | None, data_dir: Path, flags: dict[str, object]) -> list[str]:
     """`serve` with the options that were given here. -P: modules that lie in this folder are not ours."""
     words = [sys.executable, "-P", "-m", "supervisor", "serve", "--data-dir", str(data_dir)]
     for option, path in (("--config", file), ("--env-file", env_file)):
@@ -114,10 +112,7 @@ def _failed(log: Path) -> CliError:
         lines = []
     said = tuple(safe(line) for line in lines)
     return CliError(
-        "The supervisor could not be started. The end of its log:",
-        FAILED,
-        "START_FAILED",
-        (*said, f"all of it: {log}"),
+        "The supervisor could not be started. The end of its log:", FAILED, "START_FAILED", (*said, f"all of it: {log}")
     )
 
 
@@ -143,9 +138,7 @@ def _tell_ready(data_dir: Path, log: Path, took_s: float) -> None:
     process = serving(data_dir)
     url = _address(data_dir)
     click.echo(f"Supervisor ready after {took_s:.1f} s: {url} (pid {process.pid if process else '?'})")
-    click.echo(
-        "It stays running when this terminal is closed, until `spot down` or a restart of the computer."
-    )
+    click.echo("It stays running when this terminal is closed, until `spot down` or a restart of the computer.")
     click.echo(f"  log        {log}")
     click.echo(f"  dashboard  {url}/ui/runs")
     output.suggest("spot submit --run-id my-run --code . -- python train.py")
@@ -188,10 +181,7 @@ def _end(process: ServingProcess) -> None:
         if time.monotonic() > until:
             text = f"The supervisor (pid {process.pid}) was asked to end and still runs after {ENDED_S:g} s."
             raise CliError(
-                text,
-                TIMEOUT,
-                "STILL_RUNNING",
-                ("wait, or end it now: no run is lost by it", f"kill -9 {process.pid}"),
+                text, TIMEOUT, "STILL_RUNNING", ("wait, or end it now: no run is lost by it", f"kill -9 {process.pid}")
             )
         time.sleep(LOOK_S)
 

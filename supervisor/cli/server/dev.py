@@ -21,12 +21,7 @@ def dev() -> None:
 @dev.command()
 @run_argument
 @click.option(
-    "--notice",
-    "notice_s",
-    type=duration_s,
-    default="30",
-    show_default=True,
-    help="Time between notice and end.",
+    "--notice", "notice_s", type=duration_s, default="30", show_default=True, help="Time between notice and end."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, where machines are rented.")
 @server_options
@@ -43,9 +38,7 @@ def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> N
             raise click.Abort from None
         answer = client.post("/v1/dev/preempt", {**body, "confirm": True})
     if answer.get("notice_s", notice_s) is None:
-        _done(
-            name, f"Google was asked to take the machine of {name} away; it goes after the VM's own notice."
-        )
+        _done(name, f"Google was asked to take the machine of {name} away; it goes after the VM's own notice.")
     else:
         _done(name, f"The machine of {name} was told that it goes in {notice_s:g} s.")
 

@@ -46,9 +46,7 @@ def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
 
 def _needing(client: Client) -> list[str]:
     """Ids of the runs that wait for a person."""
-    runs = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)[
-        "runs"
-    ]
+    runs = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)["runs"]
     return [run["run_id"] for run in runs if run["needs_person"] or run["status"] == "awaiting_teardown"]
 
 
@@ -64,11 +62,7 @@ def check_line(result: str, name: str, fact: str, width: int = 10) -> str:
 
 
 EXITS = {"ok": 0, "warn": 1, "fail": 2}
-HEADINGS = {
-    "local": "This computer",
-    "alerts": "Alerts",
-    "orphans": "Machines that serve nobody",
-}
+HEADINGS = {"local": "This computer", "alerts": "Alerts", "orphans": "Machines that serve nobody"}
 INDENT = "    "
 DEADLINE_S = 4.0  # of the checks, here or in the supervisor
 ALIVE_S = 1.5  # a supervisor that lives says so at once
@@ -79,9 +73,7 @@ LEAST_S = 2.5  # for the checks here, after a supervisor that hangs
 
 
 @click.command()
-@click.option(
-    "--env-file", metavar="FILE", help="Check the set-up of this environment file; no supervisor is needed."
-)
+@click.option("--env-file", metavar="FILE", help="Check the set-up of this environment file; no supervisor is needed.")
 @click.option("--config", "file", metavar="FILE", help="The same with a TOML file of settings.")
 @click.option("--here", is_flag=True, help="Check in this process, also where a supervisor runs.")
 @click.option("--no-alert-test", is_flag=True, help="Send no test message to the alert address.")
@@ -153,9 +145,7 @@ def _alive(client: Any) -> None:
         return
 
 
-def _here(
-    file: str | None, env_file: str | None, data_dir: str | None, alert_test: bool, deadline_s: float
-) -> Json:
+def _here(file: str | None, env_file: str | None, data_dir: str | None, alert_test: bool, deadline_s: float) -> Json:
     from supervisor.cli.server.server import examine_here
 
     if not (file or env_file):
@@ -191,9 +181,7 @@ def _show(checks: list[Json], titles: Json) -> None:
 
 
 def _show_check(check: Json, width: int) -> None:
-    line = "\n".join(
-        paragraph(check_line(check["result"], check["name"], check["fact"], width), " " * (width + 3))
-    )
+    line = "\n".join(paragraph(check_line(check["result"], check["name"], check["fact"], width), " " * (width + 3)))
     click.echo(coloured(line, check["result"]))
     if check.get("cause"):
         click.echo("\n".join(paragraph(f"{INDENT}cause: {safe(check['cause'])}", INDENT + " " * 7)))

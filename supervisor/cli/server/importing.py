@@ -27,15 +27,11 @@ PATH = "/v1/imports"
 @click.command("import")
 @click.argument("source", metavar="OLD_RUN", callback=not_empty)
 @click.option("--as", "run_id", metavar="NEW_ID", help="Name of the new run (default: the old one's).")
-@click.option(
-    "--spec", "file", metavar="FILE", help="Spec (YAML) instead of what the old run says of itself."
-)
+@click.option("--spec", "file", metavar="FILE", help="Spec (YAML) instead of what the old run says of itself.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 @output_option
 @server_options
-def import_run(
-    *, client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool
-) -> None:
+def import_run(*, client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool) -> None:
     """Take over a run of the older shell runner: its checkpoint and its history, as a stopped run.
 
     OLD_RUN: gs://BUCKET/runs/RUN_ID, as the supervisor's account sees it. The old folder is only read.
@@ -73,9 +69,7 @@ def _lines(answer: Json) -> list[str]:
     done = answer["run"] is not None
     step = "step not known, counts as 0" if answer["step"] is None else f"step {count(answer['step'])}"
     files = ", ".join(f"{file['name']} ({size_text(file['size'])})" for file in answer["files"])
-    lines = [
-        f"{safe(answer['run_id'])}  {'imported' if done else 'would be imported'} from {safe(answer['source'])}"
-    ]
+    lines = [f"{safe(answer['run_id'])}  {'imported' if done else 'would be imported'} from {safe(answer['source'])}"]
     if done:
         lines.append(f"  {output.status_mark(answer['run']['status'])}  {safe(answer['run']['status_text'])}")
     if files:

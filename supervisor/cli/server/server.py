@@ -35,15 +35,10 @@ def settings_options(command: F) -> F:
     """Where settings come from; used by serve, migrate and config show."""
     for option in (
         click.option(
-            "--env-file",
-            envvar="SPOT_ENV_FILE",
-            metavar="FILE",
-            help="SPOT_ variables, or the older runner's file.",
+            "--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="SPOT_ variables, or the older runner's file."
         ),
         click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings."),
-        click.option(
-            "--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."
-        ),
+        click.option("--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."),
         click.option("--database-url", metavar="URL", help="Database (default: SQLite in the data folder)."),
         click.option("--data-dir", metavar="DIR", help="Data folder (default: the XDG state folder)."),
     ):
@@ -69,9 +64,7 @@ def serve_options(command: F) -> F:
 @click.command()
 @serve_options
 @click.option(
-    "--start-over",
-    is_flag=True,
-    help="Make a new database beside a data folder or store of another supervisor.",
+    "--start-over", is_flag=True, help="Make a new database beside a data folder or store of another supervisor."
 )
 def serve(file: str | None, env_file: str | None, start_over: bool, **flags: object) -> None:
     """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
@@ -141,14 +134,7 @@ def examine_here(
     except SpotError as error:
         detail = str(error)
         fix = "correct the settings as told; spot config show --origin tells where each is from"
-        line = {
-            "group": "local",
-            "name": "settings",
-            "result": "fail",
-            "fact": "refused",
-            "cause": detail,
-            "fix": fix,
-        }
+        line = {"group": "local", "name": "settings", "result": "fail", "fact": "refused", "cause": detail, "fix": fix}
         return {"worst": "fail", "checks": [line]}
     from supervisor.wiring import bootstrap
 

@@ -35,9 +35,7 @@ def token() -> None:
     help="What it may do; may be repeated (default: runs:read and runs:write).",
 )
 @click.option("--expires", type=duration_s, metavar="TIME", help="Valid for this time, such as 90d.")
-@click.option(
-    "--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most so many runs at once."
-)
+@click.option("--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most so many runs at once.")
 @AS_JSON
 @server_options
 def create(

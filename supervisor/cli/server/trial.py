@@ -75,9 +75,7 @@ class Plan:
 
 
 @click.command()
-@click.option(
-    "--no-gpu", is_flag=True, help=f"A machine without a card ({CPU_SHAPE}): no quota for GPUs needed."
-)
+@click.option("--no-gpu", is_flag=True, help=f"A machine without a card ({CPU_SHAPE}): no quota for GPUs needed.")
 @click.option("--machine", metavar="SHAPE", help=f"Another machine (default: {GPU_SHAPE}).")
 @click.option("--zones", metavar="ZONE,ZONE", help="Where to try (default: gce_zones).")
 @click.option("--image", metavar="REF", help="An image with Python 3.8 or newer (default: default_image).")
@@ -86,9 +84,7 @@ class Plan:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent.")
 @settings_options
 @click.pass_context
-def trial(
-    ctx: click.Context, /, file: str | None, env_file: str | None, clean: bool, yes: bool, **flags: Any
-) -> None:
+def trial(ctx: click.Context, /, file: str | None, env_file: str | None, clean: bool, yes: bool, **flags: Any) -> None:
     """Try the whole way on a real Google project: costs cents, says so first, and leaves nothing behind.
 
     Doctor, one small Spot machine through driver, card, container, bucket, heartbeat, preemption, resume and deletion;
@@ -116,9 +112,7 @@ def _no_google_alone(settings: Settings) -> CliError:
     text = "The trial is for Google Cloud, and these settings have provider = local."
     if GCE in kinds or len(kinds) > 1:
         text = "The trial needs the settings of one Google project, and these have sections of providers."
-    return CliError(
-        text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
-    )
+    return CliError(text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md"))
 
 
 def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: dict[str, Any]) -> Plan:
@@ -127,9 +121,7 @@ def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: di
     image = wishes["image"] or settings.default_image
     if not image:
         hint = "spot trial --image mirror.gcr.io/library/python:3.12-slim"
-        raise CliError(
-            "The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,)
-        )
+        raise CliError("The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,))
     zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.value("gce_zones")
     shape = wishes["machine"] or (CPU_SHAPE if wishes["no_gpu"] else GPU_SHAPE)
     named = wishes["out"] or Path(f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")
@@ -206,11 +198,7 @@ def _agree(plan: Plan, yes: bool) -> None:
 
 def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
     settings = plan.settings
-    prices = [
-        offer.price_usd_per_h
-        for offer in offers
-        if offer.placement.spot and offer.price_usd_per_h is not None
-    ]
+    prices = [offer.price_usd_per_h for offer in offers if offer.placement.spot and offer.price_usd_per_h is not None]
     where = f"in project {settings.value('gce_project')} ({', '.join(plan.zones)})"
     what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
     what += f" Its files go to {settings.store_url} and are deleted."
@@ -281,10 +269,7 @@ def _examined(plan: Plan) -> str:
     checks = examine_here({}, plan.file, plan.env_file, False, DOCTOR_S)["checks"]
     wrong = [check for check in checks if check["result"] == "fail"]
     if wrong:
-        lines = (
-            f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}"
-            for line in wrong
-        )
+        lines = (f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}" for line in wrong)
         raise PhaseFailed("\n".join(lines))
     warned = [check["name"] for check in checks if check["result"] == "warn"]
     return f"{len(checks)} checks" + (f"; warnings: {', '.join(warned)}" if warned else "")

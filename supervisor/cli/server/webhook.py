@@ -27,15 +27,9 @@ def webhook() -> None:
 
 @webhook.command(short_help="Add a webhook; its secret is shown once.")
 @click.argument("address", metavar="URL")
-@click.option(
-    "--kind", "kinds", multiple=True, metavar="KIND", help="Only these announcements; may be repeated."
-)
-@click.option(
-    "--form", type=click.Choice(FORMS), help="What the receiver understands (default: as its host says)."
-)
-@click.option(
-    "--everything", is_flag=True, help="Of all owners, and of the supervisor itself; for administrators."
-)
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these announcements; may be repeated.")
+@click.option("--form", type=click.Choice(FORMS), help="What the receiver understands (default: as its host says).")
+@click.option("--everything", is_flag=True, help="Of all owners, and of the supervisor itself; for administrators.")
 @click.option("--note", default="", help="For people, such as what it is for.")
 @AS_JSON
 @server_options
@@ -57,9 +51,7 @@ def add(
         made = client.post("/v1/webhooks", body)
     except Problem as error:
         if error.code == "URL_REFUSED":
-            error.hints = (
-                "for a receiver of your own network, whoever runs the supervisor sets webhook_allow_hosts",
-            )
+            error.hints = ("for a receiver of your own network, whoever runs the supervisor sets webhook_allow_hosts",)
         raise
     if as_json:
         _print(made)
@@ -108,9 +100,7 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) 
 @webhook.command(short_help="Show what was sent, and what became of it.")
 @click.argument("webhook_id", metavar="ID")
 @click.option("--failed", is_flag=True, help="Only what was given up.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
-)
+@click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
 @AS_JSON
 @output_option
 @server_options
@@ -136,9 +126,7 @@ def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, for
 @click.argument("webhook_id", metavar="ID")
 @click.argument("number", required=False, type=click.IntRange(1))
 @click.option("--failed", is_flag=True, help="All that was given up, instead of one NUMBER.")
-@click.option(
-    "--since", type=duration_s, metavar="AGE", help="With --failed: within this time (default: 7d)."
-)
+@click.option("--since", type=duration_s, metavar="AGE", help="With --failed: within this time (default: 7d).")
 @AS_JSON
 @server_options
 def replay(
@@ -146,9 +134,7 @@ def replay(
 ) -> None:
     """Send delivery NUMBER again, or with --failed all that was given up; with the ids that they had."""
     if failed == (number is not None):
-        raise click.UsageError(
-            "Say either the number of one delivery, or --failed for all that was given up."
-        )
+        raise click.UsageError("Say either the number of one delivery, or --failed for all that was given up.")
     if number is not None:
         answer = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
     else:
@@ -271,9 +257,7 @@ def _sent(short: bool) -> output.Table:
         "AT": lambda delivery: moment(delivery["at"], short),
         "RUN": lambda delivery: safe(delivery["run_id"] or DASH),
         "KIND": lambda delivery: safe(delivery["kind"]),
-        "STATE": lambda delivery: click.style(
-            safe(delivery["state"]), fg=STATES.get(delivery["state"], "white")
-        ),
+        "STATE": lambda delivery: click.style(safe(delivery["state"]), fg=STATES.get(delivery["state"], "white")),
         "TRIES": lambda delivery: str(delivery["tries"]),
         "STATUS": lambda delivery: str(delivery["status"] or DASH),
         "NEXT TRY": lambda delivery: moment(delivery["next_try_at"], short),

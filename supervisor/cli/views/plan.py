@@ -137,16 +137,12 @@ def _launch(plan: Json) -> list[str]:
     metadata = launch.get("metadata")
     hint = "spot submit --dry-run -o json shows all of it"
     if isinstance(metadata, dict):
-        sizes = ", ".join(
-            f"{safe(key)} {size_text(len(str(value).encode()))}" for key, value in metadata.items()
-        )
+        sizes = ", ".join(f"{safe(key)} {size_text(len(str(value).encode()))}" for key, value in metadata.items())
         return output.paragraph(f"Metadata of the first machine: {sizes}. {hint}.", "  ")
     parts = ", ".join(
         f"{safe(key)} {size_text(len(json.dumps(value)))}" for key, value in launch.items() if key != "kind"
     )
-    return output.paragraph(
-        f"The first machine ({safe(launch.get('kind', 'machine'))}): {parts}. {hint}.", "  "
-    )
+    return output.paragraph(f"The first machine ({safe(launch.get('kind', 'machine'))}): {parts}. {hint}.", "  ")
 
 
 def _paragraphs(texts: Iterable[str]) -> list[str]:

@@ -77,9 +77,7 @@ def _troubles(telemetry: Json) -> list[str]:
         if gpu.get("last_xid") is not None:
             troubles.append(f"GPU {number}: Xid {gpu['last_xid']:.0f}")
         if gpu.get("ecc_uncorrected"):
-            troubles.append(
-                f"GPU {number}: {plural(int(gpu['ecc_uncorrected']), 'uncorrected memory error')}"
-            )
+            troubles.append(f"GPU {number}: {plural(int(gpu['ecc_uncorrected']), 'uncorrected memory error')}")
         if int(gpu.get("clock_reasons") or 0) & SLOWED:
             troubles.append(f"GPU {number} is slowed down by heat or power")
     kills = (telemetry.get("cgroup") or {}).get("oom_kills")
@@ -143,9 +141,7 @@ def where(placement: Json | None) -> str:
     if not placement or not placement.get("zone"):
         return DASH
     mode = "  on-demand" if placement.get("spot") is False else ""
-    return safe(
-        f"{placement['zone']}  {placement.get('gpu') or placement.get('shape') or ''}".rstrip() + mode
-    )
+    return safe(f"{placement['zone']}  {placement.get('gpu') or placement.get('shape') or ''}".rstrip() + mode)
 
 
 def summary_line(summary: Json) -> str:
@@ -237,12 +233,8 @@ def placing_lines(placing: Json | None) -> list[str]:
     if not placing or not tries:
         return []
     last = tries[-1]
-    last_try = (
-        f"{where(last.get('placement'))}: {safe(last['cause'])} {safe(last.get('detail') or '')}".rstrip()
-    )
-    return [
-        f"attempt {placing['number']}: {plural(len(tries), 'try')} without a machine, the last in {last_try}"
-    ]
+    last_try = f"{where(last.get('placement'))}: {safe(last['cause'])} {safe(last.get('detail') or '')}".rstrip()
+    return [f"attempt {placing['number']}: {plural(len(tries), 'try')} without a machine, the last in {last_try}"]
 
 
 def shares_line(attempts: Sequence[Json]) -> str:
@@ -263,7 +255,5 @@ def event_lines(event: Json) -> list[str]:
     if event.get("source") == "cloud":  # in the cloud's own words, without what all of them begin with
         kind = "cloud: " + kind.removeprefix("compute.instances.")
     head = f"{clock(event['at'])}  {attempt:<10}  "
-    indent = " " * (
-        len(head) + KIND_ROOM + 2
-    )  # also below a longer kind: the texts of all events stand in one column
+    indent = " " * (len(head) + KIND_ROOM + 2)  # also below a longer kind: the texts of all events stand in one column
     return paragraph(f"{head}{kind:<{KIND_ROOM}}  {safe(event['text'])}", indent)

@@ -87,9 +87,7 @@ def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
     stall = mapping(agent.get("stall"))
     lines = []
     for dump in map(mapping, listed(stall.get("threads"))):
-        lines.append(
-            f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}"
-        )
+        lines.append(f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}")
         lines += [f"    {_one_line(line)}" for line in str(dump.get("text", "")).splitlines() if line.strip()]
     if len(lines) > limit:
         lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
@@ -169,9 +167,7 @@ def spec_text(spec: Json) -> str:
         form = yaml.safe_dump(spec, sort_keys=False, allow_unicode=allow_unicode, default_flow_style=False)
         return str(form)
 
-    return (
-        text(False) if HIDDEN.search(text(True)) else text(True)
-    )  # YAML's own escapes: it can be submitted again
+    return text(False) if HIDDEN.search(text(True)) else text(True)  # YAML's own escapes: it can be submitted again
 
 
 NONE = "none"

@@ -130,18 +130,14 @@ class FolderStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def put(
-        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         check_metadata(metadata or {})
         return self._write(key, lambda target: durable.write_all(target, data), if_generation, metadata or {})
 
     def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
         """OSError when the file at `path` cannot be opened: that is the caller's file, not the store's."""
         with open(path, "rb", buffering=0) as source:
-            return self._write(
-                key, lambda target: durable.copy_all(source.fileno(), target), if_generation, {}
-            )
+            return self._write(key, lambda target: durable.copy_all(source.fileno(), target), if_generation, {})
 
     def _write(
         self, key: str, fill: Callable[[int], None], if_generation: Optional[str], metadata: Mapping[str, str]
@@ -192,9 +188,7 @@ class FolderStore:
         try:
             durable.sync_folder(os.path.dirname(path))
         except OSError as error:
-            raise StoreUnavailable(
-                "%r was changed, but its folder was not synced: %s" % (key, error)
-            ) from error
+            raise StoreUnavailable("%r was changed, but its folder was not synced: %s" % (key, error)) from error
 
     # --- reading --------------------------------------------------------------------------------------------------
 

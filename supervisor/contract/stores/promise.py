@@ -16,9 +16,7 @@ StrPath = Union[str, "os.PathLike[str]"]
 Generation = Optional[str]  # of a condition; None = whatever is there
 Metadata = Optional[Mapping[str, str]]
 
-ABSENT = (
-    "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
-)
+ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 255  # what every file system takes as one name
@@ -84,9 +82,7 @@ class ObjectStore(Protocol):
 
     url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
 
-    def put(
-        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation;
         ValueError for more metadata than MAX_METADATA_BYTES."""
         ...

@@ -25,9 +25,7 @@ DIGITS = 4  # that count, of a metric
 
 def time_marks(begin: float, end: float, most: int) -> list[tuple[float, str]]:
     """At most so many round times between the two, in UTC: the clock, and at midnight the day."""
-    step = next(
-        (step for step in TIME_STEPS_S if end // step - math.ceil(begin / step) + 1 <= most), TIME_STEPS_S[-1]
-    )
+    step = next((step for step in TIME_STEPS_S if end // step - math.ceil(begin / step) + 1 <= most), TIME_STEPS_S[-1])
     first = math.ceil(begin / step) * step
     marks = [first + number * step for number in range(most) if first + number * step <= end]
     return [(float(at), _time_text(at, step)) for at in marks]

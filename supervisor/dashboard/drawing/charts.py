@@ -113,10 +113,7 @@ def value_range(
         room = 0.1 * size or 1.0
         return (floor if floor is not None else low - room), high + room
     pad = PAD * (high - low)
-    return (
-        low if low == floor else low - pad,
-        high if high == ceiling else high + pad,
-    )
+    return (low if low == floor else low - pad, high if high == ceiling else high + pad)
 
 
 def bands(attempts: Iterable[tuple[int, float, float | None, str]], begin: float, end: float) -> list[Band]:
@@ -194,11 +191,7 @@ def kinds(points: Sequence[Json]) -> list[Kind]:
     """Those that any point tells of; metrics in the order of their names, a loss first."""
     names = sorted({name for point in points for name in point["metrics"]}, key=_loss_first)
     metrics = [Kind(METRIC + name, name, "") for name in names]
-    return [
-        kind
-        for kind in (*STEPS, *metrics, *MACHINE)
-        if any(_value(point, kind) is not None for point in points)
-    ]
+    return [kind for kind in (*STEPS, *metrics, *MACHINE) if any(_value(point, kind) is not None for point in points)]
 
 
 def _loss_first(name: str) -> tuple[bool, str]:
@@ -214,22 +207,13 @@ def few(kinds: Sequence[Kind]) -> list[Kind]:
 
 
 def draw(
-    kinds: Iterable[Kind],
-    points: Sequence[Json],
-    attempts: Sequence[Json],
-    times: tuple[float, float],
-    height: float,
+    kinds: Iterable[Kind], points: Sequence[Json], attempts: Sequence[Json], times: tuple[float, float], height: float
 ) -> list[Chart]:
     """`times`: begin and end of the axis, epoch seconds."""
     begin, end = times[0], max(times[1], times[0] + 1.0)
     stretches = _stretches(attempts, begin, end)
-    across = tuple(
-        Mark(100 * (at - begin) / (end - begin), text) for at, text in axis.time_marks(begin, end, MARKS_X)
-    )
-    return [
-        _chart(kind, points, (begin, end), height=height, across=across, stretches=stretches)
-        for kind in kinds
-    ]
+    across = tuple(Mark(100 * (at - begin) / (end - begin), text) for at, text in axis.time_marks(begin, end, MARKS_X))
+    return [_chart(kind, points, (begin, end), height=height, across=across, stretches=stretches) for kind in kinds]
 
 
 def _chart(
@@ -276,12 +260,7 @@ def _summary(kind: Kind, values: Sequence[float], stretches: int) -> str:
 
 def _stretches(attempts: Sequence[Json], begin: float, end: float) -> tuple[Stretch, ...]:
     attempt_times = [
-        (
-            attempt["number"],
-            epoch(attempt["started_at"]) or 0.0,
-            epoch(attempt["ended_at"]),
-            _attempt_text(attempt),
-        )
+        (attempt["number"], epoch(attempt["started_at"]) or 0.0, epoch(attempt["ended_at"]), _attempt_text(attempt))
         for attempt in attempts
     ]
     return tuple(

@@ -151,15 +151,7 @@ def _placing_bar(run: Json, following: Json, axis: _Axis) -> Bar:
     spans = following["spans"]
     doing = PHASES.get(spans[-1]["phase"], spans[-1]["phase"]) if spans else "not placed"
     return Bar(
-        following,
-        False,
-        zone,
-        doing,
-        bool(spans),
-        None,
-        "",
-        _parts(spans, axis),
-        _failed(following["tries"], axis),
+        following, False, zone, doing, bool(spans), None, "", _parts(spans, axis), _failed(following["tries"], axis)
     )
 
 

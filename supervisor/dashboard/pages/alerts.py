@@ -89,9 +89,7 @@ async def replay(request: Request, api: Api) -> Response:
 async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
     waiting = [("status", word) for word in WAITING]
     listing, runs, asker = await api.together(
-        api.get("/v1/webhooks"),
-        api.get("/v1/runs", [*waiting, ("page_size", str(LOOKED_AT))]),
-        api.get("/v1/whoami"),
+        api.get("/v1/webhooks"), api.get("/v1/runs", [*waiting, ("page_size", str(LOOKED_AT))]), api.get("/v1/whoami")
     )
     persons = [run for run in runs["runs"] if run["needs_person"] or run["status"] == "awaiting_teardown"]
     return await rendering.page(
@@ -112,10 +110,7 @@ async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
 async def _webhook_page(request: Request, api: Api, result: Json) -> Response:
     """`result`: what has just been done, for its result to be shown."""
     webhook_id, params = request.path_params["webhook_id"], request.query_params
-    path, query = (
-        f"/v1/webhooks/{webhook_id}",
-        [(key, params[key]) for key in ("state", "cursor") if params.get(key)],
-    )
+    path, query = (f"/v1/webhooks/{webhook_id}", [(key, params[key]) for key in ("state", "cursor") if params.get(key)])
     webhook, page, taken, asker = await api.together(
         api.get(path),
         api.get(f"{path}/deliveries", query),
@@ -150,11 +145,7 @@ async def _made(request: Request, webhook: Json, what: str) -> Response:
 
 def look_of(webhook: Json) -> Look:
     if not webhook["enabled"]:
-        return (
-            Look("■", "still", "off")
-            if webhook["disabled_why"].endswith("by a person")
-            else Look("✗", "bad", "off")
-        )
+        return Look("■", "still", "off") if webhook["disabled_why"].endswith("by a person") else Look("✗", "bad", "off")
     return Look("◐", "wait", "failing") if webhook["failing_since"] else Look("✔", "good", "on")
 
 
@@ -165,9 +156,7 @@ def _rights(asker: Json) -> dict[str, Any]:
 
 def _why(refusal: Refused) -> str:
     reasons = [str(error["detail"]) for error in refusal.problem.get("errors", [])]
-    return (
-        f"{refusal} ({'; '.join(reasons)})" if reasons and refusal.code == "INVALID_REQUEST" else str(refusal)
-    )
+    return f"{refusal} ({'; '.join(reasons)})" if reasons and refusal.code == "INVALID_REQUEST" else str(refusal)
 
 
 def _since(within: str, now: float) -> str | None:

@@ -67,13 +67,7 @@ def operations_of(document: Json) -> list[Operation]:
     """All of them, in the order of the document."""
     return [
         Operation(
-            raw["operationId"],
-            method.upper(),
-            path,
-            raw["tags"][0],
-            paragraphs(raw["description"]),
-            _scope(raw),
-            raw,
+            raw["operationId"], method.upper(), path, raw["tags"][0], paragraphs(raw["description"]), _scope(raw), raw
         )
         for path, methods in document["paths"].items()
         for method, raw in methods.items()
@@ -181,10 +175,7 @@ async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     document = await api.get("/openapi.json")
     operations = operations_of(document)
-    tags = [
-        (tag, [operation for operation in operations if operation.tag == tag["name"]])
-        for tag in document["tags"]
-    ]
+    tags = [(tag, [operation for operation in operations if operation.tag == tag["name"]]) for tag in document["tags"]]
     return await rendering.page(request, "docs.html", info=document["info"], tags=tags, **TEXTS)
 
 

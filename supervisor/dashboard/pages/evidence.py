@@ -152,9 +152,7 @@ async def show(request: Request, api: Api) -> Response:
         "evidence.html",
         run,
         "evidence",
-        404
-        if shown is None and number not in {str(attempt["number"]) for attempt in answer["attempts"]}
-        else 200,
+        404 if shown is None and number not in {str(attempt["number"]) for attempt in answer["attempts"]} else 200,
         number=number,
         others=[attempt["number"] for attempt in answer["attempts"] if attempt["ended_at"] is not None],
         shown=shown,
@@ -209,9 +207,7 @@ async def console_lines(request: Request, api: Api) -> Response:
     """What came after `after`, or the newest part again where there is none. Raises SignInNeeded, Refused."""
     params = request.query_params
     query = [(name, params[name]) for name in ("attempt", "after") if name in params]
-    answer = await api.get(
-        f"/v1/runs/{request.path_params['run_id']}/console", [*query, ("limit", str(SHOWN_BYTES))]
-    )
+    answer = await api.get(f"/v1/runs/{request.path_params['run_id']}/console", [*query, ("limit", str(SHOWN_BYTES))])
     return await rendering.page(request, "console_lines.html", console=_console_view(answer))
 
 

@@ -60,17 +60,13 @@ def is_end(params: Mapping[str, str]) -> bool:
 def misses(answer: Json, params: Mapping[str, str]) -> bool:
     """Lines are so long that the one that was asked for is not in the window."""
     line, rows = _number(params.get("line", "")), answer["text"].count("\n") + 1
-    return (
-        line is not None and answer["line"] is not None and line > answer["line"] + rows and _goes_on(answer)
-    )
+    return line is not None and answer["line"] is not None and line > answer["line"] + rows and _goes_on(answer)
 
 
 def rows(answer: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
     first, lines = answer["line"], answer["text"].split("\n")
     rest = lines.pop()
-    made = [
-        Row(None if first is None else first + at, ansi.shown(line, mark)) for at, line in enumerate(lines)
-    ]
+    made = [Row(None if first is None else first + at, ansi.shown(line, mark)) for at, line in enumerate(lines)]
     if rest:
         made.append(Row(None if first is None else first + len(lines), ansi.shown(rest, mark), True))
     return made
@@ -89,9 +85,7 @@ def window(answer: Json, params: Mapping[str, str], mark: re.Pattern[str] | None
         "size": answer["size"],
         "counted_percent": percent(answer["counted_bytes"], answer["size"]),
         "not_reached": line is not None and answer["line"] is None,
-        "too_far": line
-        if line is not None and answer["lines"] is not None and line > answer["lines"]
-        else None,
+        "too_far": line if line is not None and answer["lines"] is not None and line > answer["lines"] else None,
         "older": {"before": answer["offset"]} if answer["offset"] > 0 else None,
         "newer": _newer(answer, shown) if _goes_on(answer) else None,
         "resume": urlencode(_resume(answer, shown)),
@@ -141,9 +135,7 @@ async def tail(api: Api, run: Json) -> Json | None:
     """What `log_panel.html` shows as `log`: the last lines of the newest attempt; None where there are none. `missing`:
     why they cannot be read now. Raises SignInNeeded, Refused."""
     try:
-        answer = await api.get_or_none(
-            _path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")], ["FILES_PURGED"]
-        )
+        answer = await api.get_or_none(_path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")], ["FILES_PURGED"])
     except Refused as refusal:
         if refusal.code != "UNAVAILABLE":
             raise
@@ -161,14 +153,7 @@ async def show(request: Request, api: Api) -> Response:
         api.get(f"/v1/runs/{request.path_params['run_id']}/attempts"),
     )
     attempts = answer["attempts"]
-    page: Json = {
-        "run": run,
-        "tab": "log",
-        "attempts": attempts,
-        "params": params,
-        "missing": None,
-        "hits": None,
-    }
+    page: Json = {"run": run, "tab": "log", "attempts": attempts, "params": params, "missing": None, "hits": None}
     number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
     base = {"attempt": number} if number else {}
     page |= {"number": number, "link": Link(run, base), "log": None, "following": False}
@@ -256,9 +241,7 @@ async def files(request: Request, api: Api) -> Response:
     """`?kind=&cursor=`, as the API has them. Raises SignInNeeded, Refused."""
     run = await api.get(f"/v1/runs/{request.path_params['run_id']}")
     query = [
-        (name, value)
-        for name, value in request.query_params.multi_items()
-        if name in ("kind", "cursor") and value
+        (name, value) for name, value in request.query_params.multi_items() if name in ("kind", "cursor") and value
     ]
     listing, missing, purged = None, "", False
     try:
@@ -297,6 +280,4 @@ def _next_files(query: list[tuple[str, str]], listing: Json | None) -> str:
     """The query of the next page; empty: there is none."""
     if listing is None or listing["next_cursor"] is None:
         return ""
-    return urlencode(
-        [*((name, value) for name, value in query if name == "kind"), ("cursor", listing["next_cursor"])]
-    )
+    return urlencode([*((name, value) for name, value in query if name == "kind"), ("cursor", listing["next_cursor"])])

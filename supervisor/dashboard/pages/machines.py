@@ -156,15 +156,11 @@ def choose(offers: Sequence[Json], query: Mapping[str, str]) -> Offers:
     """By the query of the page; a value that no offer has shows none."""
     chosen = {name: query.get(name, "") for name in FILTERS}
     shown = [
-        offer
-        for offer in offers
-        if all(not wanted or _value(offer, name) == wanted for name, wanted in chosen.items())
+        offer for offer in offers if all(not wanted or _value(offer, name) == wanted for name, wanted in chosen.items())
     ]
     order = query.get("sort", "")
     order = order if order in ORDERS else ""
-    return Offers(
-        sorted(shown, key=_KEYS[order]), chosen, {name: _choices(offers, name) for name in FILTERS}, order
-    )
+    return Offers(sorted(shown, key=_KEYS[order]), chosen, {name: _choices(offers, name) for name in FILTERS}, order)
 
 
 def _value(offer: Json, name: str) -> str:
@@ -177,9 +173,7 @@ def _choices(offers: Iterable[Json], name: str) -> list[Choice]:
         value = _value(offer, name)
         counts[value] = counts.get(value, 0) + 1
     first = [state for state in _STATES if state in counts] if name == "state" else []
-    return [
-        Choice(value, counts[value]) for value in [*first, *(value for value in counts if value not in first)]
-    ]
+    return [Choice(value, counts[value]) for value in [*first, *(value for value in counts if value not in first)]]
 
 
 def _offer_by_need(offer: Json) -> tuple[int, str, int]:

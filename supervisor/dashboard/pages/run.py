@@ -55,13 +55,10 @@ async def show_charts(request: Request, api: Api) -> Response:
     if are_kept(request):
         return await rendering.page(request, "charts_kept.html", run=run)
     now = rendering.of_every_page(request)["now"]
-    wish = _asked_times(
-        request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now
-    )
+    wish = _asked_times(request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now)
     query = [(name, value) for name, value in wish.items() if name in ("since", "until") and value]
     series, answer = await api.together(
-        api.get(_series_path(run), [*query, ("points", str(POINTS))]),
-        api.get(f"/v1/runs/{run['run_id']}/attempts"),
+        api.get(_series_path(run), [*query, ("points", str(POINTS))]), api.get(f"/v1/runs/{run['run_id']}/attempts")
     )
     points, attempts = series["points"], answer["attempts"]
     times = _times(series, run, attempts, bool(query))
@@ -89,9 +86,7 @@ def are_kept(request: Request) -> bool:
 
 def bands(attempts: Sequence[Json]) -> list[list[Any]]:
     """Of attempts what a script shades: number, start, end (epoch seconds; null = still on)."""
-    return [
-        [attempt["number"], epoch(attempt["started_at"]), epoch(attempt["ended_at"])] for attempt in attempts
-    ]
+    return [[attempt["number"], epoch(attempt["started_at"]), epoch(attempt["ended_at"])] for attempt in attempts]
 
 
 def _asked_times(query: Mapping[str, str], end: float) -> dict[str, str]:
@@ -125,9 +120,7 @@ async def show(request: Request, api: Api) -> Response:
     run_id = request.path_params["run_id"]
     newest_first = [("newest_first", "true"), ("limit", str(4 * RECENT))]
     run, attempts, history = await api.together(
-        of(request, api),
-        api.get(f"/v1/runs/{run_id}/attempts"),
-        api.get(f"/v1/runs/{run_id}/events", newest_first),
+        of(request, api), api.get(f"/v1/runs/{run_id}/attempts"), api.get(f"/v1/runs/{run_id}/events", newest_first)
     )
     drawn, why, said = await api.together(
         charts_panel(api, run, attempts["attempts"], request),

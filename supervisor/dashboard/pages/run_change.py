@@ -39,21 +39,10 @@ class Limit(NamedTuple):
 
 LIMITS = (
     Limit("budget_usd", "Budget, $", "all attempts since it was last started or resumed; empty: no budget"),
-    Limit(
-        "max_runtime_s", "Training time at most, s", "since it was last started or resumed; empty: no limit"
-    ),
+    Limit("max_runtime_s", "Training time at most, s", "since it was last started or resumed; empty: no limit"),
     Limit("deadline", "Deadline", "such as 2030-01-31T08:00:00Z; empty: none", "text"),
-    Limit(
-        "max_attempts",
-        "Attempts at most",
-        "failures; preemptions do not count; empty: as the settings say",
-        "int",
-    ),
-    Limit(
-        "wait_for_capacity_s",
-        "Wait for capacity at most, s",
-        "then the run fails; empty: as the settings say",
-    ),
+    Limit("max_attempts", "Attempts at most", "failures; preemptions do not count; empty: as the settings say", "int"),
+    Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails; empty: as the settings say"),
 )
 
 
@@ -124,9 +113,7 @@ def _deed(request: Request) -> str:
     return path.rpartition("/")[2]
 
 
-async def _question(
-    request: Request, api: Api, deed: str, form: Form, refusal: Refused | None = None
-) -> Response:
+async def _question(request: Request, api: Api, deed: str, form: Form, refusal: Refused | None = None) -> Response:
     path = f"/v1/runs/{request.path_params['run_id']}"
     answer = await api.call("GET", path)
     spec: Json = (await api.get(f"{path}/spec"))["spec"] if deed == "change" else {}

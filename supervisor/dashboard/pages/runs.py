@@ -166,7 +166,5 @@ def choices(wanted: Wanted, counts: dict[str, int]) -> list[dict[str, Any]]:
     return made
 
 
-def _choice(
-    wanted: Wanted, look: Look, count: int, statuses: tuple[str, ...], chosen: bool
-) -> dict[str, Any]:
+def _choice(wanted: Wanted, look: Look, count: int, statuses: tuple[str, ...], chosen: bool) -> dict[str, Any]:
     return {"look": look, "count": count, "address": wanted.address(status=statuses), "chosen": chosen}

@@ -13,9 +13,7 @@ from supervisor.domain.callers import is_token
 YEAR_S = 365 * 86_400
 OVER = "The token that this browser kept is not valid any more: it has expired or was revoked."
 NOT_VALID = "This token is not valid here: it has expired, was revoked, or is another supervisor's."
-MISTYPED = (
-    "This is no whole token: it begins with sup_ and ends with its checksum; a letter is wrong or missing."
-)
+MISTYPED = "This is no whole token: it begins with sup_ and ends with its checksum; a letter is wrong or missing."
 IN_THE_CLEAR = "Over plain http a token may be sent on this computer only. Put TLS in front (docs/access.md)."
 
 
@@ -68,11 +66,7 @@ async def choose_theme(request: Request, api: Api) -> Response:
     response = rendering.go_to(_following(first(form, "next")))
     is_theme = theme in rendering.THEMES
     response.set_cookie(
-        "theme",
-        theme if is_theme else "",
-        max_age=YEAR_S if is_theme else 0,
-        samesite="strict",
-        httponly=True,
+        "theme", theme if is_theme else "", max_age=YEAR_S if is_theme else 0, samesite="strict", httponly=True
     )
     return response
 
@@ -89,6 +83,4 @@ async def _refused(request: Request, following: str, refusal: Refused) -> Respon
 
 
 async def _form(request: Request, status: int, following: str, why: str) -> Response:
-    return await rendering.page(
-        request, "sign_in.html", status, following=following, why=why, signed_in=False
-    )
+    return await rendering.page(request, "sign_in.html", status, following=following, why=why, signed_in=False)

@@ -232,11 +232,7 @@ async def show(request: Request, api: Api) -> Response:
         looked=as_yaml(masked(spec)),
         names=sorted(spec.get("env", {})),
         secrets=spec.get("secrets", {}),
-        texts=(
-            ("cli", "CLI", as_command(spec)),
-            ("curl", "curl", as_curl(spec)),
-            ("yaml", "YAML", as_yaml(spec)),
-        ),
+        texts=(("cli", "CLI", as_command(spec)), ("curl", "curl", as_curl(spec)), ("yaml", "YAML", as_yaml(spec))),
         launch=launch,
         script=script,
         rest=rest,

@@ -62,9 +62,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         end_event = ended_event(after, end, now, last=True)
         events = (end_event, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
         return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
-    recovering = moved(
-        replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
-    )
+    recovering = moved(replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now)
     recovering = replace(recovering, cause=end.cause, detail=end.evidence, down_since=down_since(run) or now)
     return Decision(
         recovering,
@@ -139,12 +137,7 @@ def _retiring(attempt: Attempt, end: End, now: float) -> Retiring:
 
 def _newer_checkpoint(run: Run) -> bool:
     attempt, pulse = run.attempt, run.pulse
-    if (
-        attempt is None
-        or pulse is None
-        or pulse.launch_id != attempt.launch_id
-        or pulse.checkpoint_step is None
-    ):
+    if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id or pulse.checkpoint_step is None:
         return False
     return attempt.step_from is None or pulse.checkpoint_step > attempt.step_from
 
@@ -206,10 +199,7 @@ def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str
     if again:
         return end.cause, f"{end.evidence} ({SAME_FAILURE})"
     if rule.kind == Kind.USER and counters.user_failures >= limits.max_user_failures:
-        return (
-            end.cause,
-            f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})",
-        )
+        return (end.cause, f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})")
     if len(counters.deleted_at) >= DELETED_LIMIT:
         return Cause.MACHINE_DELETED, (
             f"its machine was removed {len(counters.deleted_at)} times within an hour, the last time: {end.evidence}; "

@@ -69,9 +69,7 @@ def gpu_fault(telemetry_text: str) -> str:
     if cards is None:
         return ""
     lost = [f"GPU {number} is lost" for number, value in enumerate(cards.lost) if value]
-    xids = [
-        f"GPU {n} had Xid {value:.0f}" for n, value in enumerate(cards.last_xid) if value in HARDWARE_XIDS
-    ]
+    xids = [f"GPU {n} had Xid {value:.0f}" for n, value in enumerate(cards.last_xid) if value in HARDWARE_XIDS]
     return "; ".join([*lost, *xids])
 
 
@@ -108,10 +106,7 @@ def _killed(end: Exit, number: int, memory_share: float) -> tuple[Cause, str]:
     if number == signal.SIGKILL and end.oom_kills:
         return Cause.HOST_OOM, _certain(end.oom_kills)
     if number == signal.SIGKILL and end.oom_kills is None and memory_share >= NEAR_LIMIT:
-        return (
-            Cause.HOST_OOM,
-            f"memory limit hit (likely: {100 * memory_share:.0f} % of it in use); {_OOM_ADVICE}",
-        )
+        return (Cause.HOST_OOM, f"memory limit hit (likely: {100 * memory_share:.0f} % of it in use); {_OOM_ADVICE}")
     hangup = " (hang-up)" if number == signal.SIGHUP else ""
     text = f"{_signal_name(number)}{hangup} came from outside after {end.ran_s:.0f} s; nobody of ours sent it"
     if number == signal.SIGKILL and end.oom_kills == 0:

@@ -66,9 +66,7 @@ def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
         overlap_s = 0.0 if gone or record.cause != Cause.PREEMPTED else world.knobs.notice_overlap_s
         return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s, stopped_at=record.at)
     if machine.state == MachineState.ENDED:
-        return End(
-            Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs)
-        )
+        return End(Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs))
     return None
 
 

@@ -34,9 +34,7 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
     before = run.retiring
     for item, part in zip(before, obs.retiring or (Unknown("not read"),) * len(before), strict=False):
         if isinstance(part, Absent):
-            events.append(
-                tell(EventKind.MACHINE_RELEASED, f"Machine {item.ref.name} is gone.", machine=item.ref.name)
-            )
+            events.append(tell(EventKind.MACHINE_RELEASED, f"Machine {item.ref.name} is gone.", machine=item.ref.name))
             run, gone = _gone(run, item, now)
             parted += [] if gone is None else [gone]
             continue
@@ -47,18 +45,14 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
             kept.append(looked_at)
         else:
             kept.append(item)
-    unchanged = len(kept) == len(before) and all(
-        kept_item is was for kept_item, was in zip(kept, before, strict=True)
-    )
+    unchanged = len(kept) == len(before) and all(kept_item is was for kept_item, was in zip(kept, before, strict=True))
     after = run if unchanged else replace(run, retiring=tuple(kept))
     return Retired(after, tuple(events), tuple(releases), tuple(parted))
 
 
 def earlier(retired: Retired, run: Run) -> tuple[Attempt, ...]:
     """Those of them that are not `run`'s own: the next attempt may begin in the very decision that saw them gone."""
-    return tuple(
-        attempt for attempt in retired.parted if run.attempt is None or attempt.number != run.attempt.number
-    )
+    return tuple(attempt for attempt in retired.parted if run.attempt is None or attempt.number != run.attempt.number)
 
 
 def next_due(run: Run, now: float) -> float | None:

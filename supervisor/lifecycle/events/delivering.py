@@ -37,9 +37,7 @@ def next_message(waiting: Sequence[Waiting], sent_at: Sequence[float], now: floa
     """Those that make the next message of one endpoint now, in the order in which they became due; () = wait.
     `sent_at`: when it got its last messages; times ahead of now were read before the clock was set back and say
     nothing."""
-    due = sorted(
-        (item for item in waiting if item.due_at <= now), key=lambda item: (item.due_at, item.delivery_id)
-    )
+    due = sorted((item for item in waiting if item.due_at <= now), key=lambda item: (item.due_at, item.delivery_id))
     since_s = now - max((at for at in sent_at if at <= now), default=-math.inf)
     if not due or since_s < BETWEEN_S:
         return ()

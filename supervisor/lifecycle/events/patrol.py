@@ -75,10 +75,7 @@ def spent_usd(attempts: Iterable[Attempt], since: float, now: float) -> float:
 def report(standing: Standing, now: float) -> Event:
     """'2 running, 1 waiting, 1 needs you. $3.41/h now, $41.70 in the last 24 h. Oldest problem: …'"""
     needed = sum(problem_seen.of_person for problem_seen in standing.problems)
-    parts = [
-        *_counts(standing.counts),
-        *([f"{needed} {'needs' if needed == 1 else 'need'} you"] if needed else []),
-    ]
+    parts = [*_counts(standing.counts), *([f"{needed} {'needs' if needed == 1 else 'need'} you"] if needed else [])]
     now_usd, last_usd = money_text(standing.usd_per_h), money_text(standing.spent_usd)
     clauses = [
         ", ".join(parts) or "Nothing runs and nothing waits",

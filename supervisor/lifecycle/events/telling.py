@@ -77,11 +77,7 @@ def _budget(before: Run, run: Run, now: float) -> Told:
     if not warn_at <= cost < run.money.budget_from_usd + budget:
         return run, None
     spent, price = cost - run.money.budget_from_usd, live.price_usd_per_h
-    left = (
-        f" At {money_text(price)}/h it is used up in {age_text((budget - spent) / price * 3600.0)}."
-        if price
-        else ""
-    )
+    left = f" At {money_text(price)}/h it is used up in {age_text((budget - spent) / price * 3600.0)}." if price else ""
     text = (
         f"{100 * spent / budget:.0f} % of its budget is spent: {money_text(spent)} of {money_text(budget)}.{left} "
         "Then it saves a checkpoint and ends."

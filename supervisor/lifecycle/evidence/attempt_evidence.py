@@ -115,11 +115,7 @@ def _newer(agent: Json | None, earlier: Json | None) -> Json | None:
 def _tail(finds: Found, agent: Json | None) -> list[str]:
     """The agent's last lines if they are its last words, else those in the store, which may be newer."""
     agent_tail = (finds.agent or {}).get("log_tail")
-    lines = (
-        [line[:LINE_CHARS] for line in agent_tail if isinstance(line, str)]
-        if isinstance(agent_tail, list)
-        else []
-    )
+    lines = [line[:LINE_CHARS] for line in agent_tail if isinstance(line, str)] if isinstance(agent_tail, list) else []
     if agent is not None and agent.get("when") == "end" and lines:
         return lines[-LOG_LINES:]
     return list(finds.log_tail or lines[-LOG_LINES:])

@@ -45,15 +45,11 @@ def with_pointer(run: Run, obs: Observation) -> Run:
     if attempt is not None and _held_by(baton, attempt):
         if attempt.ended_at is not None:
             run = (
-                replace(
-                    run, attempt=replace(attempt, step_kept=step, step_last=reached(attempt.step_last, step))
-                )
+                replace(run, attempt=replace(attempt, step_kept=step, step_last=reached(attempt.step_last, step)))
                 if _less(attempt.step_kept, step)
                 else run
             )
-        elif (
-            pulse is not None and pulse.launch_id == attempt.launch_id and _less(pulse.checkpoint_step, step)
-        ):
+        elif pulse is not None and pulse.launch_id == attempt.launch_id and _less(pulse.checkpoint_step, step):
             run = replace(run, pulse=replace(pulse, checkpoint_step=step))
     if not _less(run.checkpoint_step, step) and run.checkpoint_bytes is not None:
         return run
@@ -107,9 +103,7 @@ def begun_from_nothing(run: Run, before: Attempt, beat: Beat) -> tuple[Run, tupl
     lost = run.checkpoint_step if run.checkpoint_step is not None else before.step_rejected
     if attempt.step_from is not None or lost is None or beat.left is not None:
         return run, ()
-    text = (
-        f"Attempt {attempt.number} begins from nothing: no checkpoint up to step {lost:,} could be restored."
-    )
+    text = f"Attempt {attempt.number} begins from nothing: no checkpoint up to step {lost:,} could be restored."
     after = replace(run, checkpoint_step=beat.checkpoint_step, no_progress_base=None)
     return after, (tell(EventKind.CHECKPOINT_REJECTED, text, step=lost, from_nothing=True),)
 

@@ -37,10 +37,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         pulse = Pulse(launch_id=beat.launch_id, phase=beat.phase, phase_since=now)
     if beat.sequence <= pulse.sequence:
         return pulse
-    progress = beat.step is not None and (beat.step, beat.checkpoint_step) != (
-        pulse.step,
-        pulse.checkpoint_step,
-    )
+    progress = beat.step is not None and (beat.step, beat.checkpoint_step) != (pulse.step, pulse.checkpoint_step)
     first_at = pulse.first_progress_at if pulse.first_progress_at is not None else (now if progress else None)
     polls, counted_at = pulse.stall_polls, pulse.stall_counted_at
     newer = beat.checkpoint_step is not None and beat.checkpoint_step != pulse.checkpoint_step

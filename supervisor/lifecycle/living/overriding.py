@@ -41,9 +41,7 @@ def done_of(run: Run, obs: Observation) -> Done | None:
 def done_elsewhere(run: Run, now: float) -> Decision:
     """The baton says that an attempt of this generation finished the work: that is the truth, whatever else is seen."""
     after = moved(replace(run, next_at=None), Status.FINISHING, now)
-    return Decision(
-        after, (tell(EventKind.FINISHING, "The work is done; checking the results."),), again=True
-    )
+    return Decision(after, (tell(EventKind.FINISHING, "The work is done; checking the results."),), again=True)
 
 
 RETRY_S = 30.0
@@ -61,10 +59,7 @@ def ask_to_mend(run: Run, now: float) -> Decision:
     after = run if run.hold == HOLD else replace(run, hold=HOLD)
     if run.person.why:
         return Decision(after, check_after=now + RETRY_S)
-    waiting = replace(
-        after,
-        person=replace(after.person, why=_words(run), since=now),
-    )
+    waiting = replace(after, person=replace(after.person, why=_words(run), since=now))
     text = f"Needs a person: the baton cannot be understood. Put back an earlier version of {key}, or stop the run."
     return Decision(waiting, (tell(EventKind.NEEDS_PERSON, text),), check_after=now + RETRY_S)
 

@@ -33,9 +33,7 @@ def threshold(active: int) -> float:
     return max(FLOOR, SHARE * active)
 
 
-def admit(
-    breaker: Breaker, wanted: int, active: int, now: float, poll_interval_s: float = 0.0
-) -> tuple[Breaker, int]:
+def admit(breaker: Breaker, wanted: int, active: int, now: float, poll_interval_s: float = 0.0) -> tuple[Breaker, int]:
     """How many of `wanted` inferred ends may happen in this tick, and the breaker after it. Looks that come sooner
     than the poll interval, because something woke the loop, are one tick."""
     recent = tuple(at for at in breaker.ends if at > now - WINDOW_S)

@@ -184,9 +184,7 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     offers = _serving(whole, run, now)
     if whole and not offers:
         return _none_serves(run, world, now)
-    good = [
-        offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
-    ]
+    good = [offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)]
     readable = good
     if world.unread:
         readable = [offer for offer in good if world.zone_of(offer.placement) not in world.unread]
@@ -240,9 +238,7 @@ def _none_serves(run: Run, world: World, now: float) -> NoOffer:
     refused = refused_lately(run, now)
     last = max(refused, key=lambda item: item.at)
     count = len({(item.provider, item.zone, item.shape, item.spot) for item in refused})
-    detail = (
-        f"every place that this run may use was tried within the hour ({count}); the last: {last.evidence}"
-    )
+    detail = f"every place that this run may use was tried within the hour ({count}); the last: {last.evidence}"
     free_at = min(item.at for item in refused) + REFUSED_S
     return NoOffer(min(free_at, now + longest_pause_s(world)), last.cause, detail)
 
@@ -303,9 +299,7 @@ def _soonest(offers: Iterable[Offer], world: World, now: float) -> NoOffer:
     known = (world.zones.get(offer_key(offer.placement)) for offer in offers)
     records = [record for record in known if record is not None and record.cause]
     if not records:
-        return NoOffer(
-            now + world.knobs.quota_retry_s, Cause.NO_CAPACITY, "no zone of the settings offers this shape"
-        )
+        return NoOffer(now + world.knobs.quota_retry_s, Cause.NO_CAPACITY, "no zone of the settings offers this shape")
     first = min(records, key=lambda record: record.cool_until)
     return NoOffer(first.cool_until, Cause(first.cause), first.detail)
 
@@ -319,9 +313,7 @@ def run_pause_s(tries: int, world: World) -> float:
 # --- what is learned --------------------------------------------------------------------------------------------------
 
 
-def after_failure(
-    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float
-) -> ZoneRecord:
+def after_failure(record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float) -> ZoneRecord:
     """What a definite failure teaches: cool-downs double from 3 to 30 minutes; quota has its own pace."""
     failures = 1 if record is None else record.failures + 1
     knobs = world.knobs
@@ -340,9 +332,7 @@ def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float)
     offers = [offer.placement for offer in world.offers.get(place.provider, ())]
     covered = [one for one in offers if one != place and _covers(failed, place, one)]
     keys = [offer_key(one) for one in (place, *covered)]
-    return tuple(
-        (key, after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)) for key in keys
-    )
+    return tuple((key, after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)) for key in keys)
 
 
 def _covers(failed: CreateFailed, asked: Placement, other: Placement) -> bool:

@@ -29,18 +29,7 @@ def pinned(run: Run, obs: Observation, now: float) -> tuple[Run, Told, Decision 
     question = _question(run)
     if not run.policy.image:
         bare = run.image.digest == "" == run.image.pinned_for
-        return (
-            (
-                run
-                if bare
-                else replace(
-                    run,
-                    image=replace(run.image, digest="", pinned_for=""),
-                )
-            ),
-            (),
-            None,
-        )
+        return ((run if bare else replace(run, image=replace(run.image, digest="", pinned_for=""))), (), None)
     if run.image.pinned_for == question:
         return run, (), None
     answer = obs.pin.value if isinstance(obs.pin, Seen) and obs.pin.value.asked == question else None

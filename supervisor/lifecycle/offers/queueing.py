@@ -41,9 +41,7 @@ def with_turns(
     return replace(world, rooms=left, turns=_turns(waiting, left, world, now))
 
 
-def _turns(
-    waiting: Iterable[Run], rooms: Mapping[str, Room], world: World, now: float
-) -> Mapping[int, Offer | None]:
+def _turns(waiting: Iterable[Run], rooms: Mapping[str, Room], world: World, now: float) -> Mapping[int, Offer | None]:
     left = dict(rooms)
     turns: dict[int, Offer | None] = {}
     futile = set()  # wishes that found no place: room only shrinks, so nobody with the same wish finds one

@@ -21,17 +21,7 @@ from supervisor.domain.actions import VerifyResults
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineState
-from supervisor.domain.observation import (
-    BATON,
-    NOT_READ,
-    STOP,
-    Absent,
-    Observation,
-    Seen,
-    Unknown,
-    Verification,
-    World,
-)
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Absent, Observation, Seen, Unknown, Verification, World
 from supervisor.domain.run import Outcome, Run, training_s, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
@@ -49,9 +39,7 @@ def hold_or_complete(run: Run, verified: Event, world: World, now: float) -> Dec
         return _complete(run, (verified,), now)
     note = "awaiting a pull of the results" if run.awaits_pull else "awaiting approval"
     held = tuple(replace(item, until=now + world.knobs.ask_limit_s, note=note) for item in run.retiring)
-    return Decision(
-        moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True
-    )
+    return Decision(moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True)
 
 
 def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -59,15 +47,9 @@ def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Deci
     events: tuple[Event, ...] = ()
     if run.stop is not None:
         run = replace(run, stop=None)
-        events = (
-            tell(
-                EventKind.STOP_IGNORED, "Stop changes nothing: the work is done and only the release waits."
-            ),
-        )
+        events = (tell(EventKind.STOP_IGNORED, "Stop changes nothing: the work is done and only the release waits."),)
     if not run.retiring:
-        return _complete(
-            run, (*events, tell(EventKind.MACHINE_RELEASED, "The machine ended by itself.")), now
-        )
+        return _complete(run, (*events, tell(EventKind.MACHINE_RELEASED, "The machine ended by itself.")), now)
     pull_is_enough = run.policy.require_pull and not _must_ask(run, world)
     agreed = run.approval is not None or pull_is_enough
     if (agreed and not run.awaits_pull) or now >= run.status_since + world.knobs.ask_limit_s:
@@ -127,14 +109,7 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     ending = isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ENDING
     lost = None if ending else machines.lost(run, obs, world, now)
     if isinstance(lost, End):
-        return end_attempt(
-            replace(
-                unneeded(run),
-            ),
-            lost,
-            world,
-            now,
-        )
+        return end_attempt(replace(unneeded(run)), lost, world, now)
     return lost or _unfinished(run, obs, world, now)
 
 
@@ -170,21 +145,14 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
     bills = f" and bills {money_text(price)}/h" if price else ""
     give_up = f"`spot approve {run.run_id} --accept-loss REASON` gives the results up"
     text = f"Needs a person: {why}. The machine is kept{bills}; {give_up}."
-    after = replace(
-        run,
-        person=replace(run.person, why=why, since=asked_at),
-    )
-    return Decision(
-        after, (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),), check_after=asked_at + limit_s
-    )
+    after = replace(run, person=replace(run.person, why=why, since=asked_at))
+    return Decision(after, (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),), check_after=asked_at + limit_s)
 
 
 def _give_way(run: Run, why: str, now: float) -> Decision:
     """Stop wins over work that is not verified; what that costs is said at the end."""
     lost = why or run.person.why or "they were still being saved"
-    return begin_stopping(
-        replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"results not verified: {lost}"), now
-    )
+    return begin_stopping(replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"results not verified: {lost}"), now)
 
 
 def _loss_accepted(run: Run, now: float) -> Decision | None:
@@ -196,16 +164,10 @@ def _loss_accepted(run: Run, now: float) -> Decision | None:
 def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
         run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why, (why,)), now)
-    run = replace(
-        run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.person.why.removeprefix(NOT_VERIFIED)}; {why}"
-    )
-    run = replace(
-        unneeded(run),
-    )
+    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.person.why.removeprefix(NOT_VERIFIED)}; {why}")
+    run = replace(unneeded(run))
     text = f"Failed: the results could not be verified ({why})."
-    return Decision(
-        moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True
-    )
+    return Decision(moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True)
 
 
 def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) -> Decision:
@@ -215,20 +177,12 @@ def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) ->
     check = seen.value
     if check.problems:
         count = len(check.problems)
-        shown = (
-            f"{plural(count, 'file')} not as written: {check.problems[0]}" if count > 1 else check.problems[0]
-        )
+        shown = f"{plural(count, 'file')} not as written: {check.problems[0]}" if count > 1 else check.problems[0]
         stopped = heed_marker(run, obs, now)
         if stopped.stop is not None:
             whole = len(check.files) - len(check.problems)
-            return _give_way(
-                unneeded(stopped),
-                f"{shown}; {whole} of {plural(len(check.files), 'file')} intact",
-                now,
-            )
-        return _loss_accepted(run, now) or _ask(
-            run, f"results differ from their manifest: {shown}", world, now
-        )
+            return _give_way(unneeded(stopped), f"{shown}; {whole} of {plural(len(check.files), 'file')} intact", now)
+        return _loss_accepted(run, now) or _ask(run, f"results differ from their manifest: {shown}", world, now)
     return _verified(run, done, check, world, now)
 
 
@@ -248,12 +202,7 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         run = close_attempt(run, end, now)
         superseded = (ended_event(run, end, now, last=True),) if end.cause == Cause.SUPERSEDED else ()
         run = keep_machine(run, run.policy.on_success, now)
-    run = replace(
-        unneeded(run),
-        outcome=outcome,
-        detail="; ".join(outcome.missing),
-        cause=Cause.FINISHED,
-    )
+    run = replace(unneeded(run), outcome=outcome, detail="; ".join(outcome.missing), cause=Cause.FINISHED)
     verified = tell(
         EventKind.RESULTS_VERIFIED,
         f"Results verified: {plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)}.",

@@ -65,14 +65,8 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return place(run, obs, world, now)
     run = heed_marker(mended(run, obs), obs, now)
     if run.stop is not None:
-        return begin_stopping(
-            run, now
-        )  # before the end of a create call: a call that was called off says nothing
-    if (
-        run.live_attempt is None
-        and isinstance(obs.create, Seen)
-        and obs.create.value.launch_id == try_.launch_id
-    ):
+        return begin_stopping(run, now)  # before the end of a create call: a call that was called off says nothing
+    if run.live_attempt is None and isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id:
         return _try_failed(run, try_, obs.create.value, world, now)
     return stop_for_limit(run, world, now) or _ask(run, try_, obs, world, now)
 
@@ -97,9 +91,7 @@ def _asked(obs: Observation) -> bool:
     return isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ASKED
 
 
-def _left_already(
-    run: Run, try_: Try, beat: Seen[Beat] | None, obs: Observation, now: float
-) -> Decision | None:
+def _left_already(run: Run, try_: Try, beat: Seen[Beat] | None, obs: Observation, now: float) -> Decision | None:
     """A machine that came up, said why it cannot go on, and was gone before the listing showed it once."""
     if beat is None or beat.value.left is None or not isinstance(obs.machine, Absent):
         return None
@@ -167,16 +159,12 @@ def _was_raised(baton: Part[Baton], launch_id: str) -> bool:
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail)
     text = f"No machine in {try_.placement.zone}: {failed.cause}. {failed.detail}"
-    event = tell(
-        EventKind.TRY_FAILED, text, cause=failed.cause, zone=try_.placement.zone, launch_id=try_.launch_id
-    )
+    event = tell(EventKind.TRY_FAILED, text, cause=failed.cause, zone=try_.placement.zone, launch_id=try_.launch_id)
     since = run.waiting.since if run.waiting.since is not None else now
     after = replace(run, try_=ended, waiting=replace(run.waiting, since=since))
     if failed.of_run:
         # Nothing is learnt of the place: other runs go on there. This one asks again soon, for a person may mend it.
-        waiting = wait(
-            after, NoOffer(now + run_pause_s(try_.number, world), failed.cause, failed.detail), now
-        )
+        waiting = wait(after, NoOffer(now + run_pause_s(try_.number, world), failed.cause, failed.detail), now)
         return replace(waiting, events=(event, *waiting.events))
     if failed.cause == Cause.QUEUED:
         # Our own machines were quicker than the listing. The pause is for a provider that contradicts its own listing.
@@ -199,9 +187,7 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: Wor
     events = []
     if run.live_attempt is None:
         run = begin_attempt(run, try_, beat.value.machine_id, now)
-        events.append(
-            tell(EventKind.READINGS_DISAGREE, "The machine is not in the listing, but it beats: going on.")
-        )
+        events.append(tell(EventKind.READINGS_DISAGREE, "The machine is not in the listing, but it beats: going on."))
     assert run.attempt is not None
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
     attempt = identified(replace(run.attempt, up_at=run.attempt.up_at or now), obs)
@@ -237,9 +223,7 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
     return Decision(
         run,
         actions=_holder_gone(run, obs),
-        wants=frozenset({BATON})
-        if obs.baton is NOT_READ and _baton_may_tell(run, obs, beat)
-        else frozenset(),
+        wants=frozenset({BATON}) if obs.baton is NOT_READ and _baton_may_tell(run, obs, beat) else frozenset(),
         check_after=_boot_deadline(run, world, now),
         pulse_only=run is not before and run.attempt is attempt,
     )
@@ -300,8 +284,6 @@ def _holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:
     if run.retiring or not isinstance(obs.baton, Seen) or run.try_ is None:
         return ()
     baton = obs.baton.value
-    waits = (
-        baton.next is not None and baton.next.launch_id == run.try_.launch_id and not baton.next.holder_gone
-    )
+    waits = baton.next is not None and baton.next.launch_id == run.try_.launch_id and not baton.next.holder_gone
     held_by_other = baton.holder is not None and baton.holder.launch_id != run.try_.launch_id
     return (MarkHolderGone(run.try_.launch_id),) if waits and held_by_other and baton.closed is None else ()

@@ -24,14 +24,7 @@ from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.ending.retiring import next_due
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.liveness import beat_of
-from supervisor.lifecycle.living.overriding import (
-    ask_to_mend,
-    done_elsewhere,
-    done_of,
-    heed_marker,
-    is_torn,
-    mended,
-)
+from supervisor.lifecycle.living.overriding import ask_to_mend, done_elsewhere, done_of, heed_marker, is_torn, mended
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks, why
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
@@ -57,18 +50,14 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     choice = place_of(run, world, now)
     if _is_nobodys(choice) and run.status != Status.RECOVERING:
-        return _none(
-            run, choice, world, now
-        )  # a recovering run looks first whether its last attempt did the work
+        return _none(run, choice, world, now)  # a recovering run looks first whether its last attempt did the work
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind
     run, told, pending = pinned(run, obs, now)
     if pending is not None:
         return pending
-    decision = (
-        _none(run, choice, world, now) if isinstance(choice, NoOffer) else _launch(run, choice, world, now)
-    )
+    decision = _none(run, choice, world, now) if isinstance(choice, NoOffer) else _launch(run, choice, world, now)
     return replace(decision, events=(*told, *decision.events)) if told else decision
 
 
@@ -105,14 +94,7 @@ def _stopped(run: Run, now: float) -> Decision:
     if run.retiring:
         return begin_stopping(run, now)
     after = moved(
-        replace(
-            unneeded(run),
-            cause=run.stop.cause,
-            detail=f"by {run.stop.actor}",
-            next_at=None,
-        ),
-        Status.STOPPED,
-        now,
+        replace(unneeded(run), cause=run.stop.cause, detail=f"by {run.stop.actor}", next_at=None), Status.STOPPED, now
     )
     return Decision(
         after, (tell(EventKind.STOPPED, f"Stopped by {run.stop.actor}.", cause=run.stop.cause),), again=True
@@ -122,12 +104,7 @@ def _stopped(run: Run, now: float) -> Decision:
 def _failed(run: Run, obs: Observation, cause: Cause, detail: str, now: float) -> Decision:
     if run.status != Status.PENDING and obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))  # a lost attempt may have finished in time
-    over = replace(
-        unneeded(run),
-        cause=cause,
-        detail=detail,
-        next_at=None,
-    )
+    over = replace(unneeded(run), cause=cause, detail=detail, next_at=None)
     after = moved(over, Status.FAILED, now)
     return Decision(after, (tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause),), again=True)
 
@@ -156,9 +133,7 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
         ):  # once for each reason, not after every try: zones may take turns in theirs
             text = _waiting_text(run, why)
             events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
-    return Decision(
-        moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))
-    )
+    return Decision(moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now)))
 
 
 def _in_line(run: Run, now: float) -> Run:
@@ -166,10 +141,7 @@ def _in_line(run: Run, now: float) -> Run:
     if run.cause == Cause.QUEUED and run.waiting.since is not None:
         return run
     waited_s = 0.0 if run.waiting.since is None else max(0.0, now - run.waiting.since)
-    return replace(
-        run,
-        waiting=replace(run.waiting, since=now, before_s=waited_s),
-    )
+    return replace(run, waiting=replace(run.waiting, since=now, before_s=waited_s))
 
 
 def _lacked(run: Run, world: World) -> bool:
@@ -188,16 +160,10 @@ def _standing(run: Run, now: float, lacked: bool) -> Run:
 def _out_of_line(run: Run, now: float) -> Run:
     """Its clock goes on from what it had waited for the platform before; it begins where there was no wait."""
     if run.waiting.since is None:
-        return replace(
-            run,
-            waiting=replace(run.waiting, since=now, before_s=0.0),
-        )
+        return replace(run, waiting=replace(run.waiting, since=now, before_s=0.0))
     if run.cause != Cause.QUEUED:
         return run
-    return replace(
-        run,
-        waiting=replace(run.waiting, since=now - run.waiting.before_s, before_s=0.0),
-    )
+    return replace(run, waiting=replace(run.waiting, since=now - run.waiting.before_s, before_s=0.0))
 
 
 def _waiting_text(run: Run, why: NoOffer) -> str:
@@ -228,12 +194,7 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
     text = f"Asking for {place.shape} {market} in {zone} ({which})."
     event = tell(
-        EventKind.LAUNCHING,
-        text,
-        zone=place.zone,
-        shape=place.shape,
-        spot=place.spot,
-        launch_id=following.launch_id,
+        EventKind.LAUNCHING, text, zone=place.zone, shape=place.shape, spot=place.spot, launch_id=following.launch_id
     )
     return Decision(after, (event,), (Launch(following, holder_gone=not run.retiring),))
 
@@ -284,17 +245,13 @@ def _late_beat(run: Run, obs: Observation) -> tuple[Run, tuple[Event, ...], bool
     newer = value.checkpoint_step is not None and value.checkpoint_step > (
         attempt.step_kept if attempt.step_kept is not None else -1
     )
-    last = (
-        value.step if value.step is not None and value.step > (attempt.step_last or 0) else attempt.step_last
-    )
+    last = value.step if value.step is not None and value.step > (attempt.step_last or 0) else attempt.step_last
     if not newer and last == attempt.step_last:
         return run, (), finished
     kept = value.checkpoint_step if newer else attempt.step_kept
     steps = [step for step in (run.checkpoint_step, kept) if step is not None]
     after = replace(
-        run,
-        attempt=replace(attempt, step_kept=kept, step_last=last),
-        checkpoint_step=max(steps, default=None),
+        run, attempt=replace(attempt, step_kept=kept, step_last=last), checkpoint_step=max(steps, default=None)
     )
     if not newer:
         return after, (), finished

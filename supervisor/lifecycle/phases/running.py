@@ -56,9 +56,7 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     return replace(decision, events=(*news, *decision.events)) if news else decision
 
 
-def _judge(
-    before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
-) -> Decision:
+def _judge(before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> Decision:
     telemetry_before = before.pulse.telemetry if before.pulse is not None else ""
     ended = (
         _command_ended(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before)
@@ -133,9 +131,7 @@ def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
     quiet_s = silent_s(run.pulse, attempt, world, now)
     if quiet_s <= run.policy.stall.silence_s:
         return None
-    evidence = (
-        f"no beat for {quiet_s:.0f} s (limit {run.policy.stall.silence_s:.0f} s) while the machine is up"
-    )
+    evidence = f"no beat for {quiet_s:.0f} s (limit {run.policy.stall.silence_s:.0f} s) while the machine is up"
     return End(Cause.AGENT_LOST, evidence, machines.readings(obs), inferred=BEATS)
 
 

@@ -13,17 +13,7 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
-from supervisor.domain.observation import (
-    BATON,
-    LOOKUP,
-    NOT_READ,
-    STOP,
-    Absent,
-    Observation,
-    Seen,
-    Unknown,
-    World,
-)
+from supervisor.domain.observation import BATON, LOOKUP, NOT_READ, STOP, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.run import Run, StopRequest, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
@@ -34,9 +24,7 @@ from supervisor.lifecycle.living.liveness import beat_of, heard, machines_since
 from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, is_torn
 from supervisor.lifecycle.phases.beginning import begin_attempt, obtained
 
-CREATE_SETTLED_S = (
-    180.0  # a create call has been answered or has given up long before (deadline of a call: 60 s)
-)
+CREATE_SETTLED_S = 180.0  # a create call has been answered or has given up long before (deadline of a call: 60 s)
 
 
 def begin_stopping(run: Run, now: float) -> Decision:
@@ -47,9 +35,7 @@ def begin_stopping(run: Run, now: float) -> Decision:
     text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); {waits_for}."
     told = run.stop.source == "api"  # that door wrote its event with the request
     events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
-    after = replace(
-        unneeded(run),
-    )
+    after = replace(unneeded(run))
     return Decision(moved(after, Status.STOPPING, now), events, again=True)
 
 
@@ -59,9 +45,7 @@ def stop_for_limit(run: Run, world: World, now: float) -> Decision | None:
     if passed is None:
         return None
     cause, detail = passed
-    return begin_stopping(
-        replace(run, stop=StopRequest("supervisor", now, cause, "limit"), detail=detail), now
-    )
+    return begin_stopping(replace(run, stop=StopRequest("supervisor", now, cause, "limit"), detail=detail), now)
 
 
 def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -100,9 +84,7 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
         return unchanged(run, wants=frozenset({LOOKUP}))
     proven = isinstance(obs.machine, Absent) and now >= settled_at and isinstance(obs.lookup, Absent)
     if refused or proven:
-        ended = replace(
-            try_, ended_at=now, outcome=Cause.STOP_REQUESTED, detail="stopped before a machine came"
-        )
+        ended = replace(try_, ended_at=now, outcome=Cause.STOP_REQUESTED, detail="stopped before a machine came")
         return Decision(replace(run, try_=ended), again=True)
     return unchanged(run, check_after=settled_at)
 
@@ -133,9 +115,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
         return Decision(run, actions=(CloseBaton(str(request.cause)),))
     record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
-    evidence = f"stop asked for by {request.actor}" + (
-        f"; meanwhile {record.cause}: {record.detail}" if record else ""
-    )
+    evidence = f"stop asked for by {request.actor}" + (f"; meanwhile {record.cause}: {record.detail}" if record else "")
     end = End(request.cause, evidence, machines.readings(obs), machine_gone=isinstance(obs.lookup, Absent))
     after = close_attempt(run, end, now)
     return Decision(after, (ended_event(after, end, now, last=True),), again=True)

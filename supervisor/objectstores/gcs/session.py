@@ -97,15 +97,7 @@ def open_hands(url: str, bucket_name: str) -> Hands:
             credentials: Any = AnonymousCredentials()
         else:
             credentials, _ = google.auth.default(scopes=SCOPES)
-    except (
-        GoogleAuthError,
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-    ) as error:
+    except (GoogleAuthError, OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         # Google's library stumbles so over a file that holds something else.
         raise StoreUnavailable(f"{url}: no Application Default Credentials: {clause(error)}") from error
     session = AuthorizedSession(credentials)

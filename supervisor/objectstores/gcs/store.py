@@ -27,23 +27,8 @@ from supervisor.contract.stores.promise import (
     check_page_size,
     check_prefix,
 )
-from supervisor.objectstores.gcs.session import (
-    Hands,
-    Patience,
-    Refused,
-    Session,
-    checked,
-    require_client,
-    unavailable,
-)
-from supervisor.objectstores.gcs.transfer import (
-    PIECE_BYTES,
-    Download,
-    ResumableUpload,
-    crc32c,
-    info_of_blob,
-    pages,
-)
+from supervisor.objectstores.gcs.session import Hands, Patience, Refused, Session, checked, require_client, unavailable
+from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download, ResumableUpload, crc32c, info_of_blob, pages
 from supervisor.ports.objectstore import (
     MAX_PAGE,
     ObjectInfo,
@@ -87,9 +72,7 @@ class GcsStore(ObjectStore):
         """Touches nothing. ValueError for any URL but gs://BUCKET[/PREFIX]."""
         match = _URL.fullmatch(url)
         if match is None:
-            raise ValueError(
-                f"an object store in Google Cloud is gs://BUCKET or gs://BUCKET/PREFIX, not {url!r}"
-            )
+            raise ValueError(f"an object store in Google Cloud is gs://BUCKET or gs://BUCKET/PREFIX, not {url!r}")
         folder = (match[2] or "").strip("/")
         if folder:
             check_object_name(folder)
@@ -114,9 +97,7 @@ class GcsStore(ObjectStore):
 
     # --- one object -----------------------------------------------------------------------------------------------
 
-    def put(
-        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
-    ) -> ObjectInfo:
+    def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         check_object_name(key)
         check_metadata(metadata or {})
         return self._put(key, io.BytesIO(data), if_generation, dict(metadata or {}))
@@ -178,9 +159,7 @@ class GcsStore(ObjectStore):
             return self._differs_or_is_gone(key, False)
         blob = self._blob(key)
         try:
-            self._patience.ask(
-                lambda timeout: blob.delete(if_generation_match=condition, timeout=timeout, retry=None)
-            )
+            self._patience.ask(lambda timeout: blob.delete(if_generation_match=condition, timeout=timeout, retry=None))
         except Refused as refused:
             if refused.status == 412:
                 return self._differs_or_is_gone(key, refused.doubtful)
@@ -252,9 +231,7 @@ class GcsStore(ObjectStore):
             return doubtful
         raise PreconditionFailed(key)
 
-    def _put(
-        self, key: str, stream: BinaryIO, if_generation: str | None, metadata: Mapping[str, str]
-    ) -> ObjectInfo:
+    def _put(self, key: str, stream: BinaryIO, if_generation: str | None, metadata: Mapping[str, str]) -> ObjectInfo:
         condition = condition_of(if_generation)
         if condition == NEVER:
             raise PreconditionFailed(key)
@@ -285,9 +262,7 @@ class GcsStore(ObjectStore):
 
         return info_of_blob(self._patience.ask(attempt), key)
 
-    def _send_in_pieces(
-        self, key: str, stream: BinaryIO, content: _Content, condition: int | None
-    ) -> ObjectInfo:
+    def _send_in_pieces(self, key: str, stream: BinaryIO, content: _Content, condition: int | None) -> ObjectInfo:
         hands = self._hands()
         url = f"{hands.endpoint}/upload/storage/v1/b/{self.bucket_name}/o"
         about = {"name": self._prefix + key, "contentType": _TYPE, "crc32c": content.crc32c}

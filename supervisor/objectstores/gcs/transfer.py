@@ -84,9 +84,7 @@ class ResumableUpload:
                 return resource
             before, at = at, bucket.arrived(response.headers.get("Range", ""))
             stuck = 0 if at > before else stuck + 1
-        raise Refused(
-            None, f"of {size} bytes the store takes only {at}; has the file changed?", doubtful=False
-        )
+        raise Refused(None, f"of {size} bytes the store takes only {at}; has the file changed?", doubtful=False)
 
     def _begin(self, timeout: Timeout) -> str:
         query = {"uploadType": "resumable", "name": self.about["name"]}
@@ -131,11 +129,7 @@ def _page(
         body = json.loads(response.content)
         items = [item for item in body.get("items", ()) if not _NO_KEY.search(item["name"])]
         date = bucket.server_time(response.headers.get("Date"))
-        return (
-            tuple(bucket.info_of(item, item["name"][cut:]) for item in items),
-            body.get("nextPageToken"),
-            date,
-        )
+        return (tuple(bucket.info_of(item, item["name"][cut:]) for item in items), body.get("nextPageToken"), date)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Answered(502, f"the listing cannot be read: {error!r}") from error
 

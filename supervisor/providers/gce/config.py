@@ -21,9 +21,7 @@ GOOGLE = "https://compute.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # the supervisor's and its machines': their roles say the rest
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
-_A_SERIES = re.compile(
-    r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)"
-)  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
+_A_SERIES = re.compile(r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)")  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
 _G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one card
     "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
     "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
@@ -130,9 +128,7 @@ def parse_shape(text: str) -> Shape:
     if count is None:
         return Shape(machine_type, "", own)
     if own:
-        raise ValueError(
-            f"{machine_type} brings {own} cards of its own: write it without +{count}x{gpu_type}"
-        )
+        raise ValueError(f"{machine_type} brings {own} cards of its own: write it without +{count}x{gpu_type}")
     return Shape(machine_type, gpu_type, int(count))
 
 

@@ -8,14 +8,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import (
-    Account,
-    ConsolePart,
-    DataPlace,
-    PlanQuestion,
-    PlatformEvent,
-    PriceTold,
-)
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 from supervisor.providers.gce.advice.advice import chances
 from supervisor.providers.gce.advice.advising import advise
@@ -69,9 +62,7 @@ class GcePlatform:
         with clear_answers("capacity advice"):
             return chances(self._config, self._compute, offers)
 
-    def data_places(
-        self, regions: Sequence[str], image: str = "", ask: bool = False
-    ) -> tuple[DataPlace, ...]:
+    def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         return self._places.told(regions, image, ask)
 
     def prices(self) -> tuple[PriceTold, ...]:

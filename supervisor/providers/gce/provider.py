@@ -18,23 +18,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines import (
-    SUPERVISOR_LABEL,
-    Machine,
-    MachineListing,
-    MachineRef,
-    MachineState,
-    Offer,
-)
+from supervisor.domain.machines import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState, Offer
 from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
-from supervisor.ports.provider import (
-    LaunchRejected,
-    LaunchRequest,
-    NotSupported,
-    ProviderUnavailable,
-)
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.advice.advice import Advice
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers
@@ -78,9 +66,7 @@ class GceProvider:
         self.name = config.name
         self._config, self._offers = config, tuple(offers)
         self._shape_names = shape_names(config.shapes)
-        self._gpus = lru_cache(
-            partial(gpus, config.shapes)
-        )  # a list of runs asks for the same few again and again
+        self._gpus = lru_cache(partial(gpus, config.shapes))  # a list of runs asks for the same few again and again
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
         retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
         self._compute = compute = Compute(config, retry, credentials)

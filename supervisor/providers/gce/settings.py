@@ -17,10 +17,7 @@ from supervisor.settings.kinds import StoreForm, match, need
 from supervisor.settings.values import Rules
 
 KIND = "gce"
-NOTICES_S = (
-    0,
-    120,
-)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
+NOTICES_S = (0, 120)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 STORE = StoreForm(
     "gs://BUCKET[/PREFIX]",
     re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/-]*)?"),
@@ -29,9 +26,7 @@ STORE = StoreForm(
 RULES = Rules(
     empty=frozenset({"gce_subnet", "gce_data_disk", "gce_data_disk_zone", "gce_min_cpu_platform"}),
     counts={"gce_boot_disk_gb": (10, 65536), "gce_data_disk_gb": (10, 65536), "gce_notice_s": (0, 120)},
-    pairs={
-        "gce_shapes": "name=machine pairs, such as t4=n1-standard-8+1xnvidia-tesla-t4,l4=g2-standard-8",
-    },
+    pairs={"gce_shapes": "name=machine pairs, such as t4=n1-standard-8+1xnvidia-tesla-t4,l4=g2-standard-8"},
     texts={"gce_shapes": re.compile(r"[a-z][a-z0-9-]*[a-z0-9](\+[1-9][0-9]?x[a-z][a-z0-9-]*[a-z0-9])?")},
 )
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
@@ -141,9 +136,7 @@ def _check_zones(s: GceSettings) -> None:
     for name, zones in (("gce_zones", s.gce_zones), ("gce_data_disk_zone", (s.gce_data_disk_zone,))):
         for zone in zones:
             if zone and not _ZONE.fullmatch(zone):
-                raise SettingsRefused(
-                    f"{name} names {zone}: expected zones such as us-east1-c", {"name": name}
-                )
+                raise SettingsRefused(f"{name} names {zone}: expected zones such as us-east1-c", {"name": name})
 
 
 def _check_disk(s: GceSettings) -> None:

@@ -104,11 +104,7 @@ def _of(folder: Folder) -> dict[str, Aside]:
     if paper is None or job is None:
         return {}
     own = job.gpu_ids or ()
-    return {
-        uuid: Aside(_plain(why), folder.name, job.run_id, at)
-        for uuid, (why, at) in paper.items()
-        if uuid in own
-    }
+    return {uuid: Aside(_plain(why), folder.name, job.run_id, at) for uuid, (why, at) in paper.items() if uuid in own}
 
 
 def _plain(why: str) -> str:
@@ -118,9 +114,7 @@ def _plain(why: str) -> str:
 LOG = logging.getLogger(__name__)
 GIB = 2**30
 HELD_BYTES, HELD_SHARE = GIB, 0.05  # less than the larger of the two may be a driver's own
-STRANGERS_S = (
-    10.0  # where others hold cards beside our machines, the driver's tools are asked again after so long
-)
+STRANGERS_S = 10.0  # where others hold cards beside our machines, the driver's tools are asked again after so long
 
 
 class Cards:
@@ -132,16 +126,12 @@ class Cards:
     ) -> None:
         self.promised = promised
         self.quarantine = Quarantine(folders)
-        self._indexes: dict[str, int | None] | None = (
-            None  # by UUID: cards of this computer, by the last reading
-        )
+        self._indexes: dict[str, int | None] | None = None  # by UUID: cards of this computer, by the last reading
         self._strangers: tuple[Card, ...] = ()  # held by others, by the last reading
         self._look_again_at = 0.0  # monotonic
         self._folders, self._started, self._smi = folders, started, smi
 
-    def choose(
-        self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()
-    ) -> tuple[str, ...] | None:
+    def choose(self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()) -> tuple[str, ...] | None:
         """The UUIDs for one more machine, those in `kept` first; None where cards are left alone. Call it under the
         folders' lock; `look` sees all machines. Raises NoCapacity, HeldByOurs, LaunchRejected,
         OSError."""

@@ -77,9 +77,7 @@ class NvidiaSmi:
         answer = self._run([tool, query, "--format=csv,noheader,nounits"])
         rows = [line.split(", ") for line in answer.splitlines() if line.strip()]
         if any(len(row) < columns for row in rows):
-            raise CardsUnread(
-                f"nvidia-smi gave an answer that is not understood: {clause(answer.strip()[:200])}"
-            )
+            raise CardsUnread(f"nvidia-smi gave an answer that is not understood: {clause(answer.strip()[:200])}")
         # Nothing is quoted: a name, which is the third column, may hold the sign between columns.
         last = columns - 3
         return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]

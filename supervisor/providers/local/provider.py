@@ -44,11 +44,7 @@ class Room:
     def listing(self, seen: Seen) -> MachineListing:
         cards, all_cards, others = self.cards.room(seen)
         left = replace(
-            self.places.left(seen),
-            cards=cards,
-            all_cards=all_cards,
-            cards_of=self.cards.promised,
-            others=others,
+            self.places.left(seen), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
         )
         return replace(seen.listing, room=left)
 

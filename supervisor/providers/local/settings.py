@@ -67,9 +67,7 @@ def most_machines(s: LocalSettings) -> tuple[int | None, str]:
         return s.local_machines, "local_machines"
     if all(zone in s.local_capacity for zone in s.local_zones):
         return None, "local_capacity"
-    from supervisor.machinefolder.room import (
-        carries,  # with all that watches machines: too much for a command
-    )
+    from supervisor.machinefolder.room import carries  # with all that watches machines: too much for a command
 
     return carries(s.local_gpus)
 

@@ -41,12 +41,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
-from supervisor.ports.provider import (
-    NotSupported,
-    Provider,
-    ProviderUnavailable,
-    StillLooking,
-)
+from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable, StillLooking
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.acting import batonwork, evidence
 from supervisor.reconciler.acting.jobs import Paces
@@ -60,9 +55,7 @@ from supervisor.telemetry import metrics
 
 def verify(objects: ObjectStore, done: Done) -> Verification:
     """Raises StoreUnavailable when the store gives no clear answer: then nothing is known, and it is tried again."""
-    problems = [
-        problem for entry in done.results if (problem := _problem(objects, done.prefix + entry.name, entry))
-    ]
+    problems = [problem for entry in done.results if (problem := _problem(objects, done.prefix + entry.name, entry))]
     return Verification(done.launch_id, manifest_sha256(done.results), done.results, tuple(problems))
 
 
@@ -184,16 +177,10 @@ class Actor:
             log.log(
                 logging.INFO if isinstance(error, StillLooking) else logging.WARNING,
                 "action not done",
-                extra={
-                    telemetry.ACTION: name[2],
-                    telemetry.RUN_ID: run and run.run_id,
-                    telemetry.ERROR: str(error),
-                },
+                extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id, telemetry.ERROR: str(error)},
             )
         except Exception:
-            log.exception(
-                "action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id}
-            )
+            log.exception("action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id})
         finally:
             metrics.ACTIONS.add(type(action).__name__, outcome)
             with self._lock:
@@ -299,11 +286,7 @@ class Actor:
         except UNCLEAR as error:
             log.warning(
                 "console not kept",
-                extra={
-                    telemetry.ACTION: "console",
-                    telemetry.RUN_ID: run.run_id,
-                    telemetry.ERROR: str(error),
-                },
+                extra={telemetry.ACTION: "console", telemetry.RUN_ID: run.run_id, telemetry.ERROR: str(error)},
             )
 
     def _finalise(self, run: Run, action: Finalise) -> None:

@@ -10,13 +10,7 @@ from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, BatonRefused
 from supervisor.domain.run import Run
-from supervisor.ports.objectstore import (
-    ABSENT,
-    ObjectMissing,
-    ObjectStore,
-    PreconditionFailed,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 
 ROUNDS = 8
 

@@ -16,13 +16,7 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from supervisor.lifecycle.evidence.attempt_evidence import Found, Json
 from supervisor.lifecycle.evidence.facts import read_object
-from supervisor.ports.objectstore import (
-    ABSENT,
-    ObjectMissing,
-    ObjectStore,
-    PreconditionFailed,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Store
 from supervisor.telemetry import logs as telemetry
 
@@ -45,9 +39,7 @@ def attempt_of(store: Store, run: Run, launch_id: str) -> Attempt | None:
     return known if known is not None and known.ended_at is not None else None
 
 
-def keep(
-    objects: ObjectStore, run: Run, attempt: Attempt, monotonic: Clock, release: Sequence[str] = ()
-) -> None:
+def keep(objects: ObjectStore, run: Run, attempt: Attempt, monotonic: Clock, release: Sequence[str] = ()) -> None:
     """Compose and store it. Raises StoreUnavailable when it could not be done, also when LIMIT_S were not enough."""
     deadline = monotonic() + LIMIT_S
     key = runfiles.evidence(run.run_id, attempt.number)
@@ -110,9 +102,7 @@ def _find(objects: ObjectStore, run: Run, attempt: Attempt, before: Json | None)
 def _agent_part(objects: ObjectStore, run_id: str, attempt: Attempt) -> tuple[Json | None, str]:
     """(the part, ""), or (None, why there is none)."""
     try:
-        raw = b"".join(
-            objects.read(runfiles.agent_evidence(run_id, attempt.number), 0, evidence.AGENT_BYTES + 1)
-        )
+        raw = b"".join(objects.read(runfiles.agent_evidence(run_id, attempt.number), 0, evidence.AGENT_BYTES + 1))
     except ObjectMissing:
         return None, evidence.NO_AGENT_PART
     except StoreUnavailable as error:
@@ -130,9 +120,7 @@ def _agent_part(objects: ObjectStore, run_id: str, attempt: Attempt) -> tuple[Js
 def _log_tail(objects: ObjectStore, run_id: str, number: int) -> tuple[str, ...] | None:
     try:
         chunks = [info for page in objects.pages(runfiles.logs(run_id, number)) for info in page.objects][-2:]
-        pieces = [
-            b"".join(objects.read(info.key, max(0, info.size - TAIL_BYTES), TAIL_BYTES)) for info in chunks
-        ]
+        pieces = [b"".join(objects.read(info.key, max(0, info.size - TAIL_BYTES), TAIL_BYTES)) for info in chunks]
     except (StoreUnavailable, ObjectMissing):
         return None
     return evidence.last_lines(b"".join(pieces)[-TAIL_BYTES:])

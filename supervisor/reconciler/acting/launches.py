@@ -62,8 +62,7 @@ class Launcher:
             provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
         except LaunchFailed as error:
             self.outcomes.create_failed(
-                run.key,
-                CreateFailed(try_.launch_id, error.cause, str(error), error.of_run, error.scope),
+                run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run, error.scope)
             )
 
     def _still_wanted(self, run: Run, action: Launch, first: bool = False) -> bool:
@@ -72,12 +71,7 @@ class Launcher:
         for good."""
         row = self.store.find(run.run_id)
         wanted = row is not None and row.status == Status.LAUNCHING and row.stop is None
-        wanted = (
-            wanted
-            and row is not None
-            and row.try_ is not None
-            and row.try_.launch_id == action.try_.launch_id
-        )
+        wanted = wanted and row is not None and row.try_ is not None and row.try_.launch_id == action.try_.launch_id
         if wanted:
             marker = read_stop(self.objects, run.run_id)
             if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
@@ -94,9 +88,7 @@ class Launcher:
 
     def _never_raised(self, run: Run, action: Launch) -> bool:
         baton = read_baton(self.objects, run.run_id)
-        return isinstance(baton, Absent) or (
-            isinstance(baton, Seen) and not _raised(baton.value.next, action)
-        )
+        return isinstance(baton, Absent) or (isinstance(baton, Seen) and not _raised(baton.value.next, action))
 
     def _runs_images(self, run: Run) -> Provider:
         """The first of the run's providers that runs images: a tag names the same content for all of them. Raises

@@ -49,33 +49,23 @@ class Sweeper:
         for provider, listing in snapshot.listings.items():
             if isinstance(listing, str):
                 continue
-            metrics.MACHINES_LEAKED.add(
-                provider, by=0
-            )  # there before the first one: else nobody sees it grow
+            metrics.MACHINES_LEAKED.add(provider, by=0)  # there before the first one: else nobody sees it grow
             theirs = {name for name, run_id in self._unclaimed(listing, expected) if led_elsewhere(run_id)}
             plan = sweeping.plan(listing, self._supervisor_id, expected | theirs, now)
             self._tell_foreign(provider, plan.foreign)
             for machine in plan.release:
                 ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
-                reason = (
-                    f"serves no attempt of a live run (labelled {machine.run_id}, launch {machine.launch_id})"
-                )
-                actor.submit(
-                    None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease
-                )
+                reason = f"serves no attempt of a live run (labelled {machine.run_id}, launch {machine.launch_id})"
+                actor.submit(None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease)
                 told = self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
                 metrics.MACHINES_LEAKED.add(provider, by=len(told))
                 events += told
             refused = f"refused {provider}"
             if plan.refused and refused not in self._told:
                 self._told.add(refused)
-                text = (
-                    f"{len(plan.refused)} of our machines serve nobody, too many at once: none is released."
-                )
+                text = f"{len(plan.refused)} of our machines serve nobody, too many at once: none is released."
                 events.append(
-                    Event(
-                        EventKind.SWEEP_REFUSED, text, data={"machines": [m.name for m in plan.refused[:20]]}
-                    )
+                    Event(EventKind.SWEEP_REFUSED, text, data={"machines": [m.name for m in plan.refused[:20]]})
                 )
             if not plan.refused:
                 self._told.discard(refused)

@@ -43,11 +43,7 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
             metrics.DELIVERIES.add(item.channel, "given_up" if next_at is None else "failed")
             log.warning(
                 "not delivered",
-                extra={
-                    telemetry.ACTION: "deliver",
-                    telemetry.CHANNEL: item.channel,
-                    telemetry.ERROR: str(error),
-                },
+                extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel, telemetry.ERROR: str(error)},
             )
             continue
         store.settle_outbox(item.id, True, None, "", now)
@@ -62,9 +58,7 @@ def _send(notifier: Notifier, item: OutboxItem) -> None:
     except DeliveryFailed:
         raise
     except Exception as error:  # a notifier's bug must not hold back all that waits behind this item
-        log.exception(
-            "a notifier failed", extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel}
-        )
+        log.exception("a notifier failed", extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel})
         raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
 
 

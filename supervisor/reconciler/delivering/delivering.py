@@ -170,9 +170,7 @@ class Delivering:
 
         self.hands.submit(work)
 
-    def _sent(
-        self, target: Target | None, batch: Sequence[Delivery]
-    ) -> tuple[int | None, DeliveryFailed | None]:
+    def _sent(self, target: Target | None, batch: Sequence[Delivery]) -> tuple[int | None, DeliveryFailed | None]:
         if target is None:
             return None, DeliveryFailed("alert_url is not set here")
         try:
@@ -225,11 +223,7 @@ class Delivering:
             return
         log.warning(
             "not delivered",
-            extra={
-                telemetry.ACTION: "deliver",
-                telemetry.CHANNEL: endpoint.id,
-                telemetry.ERROR: str(failed),
-            },
+            extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: endpoint.id, telemetry.ERROR: str(failed)},
         )
         if failed.gone or failed_too_long(endpoint.failing_since, now):
             self._disable(line, failed, now)
@@ -256,13 +250,7 @@ def target_of(endpoint: Endpoint, own: Target | None, now: float) -> Target | No
 
 def notification_of(delivery: Delivery) -> Notification:
     return Notification(
-        delivery.event_id,
-        delivery.sequence,
-        delivery.run_id,
-        delivery.kind,
-        delivery.text,
-        delivery.at,
-        delivery.data,
+        delivery.event_id, delivery.sequence, delivery.run_id, delivery.kind, delivery.text, delivery.at, delivery.data
     )
 
 

@@ -54,11 +54,7 @@ class Turns:
         return any(line.more and not line.waiting for line in self.lines.values())
 
     def refill(
-        self,
-        found: Sequence[tuple[Endpoint, Sequence[Delivery]]],
-        flying: Collection[int],
-        full: int,
-        now: float,
+        self, found: Sequence[tuple[Endpoint, Sequence[Delivery]]], flying: Collection[int], full: int, now: float
     ) -> None:
         """`found`: everything that is due now, of each endpoint the first `full` ones. `flying`: what is being sent."""
         named = {endpoint.id for endpoint, _ in found}
@@ -126,6 +122,4 @@ class Turns:
 def _waiting(delivery: Delivery, now: float) -> Waiting:
     """A kind that is not known here was announced by a newer version."""
     kind, due_at = KINDS.get(delivery.kind), delivery.next_at
-    return Waiting(
-        delivery.id, delivery.kind, now if due_at is None else due_at, kind is not None and kind.urgent
-    )
+    return Waiting(delivery.id, delivery.kind, now if due_at is None else due_at, kind is not None and kind.urgent)

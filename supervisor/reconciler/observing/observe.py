@@ -20,16 +20,7 @@ from supervisor.contract.heartbeat import Beat, BeatRejected
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Try
 from supervisor.domain.machines import Machine, MachineListing, Room
-from supervisor.domain.observation import (
-    BEATS,
-    Absent,
-    Part,
-    Seen,
-    Unknown,
-    machines_in,
-    sources_of,
-    zone_name,
-)
+from supervisor.domain.observation import BEATS, Absent, Part, Seen, Unknown, machines_in, sources_of, zone_name
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import (
     ObjectInfo,
@@ -75,9 +66,7 @@ class Snapshot:
     taken_at: float
     monotonic: float
     listings: Mapping[str, MachineListing | str]
-    by_place: Mapping[
-        str, Mapping[tuple[str, str], Machine]
-    ]  # provider -> (zone, name): one zone knows a name once
+    by_place: Mapping[str, Mapping[tuple[str, str], Machine]]  # provider -> (zone, name): one zone knows a name once
     stored: Mapping[str, StoredBeat] | str
     pushed: Pushed
     fresh: frozenset[str]
@@ -204,9 +193,7 @@ class Observer:
             for name, answer in answers.items()
             if isinstance(answer, Listed) and answer.asked_at is not None
         }
-        listings = {
-            name: self._listing(name, answer, late_s.get(name, 0.0)) for name, answer in answers.items()
-        }
+        listings = {name: self._listing(name, answer, late_s.get(name, 0.0)) for name, answer in answers.items()}
         parts, ages, unread = self._sources_read(listings, late_s)
         if fresh:
             ages[BEATS] = 0.0
@@ -233,9 +220,7 @@ class Observer:
         )
 
     def _sources_read(
-        self,
-        listings: Mapping[str, MachineListing | str],
-        late_s: Mapping[str, float],
+        self, listings: Mapping[str, MachineListing | str], late_s: Mapping[str, float]
     ) -> tuple[dict[str, float], dict[str, float], frozenset[str]]:
         """(source -> age of what was read, source of a complete listing -> age, zones on which nothing can rest). An
         answer that is older than a gap counts as the end of one: every limit begins anew."""
@@ -260,9 +245,7 @@ class Observer:
         missed = own if isinstance(listing, str) else own & listing.unreachable
         return own - missed, missed
 
-    def _listing(
-        self, name: str, answer: Listed | ProviderUnavailable, late_s: float
-    ) -> MachineListing | str:
+    def _listing(self, name: str, answer: Listed | ProviderUnavailable, late_s: float) -> MachineListing | str:
         """A machine that an answer older than a gap shows was there; nothing else rests on it."""
         if isinstance(answer, Listed) and self.freshness.is_gap(late_s):
             return f"the listing is {late_s:.0f} s old"
@@ -271,11 +254,7 @@ class Observer:
         metrics.OBSERVE_ERRORS.add(self._sources[name])
         log.warning(
             "machines unreadable",
-            extra={
-                telemetry.ACTION: "observe",
-                telemetry.PROVIDER: name,
-                telemetry.ERROR: str(answer),
-            },
+            extra={telemetry.ACTION: "observe", telemetry.PROVIDER: name, telemetry.ERROR: str(answer)},
         )
         return f"machines cannot be read: {answer}"
 
@@ -310,11 +289,7 @@ class Observer:
         return found, fresh, requests
 
     def _take(
-        self,
-        info: ObjectInfo,
-        server_time: float,
-        found: dict[str, StoredBeat],
-        rejected: list[tuple[str, str]],
+        self, info: ObjectInfo, server_time: float, found: dict[str, StoredBeat], rejected: list[tuple[str, str]]
     ) -> None:
         name = info.key[len(runfiles.BEATS) :]
         run_id = name.removesuffix(runfiles.BOOT)

@@ -98,9 +98,7 @@ class Readers:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _parts(
-        self, lookups: Mapping[MachineRef, LookedUp], run: Run, wants: frozenset[str]
-    ) -> dict[str, object]:
+    def _parts(self, lookups: Mapping[MachineRef, LookedUp], run: Run, wants: frozenset[str]) -> dict[str, object]:
         parts: dict[str, object] = {}
         if BATON in wants:
             parts["baton"] = read_baton(self._objects, run.run_id)

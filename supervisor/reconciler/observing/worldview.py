@@ -40,16 +40,11 @@ class Worldview:
             self.breakers[source] = after
             if before.open and not after.open:
                 events.append(
-                    Event(
-                        EventKind.BREAKER_CLOSED,
-                        f"{source} are proven fresh again; ends are let through slowly.",
-                    )
+                    Event(EventKind.BREAKER_CLOSED, f"{source} are proven fresh again; ends are let through slowly.")
                 )
         return events
 
-    def world(
-        self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord], wall_ahead_s: float = 0.0
-    ) -> World:
+    def world(self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord], wall_ahead_s: float = 0.0) -> World:
         return World(
             knobs=self.knobs,
             offers={name: provider.offers() for name, provider in self.providers.items()},
@@ -60,14 +55,10 @@ class Worldview:
             sources=self._sources,
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
-            irreplaceable=frozenset(
-                name for name, provider in self.providers.items() if provider.traits.irreplaceable
-            ),
+            irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
         )
 
-    def admit(
-        self, decisions: Sequence[Decision], active: int, monotonic: float
-    ) -> tuple[list[Decision], list[Event]]:
+    def admit(self, decisions: Sequence[Decision], active: int, monotonic: float) -> tuple[list[Decision], list[Event]]:
         """The decisions without those ends that the breakers do not let through, and what there is to tell. `active`:
         how many attempts live."""
         wanted = Counter(decision.inferred for decision in decisions if decision.inferred)
@@ -97,6 +88,5 @@ class Worldview:
             return active
         attempts = (run.live_attempt for run in self.runs.values())
         return sum(
-            attempt is not None and self._sources.get(attempt.placement.provider) == source
-            for attempt in attempts
+            attempt is not None and self._sources.get(attempt.placement.provider) == source for attempt in attempts
         )

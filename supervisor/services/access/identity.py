@@ -96,9 +96,7 @@ class Identity:
         """It was revoked: from now on it counts no more."""
         with self._lock:
             self._forgotten += 1
-            kept = {
-                digest: entry for digest, entry in self._entries.items() if entry.token.token_id != token_id
-            }
+            kept = {digest: entry for digest, entry in self._entries.items() if entry.token.token_id != token_id}
             self._entries = kept
 
     # --- when tokens were used ------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Ownership:
             raise Unavailable(
                 f"The database is new, and the object store cannot be read: {error}. So nobody knows whether the "
                 "store belongs to another supervisor, and nothing was started. `spot doctor` says what is wrong; "
-                "`spot serve --start-over` starts all the same.",
+                "`spot serve --start-over` starts all the same."
             ) from None
         return None
 

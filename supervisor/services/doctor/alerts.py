@@ -30,13 +30,9 @@ class Alerts:
 def alerts_line(alerts: Alerts | None, test: bool, now: float) -> Finding:
     """`alerts` None: no address is set. Without `test` nothing is sent."""
     if alerts is None:
-        return _finding(
-            OK, "no alert_url: announcements go to the log and to the webhooks of `spot webhook ls`"
-        )
+        return _finding(OK, "no alert_url: announcements go to the log and to the webhooks of `spot webhook ls`")
     if alerts.way is None:
-        return _finding(
-            FAIL, f"{alerts.shown} cannot be used", alerts.trouble, "mend alert_secret, then start again"
-        )
+        return _finding(FAIL, f"{alerts.shown} cannot be used", alerts.trouble, "mend alert_secret, then start again")
     if not test:
         return _finding(OK, f"{alerts.shown} is set; not tried")
     try:

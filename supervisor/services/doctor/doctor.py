@@ -56,9 +56,7 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
         return "not checked", str(error), "see the lines about the database and the disk", False
     if probe:
         return "a secret's file cannot be read", probe, f"check the folder {data_dir}", False
-    bad = [
-        (run_id, name, why) for run_id, name, place, reference in wanted if (why := reasons[place, reference])
-    ]
+    bad = [(run_id, name, why) for run_id, name, place, reference in wanted if (why := reasons[place, reference])]
     if bad:
         causes = "; ".join(f"{name} of {run_id}: {why}" for run_id, name, why in bad[:SHOWN])
         fact = f"{len(bad)} of {len(wanted)} secrets of live runs cannot be read, so their next launch is refused"
@@ -248,11 +246,7 @@ def _local(patient: Patient, around: Surroundings) -> list[Check]:
     """In the order in which they are told."""
     folder, clock, objects, parts = around.data_dir, patient.clock, patient.objects, patient.parts
     store = patient.store
-    checks = [
-        _check("python", python),
-        _check("disk", lambda: disk(folder)),
-        _check("inodes", lambda: inodes(folder)),
-    ]
+    checks = [_check("python", python), _check("disk", lambda: disk(folder)), _check("inodes", lambda: inodes(folder))]
     if store is not None:
         checks.append(_check("database", lambda: state.database(store, clock), unanswered=FAIL))
     if objects is not None:

@@ -25,15 +25,9 @@ def machines_lines(parts: Parts) -> list[Finding]:
         sight = look(parts)
     except (Unavailable, ProviderUnavailable, StoreDown) as error:
         cause = str(error.__cause__ or error)
-        return [
-            _finding(
-                "orphans", WARN, "not looked for", cause, "spot ls --machines, once the lines above are well"
-            )
-        ]
+        return [_finding("orphans", WARN, "not looked for", cause, "spot ls --machines, once the lines above are well")]
     orphans = [seen for seen in sight.machines if seen.verdict.use is Use.ORPHAN and seen.verdict.release]
-    foreign = [
-        seen for seen in sight.machines if seen.verdict.use is Use.FOREIGN and seen.machine.supervisor_id
-    ]
+    foreign = [seen for seen in sight.machines if seen.verdict.use is Use.FOREIGN and seen.machine.supervisor_id]
     away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
     return [
         _orphans(orphans, sum(seen.ours for seen in sight.machines), away),

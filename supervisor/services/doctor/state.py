@@ -8,13 +8,7 @@ from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.policies import Knobs
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import (
-    ABSENT,
-    ObjectMissing,
-    ObjectStore,
-    PreconditionFailed,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Store, StoreDown
 from supervisor.services.reading.cost import beat_cost
 from supervisor.services.reading.health import full_disk
@@ -50,9 +44,7 @@ def database(store: Store, clock: Clock) -> Finding:
 
 
 def old_schema(error: SchemaMismatch) -> Finding:
-    return Finding(
-        "database", FAIL, error.detail, "another version of the supervisor made it", "spot migrate"
-    )
+    return Finding("database", FAIL, error.detail, "another version of the supervisor made it", "spot migrate")
 
 
 def unwritten(error: StoreDown) -> Finding:
@@ -88,9 +80,7 @@ def objects_line(objects: ObjectStore, group: str = "local", title: str = "") ->
         return Finding("objects", FAIL, f"{url} gave other bytes than were written", cause, fix, group)
     if not guarded:
         cause = "it ignores conditions on generations, so two agents could write over each other"
-        fix = (
-            "use another store: a bucket of Cloud Storage itself, or a folder; is STORAGE_EMULATOR_HOST set?"
-        )
+        fix = "use another store: a bucket of Cloud Storage itself, or a folder; is STORAGE_EMULATOR_HOST set?"
         return Finding("objects", FAIL, f"{url} deleted what it should have kept", cause, fix, group)
     fact = f"{url} can be written, read and deleted, and keeps conditions"
     return Finding("objects", OK, fact, group=group)

@@ -31,9 +31,7 @@ from supervisor.services.views.run_view import Json
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
 LISTED = ("logs", "evidence")  # the store alone says which there are
 PAGE_SIZE, PAGE_MAX = 200, 1000
-HASHED_BYTES = (
-    4_000_000  # of one page of a listing: so much is read to tell the checksums that nobody has written down
-)
+HASHED_BYTES = 4_000_000  # of one page of a listing: so much is read to tell the checksums that nobody has written down
 LEFT_OUT_TOLD = 100
 
 
@@ -58,9 +56,7 @@ class Named:
     saved: FileEntry | None = None
 
 
-def list_files(
-    objects: ObjectStore, run: Run, kinds: Collection[str], page_size: int = 0, after: str = ""
-) -> Json:
+def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size: int = 0, after: str = "") -> Json:
     """A page of the files of these kinds (none = all), in order of path, beginning behind the path `after`. `complete`:
     the run is over, so that nothing will be added. Raises Unavailable."""
     limit = min(page_size or PAGE_SIZE, PAGE_MAX)
@@ -110,8 +106,7 @@ def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
 def unknown(run: Run, path: str) -> FileUnknown:
     named = f" {path[:200]}" if path else " of this name"
     return FileUnknown(
-        f"{run.run_id} has no file{named}. `GET /v1/runs/{run.run_id}/files` lists them.",
-        {"run_id": run.run_id},
+        f"{run.run_id} has no file{named}. `GET /v1/runs/{run.run_id}/files` lists them.", {"run_id": run.run_id}
     )
 
 

@@ -24,16 +24,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
-from supervisor.services.logs.chunks import (
-    BREAK,
-    Allowance,
-    Chunks,
-    LogBytes,
-    Readable,
-    count_on,
-    line_at,
-    offset_of,
-)
+from supervisor.services.logs.chunks import BREAK, Allowance, Chunks, LogBytes, Readable, count_on, line_at, offset_of
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.heartbeat import BeatInbox
@@ -114,9 +105,7 @@ def _finder(text: str, ignore_case: bool) -> Callable[[bytes], Find]:
         return lambda block: lambda _, begin, end: block.find(wanted, begin, end)
     if text.isascii():
         return lambda block: _in(block.lower(), wanted.lower())
-    letters = (
-        sorted({form.encode() for form in (letter, letter.lower(), letter.upper())}) for letter in text
-    )
+    letters = (sorted({form.encode() for form in (letter, letter.lower(), letter.upper())}) for letter in text)
     pattern = re.compile(b"".join(b"(?:" + b"|".join(map(re.escape, some)) + b")" for some in letters))
 
     def search(block: bytes, begin: int, end: int) -> int:
@@ -193,10 +182,7 @@ class Logs:
                 count_on(log, self._allowance(COUNTED_ON_S if part.by_lines else 0))
             if part.by_lines:
                 raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
-        return {
-            **self._answer(opened, offset if offset is not None else log.lines.counted, raw),
-            "line": line,
-        }
+        return {**self._answer(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
 
     def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
         """Lines in which `text` stands, from `part.offset` or `part.line` on, as many as an answer holds; `more`: what
@@ -277,10 +263,7 @@ class Logs:
         prefix = runfiles.logs(run.run_id, attempt.number)
         chunks = self._chunks(prefix)
         return Opened(
-            run,
-            attempt.number,
-            chunks.look(self._parts.objects, prefix, self._parts.clock.monotonic()),
-            over,
+            run, attempt.number, chunks.look(self._parts.objects, prefix, self._parts.clock.monotonic()), over
         )
 
     def _attempt(self, run: Run, number: int | None) -> Attempt | None:
@@ -300,10 +283,7 @@ class Logs:
             return chunks
 
     def _few(self) -> bool:
-        return (
-            len(self._chunks_by_log) <= LOGS_KEPT
-            and sum(map(len, self._chunks_by_log.values())) <= CHUNKS_KEPT
-        )
+        return len(self._chunks_by_log) <= LOGS_KEPT and sum(map(len, self._chunks_by_log.values())) <= CHUNKS_KEPT
 
     def _allowance(self, seconds: float) -> Allowance:
         return Allowance(COUNTED_BYTES, seconds, self._parts.clock.monotonic)

@@ -186,12 +186,7 @@ class _Ledger:
     that its label names, once for each run."""
 
     def __init__(
-        self,
-        parts: Parts,
-        provider: str,
-        runs: Iterable[Run],
-        run_claims: Sequence[Claim],
-        machines: Iterable[Machine],
+        self, parts: Parts, provider: str, runs: Iterable[Run], run_claims: Sequence[Claim], machines: Iterable[Machine]
     ) -> None:
         self._provider, own = provider, parts.store.supervisor_id
         self._gpus = parts.providers[provider].gpus
@@ -221,9 +216,7 @@ class _Ledger:
 
     def look_up(self, machine: Machine, now: float) -> SeenMachine:
         verdict = self._inventory.judge(machine, now)
-        try_ = (
-            self._tries.get((machine.run_id, machine.launch_id)) if verdict.use is not Use.FOREIGN else None
-        )
+        try_ = self._tries.get((machine.run_id, machine.launch_id)) if verdict.use is not Use.FOREIGN else None
         shape, spot, price = machine.shape, machine.spot, None
         if try_ is not None:
             shape, spot, price = try_.placement.shape, try_.placement.spot, try_.price_usd_per_h
@@ -292,9 +285,7 @@ class Gpus:
     @property
     def _cards(self) -> OwnCards:
         if self._own is None:
-            raise NotSupportedHere(
-                "The machines of this supervisor are elsewhere: it gives out no GPUs itself."
-            )
+            raise NotSupportedHere("The machines of this supervisor are elsewhere: it gives out no GPUs itself.")
         return self._own
 
 

@@ -76,9 +76,7 @@ def copy(
             file.write(piece)
         file.flush()
         if size != info.size or reader.stat(info.key).generation != info.generation:
-            raise Unavailable(
-                f"{name} changed while it was copied: the old run still writes. Try again later."
-            )
+            raise Unavailable(f"{name} changed while it was copied: the old run still writes. Try again later.")
         entry = FileEntry(name, size, digest.hexdigest())
         return _placed(Path(file.name), entry, target, prefix, closing)
 
@@ -149,9 +147,7 @@ def _baton(parts: Parts, run_id: str) -> tuple[Baton | None, str]:
     except ObjectMissing:
         return None, ABSENT
     except ValueError:
-        raise Conflict(
-            f"The baton of {run_id} cannot be understood. Give another name (--as NEW_ID)."
-        ) from None
+        raise Conflict(f"The baton of {run_id} cannot be understood. Give another name (--as NEW_ID).") from None
 
 
 def _may_lay(baton: Baton | None) -> bool:
@@ -169,9 +165,7 @@ def copied(
         def prefix(upload: int) -> str:
             return runfiles.checkpoint(run_id, step, ATTEMPT, upload, best=name == BEST)
 
-        done = copy(
-            (reader, info), name, parts.objects, prefix=prefix, scratch=scratch, closing=parts.closing
-        )
+        done = copy((reader, info), name, parts.objects, prefix=prefix, scratch=scratch, closing=parts.closing)
         return Pointer(step, done.prefix, (done.entry,))
 
     with _scratch(parts.elsewhere, run_id) as scratch:
@@ -188,11 +182,7 @@ def _scratch(elsewhere: Elsewhere, run_id: str) -> Iterator[Path]:
         return
     elsewhere.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with elsewhere.guard:
-        left = [
-            path
-            for path in elsewhere.scratch.iterdir()
-            if path.name == run_id or path.name not in elsewhere.busy
-        ]
+        left = [path for path in elsewhere.scratch.iterdir() if path.name == run_id or path.name not in elsewhere.busy]
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
     own = elsewhere.scratch / run_id

@@ -29,13 +29,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Money, Run
 from supervisor.domain.status import Status
-from supervisor.ports.objectstore import (
-    ObjectMissing,
-    ObjectReader,
-    StoreForbidden,
-    StoreMissing,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ObjectMissing, ObjectReader, StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.store import DuplicateRun
 from supervisor.services.migration import import_files, oldhistory, oldrun, oldspec
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
@@ -121,9 +115,7 @@ def _alone(parts: Parts, run_id: str) -> Iterator[None]:
     elsewhere = parts.elsewhere
     with elsewhere.guard:
         if run_id in elsewhere.busy:
-            raise ImportRunning(
-                f"{run_id} is being imported. Ask again: the answer is the run when it is done."
-            )
+            raise ImportRunning(f"{run_id} is being imported. Ask again: the answer is the run when it is done.")
         elsewhere.busy.add(run_id)
     try:
         yield
@@ -170,7 +162,7 @@ def _reading(parts: Parts, place: Place) -> Iterator[ObjectReader]:
         raise OldRunNotFound(f"{clip(str(error), 300)}.") from error
     except (StoreUnavailable, ObjectMissing) as error:
         raise Unavailable(
-            f"The import was broken off: {clip(str(error), 300)}. Repeat it: what was copied is used again.",
+            f"The import was broken off: {clip(str(error), 300)}. Repeat it: what was copied is used again."
         ) from error
 
 
@@ -238,9 +230,7 @@ def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
 def _files_left(old: OldRun) -> tuple[str, ...]:
     notes = []
     if old.results:
-        notes.append(
-            f"results/: {plural(old.results, 'file')} or more stay where they are, in the old folder."
-        )
+        notes.append(f"results/: {plural(old.results, 'file')} or more stay where they are, in the old folder.")
     if old.left:
         notes.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
     if old.cut:

@@ -67,8 +67,7 @@ def events(old: OldRun, actor: str) -> list[Event]:
     ]
     first = besides[max(0, len(besides) + len(written) - RECORDS_MAX) :]
     return [_moved(old, STATE, record, actor) for record in first] + [
-        (_machine if name.startswith("instances/") else _moved)(old, name, record, actor)
-        for name, record in written
+        (_machine if name.startswith("instances/") else _moved)(old, name, record, actor) for name, record in written
     ]
 
 
@@ -95,19 +94,11 @@ def _machine(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> E
     number = int(re.sub("[^0-9]", "", name)[:9] or "0")
     machine = _text(record, "instance_name", "instance", "name") or "a machine"
     zone = _text(record, "zone")
-    began, ended = (
-        _time(record, "started_at", "created_at", "launched_at"),
-        _time(record, "ended_at", "finished_at"),
-    )
+    began, ended = (_time(record, "started_at", "created_at", "launched_at"), _time(record, "ended_at", "finished_at"))
     reason = _text(record, "end_reason", "reason", "terminal_state", "state", "phase")
     cause = cause_of(reason)
     code = record.get("exit_code")
-    if (
-        cause is Cause.UNKNOWN
-        and isinstance(code, int)
-        and not isinstance(code, bool)
-        and "exit_code" in record
-    ):
+    if cause is Cause.UNKNOWN and isinstance(code, int) and not isinstance(code, bool) and "exit_code" in record:
         cause = Cause.FINISHED if code == 0 else Cause.USER_ERROR
     length = age_text(ended - began) if began is not None and ended is not None else ""
     text = f"Machine {number} of the older runner: {machine}{f' in {zone}' if zone else ''}"
@@ -119,26 +110,18 @@ def _machine(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> E
 
 
 def _moved(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> Event:
-    before, after, who = (
-        _text(record, "from"),
-        _text(record, "to", "state", "event"),
-        _text(record, "by", "actor"),
-    )
+    before, after, who = (_text(record, "from"), _text(record, "to", "state", "event"), _text(record, "by", "actor"))
     at, reason = _time(record, "at", "timestamp"), _text(record, "reason", "message")
     text = f"Older runner{f', {_clock(at)}' if at is not None else ''}: "
     text += f"{before} → {after}" if before else after or "an event"
     text += f", by {who}" if who else ""
     text += f": {reason}." if reason else "."
-    return _event(
-        old, name, text, {"from": before, "to": after, "by": who, "reason": reason, "at": _iso(at)}, actor
-    )
+    return _event(old, name, text, {"from": before, "to": after, "by": who, "reason": reason, "at": _iso(at)}, actor)
 
 
 def _event(old: OldRun, name: str, text: str, data: Mapping[str, object], actor: str) -> Event:
     fields = {key: value for key, value in data.items() if value not in ("", None)}
-    return Event(
-        EventKind.IMPORTED, text, actor, {"source": clip(f"{old.place.url}/{name}", 400), "old": fields}
-    )
+    return Event(EventKind.IMPORTED, text, actor, {"source": clip(f"{old.place.url}/{name}", 400), "old": fields})
 
 
 def _text(record: Mapping[str, Any], *names: str) -> str:
@@ -228,17 +211,13 @@ def _machines(parts: Parts, old: OldRun) -> Iterator[Machine]:
                 yield machine
         if listing.unreachable:
             away = ", ".join(sorted(listing.unreachable)[:5])
-            raise Unavailable(
-                f"A machine of the old run may be in a zone that does not answer ({away}). Try again."
-            )
+            raise Unavailable(f"A machine of the old run may be in a zone that does not answer ({away}). Try again.")
 
 
 def _names(old: OldRun) -> Iterator[str]:
     """Of the machines that it had, as far as they were written down."""
     records = [old.documents.get(name, {}) for name in (STATE, MANIFEST)]
-    records += [
-        record for name, several in old.records.items() if name.startswith("instances/") for record in several
-    ]
+    records += [record for name, several in old.records.items() if name.startswith("instances/") for record in several]
     for record in records:
         for key in ("instance_name", "instance", "owner_id"):
             value = record.get(key)

@@ -26,11 +26,7 @@ LISTED_PAGES = 20
 LAST, BEST = "last.pt", "best.pt"
 CHECKPOINTS = "checkpoint_sync/checkpoints/"
 STATE, HEARTBEAT, MANIFEST = "state.json", "heartbeat.json", "run_manifest.json"
-CONFIGS = (
-    "restart_config.json",
-    "run_config.json",
-    MANIFEST,
-)  # what says how to start it; the first that knows wins
+CONFIGS = ("restart_config.json", "run_config.json", MANIFEST)  # what says how to start it; the first that knows wins
 STOP, OWNER_LOCK, RESTART_LOCK = ".stop", ".owner.lock", "restart.lock"
 LOCKS = (HEARTBEAT, OWNER_LOCK, RESTART_LOCK)
 TERMINAL = ("COMPLETE", "FAILED", "PARTIAL", "STOPPED")

@@ -40,14 +40,7 @@ from supervisor.services.reading.queries import Queries
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import Judged, refuse_more
 from supervisor.services.runs.keys import check_key
-from supervisor.services.runs.policy import (
-    REQUIRE,
-    SecretUnreadable,
-    Spec,
-    secret_refusal,
-    settled,
-    warnings_of,
-)
+from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import Wish
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
 from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
@@ -94,9 +87,7 @@ class Foretold:
         return self.judged.spec or {}
 
 
-def plan(
-    parts: Parts, asking: Asking, request: SubmitRequest, caller: Caller, code_follows: bool = False
-) -> Json:
+def plan(parts: Parts, asking: Asking, request: SubmitRequest, caller: Caller, code_follows: bool = False) -> Json:
     """Raises what a submit raises, but for the errors of a key that was used before: no key is looked up.
     `code_follows`: the code bundle is stored only with the submit itself, so that it is not missed now."""
     until = time.monotonic() + asking.within_s
@@ -126,13 +117,7 @@ def plan(
     warnings = warnings_of(foretold.spec, *parts.traits_of(run))
     readings = Readings(answers, launch, _sources(parts), parts.gpu, warnings, code_follows)
     return plan_json(
-        foretold.would,
-        run,
-        foretold.spec,
-        differs=foretold.judged.differs,
-        order=order,
-        readings=readings,
-        now=now,
+        foretold.would, run, foretold.spec, differs=foretold.judged.differs, order=order, readings=readings, now=now
     )
 
 

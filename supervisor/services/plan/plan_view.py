@@ -50,11 +50,7 @@ def cost_json(offers: Sequence[Offer], limits: Limits) -> Json:
 
 
 def _lines(
-    offers: Sequence[Offer],
-    amounts: list[float],
-    most: float | None,
-    for_training: float | None,
-    limits: Limits,
+    offers: Sequence[Offer], amounts: list[float], most: float | None, for_training: float | None, limits: Limits
 ) -> list[str]:
     if not offers:
         return ["No place is offered to this run, so no price can be told."]
@@ -222,9 +218,7 @@ def _place(offer: Offer, record: ZoneRecord | None, readings: Readings, now: flo
 def _findings(spec: Spec, run: Run, readings: Readings) -> list[Finding]:
     answers, findings = readings.answers, list[Finding]()
     if "code" in spec:
-        size = (
-            "would be stored with the submit" if readings.code_follows else "is stored, and fits the command"
-        )
+        size = "would be stored with the submit" if readings.code_follows else "is stored, and fits the command"
         findings.append(Finding("code", OK, f"bundle {spec['code'][:12]} {size}"))
     if "image" in answers:
         findings += _image(run.policy.image, answers["image"])
@@ -266,9 +260,7 @@ def _secrets(references: Mapping[str, str], answer: Answer) -> list[Finding]:
         return [Finding("secrets", OK, f"{names}: nothing speaks against their references")]
     reasons = "; ".join(f"{name}: {after_colon(why)}" for name, why in sorted(bad.items()))
     cause = "no machine is launched while a secret cannot be read"
-    return [
-        Finding("secrets", FAIL, reasons, cause, "put the value where the reference says, then look again")
-    ]
+    return [Finding("secrets", FAIL, reasons, cause, "put the value where the reference says, then look again")]
 
 
 def _unread(name: str, answer: Answer) -> Finding:

@@ -113,13 +113,7 @@ def beat_cost(
 
 
 def cost_page(
-    parts: Parts,
-    queries: Queries,
-    where: RunFilter,
-    *,
-    page_size: int,
-    cursor: str | None,
-    with_code: bool = True,
+    parts: Parts, queries: Queries, where: RunFilter, *, page_size: int, cursor: str | None, with_code: bool = True
 ) -> Json:
     """The runs of one page of the list, newest first. `with_code` False: the bundles, which belong to all owners
     together, are not told of. Raises CursorInvalid."""

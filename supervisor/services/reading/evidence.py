@@ -84,9 +84,7 @@ def show_evidence(parts: Parts, queries: Queries, run_id: str, number: str) -> J
         refuse_purged(run, attempt)
         raise EvidenceNotFound(_why(run, attempt), {"run_id": run_id, "attempt": attempt.number}) from None
     except StoreUnavailable as error:
-        raise Unavailable(
-            f"The evidence of {run.run_id} cannot be read now. Try again.", {"run_id": run_id}
-        ) from error
+        raise Unavailable(f"The evidence of {run.run_id} cannot be read now. Try again.", {"run_id": run_id}) from error
     document = evidence.read(raw)
     if document is None:
         raise EvidenceNotFound(
@@ -118,9 +116,7 @@ MAX_BYTES = 65_536
 MACHINE, KEPT, CLOUD_LOGGING = "machine", "kept", "cloud_logging"  # where a console was read
 
 
-def show_console(
-    parts: Parts, queries: Queries, run_id: str, number: int | None, limit: int = MAX_BYTES
-) -> Json:
+def show_console(parts: Parts, queries: Queries, run_id: str, number: int | None, limit: int = MAX_BYTES) -> Json:
     """The end of it, at most `limit` bytes. `number`: of the attempt, None = the newest. Raises NotFound,
     EvidenceNotFound (nothing was said, or kept), FilesPurged, Unavailable."""
     run = queries.find(run_id)

@@ -178,18 +178,13 @@ def _database(parts: Parts) -> list[Check]:
             Check("schema", False, "not read"),
         ]
     took_ms = (parts.clock.monotonic() - started) * 1000
-    return [
-        Check("database", True, f"a write committed in {took_ms:.1f} ms"),
-        Check("schema", True, "at head"),
-    ]
+    return [Check("database", True, f"a write committed in {took_ms:.1f} ms"), Check("schema", True, "at head")]
 
 
 def _lease(loop: LoopStatus) -> Check:
     if loop.leader:
         return Check("lease", True, "held by this process")
-    return Check(
-        "lease", loop.follower, "held by another replica" if loop.follower else "not held by anybody yet"
-    )
+    return Check("lease", loop.follower, "held by another replica" if loop.follower else "not held by anybody yet")
 
 
 def _tick(loop: LoopStatus, poll_interval_s: float) -> Check:

@@ -201,10 +201,7 @@ def _places_json(provider: Provider) -> list[Json]:
     for offer in provider.offers():
         place = offer.placement
         shapes.setdefault((place.region, place.zone), {})[place.shape] = None
-    return [
-        {"region": region, "zone": zone, "shapes": list(offered)}
-        for (region, zone), offered in shapes.items()
-    ]
+    return [{"region": region, "zone": zone, "shapes": list(offered)} for (region, zone), offered in shapes.items()]
 
 
 def _listing_json(name: str, loop: LoopStatus, oldest_s: float) -> Json:

@@ -64,9 +64,7 @@ class Sparklines:
         for run in missing:
             points = points_of(lines.get(run.key, []), now)
             points_by_run[run.key] = points
-            self._keep(
-                run, _Kept(run.version, monotonic + (ENDED_KEPT_S if run.terminal else KEPT_S), points)
-            )
+            self._keep(run, _Kept(run.version, monotonic + (ENDED_KEPT_S if run.terminal else KEPT_S), points))
         return points_by_run
 
     def _keep(self, run: Run, kept: _Kept) -> None:
@@ -86,10 +84,7 @@ def points_of(line: Sequence[Step], now: float) -> list[Json]:
             "at": rfc3339.text(point.at),
             "step": point.step,
             "gap": before is not None
-            and (
-                before.attempt != point.attempt
-                or is_silence(before.at, point.at, now=now, spacing_s=spacing_s)
-            ),
+            and (before.attempt != point.attempt or is_silence(before.at, point.at, now=now, spacing_s=spacing_s)),
         }
         for before, point in zip([None, *stepped], stepped, strict=False)
     ]
@@ -162,15 +157,11 @@ class Queries:
         following, loop = page.next_key, self._loop()
         gpu_of = self._parts.gpu
         runs = [
-            run_json(self._fresh(run), now, page.labels.get(run.key, {}), gpu_of, loop.trouble)
-            for run in page.runs
+            run_json(self._fresh(run), now, page.labels.get(run.key, {}), gpu_of, loop.trouble) for run in page.runs
         ]
         if sparklines:
             lines = self._sparklines.of(page.runs)
-            runs = [
-                {**document, "sparkline": lines[run.key]}
-                for document, run in zip(runs, page.runs, strict=True)
-            ]
+            runs = [{**document, "sparkline": lines[run.key]} for document, run in zip(runs, page.runs, strict=True)]
         return {
             "runs": runs,
             "summary": {
@@ -202,9 +193,7 @@ class Queries:
         itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
         run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
-        history = self._parts.store.events(
-            run_id, after, limit, backwards, only.owner, only.actor, only.before
-        )
+        history = self._parts.store.events(run_id, after, limit, backwards, only.owner, only.actor, only.before)
         complete = len(history) < limit
         if since is not None:
             complete = complete or history[-1].at < since

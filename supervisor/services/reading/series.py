@@ -74,9 +74,7 @@ def series_json(parts: Parts, run: Run, since: float | None, until: float | None
         "since": rfc3339.text(begin),
         "until": rfc3339.text(end),
         "every_s": every_s,
-        "points": [
-            _point(span, before, every_s, now) for before, span in zip([None, *spans], spans, strict=False)
-        ],
+        "points": [_point(span, before, every_s, now) for before, span in zip([None, *spans], spans, strict=False)],
     }
 
 
@@ -275,8 +273,6 @@ def _places(parts: Parts, run: Run) -> dict[str, Place]:
         generation = parse_launch_id(try_.launch_id)[0]
         places[try_.machine_name] = Place(try_.ref, generation, try_.attempt, try_.requested_at)
     for attempt in parts.store.attempts(run.key):
-        places[attempt.machine_name] = Place(
-            attempt.ref, attempt.generation, attempt.number, attempt.requested_at
-        )
+        places[attempt.machine_name] = Place(attempt.ref, attempt.generation, attempt.number, attempt.requested_at)
     newest = sorted(places.items(), key=lambda item: item[1].requested_at)[-MACHINES:]
     return dict(newest)

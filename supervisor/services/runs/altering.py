@@ -47,9 +47,7 @@ class Altered:
     warnings: tuple[str, ...] = ()
 
 
-def alter(
-    parts: Parts, run_id: str, patch: Patch, versions: frozenset[int] | None, caller: Caller
-) -> Altered:
+def alter(parts: Parts, run_id: str, patch: Patch, versions: frozenset[int] | None, caller: Caller) -> Altered:
     """`patch`: labels, limits and zones as the API takes them; null = back to the default, of a label: gone.
     `versions`: one of them the row must have; None = any. Raises NotFound, VersionDiffers, RunEnded, InvalidRequest and
     its kin, Unavailable, StoreDown."""
@@ -106,9 +104,7 @@ def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
     if len(merged_spec.get(LABELS, {})) > LABELS_MAX:
         text = f"A run has at most {LABELS_MAX} labels. Nothing was changed."
         raise InvalidRequest(text, {"max": LABELS_MAX}, [("#/labels", "are too many")])
-    return {
-        name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, ZONES) or value
-    }
+    return {name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, ZONES) or value}
 
 
 def _judged(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
@@ -175,9 +171,7 @@ def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
         texts.append(f"{passed[1][0].upper()}{passed[1][1:]}: the run is ended at the next look.")
     limits, counters = after.policy.limits, after.counters
     if limits.max_attempts < before.policy.limits.max_attempts and counters.counted >= limits.max_attempts:
-        texts.append(
-            f"{counters.counted} attempts have counted already: the next one that does ends the run."
-        )
+        texts.append(f"{counters.counted} attempts have counted already: the next one that does ends the run.")
     waits = after.waiting.since is not None and after.cause != Cause.QUEUED
     waited_s = now - after.waiting.since if waits and after.waiting.since is not None else 0.0
     if waits and waited_s >= limits.wait_for_capacity_s:

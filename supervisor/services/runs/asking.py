@@ -16,13 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import (
-    ApprovalMismatch,
-    NothingToApprove,
-    NothingToRetry,
-    PullMismatch,
-    PullRequired,
-)
+from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, NothingToRetry, PullMismatch, PullRequired
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import offer_key
 from supervisor.domain.observation import World
@@ -51,9 +45,7 @@ def stop_once(parts: Parts, run_id: str, caller: Caller, idempotency: Once, view
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(200 if run.terminal else 202, dumps(view(run, labels)), "")
 
-    return change_once(
-        parts, run_id, _judge_stop(caller), undone=NOT_STOPPED, idempotency=idempotency, shape=shape
-    )
+    return change_once(parts, run_id, _judge_stop(caller), undone=NOT_STOPPED, idempotency=idempotency, shape=shape)
 
 
 def _judge_stop(caller: Caller) -> Judge:
@@ -126,12 +118,8 @@ def _refused_retry(run: Run) -> NothingToRetry:
     elif run.stop is not None:
         what = "it is being stopped"
     elif run.person.why:
-        what = (
-            f"its machine goes on trying by itself; `spot approve {run.run_id} --accept-loss REASON` gives up"
-        )
-    return NothingToRetry(
-        f"{run.run_id} is {run.status}: {what}.", {"run_id": run.run_id, "status": run.status}
-    )
+        what = f"its machine goes on trying by itself; `spot approve {run.run_id} --accept-loss REASON` gives up"
+    return NothingToRetry(f"{run.run_id} is {run.status}: {what}.", {"run_id": run.run_id, "status": run.status})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +149,7 @@ def approve_once(
         return Reply(202, dumps(view(run, labels)), "")
 
     return change_once(
-        parts,
-        run_id,
-        _judge_approval(request, caller),
-        undone=NOT_APPROVED,
-        idempotency=idempotency,
-        shape=shape,
+        parts, run_id, _judge_approval(request, caller), undone=NOT_APPROVED, idempotency=idempotency, shape=shape
     )
 
 
@@ -175,9 +158,7 @@ def _judge_approval(request: ApproveRequest, caller: Caller) -> Judge:
         if _same(run.approval, request):
             return None
         _check_approval(run, request)
-        approval = Approval(
-            caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss
-        )
+        approval = Approval(caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss)
         return replace(run, approval=approval), _event_of_approval(run, approval, caller)
 
     return judge
@@ -193,8 +174,7 @@ def _check_approval(run: Run, request: ApproveRequest) -> None:
     unverified = run.status == Status.FINISHING and bool(run.person.why)
     if run.status != Status.AWAITING_TEARDOWN and not unverified:
         raise NothingToApprove(
-            f"{run.run_id} is {run.status}; nothing awaits an approval.",
-            {"run_id": run.run_id, "status": run.status},
+            f"{run.run_id} is {run.status}; nothing awaits an approval.", {"run_id": run.run_id, "status": run.status}
         )
     if unverified and not request.accept_loss:
         raise NothingToApprove(
@@ -227,9 +207,7 @@ def _event_of_approval(run: Run, approval: Approval, caller: Caller) -> Event:
     data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
     if approval.accept_loss:
         text = f"{approval.actor} gave up the results: {approval.accept_loss}"
-        return caller.changed(
-            EventKind.LOSS_ACCEPTED, text, *values, {**data, "reason": approval.accept_loss}
-        )
+        return caller.changed(EventKind.LOSS_ACCEPTED, text, *values, {**data, "reason": approval.accept_loss})
     text = f"{approval.actor} approved the release of {approval.machine_id}."
     return caller.changed(EventKind.APPROVED, text, *values, data)
 
@@ -244,9 +222,7 @@ def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, caller
         text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
         data = {"results_sha256": results_sha256, "files": files}
         values = {"pulled": run.pulled or None}, {"pulled": results_sha256}
-        return replace(run, pulled=results_sha256), caller.changed(
-            EventKind.RESULTS_PULLED, text, *values, data
-        )
+        return replace(run, pulled=results_sha256), caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
 
     return change(parts, run_id, judge, "the pull was not noted")
 
@@ -261,9 +237,5 @@ def _check(run: Run, results_sha256: str, files: int) -> None:
     if (results_sha256, files) != (outcome.results_sha256, outcome.files):
         raise PullMismatch(
             f"What was pulled of {run.run_id} is not what it has now: {plural(outcome.files, 'file')}. Pull again.",
-            {
-                "run_id": run.run_id,
-                "files": outcome.files,
-                "results_manifest_sha256": outcome.results_sha256,
-            },
+            {"run_id": run.run_id, "files": outcome.files, "results_manifest_sha256": outcome.results_sha256},
         )

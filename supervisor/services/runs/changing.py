@@ -36,9 +36,7 @@ class Raced(Exception):
     """What we looked at has changed since: look again."""
 
 
-def until_settled(
-    undone: Exception, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs
-) -> Answer:
+def until_settled(undone: Exception, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs) -> Answer:
     """What `work` returns, called again while somebody else was faster (Raced, DuplicateRun). Raises `undone` where
     things keep changing."""
     for _ in range(RACES):
@@ -81,10 +79,7 @@ class Judged:
 
 
 def carried_out(
-    parts: Parts,
-    judge: Callable[[float], Judged],
-    shape: Callable[[Judged], Answer],
-    key: Key[Answer] | None = None,
+    parts: Parts, judge: Callable[[float], Judged], shape: Callable[[Judged], Answer], key: Key[Answer] | None = None
 ) -> Answer:
     """What `shape` says of the deed that `judge(now)` asks for, or what was answered with this key before. With a key
     the answer is made and kept in the transaction, so `shape` reads no database. Raises what `judge` raises,

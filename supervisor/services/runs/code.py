@@ -13,12 +13,7 @@ from typing import IO
 
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import BundleRefused, Opened
-from supervisor.domain.bundle_index import (
-    BundleIndex,
-    crlf_problem,
-    holds_crlf,
-    unfit,
-)
+from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf, unfit
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeNotFound, CodeRefused, SpotError, Unavailable
 from supervisor.domain.events import Event, EventKind
@@ -78,9 +73,7 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
     try:
         index = _find(parts.objects, sha256)
     except StoreUnavailable:
-        text = (
-            "The object store cannot be read now, so the code was not checked; nothing was stored. Try again."
-        )
+        text = "The object store cannot be read now, so the code was not checked; nothing was stored. Try again."
         return Unavailable(text, {"part": "object store"})
     return _absent(sha256) if index is None else _unfit(spec, index)
 
@@ -113,15 +106,11 @@ def _proven(sha256: str, path: Path) -> BundleIndex:
     try:
         with path.open("rb") as source:
             opened = Opened(_pieces(source))
-            broken = [
-                m.path for m, content in opened.files() if m.path.endswith(".sh") and holds_crlf(content)
-            ]
+            broken = [m.path for m, content in opened.files() if m.path.endswith(".sh") and holds_crlf(content)]
     except BundleRefused as error:
         raise CodeRefused(f"The bundle is refused: {error}.", {"code": sha256}) from None
     if opened.sha256 != sha256:
-        text = (
-            f"The tar inside has the sha256 {opened.sha256}, not the one of the address. Nothing was stored."
-        )
+        text = f"The tar inside has the sha256 {opened.sha256}, not the one of the address. Nothing was stored."
         raise CodeRefused(text, {"code": sha256, "found": opened.sha256})
     if not opened.tree.members:
         raise CodeRefused("The bundle is refused: there is no file in it.", {"code": sha256})

@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from supervisor.domain.callers import LOCAL as LOCAL_CALLER
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import (
-    ConfirmNeeded,
-    Conflict,
-    DevRefused,
-    InvalidRequest,
-    Unavailable,
-)
+from supervisor.domain.errors import ConfirmNeeded, Conflict, DevRefused, InvalidRequest, Unavailable
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import Disasters, MachineMissing, NotSupported, ProviderUnavailable
@@ -36,9 +30,7 @@ class Dev:
     def __init__(self, parts: Parts, disasters: Mapping[str, Disasters]) -> None:
         self._parts, self._disasters = parts, disasters
 
-    def preempt(
-        self, run_id: str, notice_s: float, confirmed: bool = False, caller: Caller = LOCAL_CALLER
-    ) -> Json:
+    def preempt(self, run_id: str, notice_s: float, confirmed: bool = False, caller: Caller = LOCAL_CALLER) -> Json:
         """Notice now, the machine is taken away `notice_s` later; a rented one with the platform's own notice. Raises
         ConfirmNeeded where it is rented and nobody has confirmed it."""
         ref = self._machine(run_id, "preempt")
@@ -99,9 +91,7 @@ class Dev:
         except MachineMissing as error:
             raise Conflict(f"The machine of {run_id} is gone already.", {"run_id": run_id}) from error
         except ProviderUnavailable as error:
-            raise Unavailable(
-                f"The machine of {run_id} cannot be read now. Try again.", {"run_id": run_id}
-            ) from error
+            raise Unavailable(f"The machine of {run_id} cannot be read now. Try again.", {"run_id": run_id}) from error
         data = {"done": what, "machine": ref.name, "zone": ref.zone}
         text = f"{caller.actor} let {ref.name} in {ref.zone} be {DONE[what]}."
         self._tell(find_run(self._parts, run_id).key, text, data, caller)

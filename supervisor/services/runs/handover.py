@@ -45,9 +45,7 @@ class Handover:
     _ours: frozenset[str] = frozenset()  # runs of our cell, while we lead it
     _ours_stopping: frozenset[str] = frozenset()
     _stopping: set[str] = field(default_factory=set)  # runs of other leaders
-    _left: dict[str, tuple[str, int]] = field(
-        default_factory=dict
-    )  # run_id -> launch, sequence that was left last
+    _left: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence that was left last
     _well_at: float = field(init=False)
     _failing: bool = False
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -93,17 +91,11 @@ class Handover:
         """Put every beat into the database that is new since the last time and not for us. Raises StoreDown."""
         now, taken = self.clock.monotonic(), self.inbox.take()
         ours = self._leading()
-        others = [
-            (run_id, beat, received) for run_id, (beat, received) in taken.items() if run_id not in ours
-        ]
+        others = [(run_id, beat, received) for run_id, (beat, received) in taken.items() if run_id not in ours]
         for run_id, _, received in others:
             if now - received > FORGET_S:
                 self._forget(run_id)
-        new = [
-            pulse
-            for pulse in others
-            if now - pulse[2] <= FORGET_S and self._left.get(pulse[0]) != _name(pulse[1])
-        ]
+        new = [pulse for pulse in others if now - pulse[2] <= FORGET_S and self._left.get(pulse[0]) != _name(pulse[1])]
         for start in range(0, len(new), BATCH):
             self._leave(new[start : start + BATCH])
         self._left = {run_id: name for run_id, name in self._left.items() if run_id in taken}
@@ -162,9 +154,7 @@ class Handover:
 
     def _complain(self, error: StoreDown) -> None:
         if not self._failing:
-            log.warning(
-                "beats not handed over", extra={telemetry.ACTION: "handover", telemetry.ERROR: str(error)}
-            )
+            log.warning("beats not handed over", extra={telemetry.ACTION: "handover", telemetry.ERROR: str(error)})
         self._failing = True
 
 

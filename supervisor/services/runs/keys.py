@@ -18,14 +18,7 @@ from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, Spo
 from supervisor.domain.run import Run
 from supervisor.ports.store import KeptAnswer, KeyHeld, Transaction
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import (
-    Judge,
-    Judged,
-    carried_out,
-    judged_by,
-    kept_changing,
-    until_settled,
-)
+from supervisor.services.runs.changing import Judge, Judged, carried_out, judged_by, kept_changing, until_settled
 
 KEY_MAX = 255
 IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
@@ -85,17 +78,13 @@ def scope_of(caller: Caller, operation: str) -> str:
 def check_key(key: str) -> None:
     """Raises InvalidRequest."""
     if not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
-        raise InvalidRequest(
-            f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
-        )
+        raise InvalidRequest(f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX})
 
 
 def replay(kept: KeptAnswer, fingerprint: str) -> Reply:
     """Raises KeyReused, KeyInFlight."""
     if kept.fingerprint != fingerprint:
-        raise KeyReused(
-            "This Idempotency-Key came with another body before. Use a new key for a new request."
-        )
+        raise KeyReused("This Idempotency-Key came with another body before. Use a new key for a new request.")
     if kept.status == IN_FLIGHT:
         raise _in_flight()
     return Reply(kept.status, kept.body, kept.location, replayed=True)
@@ -114,9 +103,7 @@ def answered(parts: Parts, idempotency: Once | None, work: Callable[[], Reply]) 
         return replay(kept, idempotency.fingerprint)
 
 
-def change_once(
-    parts: Parts, run_id: str, judge: Judge, *, undone: str, idempotency: Once, shape: Shape
-) -> Reply:
+def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, idempotency: Once, shape: Shape) -> Reply:
     """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
     Raises what that raises, KeyReused, KeyInFlight."""
 
@@ -136,6 +123,5 @@ def change_once(
 
 def _in_flight() -> KeyInFlight:
     return KeyInFlight(
-        "The first request with this Idempotency-Key is still being answered. Try again.",
-        {"retry_after_s": 1},
+        "The first request with this Idempotency-Key is still being answered. Try again.", {"retry_after_s": 1}
     )

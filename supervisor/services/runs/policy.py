@@ -155,9 +155,7 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     except ProviderUnavailable:  # it is asked again at the launch
         return None
     refusals = [
-        (f"#/spec/secrets/{name}", reasons[reference])
-        for name, reference in local.items()
-        if reasons[reference]
+        (f"#/spec/secrets/{name}", reasons[reference]) for name, reference in local.items() if reasons[reference]
     ]
     if not refusals:
         return None
@@ -217,9 +215,7 @@ def _result(rule: Mapping[str, Any]) -> ResultRule:
 def _check_deadline(limits: Limits, now: float) -> None:
     if limits.deadline is not None and limits.deadline <= now:
         passed_s = round(now - limits.deadline)
-        text = (
-            f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
-        )
+        text = f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
         raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
 
 
@@ -267,21 +263,14 @@ def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
     if given.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
         refusals.append(("#/spec/escalate", "has no effect with spot: false"))
     if refusals:
-        text = "; ".join(
-            f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals
-        )
+        text = "; ".join(f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals)
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, refusals)
 
 
 def _wants_on_demand(policy: Policy) -> bool:
     """On-demand machines may be asked for at some time."""
     escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
-    return (
-        not policy.spot
-        or policy.allow_on_demand
-        or escalates
-        or policy.on_demand_before_deadline_s is not None
-    )
+    return not policy.spot or policy.allow_on_demand or escalates or policy.on_demand_before_deadline_s is not None
 
 
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
@@ -313,12 +302,8 @@ def _usable(
     ]
     if not usable:
         market = "spot" if policy.spot else "on-demand"
-        who = (
-            f"The provider {offers[0].placement.provider}" if policy.providers and offers else "The provider"
-        )
-        text = (
-            f"{who} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
-        )
+        who = f"The provider {offers[0].placement.provider}" if policy.providers and offers else "The provider"
+        text = f"{who} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
         raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
     if policy.limits.budget_usd is None:
         return usable

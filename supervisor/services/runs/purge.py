@@ -23,13 +23,7 @@ from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, 
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.objectstore import (
-    ObjectInfo,
-    ObjectMissing,
-    PreconditionFailed,
-    StoreFull,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, PreconditionFailed, StoreFull, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Raced, change, find_run, until_settled
 from supervisor.services.runs.keys import Once, Reply, replay
@@ -71,13 +65,7 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
 
 
 def purge_once(
-    parts: Parts,
-    run_id: str,
-    confirm: str,
-    *,
-    caller: Caller,
-    idempotency: Once,
-    shape: Callable[[Purged], Reply],
+    parts: Parts, run_id: str, confirm: str, *, caller: Caller, idempotency: Once, shape: Callable[[Purged], Reply]
 ) -> Reply:
     """The same for a request with a key, which counts from the purge's end on: cut off, a repeat finishes it. Once
     answered, a repeat deletes nothing of what a later generation wrote. Raises KeyReused, KeyInFlight too."""
@@ -156,9 +144,7 @@ def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
     elif not run.settled:
         waits = "its records are still being written: try again in a moment"
     if waits:
-        raise PurgeRefused(
-            f"Nothing of {run.run_id} was deleted: {waits}.", {"run_id": run.run_id, "waits_for": waits}
-        )
+        raise PurgeRefused(f"Nothing of {run.run_id} was deleted: {waits}.", {"run_id": run.run_id, "waits_for": waits})
 
 
 class _Deleting:

@@ -40,15 +40,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
-from supervisor.services.runs.changing import (
-    Judged,
-    Key,
-    as_it_is,
-    carried_out,
-    find_run,
-    kept_changing,
-    until_settled,
-)
+from supervisor.services.runs.changing import Judged, Key, as_it_is, carried_out, find_run, kept_changing, until_settled
 from supervisor.services.runs.keys import Once, Reply, answered
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled
 
@@ -72,19 +64,13 @@ def resume(parts: Parts, run_id: str, wish: Wish) -> Judged:
     return _resume(parts, run_id, wish, as_it_is)
 
 
-def resume_once(
-    parts: Parts, run_id: str, wish: Wish, idempotency: Once, shape: Callable[[Judged], Reply]
-) -> Reply:
+def resume_once(parts: Parts, run_id: str, wish: Wish, idempotency: Once, shape: Callable[[Judged], Reply]) -> Reply:
     """The same for a request with a key: its answer. Raises KeyReused, KeyInFlight too."""
     return answered(parts, idempotency, lambda: _resume(parts, run_id, wish, shape, idempotency))
 
 
 def _resume(
-    parts: Parts,
-    run_id: str,
-    wish: Wish,
-    shape: Callable[[Judged], Answer],
-    key: Key[Answer] | None = None,
+    parts: Parts, run_id: str, wish: Wish, shape: Callable[[Judged], Answer], key: Key[Answer] | None = None
 ) -> Answer:
     if wish.spec is not None:
         refusal = code.refusal(parts, wish.spec) or secret_refusal(wish.spec, parts)
@@ -153,12 +139,7 @@ def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
         f"Resumed by {wish.caller.actor}: generation {after.generation} begins {begins}{spec}.",
         _state(before),
         _state(after),
-        {
-            "generation": after.generation,
-            "rerun": wish.rerun,
-            "differs": differs,
-            "stop_consumed": after.stop_consumed,
-        },
+        {"generation": after.generation, "rerun": wish.rerun, "differs": differs, "stop_consumed": after.stop_consumed},
     )
 
 
@@ -187,8 +168,7 @@ def refuse_live(run: Run, differs: list[str]) -> None:
     """Nothing to do for a live run that is asked for again with the same spec. Raises RunStopping, RunActive."""
     if run.status == Status.STOPPING or run.stop is not None:
         raise RunStopping(
-            f"{run.run_id} is being stopped. Resume it when it has ended.",
-            {"run_id": run.run_id, "status": run.status},
+            f"{run.run_id} is being stopped. Resume it when it has ended.", {"run_id": run.run_id, "status": run.status}
         )
     if differs:
         raise RunActive(
@@ -273,9 +253,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         training_s=0.0,
         money=replace(run.money, budget_from_usd=run.money.cost_usd),
         image=replace(
-            run.image,
-            digest="" if anew else run.image.digest,
-            pinned_for="" if anew else run.image.pinned_for,
+            run.image, digest="" if anew else run.image.digest, pinned_for="" if anew else run.image.pinned_for
         ),
         settled=False,
     )

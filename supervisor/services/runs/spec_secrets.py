@@ -17,9 +17,7 @@ from supervisor.ports.traits import SecretKinds
 SHOWN = 16
 DOTS = "•••"
 # Set by the agent, or what would keep a command from starting at all.
-TAKEN = frozenset(
-    {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}
-)
+TAKEN = frozenset({"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"})
 # Every training needs them, so none is taken from the others for being named as a secret.
 ORDINARY = TAKEN | {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "HOSTNAME", "PWD"}
 _WORD = re.compile(r"[A-Za-z0-9_]{1,128}")

@@ -25,14 +25,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import Judged, carried_out, until_settled
 from supervisor.services.runs.keys import Reply, answered, once, scope_of
-from supervisor.services.runs.policy import (
-    Spec,
-    policy_from,
-    providers_of,
-    secret_refusal,
-    settled,
-    warnings_of,
-)
+from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import Wish, known_run, marker_generation
 from supervisor.services.views.run_view import dumps, run_json
 
@@ -105,9 +98,7 @@ def named_run(parts: Parts, request: SubmitRequest, wish: Wish, now: float) -> J
     return known_run(parts, run, wish, now)
 
 
-def new_run(
-    parts: Parts, request: SubmitRequest, wish: Wish, now: float, old: Namesake = NO_NAMESAKE
-) -> Judged:
+def new_run(parts: Parts, request: SubmitRequest, wish: Wish, now: float, old: Namesake = NO_NAMESAKE) -> Judged:
     """As it is to be stored, but for its key. Raises what `submit` raises."""
     refusal = wish.refusal or old.refusal
     if refusal is not None:
@@ -130,15 +121,7 @@ def new_run(
     )
     stands = {"status": run.status, "generation": run.generation}
     event = wish.caller.changed(EventKind.SUBMITTED, f"Submitted by {wish.caller.actor}.", {}, stands)
-    return Judged(
-        run,
-        now,
-        event,
-        spec=spec,
-        labels=spec.get("labels", {}),
-        warnings=old.warnings,
-        limited=wish.caller,
-    )
+    return Judged(run, now, event, spec=spec, labels=spec.get("labels", {}), warnings=old.warnings, limited=wish.caller)
 
 
 def _namesake(parts: Parts, run_id: str, ignored: bool) -> Namesake:

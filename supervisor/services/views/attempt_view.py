@@ -62,8 +62,7 @@ def _gpus(telemetry: Telemetry) -> list[dict[str, Any]]:
     columns = {name: getattr(telemetry.gpus, name) for name in _GPU_NAMES}
     count = max(len(column) for column in columns.values())
     return [
-        {name: _whole(column[n]) if n < len(column) else None for name, column in columns.items()}
-        for n in range(count)
+        {name: _whole(column[n]) if n < len(column) else None for name, column in columns.items()} for n in range(count)
     ]
 
 
@@ -224,9 +223,7 @@ def _starts_over(run: Run, attempt: Attempt, after: Attempt) -> bool:
     return run.rerun if after.generation == run.generation else after.step_from is None
 
 
-def _phases(
-    run: Run, attempt: Attempt, before: Attempt | None, lost: int | None, now: float
-) -> dict[str, float]:
+def _phases(run: Run, attempt: Attempt, before: Attempt | None, lost: int | None, now: float) -> dict[str, float]:
     end = attempt.ended_at if attempt.ended_at is not None else now
     running = attempt.running_at if attempt.running_at is not None else end
     training = attempt.training_at if attempt.training_at is not None else end

@@ -30,9 +30,7 @@ def read(secret: str, cursor: str, where: RunFilter) -> int:
         mac, payload = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
         if hmac.compare_digest(mac, _mac(secret, payload, where)) and _text(raw) == cursor:
             return int(payload)
-    raise CursorInvalid(
-        "This cursor is not one of ours, or was made for another filter. Begin without a cursor."
-    )
+    raise CursorInvalid("This cursor is not one of ours, or was made for another filter. Begin without a cursor.")
 
 
 def _text(raw: bytes) -> str:

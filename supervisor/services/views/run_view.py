@@ -35,9 +35,7 @@ def not_known(placement: Placement) -> str | None:
     return None
 
 
-def run_json(
-    run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known, trouble: str = ""
-) -> Json:
+def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known, trouble: str = "") -> Json:
     """The fields of `Run` in openapi/openapi.json, in the order in which people look for them. `trouble`: as in
     `status_text`."""
     attempt = _present(run)
@@ -58,9 +56,7 @@ def run_json(
         "attempt": run.attempt.number if run.attempt is not None else None,
         "placement": placement_json(placement, gpu_of) if placement is not None else None,
         "machine_id": _machine_id(run, attempt),
-        "beat": None
-        if pulse is None
-        else {"age_s": round(max(0.0, now - pulse.beat_at), 3), "phase": pulse.phase},
+        "beat": None if pulse is None else {"age_s": round(max(0.0, now - pulse.beat_at), 3), "phase": pulse.phase},
         "stall": {"polls": 0 if pulse is None else pulse.stall_polls, "limit": run.policy.stall.polls},
         "progress": _progress(run, pulse, now),
         "checkpoint_step": run.checkpoint_step if pulse is None else _newest(run.checkpoint_step, pulse),

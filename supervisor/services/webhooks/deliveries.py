@@ -16,9 +16,7 @@ PAGE, PAGE_MAX = 50, 1000
 REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated where no time is given
 
 
-def page(
-    parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller
-) -> Json:
+def page(parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller) -> Json:
     """Newest first; `state` "": of any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
     endpoint, key = find(parts, webhook_id, caller), parts.store.secret
     where = RunFilter(text=f"deliveries {endpoint.id} {state}")
@@ -49,9 +47,7 @@ def _replay(parts: Parts, webhook_id: str, delivery_id: int | None, since: float
     what = "failed deliveries" if delivery_id is None else f"delivery {delivery_id}"
     facts = {"webhook_id": endpoint.id, "owner": endpoint.owner, "delivery_id": delivery_id}
     event = caller.event(
-        EventKind.WEBHOOK_CHANGED,
-        f"{what.capitalize()} of webhook {endpoint.id} repeated by {caller.actor}.",
-        facts,
+        EventKind.WEBHOOK_CHANGED, f"{what.capitalize()} of webhook {endpoint.id} repeated by {caller.actor}.", facts
     )
     return parts.store.deliveries.replay(endpoint.id, delivery_id, since, event, parts.clock.now())
 

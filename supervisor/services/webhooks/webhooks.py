@@ -92,9 +92,7 @@ def listing(parts: Parts, caller: Caller) -> Json:
     """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
     endpoints = parts.store.endpoints.of(owner)
-    return {
-        "webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]
-    }
+    return {"webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]}
 
 
 def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
@@ -110,9 +108,7 @@ def change(parts: Parts, webhook_id: str, wish: WebhookChange, caller: Caller) -
 
     def judge(endpoint: Endpoint, now: float) -> Endpoint:
         given = {
-            name: value
-            for name in ("url", "kinds", "everything", "note")
-            if (value := getattr(wish, name)) is not None
+            name: value for name in ("url", "kinds", "everything", "note") if (value := getattr(wish, name)) is not None
         }
         after = replace(endpoint, **given)
         if wish.enabled is True:
@@ -133,9 +129,7 @@ def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secre
             raise Conflict(
                 f"{endpoint.id} is {endpoint.form}: its messages are not signed.", {"webhook_id": endpoint.id}
             )
-        old = tuple(
-            Secret(secret.text, now + OLD_SECRET_S) for secret in endpoint.secrets if secret.until is None
-        )
+        old = tuple(Secret(secret.text, now + OLD_SECRET_S) for secret in endpoint.secrets if secret.until is None)
         return replace(endpoint, secrets=(Secret(text), *old))
 
     done = _changed(parts, webhook_id, judge, "got a new secret", caller)
@@ -237,9 +231,7 @@ def _own(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
 
 def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> None:
     if everything and not caller.admin:
-        raise Forbidden(
-            "Only an administrator's webhook may hear of everything; leave it out to hear of your runs."
-        )
+        raise Forbidden("Only an administrator's webhook may hear of everything; leave it out to hear of your runs.")
     why = "" if url is None else _why_refused(parts, url)
     if why:
         raise UrlRefused(f"This address cannot be used: {why}.", errors=(("#/url", why),))

@@ -79,10 +79,7 @@ def _disk(given: Mapping[str, str]) -> list[tuple[str, object, str]]:
         found.append(("gce_data_disk_gb", disk_gb(given["DATA_DISK_SIZE_GB"]), "DATA_DISK_SIZE_GB"))
     if not name and given.get("DATA_DISK_TYPE"):
         found.append(("gce_data_disk_type", given["DATA_DISK_TYPE"], "DATA_DISK_TYPE"))
-    for key, setting in (
-        ("DATA_DISK_MOUNT_PATH", "gce_data_disk_mount"),
-        ("DATA_DISK_FS_TYPE", "gce_data_disk_fs"),
-    ):
+    for key, setting in (("DATA_DISK_MOUNT_PATH", "gce_data_disk_mount"), ("DATA_DISK_FS_TYPE", "gce_data_disk_fs")):
         if given.get(key):
             found.append((setting, given[key], key))
     return found
@@ -135,9 +132,7 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "HEARTBEAT_STALE_SEC": OldKey("silence_s", "how long an agent may be silent"),
     "HEARTBEAT_STALE_MAX": OldKey(None, _OWN + "one silence limit, and a second signal before anything ends"),
     "PROGRESS_STALL_POLLS": OldKey("stall_polls", "polls without progress before a restart"),
-    "MAX_RESTARTS": OldKey(
-        "max_attempts", "restarts + 1; preemptions no longer count", _restarts_to_attempts
-    ),
+    "MAX_RESTARTS": OldKey("max_attempts", "restarts + 1; preemptions no longer count", _restarts_to_attempts),
     "RESTART_BACKOFF_SEC": OldKey("recovery_backoff_s", "the first pause before a restart"),
     "WALL_CLOCK_DEADLINE": OldKey(None, _SPEC + " (limits.deadline, or --deadline)"),
     "DEADLINE_TZ": OldKey(None, _SPEC + " (limits.deadline names its own time zone)"),
@@ -153,8 +148,7 @@ OLD_KEYS: Mapping[str, OldKey] = {
     ),
     "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
     "DATA_DISK_ENABLED": _joined(
-        "gce_data_disk",
-        "without it no data disk is used; without DATA_DISK_NAME one is made with each machine",
+        "gce_data_disk", "without it no data disk is used; without DATA_DISK_NAME one is made with each machine"
     ),
     "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
     "DATA_DISK_SIZE_GB": _joined("gce_data_disk_gb", "of a disk that is made with each machine", disk_gb),
@@ -177,9 +171,7 @@ def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]]
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front of the first key
     except (OSError, ValueError) as error:
-        raise SettingsRefused(
-            f"cannot read the environment file {path}: {error}", {"path": str(path)}
-        ) from None
+        raise SettingsRefused(f"cannot read the environment file {path}: {error}", {"path": str(path)}) from None
     lines = parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what)))
     given = {line.key: line for line in lines if not line.key.startswith(OWN_PREFIX)}
     own = {line.key: _plain(path, line) for line in lines if line.key.startswith(OWN_PREFIX)}
@@ -226,9 +218,7 @@ def _convert(path: Path, line: Line, old: OldKey) -> object:
     try:
         return old.convert(value)
     except ValueError:
-        raise SettingsRefused(
-            "%s line %d: %s is not a whole number" % (path, line.number, line.key)
-        ) from None
+        raise SettingsRefused("%s line %d: %s is not a whole number" % (path, line.number, line.key)) from None
 
 
 def _boot_limit(given: Mapping[str, Line]) -> float | None:

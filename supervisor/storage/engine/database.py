@@ -148,9 +148,7 @@ def _parse(url: str) -> URL:
         return parsed.set(drivername="postgresql+psycopg")
     if backend == "sqlite":
         return parsed.set(drivername="sqlite+pysqlite")
-    raise SettingsRefused(
-        f"database_url begins with {backend}; this can use sqlite:///PATH or postgresql://HOST/NAME."
-    )
+    raise SettingsRefused(f"database_url begins with {backend}; this can use sqlite:///PATH or postgresql://HOST/NAME.")
 
 
 def _check_sqlite(url: URL) -> None:
@@ -159,9 +157,7 @@ def _check_sqlite(url: URL) -> None:
             f"SQLite {sqlite3.sqlite_version} is too old: at least {SQLITE_MIN_TEXT} is needed, or use Postgres."
         )
     if url.database in (None, "", ":memory:"):
-        raise SettingsRefused(
-            "database_url names no file: a database in memory would lose every run at a restart."
-        )
+        raise SettingsRefused("database_url names no file: a database in memory would lose every run at a restart.")
 
 
 def _sqlite_engine(
@@ -224,13 +220,9 @@ def _answered() -> Iterator[None]:
     except (exc.IntegrityError, exc.ProgrammingError):
         raise  # ours, not the database's: a bug must show
     except exc.DBAPIError as error:
-        raise StoreDown(
-            f"the database did not do it: {_words(error)}; nothing was changed{_cure(error)}"
-        ) from error
+        raise StoreDown(f"the database did not do it: {_words(error)}; nothing was changed{_cure(error)}") from error
     except (exc.TimeoutError, TimeoutError) as error:
-        raise StoreDown(
-            f"the database was not free within {TURN_TIMEOUT_S:g} s; nothing was changed"
-        ) from error
+        raise StoreDown(f"the database was not free within {TURN_TIMEOUT_S:g} s; nothing was changed") from error
 
 
 def _words(error: Exception) -> str:

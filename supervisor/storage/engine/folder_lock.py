@@ -41,9 +41,7 @@ def holder(data_dir: Path) -> str | None:
     for line in LOCKS.read_text(encoding="ascii").splitlines():
         words = line.split()
         # Btrfs and overlays show another device there than stat() does: then the holder's pid must agree instead.
-        same_file = wanted in words or any(
-            word.endswith(f":{lock_stat.st_ino}") for word in words if pid in words
-        )
+        same_file = wanted in words or any(word.endswith(f":{lock_stat.st_ino}") for word in words if pid in words)
         if "FLOCK" in words and same_file:
             return pid or "unknown"
     return None

@@ -34,9 +34,7 @@ BETWEEN_S = 0.02  # a thousand submits a second need no thousand notifications
 class NotifyWake:
     """`local` is the wake of this process's loop; `events_heard` is called when another process has written events."""
 
-    def __init__(
-        self, database: Database, local: Wake, events_heard: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, database: Database, local: Wake, events_heard: Callable[[], None] = lambda: None) -> None:
         self._database, self._local, self._events_heard = database, local, events_heard
         self._wished: set[str] = set()
         self._closing = threading.Event()
@@ -139,14 +137,10 @@ class NotifyWake:
         try:
             connection = self._database.connect_alone()
         except psycopg.Error as error:
-            log.warning(
-                "not listening", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)}
-            )
+            log.warning("not listening", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)})
             return
         try:
-            connection.add_notify_handler(
-                lambda notification: self._heard(notification.pid, notification.payload)
-            )
+            connection.add_notify_handler(lambda notification: self._heard(notification.pid, notification.payload))
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error as error:
             self._lose(connection, error)
@@ -157,9 +151,7 @@ class NotifyWake:
         self._connection = None
         connection.close()
         if not self._closing.is_set():
-            log.warning(
-                "listening lost", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)}
-            )
+            log.warning("listening lost", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)})
 
     # --- from other threads -------------------------------------------------------------------------------------------
 

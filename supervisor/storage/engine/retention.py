@@ -51,9 +51,7 @@ def _events(_dialect: str) -> sa.Delete:
 def _keys(_dialect: str) -> sa.Delete:
     old = (
         sa.select(idempotency.c.scope, idempotency.c.key)
-        .where(
-            or_(idempotency.c.created_at < bindparam("before"), idempotency.c.created_at > bindparam("ahead"))
-        )
+        .where(or_(idempotency.c.created_at < bindparam("before"), idempotency.c.created_at > bindparam("ahead")))
         .limit(bindparam("limit_"))
     )
     return sa.delete(idempotency).where(tuple_(idempotency.c.scope, idempotency.c.key).in_(old))

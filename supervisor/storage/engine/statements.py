@@ -136,9 +136,7 @@ def incoming(dialect: str, *columns: Column[Any], name: str = "rows") -> Incomin
         each = func.json_each(rows).table_valued("value", name="each")
         cells = [func.json_extract(each.c.value, literal_column(f"'$[{n}]'")) for n in range(len(columns))]
     else:
-        each = func.jsonb_array_elements(rows.op("::")(literal_column("jsonb"))).table_valued(
-            "value", name="each"
-        )
+        each = func.jsonb_array_elements(rows.op("::")(literal_column("jsonb"))).table_valued("value", name="each")
         cells = [cast(each.c.value.op("->>")(literal_column(str(n))), c.type) for n, c in enumerate(columns)]
     named = [cell.label(column.key) for cell, column in zip(cells, columns, strict=True)]
     return sa.select(*named).select_from(each).subquery("incoming")

@@ -30,12 +30,7 @@ def for_postgres() -> None:
             index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
 
 
-meta = Table(
-    "meta",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
+meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 
 runs = Table(
     "runs",
@@ -51,9 +46,7 @@ runs = Table(
     Column("ended_at", Double),  # None while the run is live
     Column("settled", SmallInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column(
-        "usd_per_h_micro", BigInteger, nullable=False
-    ),  # of what bills now; 0 also where the price is unknown
+    Column("usd_per_h_micro", BigInteger, nullable=False),  # of what bills now; 0 also where the price is unknown
     Column("attempt", BigInteger, nullable=False),  # the current one, 0 = none
     Column("try_attempt", BigInteger, nullable=False),  # the current try, 0 = none
     Column("try_number", BigInteger, nullable=False),
@@ -80,9 +73,7 @@ labels = Table(
     Column("run", Key, ForeignKey("runs.key"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
-    Column(
-        "status", Text, nullable=False
-    ),  # the run's, so that a label's runs are counted from its index alone
+    Column("status", Text, nullable=False),  # the run's, so that a label's runs are counted from its index alone
     Index("labels_value", "key", "value", "status", "run"),
     sqlite_with_rowid=False,
 )
@@ -156,9 +147,7 @@ events = Table(
     Index("events_run", "run", "sequence", unique=True),
     Index("events_age", "at"),
     Index("events_owner", "owner", "id"),
-    Index(
-        "events_actor", "actor", "id", **_only("actor <> 'supervisor'")
-    ),  # what people and programs asked for
+    Index("events_actor", "actor", "id", **_only("actor <> 'supervisor'")),  # what people and programs asked for
     sqlite_autoincrement=True,  # an id is never used twice: readers go on after the last one they saw
 )
 

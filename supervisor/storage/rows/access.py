@@ -164,9 +164,7 @@ class SqlTokens:
 
     def note_used(self, used: Mapping[str, float]) -> None:
         with self._database.writing() as session:
-            for token_id, at in sorted(
-                used.items()
-            ):  # in one order, so that two replicas never wait in a ring
+            for token_id, at in sorted(used.items()):  # in one order, so that two replicas never wait in a ring
                 session.run(USED, {"id_": token_id, "at": at})
 
 

@@ -28,14 +28,7 @@ from supervisor.domain.attempt import Pulse
 from supervisor.domain.figures import NOTHING, MachineFigures, figures_of
 from supervisor.ports.store import LINE_PARTS, Change, Lease, PushedBeat, Sample, Step
 from supervisor.storage.engine.codec import dumps
-from supervisor.storage.engine.statements import (
-    Session,
-    Statement,
-    in_chunks,
-    incoming,
-    insert,
-    insert_incoming,
-)
+from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert, insert_incoming
 from supervisor.storage.engine.tables import pulses, pushed_beats, runs, samples
 from supervisor.storage.rows import cells as leases
 from supervisor.storage.rows import rows
@@ -56,9 +49,7 @@ def _delete_pulses(dialect: str) -> sa.Delete:
 
 
 def _insert_samples(dialect: str) -> Any:
-    new = incoming(
-        dialect, samples.c.run, samples.c.at_ms, samples.c.coarse, samples.c.attempt, samples.c.doc
-    )
+    new = incoming(dialect, samples.c.run, samples.c.at_ms, samples.c.coarse, samples.c.attempt, samples.c.doc)
     earlier = samples.alias("earlier")
     begun = sa.exists().where(
         earlier.c.run == new.c.run,
@@ -112,9 +103,7 @@ class SampleRows:
         for sample in in_order:
             at_ms = round(sample.at * 1000)
             span = (sample.key, at_ms // COARSE_MS)
-            self._samples.append(
-                [sample.key, at_ms, int(span not in begun), sample.attempt, _point(sample.pulse)]
-            )
+            self._samples.append([sample.key, at_ms, int(span not in begun), sample.attempt, _point(sample.pulse)])
             begun.add(span)
 
     def write(self, session: Session) -> None:
@@ -137,13 +126,7 @@ def _figures(pulse: Pulse) -> list[list[int | None]]:
     if figures == NOTHING:
         return []
     memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
-    shares = (
-        figures.gpu_pct,
-        figures.gpu_memory_pct,
-        memory_mib,
-        figures.free_bytes_pct,
-        figures.free_inodes_pct,
-    )
+    shares = (figures.gpu_pct, figures.gpu_memory_pct, memory_mib, figures.free_bytes_pct, figures.free_inodes_pct)
     return [[None if figure is None else round(figure) for figure in shares]]
 
 
@@ -151,8 +134,7 @@ def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]
     """Oldest first."""
     params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
     return [
-        _sample(key, at_ms / 1000, attempt, json.loads(doc))
-        for at_ms, attempt, doc in session.run(SAMPLES, params)
+        _sample(key, at_ms / 1000, attempt, json.loads(doc)) for at_ms, attempt, doc in session.run(SAMPLES, params)
     ]
 
 
@@ -250,9 +232,7 @@ def _upsert_pushed(dialect: str) -> Any:
     )
     names = ["run", *_RANK, "received_at", "doc"]
     statement = insert(pushed_beats, dialect).from_select(names, source)
-    newer = tuple_(*(statement.excluded[name] for name in _RANK)) > tuple_(
-        *(pushed_beats.c[name] for name in _RANK)
-    )
+    newer = tuple_(*(statement.excluded[name] for name in _RANK)) > tuple_(*(pushed_beats.c[name] for name in _RANK))
     return statement.on_conflict_do_update(
         index_elements=["run"], set_={name: statement.excluded[name] for name in names[1:]}, where=newer
     )
@@ -274,17 +254,11 @@ def _take(dialect: str) -> Any:
     )
     age_s = leases.database_now(dialect) - pushed_beats.c.received_at
     return (
-        sa.delete(pushed_beats)
-        .where(pushed_beats.c.run.in_(mine))
-        .returning(age_s.label("age_s"), pushed_beats.c.doc)
+        sa.delete(pushed_beats).where(pushed_beats.c.run.in_(mine)).returning(age_s.label("age_s"), pushed_beats.c.doc)
     )
 
 
-UPSERT_PUSHED, PUSHED_STATUSES, TAKE_PUSHED = (
-    Statement(_upsert_pushed),
-    Statement(_statuses),
-    Statement(_take),
-)
+UPSERT_PUSHED, PUSHED_STATUSES, TAKE_PUSHED = (Statement(_upsert_pushed), Statement(_statuses), Statement(_take))
 
 
 class BeatRows:

@@ -47,9 +47,7 @@ def _over(dialect: str) -> Any:
 
 def _take(dialect: str) -> Any:
     until = database_now(dialect) + bindparam("ttl_s", type_=sa.Double)
-    statement = insert(leases, dialect).values(
-        name=bindparam("name"), owner=bindparam("owner"), until=until, epoch=1
-    )
+    statement = insert(leases, dialect).values(name=bindparam("name"), owner=bindparam("owner"), until=until, epoch=1)
     ours = leases.c.owner == statement.excluded.owner
     return statement.on_conflict_do_update(
         index_elements=["name"],
@@ -81,9 +79,7 @@ def _leaderless(dialect: str) -> Any:
 TAKE = Statement(_take)
 # Free at once, and still known since when.
 DROP = Statement(
-    lambda dialect: (
-        sa.update(leases).values(owner="", until=database_now(dialect) - literal(GIVEN_BACK_S)).where(_OURS)
-    )
+    lambda dialect: sa.update(leases).values(owner="", until=database_now(dialect) - literal(GIVEN_BACK_S)).where(_OURS)
 )
 LEADERLESS = Statement(_leaderless)
 LED = Statement(lambda _: sa.select(leases.c.name).order_by(leases.c.name))
@@ -107,9 +103,7 @@ TAKE_OVER = Statement(
 )
 
 
-def take_lease(
-    session: Session, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool
-) -> Lease | None:
+def take_lease(session: Session, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool) -> Lease | None:
     """`monotonic` was read before the call: the deadline can only be too early."""
     params = {"name": name, "owner": owner, "ttl_s": ttl_s, "alone": int(alone)}
     epoch = session.run(TAKE, params).scalar()
@@ -168,9 +162,7 @@ def _text_at(dialect: str, *path: str) -> sa.ColumnElement[str]:
     """A value inside an attempt's document as text; NULL where it is not there."""
     if dialect == "sqlite":
         return func.json_extract(attempts.c.doc, literal_column(f"'$.{'.'.join(path)}'"))
-    return attempts.c.doc.op("::")(literal_column("jsonb")).op("#>>")(
-        literal_column(f"'{{{','.join(path)}}}'")
-    )
+    return attempts.c.doc.op("::")(literal_column("jsonb")).op("#>>")(literal_column(f"'{{{','.join(path)}}}'"))
 
 
 def _machines(of_owner: bool) -> Statement:
@@ -194,9 +186,7 @@ MACHINES, MACHINES_OF = _machines(False), _machines(True)
 
 def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, int]:
     """Of the current attempts of runs that are not settled: those machines that are not known gone."""
-    statement, params = (
-        (MACHINES, {"cell": cell}) if owner is None else (MACHINES_OF, {"cell": cell, "owner": owner})
-    )
+    statement, params = (MACHINES, {"cell": cell}) if owner is None else (MACHINES_OF, {"cell": cell, "owner": owner})
     counts: dict[OfferKey, int] = {}
     for provider, zone, shape, spot, count in session.run(statement, params):
         counts[(provider, zone, shape, spot in (1, "true"))] = count
@@ -229,9 +219,7 @@ NAME = "patrol_at"
 
 def _begin(dialect: str) -> Any:
     return (
-        insert(meta, dialect)
-        .values(name=NAME, value=bindparam("now"))
-        .on_conflict_do_nothing(index_elements=["name"])
+        insert(meta, dialect).values(name=NAME, value=bindparam("now")).on_conflict_do_nothing(index_elements=["name"])
     )
 
 
@@ -251,9 +239,7 @@ LAST = Statement(lambda _: sa.select(meta.c.value).where(meta.c.name == NAME))
 BEGIN = Statement(_begin)
 GO_ON = Statement(
     lambda _: (
-        sa.update(meta)
-        .values(value=bindparam("now"))
-        .where(meta.c.name == NAME, meta.c.value == bindparam("last"))
+        sa.update(meta).values(value=bindparam("now")).where(meta.c.name == NAME, meta.c.value == bindparam("last"))
     )
 )
 OF_THESE = Statement(_of_these)

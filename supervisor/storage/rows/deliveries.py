@@ -43,13 +43,7 @@ LONGEST_REST_S = 8 * 3600.0 + TOLERANCE_S  # that a receiver may ask for
 TAKE = Statement(
     lambda _: (
         sa.select(
-            outbox.c.id,
-            history.c.id,
-            history.c.kind,
-            history.c.text,
-            history.c.actor,
-            history.c.data,
-            history.c.owner,
+            outbox.c.id, history.c.id, history.c.kind, history.c.text, history.c.actor, history.c.data, history.c.owner
         )
         .join(history, history.c.id == outbox.c.event)
         .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel == literal_column(f"'{WEBHOOKS}'"))
@@ -57,13 +51,7 @@ TAKE = Statement(
         .limit(bindparam("limit_"))
     )
 )
-_NEW = (
-    deliveries.c.endpoint,
-    deliveries.c.event,
-    deliveries.c.kind,
-    deliveries.c.tries,
-    deliveries.c.next_at,
-)
+_NEW = (deliveries.c.endpoint, deliveries.c.event, deliveries.c.kind, deliveries.c.tries, deliveries.c.next_at)
 
 
 def _insert(dialect: str) -> Any:
@@ -123,11 +111,7 @@ def _right_deliveries(_dialect: str) -> sa.Update:
 def _right_outbox(_dialect: str) -> sa.Update:
     now = bindparam("now", type_=sa.Double)
     wrong = or_(outbox.c.tries == 0, outbox.c.next_at > now + literal(LONGEST_PAUSE_S, sa.Double))
-    return (
-        sa.update(outbox)
-        .values(next_at=now)
-        .where(outbox.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
-    )
+    return sa.update(outbox).values(next_at=now).where(outbox.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
 
 
 RIGHT = (
@@ -137,10 +121,7 @@ RIGHT = (
         lambda _: (
             sa.update(endpoints)
             .values(next_message_at=bindparam("now", type_=sa.Double))
-            .where(
-                endpoints.c.next_message_at
-                > bindparam("now", type_=sa.Double) + literal(LONGEST_REST_S, sa.Double)
-            )
+            .where(endpoints.c.next_message_at > bindparam("now", type_=sa.Double) + literal(LONGEST_REST_S, sa.Double))
         )
     ),
 )
@@ -164,9 +145,7 @@ WANTING = Statement(
         .where(
             endpoints.c.disabled_at.is_(None),
             endpoints.c.next_message_at <= bindparam("now"),
-            sa.exists().where(
-                deliveries.c.endpoint == endpoints.c.id, deliveries.c.next_at <= bindparam("now")
-            ),
+            sa.exists().where(deliveries.c.endpoint == endpoints.c.id, deliveries.c.next_at <= bindparam("now")),
         )
         .order_by(endpoints.c.created_at, endpoints.c.id)
     )
@@ -180,16 +159,12 @@ DUE = Statement(
 )
 _GIVEN_UP = and_(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_(None))
 _PAGE = (
-    _EACH.where(deliveries.c.event < bindparam("before"))
-    .order_by(deliveries.c.event.desc())
-    .limit(bindparam("limit_"))
+    _EACH.where(deliveries.c.event < bindparam("before")).order_by(deliveries.c.event.desc()).limit(bindparam("limit_"))
 )
 PAGES = {
     "": Statement(lambda _: _PAGE),
     PENDING: Statement(lambda _: _PAGE.where(deliveries.c.next_at.is_not(None))),
-    DELIVERED: Statement(
-        lambda _: _PAGE.where(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_not(None))
-    ),
+    DELIVERED: Statement(lambda _: _PAGE.where(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_not(None))),
     GIVEN_UP: Statement(lambda _: _PAGE.where(_GIVEN_UP)),
 }
 _AGAIN = (
@@ -212,18 +187,12 @@ class SqlDeliveries:
         self.heard = self._database.when_announced = wake
 
     def spread(self, now: float, limit: int) -> int:
-        with (
-            self._database.reading() as session
-        ):  # most often there is nothing, and no writer need wait for that
+        with self._database.reading() as session:  # most often there is nothing, and no writer need wait for that
             if not session.run(TAKE, {"now": now, "limit_": 1}):
                 return 0
         with self._database.writing() as session:
             rows = session.run(TAKE, {"now": now, "limit_": limit})
-            hearers = [
-                endpoint
-                for endpoint in stored_endpoints.all_of(session, None)
-                if endpoint.disabled_at is None
-            ]
+            hearers = [endpoint for endpoint in stored_endpoints.all_of(session, None) if endpoint.disabled_at is None]
             new = [
                 [endpoint.id, event_id, kind, 0, now, ""]
                 for event_id, kind, owner in _announcements(rows)
@@ -244,9 +213,7 @@ class SqlDeliveries:
         if not unreadable:
             return batches
         with self._database.writing() as session:
-            session.run(
-                SETTLE, rows=[[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable]
-            )
+            session.run(SETTLE, rows=[[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable])
             return _due(session, now, limit)[0]
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
@@ -259,10 +226,7 @@ class SqlDeliveries:
         ]  # fmt: skip
         with self._database.writing() as session:
             session.run(SETTLE, rows=rows)
-            session.run(
-                STAND,
-                rows=[[item.endpoint_id, item.failing_since, item.next_message_at] for item in standing],
-            )
+            session.run(STAND, rows=[[item.endpoint_id, item.failing_since, item.next_message_at] for item in standing])
 
     def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
         before = 2**62 if before_event is None else before_event
@@ -270,9 +234,7 @@ class SqlDeliveries:
         with self._database.reading() as session:
             return readable(session.run(PAGES[state], params), _delivery, "deliveries")
 
-    def replay(
-        self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float
-    ) -> int:
+    def replay(self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float) -> int:
         params: dict[str, Any] = {"endpoint_": endpoint_id, "now": now}
         with self._database.writing() as session:
             if delivery_id is not None:
@@ -317,11 +279,7 @@ def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
         return event_id, announced(event), owner or str(event.data.get("owner") or "") or None
 
     announcements = readable(rows, announcement, "events")
-    return [
-        (event_id, word, owner)
-        for event_id, word, owner in announcements
-        if word is not None and word in KINDS
-    ]
+    return [(event_id, word, owner) for event_id, word, owner in announcements if word is not None and word in KINDS]
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:
@@ -338,9 +296,7 @@ OUTBOX_OPEN = _count(select(outbox.c.next_at).where(outbox.c.next_at.is_not(None
 OUTBOX_DUE = Statement(lambda _: select(func.min(outbox.c.next_at)).where(outbox.c.next_at.is_not(None)))
 # What is kept for an endpoint that is switched off waits for a person, and for nobody who should send it.
 _OPEN = and_(deliveries.c.endpoint == endpoints.c.id, deliveries.c.next_at.is_not(None))
-DELIVERIES_OPEN = _count(
-    select(deliveries.c.next_at).join(endpoints, _OPEN).where(endpoints.c.disabled_at.is_(None))
-)
+DELIVERIES_OPEN = _count(select(deliveries.c.next_at).join(endpoints, _OPEN).where(endpoints.c.disabled_at.is_(None)))
 # A person names endpoints one by one: there are few.
 DELIVERIES_DUE = Statement(
     lambda _: (

@@ -35,9 +35,7 @@ OF_OWNER = Statement(
 FIND = Statement(lambda _: sa.select(endpoints).where(_IT))
 LOCK = Statement(lambda _: sa.select(endpoints).where(_IT).with_for_update())
 IN_LINE = Statement(
-    lambda _: sa.select(
-        func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner")))
-    )
+    lambda _: sa.select(func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner"))))
 )
 COUNT = Statement(
     lambda _: (

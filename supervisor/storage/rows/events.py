@@ -92,9 +92,7 @@ COUNT = Statement(
         sa.update(runs)
         .values(events=runs.c.events + bindparam("more", type_=sa.BigInteger))
         .where(runs.c.key == bindparam("key"))
-        .returning(
-            runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt, runs.c.owner, runs.c.run_id
-        )
+        .returning(runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt, runs.c.owner, runs.c.run_id)
     )
 )
 STORED = (
@@ -139,9 +137,7 @@ class Told(NamedTuple):
 
 def next_events(run: Run, before: int, new: Sequence[Event]) -> Told:
     """The attempt is the one that the run is at: the one being placed counts, 0 = none yet."""
-    attempt = (
-        run.try_.attempt if run.try_ is not None else run.attempt.number if run.attempt is not None else 0
-    )
+    attempt = run.try_.attempt if run.try_ is not None else run.attempt.number if run.attempt is not None else 0
     return Told(run.key, run.run_id, run.owner, before, run.generation, attempt, new)
 
 
@@ -152,9 +148,7 @@ def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: f
     for key, run_id, owner, before, generation, attempt, new in batch:
         log_later(session, new, run_id, owner)
         for sequence, event in enumerate(new, before + 1):
-            written.append(
-                [key, sequence, now, generation, attempt, *_cells(event), dumps(event.data), owner]
-            )
+            written.append([key, sequence, now, generation, attempt, *_cells(event), dumps(event.data), owner])
             if word_of(event) is not None:
                 announced += [[key, sequence, now, channel] for channel in channels]
     session.run(INSERT, rows=written)
@@ -227,9 +221,7 @@ def whole_page(more: Callable[[int | None, int], list[Sequence[Any]]], limit: in
 @cache
 def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> Statement:
     """What the supervisor does by itself is most of all events, and has no place in the index of actors."""
-    select = (
-        sa.select(*STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > bindparam("after"))
-    )
+    select = sa.select(*STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > bindparam("after"))
     if "before" in given:
         select = select.where(events.c.id < bindparam("before"))
     order = events.c.id
@@ -262,9 +254,7 @@ def put_aside(session: Session, item_ids: Iterable[int], now: float) -> None:
         settle(session, item_id, False, None, rows.PUT_ASIDE, now)
 
 
-def settle(
-    session: Session, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
-) -> None:
+def settle(session: Session, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
     session.run(
         SETTLE,
         {
@@ -286,14 +276,10 @@ def stored(row: Sequence[Any]) -> StoredEvent:
     return StoredEvent(event_id, key, run_id, at, generation, attempt, event, owner)
 
 
-LOOKED_AT = (
-    5000  # ids in one read: what a stranger's history costs is bounded, however little of it is asked for
-)
+LOOKED_AT = 5000  # ids in one read: what a stranger's history costs is bounded, however little of it is asked for
 NEWEST = Statement(lambda _: sa.select(func.max(events.c.id)))
 TIME_OF = Statement(
-    lambda _: (
-        sa.select(events.c.at).where(events.c.id <= bindparam("id")).order_by(events.c.id.desc()).limit(1)
-    )
+    lambda _: sa.select(events.c.at).where(events.c.id <= bindparam("id")).order_by(events.c.id.desc()).limit(1)
 )
 WRITERS = Statement(
     lambda _: sa.text(
@@ -356,11 +342,7 @@ class SqlHistory:
 
 def _between(session: Session, where: EventFilter, after: int, last: int, limit: int) -> list[StoredEvent]:
     params: dict[str, Any] = {"last": last}
-    given = {
-        name: getattr(where, name)
-        for name in ("run_id", "owner", "actor")
-        if getattr(where, name) is not None
-    }
+    given = {name: getattr(where, name) for name in ("run_id", "owner", "actor") if getattr(where, name) is not None}
     kinds = tuple(sorted(where.kinds))
     params |= given | {f"kind_{n}": kind for n, kind in enumerate(kinds)}
     statement = _select(frozenset(given), len(kinds))

@@ -42,15 +42,11 @@ def _listed(select: sa.Select[Any]) -> Any:
 
 BY_ID = Statement(
     lambda dialect: _listed(
-        sa.select(runs.c.key).join(
-            wanted := incoming(dialect, runs.c.run_id), wanted.c.run_id == runs.c.run_id
-        )
+        sa.select(runs.c.key).join(wanted := incoming(dialect, runs.c.run_id), wanted.c.run_id == runs.c.run_id)
     )
 )
 BY_PART = Statement(
-    lambda dialect: _listed(
-        sa.select(runs.c.key).where(_condition(PART, dialect)).limit(literal_column(str(FEW + 1)))
-    )
+    lambda dialect: _listed(sa.select(runs.c.key).where(_condition(PART, dialect)).limit(literal_column(str(FEW + 1))))
 )
 
 

@@ -127,11 +127,7 @@ def glued(keys: sa.Subquery) -> sa.Select[Any]:
         .outerjoin(attempts, and_(attempts.c.run == runs.c.key, attempts.c.number == runs.c.attempt))
         .outerjoin(
             tries,
-            and_(
-                tries.c.run == runs.c.key,
-                tries.c.attempt == runs.c.try_attempt,
-                tries.c.number == runs.c.try_number,
-            ),
+            and_(tries.c.run == runs.c.key, tries.c.attempt == runs.c.try_attempt, tries.c.number == runs.c.try_number),
         )
         .outerjoin(pulses, pulses.c.run == runs.c.key)
     )
@@ -145,9 +141,7 @@ def unglue(text: str | None) -> list[Run]:
     return [_run(*cells) for cells in json.loads(f"[{text}]")]
 
 
-def _run(
-    key: int, version: int, doc: dict[str, Any], attempt: Any, try_: Any, nonce_hash: str, pulse: Any
-) -> Run:
+def _run(key: int, version: int, doc: dict[str, Any], attempt: Any, try_: Any, nonce_hash: str, pulse: Any) -> Run:
     for name in _REPEATED:
         doc[name] = sys.intern(doc[name])
     return from_plain(

@@ -19,23 +19,14 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
 from supervisor.ports.store import Change, RowUnreadable
 from supervisor.storage.engine.codec import dumps, to_plain
-from supervisor.storage.engine.statements import (
-    Session,
-    Statement,
-    in_chunks,
-    incoming,
-    insert,
-    insert_incoming,
-)
+from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert, insert_incoming
 from supervisor.storage.engine.tables import attempts, labels, runs, specs, tries
 from supervisor.storage.rows import beats, rows
 
 
 def _upsert_attempts(dialect: str) -> Any:
     statement = insert_incoming(attempts, dialect, tuple(attempts.c))
-    return statement.on_conflict_do_update(
-        index_elements=["run", "number"], set_={"doc": statement.excluded.doc}
-    )
+    return statement.on_conflict_do_update(index_elements=["run", "number"], set_={"doc": statement.excluded.doc})
 
 
 def _upsert_tries(dialect: str) -> Any:
@@ -44,8 +35,7 @@ def _upsert_tries(dialect: str) -> Any:
     # A run that was read before its try got its nonce does not know the hash: it must not take it away.
     kept = func.coalesce(func.nullif(new.nonce_hash, ""), tries.c.nonce_hash)
     return statement.on_conflict_do_update(
-        index_elements=["run", "attempt", "number"],
-        set_={"nonce_hash": kept, "open": new.open, "doc": new.doc},
+        index_elements=["run", "attempt", "number"], set_={"nonce_hash": kept, "open": new.open, "doc": new.doc}
     )
 
 
@@ -101,9 +91,7 @@ class AttemptRows:
         for change in changes:
             key, attempt, try_ = change.before.key, change.after.attempt, change.after.try_
             current = () if attempt is None or attempt == change.before.attempt else (attempt,)
-            self._attempts += [
-                [key, item.number, rows.attempt_doc(item)] for item in (*change.parted, *current)
-            ]
+            self._attempts += [[key, item.number, rows.attempt_doc(item)] for item in (*change.parted, *current)]
             if try_ is not None and try_ != change.before.try_:
                 self._tries[key] = _try_row(key, try_)
 
@@ -132,9 +120,7 @@ def attempts_of(session: Session, key: int) -> list[Attempt]:
 
 
 def tries_of_run(session: Session, key: int) -> list[Try]:
-    return rows.readable(
-        session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row[1:]), f"tries of run {key}"
-    )
+    return rows.readable(session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row[1:]), f"tries of run {key}")
 
 
 def set_nonce_hash(session: Session, key: int, launch_id: str, nonce_hash: str) -> bool:
@@ -167,9 +153,7 @@ LOAD = Statement(lambda dialect: rows.glued(sa.select(incoming(dialect, runs.c.k
 UNSETTLED = and_(runs.c.cell == bindparam("cell"), runs.c.settled == literal_column("0"))
 VERSIONS = Statement(
     lambda _: sa.select(
-        func.aggregate_strings(
-            sa.cast(runs.c.key, sa.Text).concat(":").concat(sa.cast(runs.c.version, sa.Text)), ","
-        )
+        func.aggregate_strings(sa.cast(runs.c.key, sa.Text).concat(":").concat(sa.cast(runs.c.version, sa.Text)), ",")
     ).where(UNSETTLED)
 )
 INSERT = Statement(
@@ -190,9 +174,7 @@ INSERT_SPEC = Statement(
 DELETE_LABELS = Statement(lambda _: sa.delete(labels).where(labels.c.run == bindparam("run")))
 LABELS = Statement(lambda _: sa.select(labels.c.key, labels.c.value).where(labels.c.run == bindparam("run")))
 IN_LINE = Statement(
-    lambda _: sa.select(
-        func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner")))
-    )
+    lambda _: sa.select(func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner"))))
 )
 
 

@@ -38,16 +38,7 @@ class Words(argparse.ArgumentParser):
 
 def main() -> int:
     parser = Words(allow_abbrev=False)
-    for option in (
-        "name",
-        "network",
-        "shm-size",
-        "stop-timeout",
-        "log-driver",
-        "entrypoint",
-        "gpus",
-        "runtime",
-    ):
+    for option in ("name", "network", "shm-size", "stop-timeout", "log-driver", "entrypoint", "gpus", "runtime"):
         parser.add_argument("--" + option)
     for option in ("-e", "-v", "--device"):
         parser.add_argument(option, action="append", default=[])
@@ -123,9 +114,7 @@ def run(command: list[str], environment: dict[str, str]) -> int:
         sys.stderr.write(f"docker: Error response from daemon: exec {command[0]!r}: {error}.\n")
         return 126 if isinstance(error, PermissionError) else 127
     Path(STUB, "container").write_text(str(child.pid))
-    signal.signal(
-        signal.SIGTERM, lambda number, _: child.send_signal(number)
-    )  # --sig-proxy, docker's default
+    signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))  # --sig-proxy, docker's default
     code = child.wait()
     Path(STUB, "container").unlink(missing_ok=True)
     end_descendants()

@@ -27,9 +27,7 @@ def put_tokens(house: House) -> str:
     texts = []
     for number, (name, scope) in enumerate(TOKENS):
         wish = TokenWish(name, "local", frozenset({scope}))
-        texts.append(
-            create(house.parts, wish, LOCAL, lambda count, n=number: bytes([n + 1]) * count)["token"]
-        )
+        texts.append(create(house.parts, wish, LOCAL, lambda count, n=number: bytes([n + 1]) * count)["token"])
     house.clock.step(stands - house.clock.now())
     return str(texts[0])
 
@@ -38,16 +36,8 @@ def put_webhooks(house: House) -> None:
     """Before anything is announced."""
     begun, signed = house.now - 9 * DAY_S, (Secret("whsec_" + "c2VjcmV0" * 5 + "c2U="),)
     rows: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        (
-            OPS,
-            "https://hooks.slack.com/services/T0/B0/made-up",
-            {"form": Form.SLACK, "note": "#training-ops"},
-        ),
-        (
-            LAB,
-            "https://lab.example.org/spot-events",
-            {"note": "experiment tracker of the lab"},
-        ),
+        (OPS, "https://hooks.slack.com/services/T0/B0/made-up", {"form": Form.SLACK, "note": "#training-ops"}),
+        (LAB, "https://lab.example.org/spot-events", {"note": "experiment tracker of the lab"}),
         (OLD, "https://old.example.org/hook", {"note": "switched off in October <b>bold?</b>"}),
     )
     for number, (name, url, more) in enumerate(rows):
@@ -92,30 +82,14 @@ def _deliver(house: House, name: str, number: int, one: Delivery) -> None:
 def put_zones(house: House) -> None:
     now, out = house.now, "ZONE_RESOURCE_POOL_EXHAUSTED"
     rows = (
-        (
-            EAST[0],
-            L4,
-            ZoneRecord(3, now + 11 * MINUTE_S, "no_capacity", out, (now - 3 * HOUR_S,), now - 4 * MINUTE_S),
-        ),
-        (
-            EAST[1],
-            L4,
-            ZoneRecord(1, now - 20, "no_capacity", out, (now - 2 * HOUR_S, now - 900), now - 3 * MINUTE_S),
-        ),
+        (EAST[0], L4, ZoneRecord(3, now + 11 * MINUTE_S, "no_capacity", out, (now - 3 * HOUR_S,), now - 4 * MINUTE_S)),
+        (EAST[1], L4, ZoneRecord(1, now - 20, "no_capacity", out, (now - 2 * HOUR_S, now - 900), now - 3 * MINUTE_S)),
         (EAST[2], L4, ZoneRecord(0, 0.0, "", "", (now - 5 * HOUR_S,), now - 3 * MINUTE_S)),
         (EAST[1], A100, ZoneRecord(0, 0.0, "", "", (now - 9, now - 4 * HOUR_S), 0.0)),
         (EAST[2], A100, ZoneRecord(0, 0.0, "", "", (now - 5.7 * HOUR_S,), 0.0)),
-        (
-            WEST,
-            H100,
-            ZoneRecord(2, now + 4 * MINUTE_S, "no_capacity", out, (now - 4 * HOUR_S,), now - 4 * HOUR_S),
-        ),
+        (WEST, H100, ZoneRecord(2, now + 4 * MINUTE_S, "no_capacity", out, (now - 4 * HOUR_S,), now - 4 * HOUR_S)),
         *(
-            (
-                zone,
-                H100,
-                ZoneRecord(1, now + 8 * MINUTE_S, "quota", "Quota PREEMPTIBLE_NVIDIA_H100_GPUS is 0 of 0"),
-            )
+            (zone, H100, ZoneRecord(1, now + 8 * MINUTE_S, "quota", "Quota PREEMPTIBLE_NVIDIA_H100_GPUS is 0 of 0"))
             for zone in EAST
         ),
     )
@@ -149,24 +123,17 @@ def put_machines(house: House, stories: list[Story]) -> None:
         house.now - 5 * HOUR_S, shape=L4, spot=True,
     )  # fmt: skip
     house.provider.add(left)
-    foreign = replace(
-        left, machine_id="77", name="bastion", supervisor_id="", run_id="", launch_id="", spot=False
-    )
+    foreign = replace(left, machine_id="77", name="bastion", supervisor_id="", run_id="", launch_id="", spot=False)
     house.provider.add(foreign)
 
 
 def house_events(house: House) -> list[tuple[float, Event]]:
     """What the supervisor has told of itself."""
     prices = "Prices were read anew: 6 of 6 shapes."
-    leaked = (
-        "A machine that serves nobody was found: spot-77aa01ff-a1-t1 in us-east1-b. It is released in 10 min."
-    )
+    leaked = "A machine that serves nobody was found: spot-77aa01ff-a1-t1 in us-east1-b. It is released in 10 min."
     return [
         (house.now - 6.5 * DAY_S, Event(EventKind.SUPERVISOR_STARTED, "The supervisor was started (0.1.0).")),
         (house.now - 20 * HOUR_S, Event(EventKind.PRICES_REFRESHED, prices)),
-        (
-            house.now - 9 * HOUR_S,
-            Event(EventKind.PATROL, "10 runs train, 2 wait; $14.20/h. Nobody is needed."),
-        ),
+        (house.now - 9 * HOUR_S, Event(EventKind.PATROL, "10 runs train, 2 wait; $14.20/h. Nobody is needed.")),
         (house.now - 4 * MINUTE_S, Event(EventKind.MACHINE_LEAKED, leaked, data={"zone": EAST[0]})),
     ]

@@ -38,11 +38,7 @@ CELL = "gce/acme-ml-prod"
 L4, A100, H100 = "g2-standard-8", "a2-highgpu-1g", "a3-highgpu-1g"
 EAST = ("us-east1-b", "us-east1-c", "us-east1-d")
 WEST = "europe-west4-a"
-PRICES = {
-    L4: (0.2831, 0.8546),
-    A100: (1.4712, 3.6734),
-    H100: (2.2513, 11.0612),
-}  # spot, on demand, USD per hour
+PRICES = {L4: (0.2831, 0.8546), A100: (1.4712, 3.6734), H100: (2.2513, 11.0612)}  # spot, on demand, USD per hour
 IMAGE = "us-east1-docker.pkg.dev/acme-ml-prod/training/%s"
 
 

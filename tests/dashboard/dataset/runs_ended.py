@@ -27,9 +27,7 @@ def ended_runs(house: House) -> None:
 
 def _story(house: House, name: str, age_s: float, owner: str, image: str, **more: Any) -> Story:
     labels = {"team": owner, **more.pop("labels", {})}
-    return house.story(
-        name, age_s, owner, more.pop("actor", "ci-nightly"), **spec(image, labels=labels, **more)
-    )
+    return house.story(name, age_s, owner, more.pop("actor", "ci-nightly"), **spec(image, labels=labels, **more))
 
 
 def _completed(story: Story) -> Story:
@@ -45,11 +43,7 @@ def _long(house: House) -> None:
     story.pace = Pace(1.1, 90_000, 250, {"loss": (9.9, 2.8), "perplexity": (9000.0, 16.4)})
     for number, hours in enumerate((1.2, 3.9, 0.3, 5.1, 2.2, 0.7, 4.4, 3.3)):
         cause = (Cause.PREEMPTED, Cause.PREEMPTED, Cause.ORPHANED)[number % 3]
-        words = (
-            NOTICE % 30
-            if cause is Cause.PREEMPTED
-            else "the machine is in no listing and 3 beats are missing"
-        )
+        words = NOTICE % 30 if cause is Cause.PREEMPTED else "the machine is in no listing and 3 beats are missing"
         story.life(EAST[(number * 2) % 3], hours * HOUR_S, cause, words, 15 + 200 * (number % 3))
     story.wait(12).ask("us-east1-b").obtain().start().train(3.4 * HOUR_S)
     _completed(story)
@@ -64,26 +58,18 @@ def _two_lives(house: House) -> None:
 
 def _one_life(house: House) -> None:
     story = _story(house, "old-1", 8 * DAY_S, "platform", "smoke:1")
-    _completed(
-        story.wait(9).ask("us-east1-d").obtain().start().train(0.4 * HOUR_S, Pace(7.0, 10_000, 500, LOSS))
-    )
+    _completed(story.wait(9).ask("us-east1-d").obtain().start().train(0.4 * HOUR_S, Pace(7.0, 10_000, 500, LOSS)))
 
 
 def _third(house: House) -> None:
     story = _story(house, "whisper-small-nl", 31 * HOUR_S, "speech", "whisper:latest", actor="notebook-anna")
-    trained = (
-        story.wait(9).ask("us-east1-b").obtain().start().train(5.2 * HOUR_S, Pace(1.6, 30_000, 500, LOSS))
-    )
+    trained = story.wait(9).ask("us-east1-b").obtain().start().train(5.2 * HOUR_S, Pace(1.6, 30_000, 500, LOSS))
     _completed(trained)
 
 
 def _partial(house: House) -> None:
-    story = _story(
-        house, "detr-coco-eval", 17 * HOUR_S, "vision", "detr:8", results=[{"path": "metrics.json"}]
-    )
-    story.wait(9).ask("us-east1-b").obtain().start().train(
-        2.1 * HOUR_S, Pace(1.2, 9_000, 500, {"mAP": (0.1, 0.41)})
-    )
+    story = _story(house, "detr-coco-eval", 17 * HOUR_S, "vision", "detr:8", results=[{"path": "metrics.json"}])
+    story.wait(9).ask("us-east1-b").obtain().start().train(2.1 * HOUR_S, Pace(1.2, 9_000, 500, {"mAP": (0.1, 0.41)}))
     story.save().verified(1, files.PART[0].size, files.PART_SHA, ("metrics.json",))
     story.lose(Cause.FINISHED, "exit code 0").over(Status.PARTIAL, Cause.FINISHED, "metrics.json")
 
@@ -102,9 +88,7 @@ def _gpu_oom(house: House) -> None:
     attempt = story.run.attempt
     assert attempt is not None
     story.becomes(attempt=replace(attempt, step_last=3), reported=True)
-    last = (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB, 0.90 GiB free of 22.5 GiB."
-    )
+    last = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB, 0.90 GiB free of 22.5 GiB."
     words = "tried to allocate 2.50 GiB, 0.90 GiB free of 22.5 GiB"
     story.wait(61).lose(Cause.GPU_OOM, words, Exit(1, None, False, 61.0, last)).over(
         Status.FAILED, Cause.GPU_OOM, words
@@ -128,9 +112,7 @@ def _no_progress(house: House) -> None:
 
 def _by_marker(house: House) -> None:
     story = _story(house, "gan-64-tuesday", 15 * HOUR_S, "vision", "gan:1")
-    story.wait(12).ask("us-east1-b").obtain().start().train(
-        5 * HOUR_S, Pace(0.47, 60_000, 100, {"g_loss": (3.0, 0.8)})
-    )
+    story.wait(12).ask("us-east1-b").obtain().start().train(5 * HOUR_S, Pace(0.47, 60_000, 100, {"g_loss": (3.0, 0.8)}))
     story.asked_to_stop("marker", "marker").becomes(Status.STOPPING).wait(48)
     story.lose(Cause.STOP_REQUESTED, "stop marker seen", status=Status.STOPPING)
     story.over(Status.STOPPED, Cause.STOP_REQUESTED)
@@ -139,9 +121,7 @@ def _by_marker(house: House) -> None:
 def _by_person(house: House) -> None:
     """Its labels were written by somebody who likes trouble."""
     labels = {"note": HOSTILE, "file": RIGHT_TO_LEFT, "long": "x" * 250}
-    story = _story(
-        house, "xss-probe", 20 * HOUR_S, "platform", "probe:7", labels=labels, actor="notebook-anna"
-    )
+    story = _story(house, "xss-probe", 20 * HOUR_S, "platform", "probe:7", labels=labels, actor="notebook-anna")
     metrics = {"<img src=x onerror=alert(1)>": (1.0, 0.2), "loss": (2.0, 0.5)}
     story.wait(12).ask("us-east1-d").obtain().start().train(0.5 * HOUR_S, Pace(2.0, 10_000, 100, metrics))
     story.asked_to_stop("notebook-anna").becomes(Status.STOPPING).wait(31)
@@ -151,13 +131,7 @@ def _by_person(house: House) -> None:
 
 def _over_budget(house: House) -> None:
     story = _story(
-        house,
-        "clip-vit-b32-laion",
-        2.2 * DAY_S,
-        "research",
-        "clip:1",
-        shape=A100,
-        limits={"budget_usd": 20.0},
+        house, "clip-vit-b32-laion", 2.2 * DAY_S, "research", "clip:1", shape=A100, limits={"budget_usd": 20.0}
     )
     story.pace = Pace(0.8, 200_000, 500, {"loss": (6.1, 1.9)})
     story.life("us-east1-b", 6.2 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)

@@ -20,9 +20,7 @@ LONG_NAME = "segformer-b5-cityscapes-crop1024-bs16-lr6e5-poly-warmup1500-s42"
 LOSS = {"loss": (2.31, 0.18), "accuracy": (0.11, 0.94)}
 
 
-def spec(
-    image: str, *words: str, shape: str = L4, zones: tuple[str, ...] = EAST, **more: Any
-) -> dict[str, Any]:
+def spec(image: str, *words: str, shape: str = L4, zones: tuple[str, ...] = EAST, **more: Any) -> dict[str, Any]:
     return {
         "provider": "gce", "command": ["python", "-u", "train.py", *words], "image": IMAGE % image,
         "shapes": [shape], "zones": list(zones), **more,
@@ -30,18 +28,7 @@ def spec(
 
 
 def live_runs(house: House) -> None:
-    for tell in (
-        _pending,
-        _waiting,
-        _quota,
-        _launching,
-        _digits,
-        _llm,
-        _plain,
-        _silent,
-        _stalling,
-        _long_name,
-    ):
+    for tell in (_pending, _waiting, _quota, _launching, _digits, _llm, _plain, _silent, _stalling, _long_name):
         tell(house)
     for tell in (_mixture, _saving, _preempted, _orphaned, _stalled, _finishing, _stopping, _to_approve):
         tell(house)
@@ -56,9 +43,7 @@ def _pending(house: House) -> None:
 
 
 def _waiting(house: House) -> None:
-    story = house.story(
-        "probe-2", 3 * HOUR_S, "speech", "notebook-anna", **spec("probe:7", labels={"team": "speech"})
-    )
+    story = house.story("probe-2", 3 * HOUR_S, "speech", "notebook-anna", **spec("probe:7", labels={"team": "speech"}))
     for at, zone in ((7 * 60, "us-east1-b"), (60, "us-east1-c"), (60, "us-east1-d")) * 2:
         story.wait(at * 4).ask(zone).refused(Cause.NO_CAPACITY, STOCK_OUT % zone)
     story.becomes(next_at=house.now + 200)
@@ -76,9 +61,7 @@ def _quota(house: House) -> None:
 
 
 def _launching(house: House) -> None:
-    story = house.story(
-        "digits-9", 5 * HOUR_S, "vision", "ops-laptop", **spec("digits:3", labels={"team": "vision"})
-    )
+    story = house.story("digits-9", 5 * HOUR_S, "vision", "ops-laptop", **spec("digits:3", labels={"team": "vision"}))
     story.pace = Pace(3.1, 50_000, 100, LOSS)
     story.life("us-east1-c", 2.2 * HOUR_S, Cause.PREEMPTED, NOTICE % 27)
     story.life("us-east1-b", 1.4 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)
@@ -116,21 +99,14 @@ def _llm(house: House) -> None:
             labels={"team": "research", "size": "1b"}, limits={"budget_usd": 80.0}, expect_runtime_s=180_000.0,
         ),
     )  # fmt: skip
-    metrics = {
-        "loss": (9.8, 2.71),
-        "perplexity": (8000.0, 15.0),
-        "lr": (0.0003, 0.00006),
-        "grad_norm": (4.0, 0.4),
-    }
+    metrics = {"loss": (9.8, 2.71), "perplexity": (8000.0, 15.0), "lr": (0.0003, 0.00006), "grad_norm": (4.0, 0.4)}
     story.pace = Pace(0.62, 120_000, 250, metrics)
     hours = (6.1, 3.4, 0.4, 9.2, 5.0, 7.7, 2.9, 4.6)
     for number, trained_h in enumerate(hours):
         if number == 4:
             _wait_for_room(story)
         zone = (*EAST, WEST)[number % 3]
-        cause, words = (
-            (Cause.PREEMPTED, NOTICE % (30 - number)) if number != 2 else (Cause.HOST_ERROR, "hostError")
-        )
+        cause, words = (Cause.PREEMPTED, NOTICE % (30 - number)) if number != 2 else (Cause.HOST_ERROR, "hostError")
         story.life(zone, trained_h * HOUR_S, cause, words, 40 + 130 * (number % 4))
     story.wait(70).ask("us-east1-d").obtain().start(150, 48).train()
     spent_usd = run_cost_usd(story.run, story.now)
@@ -147,15 +123,7 @@ def _wait_for_room(story: Story) -> None:
 def _plain(house: House) -> None:
     """Trainings with nothing to tell but that they train."""
     rows = (
-        (
-            "whisper-medium-nl",
-            "speech",
-            7.5,
-            1.4,
-            60_000,
-            {"wer": (0.61, 0.09), "loss": (3.1, 0.4)},
-            "us-east1-b",
-        ),
+        ("whisper-medium-nl", "speech", 7.5, 1.4, 60_000, {"wer": (0.61, 0.09), "loss": (3.1, 0.4)}, "us-east1-b"),
         ("sdxl-lora-portrait", "vision", 2.2, 0.9, 9_000, {"loss": (0.31, 0.07)}, WEST),
     )
     for name, owner, hours, pace, total, metrics, zone in rows:
@@ -176,9 +144,7 @@ def _stalling(house: House) -> None:
     story = house.story(
         "tft-energy-forecast", 3.3 * HOUR_S, "platform", "notebook-anna", **spec("tft:4", labels={"team": "platform"})
     )  # fmt: skip
-    story.wait(11).ask("us-east1-d").obtain().start().train(
-        pace=Pace(1.8, 30_000, 500, {"smape": (0.42, 0.12)})
-    )
+    story.wait(11).ask("us-east1-d").obtain().start().train(pace=Pace(1.8, 30_000, 500, {"smape": (0.42, 0.12)}))
     stuck = house.now - 150
     story.beats(
         step=story.run.attempt.step_last if story.run.attempt else 0, progress_at=stuck, stall_polls=4,
@@ -213,9 +179,7 @@ def _saving(house: House) -> None:
     story = house.story(
         "unet-ct-seg-3d", 1.6 * HOUR_S, "vision", "notebook-anna", **spec("unet:2", labels={"team": "vision"})
     )
-    story.wait(15).ask("us-east1-b").obtain().start().train(
-        pace=Pace(0.5, 12_000, 500, {"dice": (0.1, 0.88)})
-    )
+    story.wait(15).ask("us-east1-b").obtain().start().train(pace=Pace(0.5, 12_000, 500, {"dice": (0.1, 0.88)}))
     story.beats(phase="checkpoint", phase_since=house.now - 22, message="uploading 1.9 GB")
 
 
@@ -228,9 +192,7 @@ def _lost(house: House, name: str, cause: Cause, words: str, ago_s: float, next_
         story.wait(9 * MINUTE_S).ask(zone).refused(Cause.NO_CAPACITY, STOCK_OUT.replace(L4, A100) % zone)
     story.wait(7 * MINUTE_S).ask("us-east1-b").obtain(48).start(520, 170).train(0.9 * HOUR_S)
     story.lose(Cause.HOST_ERROR, "compute.instances.hostError: the host failed")
-    story.wait(40).ask("us-east1-d").obtain().start(410, 95).train(1.2 * HOUR_S).lose(
-        Cause.PREEMPTED, NOTICE % 30
-    )
+    story.wait(40).ask("us-east1-d").obtain().start(410, 95).train(1.2 * HOUR_S).lose(Cause.PREEMPTED, NOTICE % 30)
     story.wait(25).ask("us-east1-c").obtain().start(430, 90)
     story.train(house.now - ago_s - story.at).lose(cause, words)
     return story.becomes(next_at=house.now + next_s)
@@ -241,9 +203,7 @@ def _preempted(house: House) -> None:
 
 
 def _orphaned(house: House) -> None:
-    _lost(
-        house, "llm-c-longctx", Cause.ORPHANED, "the machine is in no listing and 3 beats are missing", 35, 18
-    )
+    _lost(house, "llm-c-longctx", Cause.ORPHANED, "the machine is in no listing and 3 beats are missing", 35, 18)
 
 
 def _stalled(house: House) -> None:
@@ -265,9 +225,7 @@ def _stopping(house: House) -> None:
     story = house.story(
         "ddpm-faces-256", 4 * HOUR_S, "vision", "notebook-anna", **spec("ddpm:5", labels={"team": "vision"})
     )
-    story.wait(15).ask("us-east1-c").obtain().start().train(
-        pace=Pace(1.1, 80_000, 500, {"fid": (190.0, 21.0)})
-    )
+    story.wait(15).ask("us-east1-c").obtain().start().train(pace=Pace(1.1, 80_000, 500, {"fid": (190.0, 21.0)}))
     story.at = house.now - 12
     story.asked_to_stop("ops-laptop").becomes(Status.STOPPING)
 

@@ -149,9 +149,7 @@ class Story:
         if attempt.number == 1:
             return self.tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
         resumed = "" if began is None else f", resumed from step {count_text(began)}"
-        return self.tell(
-            EventKind.RECOVERED, f"Training again in {zone}{resumed}.", zone=zone, step_from=began
-        )
+        return self.tell(EventKind.RECOVERED, f"Training again in {zone}{resumed}.", zone=zone, step_from=began)
 
     def train(self, seconds: float | None = None, pace: Pace | None = None) -> Story:
         """So long, or until the end of all stories. A checkpoint is kept now and then."""
@@ -170,9 +168,7 @@ class Story:
             self.becomes(attempt=attempt, checkpoint_step=kept, reported=True)
         return self.becomes(pulse=self.points[-1].pulse)
 
-    def lose(
-        self, cause: Cause, evidence: str, end: Exit | None = None, status: Status = Status.RECOVERING
-    ) -> Story:
+    def lose(self, cause: Cause, evidence: str, end: Exit | None = None, status: Status = Status.RECOVERING) -> Story:
         """The attempt is over, and so is its machine."""
         run, before = self.run, self._attempt
         attempt = replace(
@@ -266,12 +262,8 @@ class Story:
         attempt, step, pace = self._attempt, self._step(at, began), self.pace
         sequence = int((at - began) // 10) + 1
         if step is None or pace is None:
-            return Pulse(
-                attempt.launch_id, sequence, "training", began, at - 6, telemetry=self._telemetry(at)
-            )
-        metrics = {
-            name: self._metric(step / pace.total, *ends) for name, ends in (pace.metrics or {}).items()
-        }
+            return Pulse(attempt.launch_id, sequence, "training", began, at - 6, telemetry=self._telemetry(at))
+        metrics = {name: self._metric(step / pace.total, *ends) for name, ends in (pace.metrics or {}).items()}
         return Pulse(
             launch_id=attempt.launch_id,
             sequence=sequence,

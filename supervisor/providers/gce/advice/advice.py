@@ -57,8 +57,7 @@ class Advice:
         for offer in self._offers:
             groups.setdefault((offer.placement.spot, offer.placement.shape), []).append(offer)
         ranked = (
-            sorted(group, key=lambda offer: classes.get(offer_key(offer.placement), FAIR))
-            for group in groups.values()
+            sorted(group, key=lambda offer: classes.get(offer_key(offer.placement), FAIR)) for group in groups.values()
         )
         return tuple(offer for group in ranked for offer in group)
 

@@ -18,9 +18,7 @@ from supervisor.providers.gce.prices import locations
 from supervisor.providers.gce.prices.locations import Location
 from supervisor.providers.gce.prices.machine_facts import OLD_PLATFORMS, cpu_platforms, facts_of, roomier
 
-RAM_PER_CARD_MEMORY = (
-    2  # host memory for each GB on the cards: batches wait there, and checkpoints pass through it
-)
+RAM_PER_CARD_MEMORY = 2  # host memory for each GB on the cards: batches wait there, and checkpoints pass through it
 SYSTEM_ROOM_GB = 30  # of the boot disk: the system, the driver, and an image that is unpacked
 GB = 10**9
 Price = Callable[[Location, str], float | None]
@@ -102,13 +100,7 @@ def _bucket(places: DataPlaces, regions: Sequence[str], size_bytes: int | None) 
     what = f"the bucket {places.bucket}"
     fix = f"keep the bucket in {regions[0]}, or use zones of {place.name} only" if regions else ""
     return _far(
-        "data places",
-        what,
-        place,
-        regions=regions,
-        price=locations.from_bucket,
-        text=_restores(size_bytes),
-        fix=fix,
+        "data places", what, place, regions=regions, price=locations.from_bucket, text=_restores(size_bytes), fix=fix
     )
 
 
@@ -133,13 +125,7 @@ def _registry(image: str, regions: Sequence[str]) -> list[Finding]:
         return f"each pull costs ${per_gb:.2f} for each GB of the image, at every start of a machine"
 
     return _far(
-        "image place",
-        f"the registry {host}",
-        place,
-        regions=regions,
-        price=locations.from_registry,
-        text=text,
-        fix=fix,
+        "image place", f"the registry {host}", place, regions=regions, price=locations.from_registry, text=text, fix=fix
     )
 
 
@@ -174,9 +160,7 @@ def _pinned_by_disk(config: GceConfig) -> list[Finding]:
         return []
     fact = f"the data disk {disk.name} is in {disk.zone}, so machines start in that zone only"
     cause = f"{', '.join(others)} of gce_zones are never tried, and one stock-out there stops every run"
-    return [
-        _told("data disk", fact, cause, "keep the data in the bucket, or name that zone alone in gce_zones")
-    ]
+    return [_told("data disk", fact, cause, "keep the data in the bucket, or name that zone alone in gce_zones")]
 
 
 def _told(name: str, fact: str, cause: str, fix: str) -> Finding:

@@ -108,9 +108,7 @@ def mismatch(project: str, number: str) -> Finding:
     if found.project in (project, number):
         return _told(OK, f"its active project is {project} too")
     fact = f"its active project is {found.project} ({found.source}), the supervisor's is {project}"
-    cause = (
-        f"gcloud and perhaps the Console show the machines of {found.project}: ours look as if they were gone"
-    )
+    cause = f"gcloud and perhaps the Console show the machines of {found.project}: ours look as if they were gone"
     fix = (
         f"gcloud compute instances list --project={project}; in the Console: "
         f"https://console.cloud.google.com/compute/instances?project={project}"

@@ -56,10 +56,7 @@ class Compute:
 
         def ask(clients: Any, timeout_s: float) -> Any:
             request = clients.types.InsertInstanceRequest(
-                project=self._config.project,
-                zone=zone,
-                request_id=request_id,
-                instance_resource=clients.instance(body),
+                project=self._config.project, zone=zone, request_id=request_id, instance_resource=clients.instance(body)
             )
             return clients.instances.insert_unary(request=request, timeout=timeout_s, retry=None)
 
@@ -116,9 +113,7 @@ class Compute:
         """POST of something that may be said twice, such as a question for advice."""
         return self._session_call("POST", path, {}, body)
 
-    def elsewhere(
-        self, method: str, url: str, body: Json | None = None, **query: str | int
-    ) -> dict[str, Any]:
+    def elsewhere(self, method: str, url: str, body: Json | None = None, **query: str | int) -> dict[str, Any]:
         """Another JSON service of Google's, with this account. ApiError as everywhere."""
         return self._session_call(method, url, query, body)
 

@@ -25,19 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from supervisor.domain.texts import clause
-from supervisor.ports.provider import (
-    LaunchFailed,
-    LaunchRejected,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-)
+from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
 
 RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
-SERVICE_OFF = frozenset(
-    {"accessNotConfigured", "SERVICE_DISABLED"}
-)  # the older services' word, and the newer ones'
+SERVICE_OFF = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})  # the older services' word, and the newer ones'
 REFUSED = "credentials refused"  # reason of an ApiError: Google takes these credentials no more
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 WHOLE_PROJECT = "_ALL_REGIONS"  # GPUS_ALL_REGIONS, CPUS_ALL_REGIONS
@@ -86,9 +78,7 @@ class ApiError(Exception):
         super().__init__(clause(text))
         self.status = status
         self.reason = reason
-        self.after_unclear = (
-            False  # the same call was made before without a clear answer: it may be carried out
-        )
+        self.after_unclear = False  # the same call was made before without a clear answer: it may be carried out
 
     @property
     def transient(self) -> bool:
@@ -196,9 +186,7 @@ def _quota(error: Mapping[str, Any], text: str, region: str) -> QuotaExceeded:
         return QuotaExceeded(text, scope="region")
     where = "the whole project" if whole else f"region {region}"
     amount = "" if limit is None else f" (limit {float(limit):g})"
-    told = (
-        f"The quota {metric} of {where} is used up{amount}; the page IAM & Admin, Quotas has a form. {text}"
-    )
+    told = f"The quota {metric} of {where} is used up{amount}; the page IAM & Admin, Quotas has a form. {text}"
     return QuotaExceeded(told, scope="project" if whole else "region")
 
 
@@ -223,9 +211,7 @@ TOKENS_PER_S = 1.0
 class Budget:
     """Tokens for repeats."""
 
-    def __init__(
-        self, monotonic: Callable[[], float], tokens: float = TOKENS, per_s: float = TOKENS_PER_S
-    ) -> None:
+    def __init__(self, monotonic: Callable[[], float], tokens: float = TOKENS, per_s: float = TOKENS_PER_S) -> None:
         self._monotonic, self._most, self._per_s = monotonic, tokens, per_s
         self._left, self._at = tokens, monotonic()
         self._lock = threading.Lock()
@@ -266,11 +252,7 @@ class Retry:
                 error.after_unclear, unclear = unclear, True
                 # By chance: those who were refused together do not come back together.
                 wait_s = pause * (0.5 + self.chance() / 2)
-                if (
-                    not (left and error.transient)
-                    or self.monotonic() + wait_s >= end
-                    or not self.budget.take()
-                ):
+                if not (left and error.transient) or self.monotonic() + wait_s >= end or not self.budget.take():
                     raise
             self.sleep(wait_s)
             pause = min(LONGEST_PAUSE_S, 2 * pause)

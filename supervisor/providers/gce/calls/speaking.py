@@ -59,8 +59,7 @@ def _loaded() -> tuple[Any, Any, Any]:
             from google.cloud.compute_v1.types import compute
     except Exception as error:  # noqa: BLE001 - where its parts lie is no promise of the package, its own names are
         log.info(
-            "google-cloud-compute is loaded as a whole",
-            extra={telemetry.ACTION: "warm", telemetry.ERROR: str(error)},
+            "google-cloud-compute is loaded as a whole", extra={telemetry.ACTION: "warm", telemetry.ERROR: str(error)}
         )
         from google.cloud import compute_v1
 

@@ -12,12 +12,7 @@ from typing import Any
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.calls.errors import ApiError, open_door
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.doctor.permissions import (
-    PROJECT,
-    WORKER_ACCOUNT,
-    groups_in_use,
-    needed_in_project,
-)
+from supervisor.providers.gce.doctor.permissions import PROJECT, WORKER_ACCOUNT, groups_in_use, needed_in_project
 
 RESOURCE_MANAGER, IAM = "https://cloudresourcemanager.googleapis.com", "https://iam.googleapis.com"
 # Without these machines can still be kept alive: something is not shown, or asked for in another order.
@@ -49,14 +44,10 @@ def project_access(config: GceConfig, elsewhere: Elsewhere, account: str) -> Fin
     shown = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     cause = "; ".join(dict.fromkeys(needed[permission] for permission in missing[:SHOWN]))
     result = FAIL if vital & set(missing) else WARN
-    return told(
-        name, result, f"missing in {config.project}: {shown}", cause, _grant(config.project, account, missing)
-    )
+    return told(name, result, f"missing in {config.project}: {shown}", cause, _grant(config.project, account, missing))
 
 
-def worker_account(
-    config: GceConfig, elsewhere: Elsewhere, facts: Mapping[str, Any], account: str
-) -> Finding:
+def worker_account(config: GceConfig, elsewhere: Elsewhere, facts: Mapping[str, Any], account: str) -> Finding:
     """The account that machines run as: is it there, may the supervisor start machines with it, may it do too much?"""
     name, project = "account", config.project
     own = config.service_account != "default"
@@ -118,9 +109,7 @@ def _grant(project: str, account: str, missing: Sequence[str]) -> str:
         (ADVICE_ROLE, [one for one in beyond if one.startswith(ADVICE)]),
     ):
         if names:
-            steps.append(
-                f"gcloud iam roles update {role} --project={project} --add-permissions={','.join(names)}"
-            )
+            steps.append(f"gcloud iam roles update {role} --project={project} --add-permissions={','.join(names)}")
     return " && ".join(steps)
 
 
@@ -129,9 +118,7 @@ def _no_such_account(email: str, project: str) -> Finding:
     fix = f"gcloud iam service-accounts list --project={project}; then set gce_service_account to one of them"
     if domain == f"{project}.iam.gserviceaccount.com":
         fix = f"gcloud iam service-accounts create {name} --project={project}"
-    return told(
-        "account", FAIL, f"{email}: not there", "machines would run as it, so none can be started", fix
-    )
+    return told("account", FAIL, f"{email}: not there", "machines would run as it, so none can be started", fix)
 
 
 def _not_asked(name: str, error: ApiError, config: GceConfig, api: str) -> Finding:

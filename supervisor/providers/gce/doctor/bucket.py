@@ -75,9 +75,7 @@ def settings(config: GceConfig, url: str, facts: Mapping[str, Any]) -> Finding:
         fix = f"gcloud storage buckets update {url} --no-versioning"
         return told("bucket", WARN, f"{fact}, with versions", cause, fix)
     if facts.get("locationType") == "region" and place not in config.regions:
-        cause = (
-            f"machines are in {', '.join(config.regions)}: checkpoints cross regions, slowly and for money"
-        )
+        cause = f"machines are in {', '.join(config.regions)}: checkpoints cross regions, slowly and for money"
         fix = (
             f"gcloud storage buckets create gs://NEW-NAME --project={config.project} "
             f"--location={config.regions[0]} --uniform-bucket-level-access --soft-delete-duration=0; then set "

@@ -106,9 +106,7 @@ class Doctor:
     def _reads(self) -> bool:
         return self._known() and self._project()[0].result != FAIL
 
-    def _check(
-        self, name: str, ask: Callable[[], Lines], when: Callable[[], bool], unanswered: str = WARN
-    ) -> Check:
+    def _check(self, name: str, ask: Callable[[], Lines], when: Callable[[], bool], unanswered: str = WARN) -> Check:
         hint = f"curl -sI {self._config.root}; see whether this computer reaches Google"
         return Check(name, lambda: ask() if when() else (), "google", unanswered, hint)
 
@@ -134,11 +132,7 @@ class Doctor:
             facts = self._compute.read("", fields="name,defaultServiceAccount,quotas")
         except ApiError as error:
             fact = f"project {project} cannot be read"
-            return (
-                told("project", FAIL, fact, str(error), self._project_fix(error, account)),
-                {},
-                error.status,
-            )
+            return (told("project", FAIL, fact, str(error), self._project_fix(error, account)), {}, error.status)
         number = number_of(facts)
         fact = f"{facts.get('name', project)}" + (f" (number {number})" if number else "")
         return told("project", OK, f"{fact}, and its Compute Engine API answers"), facts, None
@@ -247,9 +241,7 @@ class Doctor:
             self._compute.post(f"regions/{first.placement.region}/advice/capacity", question(config, first))
         except ApiError as error:
             cause = f"{error}; zones are tried in the order of the settings"
-            return told(
-                "advice", WARN, "capacity advice does not answer", cause, "set gce_capacity_advice = false"
-            )
+            return told("advice", WARN, "capacity advice does not answer", cause, "set gce_capacity_advice = false")
         return told("advice", OK, "capacity advice answers")
 
 

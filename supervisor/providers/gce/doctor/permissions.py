@@ -49,9 +49,7 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
         "compute.images.useReadOnly": "no machine can be started from the project's own boot image",
     },
     "cloud_logging": {"logging.logEntries.list": "consoles of machines that are gone cannot be read"},
-    "preempt": {
-        "compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot take a machine away"
-    },
+    "preempt": {"compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot take a machine away"},
 }
 # Used at every start of a machine or look of the doctor; the other groups wait for a setting or a person's wish.
 ALWAYS = ("runs", "looks")

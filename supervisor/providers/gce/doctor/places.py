@@ -34,9 +34,7 @@ def zones(config: GceConfig, read: Read) -> Finding:
         cause = "no such zone in this project"
         return _told("zones", FAIL, f"{', '.join(gone)}: not there", cause, _list("zones", config))
     if down:
-        return _told(
-            "zones", WARN, f"{', '.join(down)}: down", "Google says so", "wait; the other zones are tried"
-        )
+        return _told("zones", WARN, f"{', '.join(down)}: down", "Google says so", "wait; the other zones are tried")
     return _told("zones", OK, f"{', '.join(config.zones)}: up, tried in this order")
 
 
@@ -59,9 +57,7 @@ def shapes(config: GceConfig, read: Read) -> Finding:
     if nowhere:
         return _told("shapes", FAIL, f"{', '.join(nowhere)}: in none of the zones", "not offered there", fix)
     if wrong:
-        return _told(
-            "shapes", WARN, "; ".join(wrong), "the number of cards is read from the type's name", fix
-        )
+        return _told("shapes", WARN, "; ".join(wrong), "the number of cards is read from the type's name", fix)
     if partly:
         return _told("shapes", WARN, "; ".join(partly), "each try there is wasted", fix)
     return _told("shapes", OK, f"{', '.join(config.shapes)}: in every zone")
@@ -150,9 +146,7 @@ def _driver(config: GceConfig, path: str) -> str:
     if config.gpu_driver_version != "default":
         return f"; GPU driver {config.gpu_driver_version}, of gce_gpu_driver_version"
     branch, day = DEFAULT_DRIVER
-    return (
-        f"; its default GPU driver is {branch} (as of {day}), and the console of each boot names the version"
-    )
+    return f"; its default GPU driver is {branch} (as of {day}), and the console of each boot names the version"
 
 
 def network(config: GceConfig, read: Read) -> list[Finding]:
@@ -163,13 +157,7 @@ def network(config: GceConfig, read: Read) -> list[Finding]:
             return []
         cause = "without an external address a machine needs Private Google Access in its subnet"
         return [
-            _told(
-                "network",
-                WARN,
-                "gce_subnet is not set, so the access of its subnet was not checked",
-                cause,
-                fix,
-            )
+            _told("network", WARN, "gce_subnet is not set, so the access of its subnet was not checked", cause, fix)
         ]
     closed = []
     for region in config.regions:
@@ -181,15 +169,7 @@ def network(config: GceConfig, read: Read) -> list[Finding]:
         except ApiError as error:
             return [_unread("network", error)]
         if subnet is None:
-            return [
-                _told(
-                    "network",
-                    FAIL,
-                    f"{config.subnet}: not in {region}",
-                    "gce_subnet names nothing there",
-                    fix,
-                )
-            ]
+            return [_told("network", FAIL, f"{config.subnet}: not in {region}", "gce_subnet names nothing there", fix)]
         if not subnet.get("privateIpGoogleAccess"):
             closed.append(region)
     if closed and not config.external_ip:
@@ -212,15 +192,7 @@ def data_disk(config: GceConfig, read: Read) -> list[Finding]:
         return [_unread("data disk", error)]
     if found is None:
         fix = f"gcloud compute disks create {disk.name} --zone={disk.zone} --size=500GB --project={config.project}"
-        return [
-            _told(
-                "data disk",
-                FAIL,
-                f"{disk.name} in {disk.zone}: not there",
-                "gce_data_disk names nothing",
-                fix,
-            )
-        ]
+        return [_told("data disk", FAIL, f"{disk.name} in {disk.zone}: not there", "gce_data_disk names nothing", fix)]
     used = ", ".join(str(user).rpartition("/")[2] for user in found.get("users") or ())
     fact = f"{disk.name} in {disk.zone}, {found.get('sizeGb')} GB" + (f", with {used}" if used else "")
     return [_told("data disk", OK, fact)]

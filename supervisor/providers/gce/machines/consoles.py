@@ -64,9 +64,7 @@ def archived(config: GceConfig, compute: Compute, ref: MachineRef, since: float,
         raise ApiError(text, error.status, error.reason) from error
 
 
-def _archived(
-    config: GceConfig, compute: Compute, machine_id: str, since: float, max_lines: int
-) -> list[str]:
+def _archived(config: GceConfig, compute: Compute, machine_id: str, since: float, max_lines: int) -> list[str]:
     lines: list[str] = []
     for entry in _entries(config, compute, _filter(config.project, machine_id, since), max_lines):
         lines[:0] = _lines(entry)

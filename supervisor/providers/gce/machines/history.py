@@ -59,9 +59,7 @@ def event_of(operation: Mapping[str, Any], zone: str, name: str) -> PlatformEven
     return PlatformEvent(at, event_id, kind, _words(operation, kind, user), user, name, zone)
 
 
-def _of_some(
-    compute: Compute, zone: str, refs: Sequence[MachineRef], since: float
-) -> Iterator[PlatformEvent]:
+def _of_some(compute: Compute, zone: str, refs: Sequence[MachineRef], since: float) -> Iterator[PlatformEvent]:
     ids = {ref.machine_id: ref.name for ref in refs if ref.machine_id and ref.machine_id.isdigit()}
     names = {ref.name for ref in refs if ref.name not in ids.values()}
     wanted = [f"(targetId={one})" for one in ids]

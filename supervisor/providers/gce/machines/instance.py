@@ -277,9 +277,7 @@ def _check_sizes(items: Mapping[str, str]) -> None:
         )
     total = sum(sizes.values()) + sum(len(key) for key in sizes)
     if total >= TOTAL_MAX:
-        raise RefusedForSize(
-            f"the machine's metadata takes {total} bytes, and {TOTAL_MAX} are not allowed: {advice}"
-        )
+        raise RefusedForSize(f"the machine's metadata takes {total} bytes, and {TOTAL_MAX} are not allowed: {advice}")
 
 
 def preview(config: GceConfig, agent: Path | None, request: LaunchRequest) -> Mapping[str, object]:

@@ -207,9 +207,7 @@ class Launcher:
         machine = self.present(request)
         if machine is not None:
             return machine
-        raise ProviderUnavailable(
-            f"{request.name} was asked for, and how that went cannot be read: {error}"
-        ) from error
+        raise ProviderUnavailable(f"{request.name} was asked for, and how that went cannot be read: {error}") from error
 
     def _ended(self, zone: str, operation: Operation, end: float) -> Operation:
         """`end`: until when it may be waited for, monotonic."""
@@ -244,13 +242,9 @@ class Launcher:
                 return self._own(request, machine_of(item, zone))
             end = self._records.ask(zone, machine_id)
         except ApiError as error:
-            raise ProviderUnavailable(
-                f"{request.name} was created, and could not be read: {error}"
-            ) from error
+            raise ProviderUnavailable(f"{request.name} was created, and could not be read: {error}") from error
         if end is None and self._records.may_come(machine_id):
-            raise ProviderUnavailable(
-                f"{request.name} was created, and is not there: Google does not say why yet"
-            )
+            raise ProviderUnavailable(f"{request.name} was created, and is not there: Google does not say why yet")
         gone = f"{request.name} was created and is gone already: "
         if end is None:  # nor will it: the same question would be asked for ever
             raise NoCapacity(f"{gone}Google has no record of why")

@@ -18,14 +18,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from supervisor.domain.machines import (
-    LAUNCH_LABEL,
-    RUN_LABEL,
-    SUPERVISOR_LABEL,
-    Machine,
-    MachineRecord,
-    MachineState,
-)
+from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.config import Shape, own_cards, region_of
 
@@ -65,9 +58,7 @@ def machine_of(
     if launch_id:
         shown = {**shown, LAUNCH_LABEL: launch_id}
     status = str(item.get("status", ""))
-    state = STATES.get(
-        status, MachineState.UP
-    )  # a word of tomorrow: the machine is there, and nothing follows
+    state = STATES.get(status, MachineState.UP)  # a word of tomorrow: the machine is there, and nothing follows
     ends = state in (MachineState.ENDING, MachineState.ENDED)
     told = [status, word if ends else "", str(item.get("statusMessage") or "")]
     shape = shape_words(item)

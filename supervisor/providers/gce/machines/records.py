@@ -79,18 +79,14 @@ class Records:
     def __init__(self, compute: Compute, threads: Executor, monotonic: Callable[[], float]) -> None:
         self._compute, self._threads, self._monotonic = compute, threads, monotonic
         self._lock = threading.Lock()
-        self._missed: OrderedDict[str, float] = (
-            OrderedDict()
-        )  # machine id -> since when its end has no reason
+        self._missed: OrderedDict[str, float] = OrderedDict()  # machine id -> since when its end has no reason
         self._ends: OrderedDict[str, End] = OrderedDict()
         self._seen: dict[str, frozenset[str]] = {}  # zone -> ids of its newest operations
 
     def refresh(self, zones: Collection[str]) -> dict[str, ApiError]:
         """Read what is new; zones that could not be read, and why."""
         answers = self._threads.map(self._read, zones)
-        return {
-            zone: answer for zone, answer in zip(zones, answers, strict=True) if isinstance(answer, ApiError)
-        }
+        return {zone: answer for zone, answer in zip(zones, answers, strict=True) if isinstance(answer, ApiError)}
 
     def known(self, machine_id: str) -> End | None:
         return self._ends.get(machine_id)
@@ -140,11 +136,7 @@ class Records:
 
     def _page(self, zone: str, wanted: str, token: str) -> tuple[list[Mapping[str, Any]], str]:
         """(operations, token of the next page). `wanted`: a filter, "" = every operation of the zone."""
-        query: dict[str, str | int] = {
-            "orderBy": "creationTimestamp desc",
-            "maxResults": PAGE,
-            "fields": FIELDS,
-        }
+        query: dict[str, str | int] = {"orderBy": "creationTimestamp desc", "maxResults": PAGE, "fields": FIELDS}
         if wanted:
             query["filter"] = wanted
         if token:

@@ -54,9 +54,7 @@ class Releaser:
     def _delete(self, ref: MachineRef, released: _Released) -> None:
         machine_id = released.machine.machine_id
         try:
-            operation = self._compute.delete(
-                ref.zone, ref.name, release_request_id(machine_id, released.number)
-            )
+            operation = self._compute.delete(ref.zone, ref.name, release_request_id(machine_id, released.number))
         except ApiError as error:
             if error.status not in (403, 404, 409) or error.transient:
                 raise
@@ -108,9 +106,7 @@ class Releaser:
 
 
 FIELDS = "id,labels,status,scheduling/provisioningModel"
-ELSEWHERE = (
-    "on Google Cloud a machine can be preempted only (spot dev preempt); the rest is for local machines"
-)
+ELSEWHERE = "on Google Cloud a machine can be preempted only (spot dev preempt); the rest is for local machines"
 
 
 class GceDisasters:
@@ -128,9 +124,7 @@ class GceDisasters:
             if not (vm.get("labels") or {}).get(SUPERVISOR_LABEL):
                 raise MachineMissing(ref.name)
             if (vm.get("scheduling") or {}).get("provisioningModel") != "SPOT":
-                raise NotSupported(
-                    f"{ref.name} is no Spot VM: Google would stop it, and no preemption would be seen"
-                )
+                raise NotSupported(f"{ref.name} is no Spot VM: Google would stop it, and no preemption would be seen")
             self._compute.post(f"{place}/simulateMaintenanceEvent", None)
         except ApiError as error:
             if error.missing:

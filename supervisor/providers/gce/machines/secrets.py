@@ -8,9 +8,7 @@ from collections.abc import Mapping
 
 from supervisor.ports.provider import SecretRefused
 
-_REFERENCE = re.compile(
-    r"gcp:projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]{1,255}/versions/([1-9][0-9]*|latest)\Z"
-)
+_REFERENCE = re.compile(r"gcp:projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]{1,255}/versions/([1-9][0-9]*|latest)\Z")
 FORM = "gcp:projects/PROJECT/secrets/NAME/versions/NUMBER (or latest)"
 
 

@@ -56,10 +56,7 @@ _DISKS = {
     "pd-ssd": "SSD backed PD Capacity",
     "hyperdisk-balanced": "Hyperdisk Balanced Capacity",
 }
-_ADDRESSES = {
-    "External IP Charge on a Standard VM": ON_DEMAND,
-    "External IP Charge on a Spot Preemptible VM": SPOT,
-}
+_ADDRESSES = {"External IP Charge on a Standard VM": ON_DEMAND, "External IP Charge on a Spot Preemptible VM": SPOT}
 _SPOT_FIRST = re.compile(r"^(?:Spot )?Preemptible ")
 _SPOT_LATER = re.compile(r" attached to (?:Spot )?Preemptible VMs?")
 _PLACE = re.compile(r" (?:running )?in [A-Z].*$")

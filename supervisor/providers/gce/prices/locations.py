@@ -84,11 +84,7 @@ _CONTINENTS = {
     "asia": _ASIA, "asia1": _ASIA,
 }  # fmt: skip
 _Prices = Mapping[frozenset[str], float]
-_BUCKET: _Prices = {
-    frozenset({_AMERICA}): 0.02,
-    frozenset({_EUROPE}): 0.02,
-    frozenset({_AMERICA, _EUROPE}): 0.05,
-}
+_BUCKET: _Prices = {frozenset({_AMERICA}): 0.02, frozenset({_EUROPE}): 0.02, frozenset({_AMERICA, _EUROPE}): 0.05}
 _REGISTRY_PRICES: _Prices = {
     frozenset({_AMERICA}): 0.01,
     frozenset({_EUROPE}): 0.02,

@@ -59,9 +59,7 @@ def gpus(shapes: Mapping[str, Shape], name: str) -> str:
 def spoken(card: str) -> str:
     """nvidia-tesla-t4 -> T4, nvidia-h100-mega-80gb -> H100 Mega 80GB."""
     parts = [part for part in card.split("-") if part not in _MAKERS]
-    return " ".join(
-        part.capitalize() if part.isalpha() and len(part) > _SHORT else part.upper() for part in parts
-    )
+    return " ".join(part.capitalize() if part.isalpha() and len(part) > _SHORT else part.upper() for part in parts)
 
 
 # Machine family -> GB of memory for each vCPU.

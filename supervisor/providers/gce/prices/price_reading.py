@@ -62,9 +62,7 @@ class PriceReader:
             text = f"the answer was not understood ({error}); the old prices stay"
             raise ProviderUnavailable(text) from error
         if not rows:
-            raise ProviderUnavailable(
-                "Google's price list names nothing of what is offered; the old prices stay"
-            )
+            raise ProviderUnavailable("Google's price list names nothing of what is offered; the old prices stay")
         return rows
 
     def _disks(self) -> tuple[str, ...]:
@@ -98,11 +96,7 @@ class PriceReader:
         return None
 
     def _rows(
-        self,
-        types: Mapping[tuple[str, str], MachineType],
-        cards: set[str],
-        prices: catalog.Prices,
-        today: str,
+        self, types: Mapping[tuple[str, str], MachineType], cards: set[str], prices: catalog.Prices, today: str
     ) -> Iterator[Row]:
         config = self._config
 
@@ -135,10 +129,7 @@ class PriceReader:
         """What Google's price history of Spot machines tells last; None = it does not tell. ApiError where it could not
         be asked."""
         question: dict[str, Any] = {
-            "instanceProperties": {
-                "machineType": shape.machine_type,
-                "scheduling": {"provisioningModel": "SPOT"},
-            },
+            "instanceProperties": {"machineType": shape.machine_type, "scheduling": {"provisioningModel": "SPOT"}},
             "types": ["PRICE"],
         }
         try:
@@ -165,14 +156,10 @@ def _machine_type(name: str, told: Mapping[str, Any]) -> MachineType:
     if partitions is None:
         partitions = None if name.startswith(WITH_LOCAL_SSD) else 0
     memory_gib = int(told["memoryMb"]) / 1024
-    return MachineType(
-        int(told["guestCpus"]), memory_gib, cards, None if partitions is None else int(partitions)
-    )
+    return MachineType(int(told["guestCpus"]), memory_gib, cards, None if partitions is None else int(partitions))
 
 
-def _machine_usd(
-    name: str, machine: MachineType, prices: catalog.Prices, region: str, market: str
-) -> float | None:
+def _machine_usd(name: str, machine: MachineType, prices: catalog.Prices, region: str, market: str) -> float | None:
     """With the cards and disks that it brings; None where one of them is unknown."""
     series = name.partition("-")[0]
     parts: list[tuple[float | None, tuple[str, str]]] = [

@@ -65,17 +65,13 @@ class Part:
 class Pricebook:
     """Never changed: after a refresh there is another one. `fetched`: rows that are nearer than the package's."""
 
-    def __init__(
-        self, config: GceConfig, fetched: Sequence[Row] = (), packaged: Sequence[Row] | None = None
-    ) -> None:
+    def __init__(self, config: GceConfig, fetched: Sequence[Row] = (), packaged: Sequence[Row] | None = None) -> None:
         self._config = config
         self.fetched = tuple(fetched)
         nearest = (self.fetched, packaged_rows() if packaged is None else tuple(packaged))
         self._rows = tuple({row.key: row for row in rows} for rows in nearest)
         self._told = {
-            (shape, region): self._tell(shape, region)
-            for shape in config.shapes
-            for region in offered_regions(config)
+            (shape, region): self._tell(shape, region) for shape in config.shapes for region in offered_regions(config)
         }
 
     def all(self) -> tuple[PriceTold, ...]:
@@ -111,9 +107,7 @@ class Pricebook:
         on_demand, on_demand_rows = self._sum(parts, region, "on_demand_usd")
         used = spot_rows + on_demand_rows
         sources = ", ".join(dict.fromkeys(row.source for row in used))
-        return PriceTold(
-            shape, region, spot, on_demand, sources, min((row.dated for row in used), default="")
-        )
+        return PriceTold(shape, region, spot, on_demand, sources, min((row.dated for row in used), default=""))
 
     def _sum(self, parts: Sequence[Part], region: str, market: str) -> tuple[float | None, list[Row]]:
         """(dollars per hour, the rows that they come from); None and no rows where one part is unknown."""

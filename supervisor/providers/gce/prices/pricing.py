@@ -85,9 +85,7 @@ class Pricing:
             self.refresh()
         except ProviderUnavailable as error:
             extra[telemetry.ERROR] = str(error)
-            log.warning(
-                "prices are up to %d days old, and new ones could not be had", oldest_days, extra=extra
-            )
+            log.warning("prices are up to %d days old, and new ones could not be had", oldest_days, extra=extra)
             return False
         log.info("prices were up to %d days old and have been asked for anew", oldest_days, extra=extra)
         return True
@@ -120,9 +118,7 @@ class Pricing:
         draft = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
             draft.unlink(missing_ok=True)
-            with open(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-            ) as file:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 file.write(book_of.write_rows(rows))
                 file.flush()
                 os.fsync(file.fileno())
@@ -156,9 +152,7 @@ def finding(prices: Sequence[PriceTold], today: date, unreadable: str = "") -> F
     days, oldest = max(aged, key=lambda item: item[0])
     if days > OLD_PRICE_DAYS:
         fact = f"{oldest.shape} in {oldest.region} is {days} days old"
-        return _finding(
-            WARN, fact, "Google changes Spot prices up to once a day, others rarely", "spot prices refresh"
-        )
+        return _finding(WARN, fact, "Google changes Spot prices up to once a day, others rarely", "spot prices refresh")
     return _finding(OK, f"known for {known}, at most {days} days old")
 
 
