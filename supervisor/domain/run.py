@@ -6,9 +6,8 @@ agent's own count of time (Attempt.drift_s): a wall clock that steps bills no ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import Any
 
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
@@ -73,56 +72,55 @@ class Refusal:
     provider: str = ""  # "" = written when a run had one provider only
 
 
-def _stored(name: str, default: Any = None) -> Any:
-    """A field of a group. In the database it stands beside the run's own fields, under this name."""
-    return field(default=default, metadata={"stored": name})
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`since`: while it is in line, since when it stands there. `before_s`: how long it waited for the platform before;
-    kept while it stands in line. `reasons`: for this wait, as far as they were told of."""
-
-    since: float | None = _stored("waiting_since")
-    before_s: float = _stored("waited_s", 0.0)
-    reasons: tuple[str, ...] = _stored("waiting_told", ())
+    since: float | None = None  # when this wait in the queue began; None = it does not wait
+    before_s: float = 0.0  # how long it waited for the platform before; kept while it waits in the queue
+    reasons: tuple[str, ...] = ()  # for this wait, as far as events have reported them
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """What ended attempts of all generations cost; unknown prices are left out. `all_known` False: an attempt had no
-    known price, so the sums are lower bounds. `budget_from_usd`: `cost_usd` when this generation began.
-    `budget_warned_usd`: the cost at which most of a budget was said to be spent, the last time."""
+    """What ended attempts of all generations cost; unknown prices are left out."""
 
-    cost_usd: float = _stored("cost_usd", 0.0)
-    on_demand_usd: float = _stored("on_demand_usd", 0.0)
-    all_known: bool = _stored("cost_known", True)
-    budget_from_usd: float = _stored("budget_from_usd", 0.0)
-    budget_warned_usd: float | None = _stored("budget_warned_usd")
+    cost_usd: float = 0.0
+    on_demand_usd: float = 0.0
+    all_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
+    budget_from_usd: float = 0.0  # `cost_usd` when this generation began
+    budget_warned_usd: float | None = None  # the cost at the last warning that most of a budget is spent
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who is needed. `why` "": nobody. `reminded_at`: when the person was reminded last."""
+    """The request for a person's help; `needing` and `unneeded` set and clear it."""
 
-    why: str = _stored("needs_person", "")
-    since: float | None = _stored("needs_person_at")
-    reminded_at: float | None = _stored("reminded_at")
+    why: str = ""  # "" = the run needs nobody
+    since: float | None = None
+    reminded_at: float | None = None  # the last reminder
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`digest`: what the run's machines run, as name@sha256:...; "" = no image, or one that cannot be pinned.
-    `pinned_for`: which image (and attempt, where the tag is followed) that was asked for."""
+    digest: str = ""  # what the run's machines run, as name@sha256:...; "" = no image, or it cannot be pinned
+    pinned_for: str = ""  # the image (and the attempt, where the tag is followed) that the digest was resolved for
 
-    digest: str = _stored("image_digest", "")
-    pinned_for: str = _stored("pinned_for", "")
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The run's files in the store: its newest checkpoint, its results, and a purge of both."""
+
+    checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
+    checkpoint_bytes: int | None = None  # size of the newest one that the baton was read with; None = not read yet
+    outcome: Outcome | None = None
+    pulled_sha256: str | None = None  # of the results that a user pulled completely (as in `outcome`)
+    purging: bool = False  # the files are being deleted; a purge that was cut off is finished by repeating it
+    purged_at: float | None = None  # the files are gone since then: a resume begins from nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock. What
-    belongs together stands in groups, at the end; in the database all of it lies beside each other."""
+    """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock. The
+    groups at the end are stored flat, beside the run's own fields (storage/engine/codec)."""
 
     key: int
     run_id: str
@@ -144,10 +142,8 @@ class Run:
     pulse: Pulse | None = None
     retiring: tuple[Retiring, ...] = ()
     counters: Counters = Counters()
-    checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
-    checkpoint_bytes: int | None = None  # size of the newest one that the baton was read with; None = not read yet
     last_failure: str = ""  # the last error of the command in this generation: exit, step and last line
-    no_progress_base: int | None = None  # checkpoint_step when the row of failures began
+    no_progress_base: int | None = None  # `files.checkpoint_step` when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
     from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1
     avoid_zone: str = ""  # the zone the last attempt was lost in
@@ -155,21 +151,18 @@ class Run:
     stop: StopRequest | None = None
     stop_consumed: str | None = None
     approval: Approval | None = None
-    outcome: Outcome | None = None
     kept_until: float | None = None
     rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
     disk_low: bool = False  # told of; until there is ample room again
     down_since: float | None = None  # it has not trained since, after an attempt was lost; None = it has, or never did
     settled: bool = False  # terminal, and nothing of it is left to clean up
-    pulled: str | None = None  # sha256 of the results that somebody pulled completely (as in `outcome`)
-    purging: bool = False  # its files are being deleted; a purge that was cut off is finished by repeating it
-    purged_at: float | None = None  # its files are gone since: a resume begins from nothing
     version: int = 0
     waiting: Waiting = Waiting()
     money: Money = Money()
     person: Person = Person()
     image: Image = Image()
+    files: Files = Files()
 
     @property
     def terminal(self) -> bool:
@@ -178,16 +171,18 @@ class Run:
     @property
     def files_gone(self) -> bool:
         """The files of this generation and those before are purged, or being purged: a resume begins from nothing."""
-        return self.purging or (self.purged_at is not None and self.purged_at >= self.generation_at)
+        purged_at = self.files.purged_at
+        return self.files.purging or (purged_at is not None and purged_at >= self.generation_at)
 
     def has_purged(self, attempt: Attempt) -> bool:
         """The files of this attempt are purged."""
-        return self.purged_at is not None and attempt.started_at <= self.purged_at
+        return self.files.purged_at is not None and attempt.started_at <= self.files.purged_at
 
     @property
     def awaits_pull(self) -> bool:
         """It wants its results pulled, and nobody has pulled these."""
-        return self.policy.require_pull and self.outcome is not None and self.pulled != self.outcome.results_sha256
+        outcome = self.files.outcome
+        return self.policy.require_pull and outcome is not None and outcome.results_sha256 != self.files.pulled_sha256
 
     @property
     def live_attempt(self) -> Attempt | None:

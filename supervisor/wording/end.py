@@ -129,7 +129,7 @@ def _no_progress(run: Run) -> tuple[str, str]:
     last = run.attempt.cause if run.attempt is not None else None
     cause = f" (last: {str(last).replace('_', ' ')})" if last is not None else ""
     row = plural(max(run.counters.no_progress, 1), "attempt")
-    newest = step_text(run.checkpoint_step)
+    newest = step_text(run.files.checkpoint_step)
     words = f"{row} in a row ended without a newer checkpoint than {newest}{cause}. Stopped to save money"
     return words, "Look at the attempts, then"
 
@@ -253,7 +253,7 @@ def _who(run: Run) -> str:
 
 
 def awaiting_teardown(run: Run, now: float) -> list[str]:
-    outcome = run.outcome
+    outcome = run.files.outcome
     files = f" ({plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)})" if outcome is not None else ""
     machine = clip(run.attempt.machine_name, 60) if run.attempt is not None else ""
     asks = run.policy.on_success == "ask"
@@ -281,7 +281,7 @@ def completed(run: Run, now: float) -> list[str]:
 
 
 def partial(run: Run, now: float) -> list[str]:
-    missing = ", ".join(run.outcome.missing) if run.outcome is not None else ""
+    missing = ", ".join(run.files.outcome.missing) if run.files.outcome is not None else ""
     what = clip(missing or run.detail, DETAIL_LIMIT) or "something that was promised"
     return [
         f"Finished after {_story(run)}, all uploads verified, but missing: {what}",
@@ -300,8 +300,8 @@ def _story(run: Run) -> str:
 
 
 def _last_step(run: Run) -> int | None:
-    if run.outcome is not None and run.outcome.step is not None:
-        return run.outcome.step
+    if run.files.outcome is not None and run.files.outcome.step is not None:
+        return run.files.outcome.step
     return run.attempt.step_last if run.attempt is not None else None
 
 
@@ -325,10 +325,10 @@ def _still_there(run: Run, now: float) -> list[str]:
 
 
 def _purged(run: Run, now: float) -> list[str]:
-    if run.purging:
+    if run.files.purging:
         return [f"Its files are being purged; `spot purge {run.run_id}` finishes that if it was cut off"]
-    if run.files_gone and run.purged_at is not None:
-        return [f"Its files were purged at {clock_text(run.purged_at, now)}: a resume begins from nothing"]
+    if run.files_gone and run.files.purged_at is not None:
+        return [f"Its files were purged at {clock_text(run.files.purged_at, now)}: a resume begins from nothing"]
     return []
 
 
@@ -338,7 +338,7 @@ def _resume(run: Run) -> str:
 
 def stopped(run: Run, now: float) -> list[str]:
     at = run.stop.at if run.stop is not None else run.status_since
-    newest = run.checkpoint_step
+    newest = run.files.checkpoint_step
     kept = "No checkpoint was made" if newest is None else f"Checkpoint {count_text(newest)} is kept"
     kept = "No checkpoint is left" if run.files_gone else kept
     who = f" by {_who(run)}" if run.stop is not None else ""
@@ -354,7 +354,7 @@ def stopped(run: Run, now: float) -> list[str]:
 
 def failed(run: Run, now: float) -> list[str]:
     words, advice = failure(run)
-    newest = run.checkpoint_step
+    newest = run.files.checkpoint_step
     return [
         words,
         "Last checkpoint: " + ("none" if newest is None else count_text(newest)),

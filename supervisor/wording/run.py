@@ -203,7 +203,7 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
 
 def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     """'' once a checkpoint is safe, and in the first minute, when nobody expects one."""
-    saved = any(step is not None for step in (run.checkpoint_step, pulse.checkpoint_step, attempt.step_from))
+    saved = any(step is not None for step in (run.files.checkpoint_step, pulse.checkpoint_step, attempt.step_from))
     if saved or pulse.step is None or _trained_s(attempt, pulse, now) < UNSAVED_AFTER_S:
         return ""
     return f"No checkpoint yet: {plural(pulse.step + bool(pulse.from_zero), 'step')} at risk"
@@ -213,7 +213,7 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     for_text = age_text(now - pulse.phase_since)
     limits = run.policy.stall
     if pulse.phase == heartbeat.RESTORE:
-        return f"Restoring {step_text(run.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
+        return f"Restoring {step_text(run.files.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
     if pulse.phase == heartbeat.CHECKPOINT:
         return f"Saving a checkpoint at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.checkpoint_s)})"
     if pulse.phase == heartbeat.EVALUATION:
@@ -285,7 +285,7 @@ def _recovering(run: Run, now: float) -> list[str]:
     attempt = run.attempt
     if attempt is None or attempt.ended_at is None:
         return ["The last attempt is over", f"Next: a new machine {due_text(run.next_at, now)}"]
-    newest = run.checkpoint_step
+    newest = run.files.checkpoint_step
     where = likely_zone(run) or (f"a zone other than {clip(run.avoid_zone, 40)}" if run.avoid_zone else "a new machine")
     resume = f", resume from {step_text(newest)}" if newest is not None else ""
     return [

@@ -15,7 +15,7 @@ from typing import Any
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
 from supervisor.domain.machines import Aside, Card
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader
 from supervisor.ports.platform import PriceTold
@@ -99,7 +99,7 @@ def is_approved(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-7", {**SPEC, "on_success": "ask"})
     bed.train("digits-7")
     outcome = Outcome("ab" * 32, 3, 412, bed.clock.now(), 1000)
-    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=outcome)
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=outcome))
     ask("POST", RUN + "/approve", {"machine_id": "id-1", "results_sha256": "ab" * 32})
 
 

@@ -63,7 +63,7 @@ def test_without_the_name_nothing_is_deleted(bed: Bed, client: Client, body: obj
     over(bed)
     answer = client.post(PURGE, json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
-    assert not bed.run(RUN).purging
+    assert not bed.run(RUN).files.purging
 
 
 def test_a_live_run_and_one_that_is_being_purged_are_conflicts(bed: Bed, client: Client) -> None:

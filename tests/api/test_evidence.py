@@ -10,6 +10,7 @@ import pytest
 from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
+from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.reconciler.acting import evidence
 from tests.services.bed import Bed, Client
@@ -71,7 +72,7 @@ def test_purged_is_purged_and_says_nothing_of_what_came_after(client: Client, be
     bed.submit("digits-7")
     bed.train("digits-7")
     bed.clock.advance(60)
-    bed.end("digits-7", Status.FAILED, purged_at=bed.clock.now())
+    bed.end("digits-7", Status.FAILED, files=Files(purged_at=bed.clock.now()))
     bed.clock.advance(60)
     assert client.get(PATH).json()["code"] == "FILES_PURGED"
     bed.resume("digits-7")

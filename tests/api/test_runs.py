@@ -13,7 +13,7 @@ from supervisor.api.shapes import files as schemas_logs
 from supervisor.api.shapes import health as schemas_health
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.services.reading.health import LoopStatus
@@ -146,7 +146,7 @@ def test_approve(client: Client, bed: Bed) -> None:
     seen = {"machine_id": "id-1", "results_sha256": "ab" * 32}
     assert client.post("/v1/runs/digits-7/approve", json=seen).json()["code"] == "NOTHING_TO_APPROVE"
     bed.train("digits-7")
-    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=Outcome("ab" * 32, 3, 412, bed.clock.now(), 10))
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome("ab" * 32, 3, 412, bed.clock.now(), 10)))
     other = client.post("/v1/runs/digits-7/approve", json={**seen, "machine_id": "id-2"})
     assert (other.status_code, other.json()["code"]) == (409, "APPROVAL_MISMATCH")
     shown = client.get("/v1/runs/digits-7").json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.dashboard.pages import log
+from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -60,5 +61,5 @@ def test_nothing_there_and_nothing_left(bed: Bed, looking: Looking) -> None:
     bed.objects.fail_reads = False
     bed.train(ID)
     bed.clock.advance(60)
-    bed.end(ID, Status.STOPPED, purged_at=bed.clock.now())
+    bed.end(ID, Status.STOPPED, files=Files(purged_at=bed.clock.now()))
     assert "were purged" in looking.page(PAGE).text

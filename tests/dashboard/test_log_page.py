@@ -10,6 +10,7 @@ import pytest
 from supervisor.contract import runfiles
 from supervisor.dashboard.pages import log as log_view
 from supervisor.dashboard.rendering import OURS
+from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.services.logs import logs
@@ -174,7 +175,7 @@ def test_empty_purged_and_away(bed: Bed, looking: Looking) -> None:
     assert "cannot be read now" in looking.page(LOG).text
     bed.objects.fail_reads = False
     bed.clock.advance(60)
-    bed.end(RUN, Status.FAILED, purged_at=bed.clock.now())
+    bed.end(RUN, Status.FAILED, files=Files(purged_at=bed.clock.now()))
     assert "were purged" in looking.page(LOG).text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.document import Element, read
@@ -41,7 +41,7 @@ def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(bed
     bed.train("digits-7")
     assert actions(looking) == ["Stop", "Change limits"]
     assert "No checkpoint is safe yet" in looking.page(f"{RUN}/stop").text
-    bed.change("digits-7", checkpoint_step=100)
+    bed.change("digits-7", files=Files(checkpoint_step=100))
     assert "Step 100 is safe already" in looking.page(f"{RUN}/stop").text
     assert bed.run("digits-7").stop is None, "a question changes nothing"
     answer = sent(looking, f"{RUN}/stop", "Stop digits-7")
@@ -80,7 +80,9 @@ def test_a_completed_run_starts_over(bed: Bed, looking: Looking) -> None:
 def awaiting(bed: Bed) -> None:
     bed.submit("digits-7", {"command": ["python", "train.py"], "on_success": "ask"})
     bed.train("digits-7")
-    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=Outcome(SHA, 3, 412_000_000, bed.clock.now(), 1000))
+    bed.end(
+        "digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome(SHA, 3, 412_000_000, bed.clock.now(), 1000))
+    )
 
 
 def test_a_teardown_is_approved_for_the_machine_and_the_results_that_were_shown(bed: Bed, looking: Looking) -> None:
@@ -155,10 +157,10 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
     refused = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-8")
     assert refused.status_code == 422
     assert "confirm it with exactly this run id" in read(refused.text).one(role="alert").text
-    assert bed.run("digits-7").purging is False
+    assert bed.run("digits-7").files.purging is False
     answer = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-7")
     assert answer.headers["location"] == f"{RUN}?did=purge"
-    assert bed.run("digits-7").purged_at is not None
+    assert bed.run("digits-7").files.purged_at is not None
     assert actions(looking) == ["Resume"]
 
 

@@ -84,10 +84,10 @@ def test_a_resume_goes_on_from_last_pt(imports: Import) -> None:
     imports.lay(heartbeat_json=b'{"phase": "running", "step": 4200}')
     answer = imports()
     assert answer["step"] == 4200
-    assert imports.bed.run(OLD_ID).checkpoint_step == 4200
+    assert imports.bed.run(OLD_ID).files.checkpoint_step == 4200
     imports.bed.resume(OLD_ID)
     run = imports.bed.run(OLD_ID)
-    assert (run.status, run.generation, run.checkpoint_step) == (Status.PENDING, 2, 4200)
+    assert (run.status, run.generation, run.files.checkpoint_step) == (Status.PENDING, 2, 4200)
     batonwork.raise_next(imports.bed.objects, run, "2.1.1", True, "sup")
     after = the_baton(imports)
     assert after.checkpoint is not None

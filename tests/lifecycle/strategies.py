@@ -14,7 +14,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Pinned, Seen, Verification, World
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Image, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Counters, Files, Image, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, offers, placement, worlds
 
@@ -72,7 +72,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
             digest=draw(st.sampled_from(["", f"{IMAGE}@sha256:1111"])),
             pinned_for=draw(st.sampled_from(["", IMAGE, "another/image"])),
         ),
-        checkpoint_step=draw(steps),
+        files=Files(checkpoint_step=draw(steps)),
         reported=draw(st.booleans()),
         waiting=Waiting(since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10]))),
         avoid_zone=draw(st.sampled_from(["", *ZONES])),

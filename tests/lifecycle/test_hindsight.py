@@ -11,7 +11,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BATON, BEATS, MACHINES, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Counters, Run
+from supervisor.domain.run import Counters, Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import with_pointer
@@ -33,7 +33,7 @@ def baton(step: int = 15, holder: str = "1.4.1", generation: int = 1) -> Seen[Ba
 def running(**fields: object) -> Run:
     live = attempt(4, step_from=9, running_at=NOW - 50, training_at=NOW - 40)
     told = pulse(step=16, checkpoint_step=12, first_progress_at=NOW - 30)
-    return run_in(Status.RUNNING, attempt=live, try_=TRY, pulse=told, checkpoint_step=9, **fields)
+    return run_in(Status.RUNNING, attempt=live, try_=TRY, pulse=told, files=Files(checkpoint_step=9), **fields)
 
 
 def test_an_attempt_ends_only_when_the_baton_was_asked() -> None:
@@ -42,19 +42,19 @@ def test_an_attempt_ends_only_when_the_baton_was_asked() -> None:
     after = decide(running(), replace(over, baton=baton()), WORLD, NOW).run
     assert after.status == Status.RECOVERING
     assert after.attempt is not None
-    assert (after.checkpoint_step, after.attempt.step_kept) == (15, 15)
+    assert (after.files.checkpoint_step, after.attempt.step_kept) == (15, 15)
 
 
 def test_a_store_that_cannot_be_read_holds_up_no_end() -> None:
     over = Observation(machine=Seen(PREEMPTED), beat=Absent(), baton=Unknown("away"))
-    assert decide(running(), over, WORLD, NOW).run.checkpoint_step == 12
+    assert decide(running(), over, WORLD, NOW).run.files.checkpoint_step == 12
 
 
 def test_progress_that_no_beat_told_of_is_progress() -> None:
     """Two attempts have brought nothing; this one has, and died before its beat."""
     machine = replace(PREEMPTED, record=None)
     run = running(counters=Counters(no_progress=2, counted=2), no_progress_base=9)
-    quiet = replace(run, pulse=pulse(step=16, checkpoint_step=9), checkpoint_step=9)
+    quiet = replace(run, pulse=pulse(step=16, checkpoint_step=9), files=Files(checkpoint_step=9))
     over = Observation(machine=Seen(machine), beat=Absent())
     for known, status in ((Unknown("away"), Status.FAILED), (baton(), Status.RECOVERING)):
         assert decide(quiet, replace(over, baton=known), WORLD, NOW).run.status == status
@@ -72,9 +72,11 @@ def test_progress_that_no_beat_told_of_is_progress() -> None:
     ],
 )
 def test_the_newest_pointer_is_believed(known: int | None, seen: object, expected: int) -> None:
-    run = run_in(Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), checkpoint_step=known)
+    run = run_in(
+        Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), files=Files(checkpoint_step=known)
+    )
     after = with_pointer(run, Observation(baton=seen))  # type: ignore[arg-type]
-    assert after.checkpoint_step == expected
+    assert after.files.checkpoint_step == expected
     assert with_pointer(after, Observation(baton=seen)) is after  # type: ignore[arg-type]
 
 
@@ -87,7 +89,7 @@ def test_what_another_attempt_saved_is_not_this_ones() -> None:
     run = run_in(Status.RECOVERING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.5.1", step_kept=9))
     after = with_pointer(run, Observation(baton=baton(15)))
     assert after.attempt == run.attempt
-    assert after.checkpoint_step == 15
+    assert after.files.checkpoint_step == 15
 
 
 def test_a_checkpoint_ahead_of_the_last_beat_tells_how_far_the_attempt_came() -> None:

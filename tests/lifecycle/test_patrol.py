@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.domain.run import Approval, Outcome, Person, Run, Waiting
+from supervisor.domain.run import Approval, Files, Outcome, Person, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.events.patrol import Problem, Standing, back_again, problem, report, spent_usd
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
@@ -38,8 +38,12 @@ def test_a_calm_day_is_told_too() -> None:
         (run_in(Status.WAITING, waiting=Waiting(since=NOW - H)), NOW - H, False),
         (run_in(Status.RECOVERING, hold="the object store cannot be read"), NOW - 4, False),
         (run_in(Status.FINISHING, person=Person(why="upload failed", since=NOW - 9)), NOW - 9, True),
-        (run_in(Status.AWAITING_TEARDOWN, outcome=OUTCOME), NOW - 4, True),
-        (run_in(Status.AWAITING_TEARDOWN, outcome=OUTCOME, approval=Approval("ops", NOW, "m", "ab")), None, False),
+        (run_in(Status.AWAITING_TEARDOWN, files=Files(outcome=OUTCOME)), NOW - 4, True),
+        (
+            run_in(Status.AWAITING_TEARDOWN, files=Files(outcome=OUTCOME), approval=Approval("ops", NOW, "m", "ab")),
+            None,
+            False,
+        ),
         (run_in(Status.RECOVERING), None, False),
         (run_in(Status.RUNNING, attempt=attempt()), None, False),
         (run_in(Status.FAILED, person=Person(why="nobody came")), None, False),

@@ -9,7 +9,7 @@ from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, Observation, Seen, World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Run
+from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
@@ -24,7 +24,9 @@ UP = Machine("m", TRY.machine_name, "us-east1-c", MachineState.UP, "s", "digits-
 
 def restoring(**fields: object) -> Run:
     live = attempt(3, launch_id=TRY.launch_id, machine_name=TRY.machine_name, running_at=NOW - 5)
-    return run_in(Status.RUNNING, attempt=live, try_=TRY, checkpoint_step=15, no_progress_base=15, **fields)
+    return run_in(
+        Status.RUNNING, attempt=live, try_=TRY, files=Files(checkpoint_step=15), no_progress_base=15, **fields
+    )
 
 
 def beat(sequence: int, phase: str, **fields: object) -> Observation:
@@ -45,7 +47,7 @@ def test_told_once_with_the_fact_and_the_one_before_counts_from_then_on() -> Non
     trains = beat(3, "training", rejected_checkpoint=15, message=why, resumed_from=10, checkpoint_step=10)
     then = decide(again.run, trains, WORLD, NOW + 60)
     assert then.events == ()
-    assert (then.run.checkpoint_step, then.run.no_progress_base) == (10, 10)
+    assert (then.run.files.checkpoint_step, then.run.no_progress_base) == (10, 10)
 
 
 def test_two_rejections_are_two_events_and_none_may_be_left() -> None:
@@ -55,13 +57,13 @@ def test_two_rejections_are_two_events_and_none_may_be_left() -> None:
         run, told = decision.run, [*told, *(event.data["step"] for event in decision.events)]
     assert told == [15, 10]
     trains = decide(run, beat(4, "training", rejected_checkpoint=10), WORLD, NOW).run
-    assert trains.checkpoint_step is None
+    assert trains.files.checkpoint_step is None
 
 
 def test_an_older_rejection_takes_nothing_away() -> None:
-    run = replace(restoring(), checkpoint_step=8, no_progress_base=None)
+    run = replace(restoring(), files=Files(checkpoint_step=8), no_progress_base=None)
     trains = decide(run, beat(2, "training", rejected_checkpoint=15, resumed_from=8), WORLD, NOW)
-    assert trains.run.checkpoint_step == 8
+    assert trains.run.files.checkpoint_step == 8
     assert trains.run.no_progress_base is None
 
 

@@ -13,7 +13,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import BATON, BEATS, MACHINES, Observation, Seen, World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Run
+from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import PAUSE_S
@@ -31,7 +31,7 @@ ALL = [(step, LAST) for step in range(100, 400, 10)]
 
 def training(**fields: object) -> Run:
     live = attempt(3, launch_id=TRY.launch_id, machine_name=TRY.machine_name, running_at=NOW, training_at=NOW)
-    return run_in(Status.RUNNING, attempt=replace(live, **fields), try_=TRY, checkpoint_step=15)
+    return run_in(Status.RUNNING, attempt=replace(live, **fields), try_=TRY, files=Files(checkpoint_step=15))
 
 
 def account(count: int) -> Pruned:

@@ -11,7 +11,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Person, StopRequest
+from supervisor.domain.run import Files, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import begun_from_nothing
@@ -69,10 +69,10 @@ def test_a_machine_is_named_as_soon_as_the_listing_names_it() -> None:
 
 def test_beginning_from_nothing_is_told_and_nothing_is_called_kept() -> None:
     before = attempt()
-    run = run_in(Status.RUNNING, attempt=replace(before, training_at=NOW), checkpoint_step=200)
+    run = run_in(Status.RUNNING, attempt=replace(before, training_at=NOW), files=Files(checkpoint_step=200))
     beat = Beat("digits-7", 4, "1.4.1", "m", "boot", 3, "training")
     after, told = begun_from_nothing(run, before, beat)
-    assert after.checkpoint_step is None
+    assert after.files.checkpoint_step is None
     assert "begins from nothing" in told[0].text
     restored = replace(run, attempt=replace(before, training_at=NOW, step_from=200))
     assert begun_from_nothing(restored, before, beat) == (restored, ())

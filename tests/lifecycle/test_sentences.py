@@ -15,7 +15,7 @@ from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineRef
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Run, Waiting
+from supervisor.domain.run import Counters, Files, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import MIN, NOW, ZONES, H, attempt, ended, failed_try, open_try, pulse, run_in
@@ -142,7 +142,7 @@ def test_running_says_from_the_first_minute_on_that_nothing_is_saved(
 def test_a_noticed_preemption_has_lost_nothing_while_it_saves():
     end = ended(Cause.PREEMPTED, 20 * MIN, step_last=42, step_kept=None)
     item = Retiring(MachineRef("gce", "us-east1-c", "m"), end.launch_id, NOW - 5, NOW + 145)
-    run = recovering(end, checkpoint_step=None, retiring=(item,))
+    run = recovering(end, files=Files(), retiring=(item,))
     assert "no checkpoint yet; saving, at most 42 steps at risk." in status_text(run, NOW)
     assert "no checkpoint yet, 42 steps lost." in status_text(run, NOW + 200), "the notice is over"
 
@@ -176,7 +176,9 @@ def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
 
 
 def test_where_an_attempt_begins_is_not_said_before_it_is_known():
-    run = running(attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), checkpoint_step=700)
+    run = running(
+        attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), files=Files(checkpoint_step=700)
+    )
     assert status_text(run, NOW).endswith("Attempt 4, us-east1-d.")
 
 
@@ -203,7 +205,7 @@ def test_running_with_stall_polls_says_when_it_restarts():
     ],
 )
 def test_running_in_a_phase_where_silence_is_legal_names_the_phase_and_its_limit(phase: str, words: str):
-    run = running(pulse=pulse(phase, step=12300, stall_polls=5), checkpoint_step=11900)
+    run = running(pulse=pulse(phase, step=12300, stall_polls=5), files=Files(checkpoint_step=11900))
     assert status_text(run, NOW).startswith(words)
 
 
@@ -215,8 +217,8 @@ def test_running_silent_beyond_its_limit_says_what_it_would_take_to_replace_it()
 
 def recovering(end: Attempt, **fields: object) -> Run:
     run = run_in(
-        Status.RECOVERING, attempt=end, cause=end.cause, detail=end.evidence, next_at=NOW + 4, checkpoint_step=12290,
-        policy=Policy(zones=("us-east1-b", "us-east1-c")), avoid_zone="us-east1-c",
+        Status.RECOVERING, attempt=end, cause=end.cause, detail=end.evidence, next_at=NOW + 4,
+        files=Files(checkpoint_step=12290), policy=Policy(zones=("us-east1-b", "us-east1-c")), avoid_zone="us-east1-c",
     )  # fmt: skip
     return replace(run, **fields)
 
@@ -241,7 +243,7 @@ def test_recovering_after_a_preemption_tells_how_early_the_notice_came():
 
 def test_recovering_after_a_death_without_a_record():
     end = ended(Cause.ORPHANED, 20 * MIN, step_last=12290)
-    run = recovering(end, checkpoint_step=12000, counters=Counters(counted=1))
+    run = recovering(end, files=Files(checkpoint_step=12000), counters=Counters(counted=1))
     assert status_text(run, NOW) == (
         "The machine in us-east1-c is gone after 20 min without a record of why, and its beats have ended; "
         "checkpoint 12,000 is saved, 290 steps lost. Failure 1 of 10. "

@@ -16,7 +16,7 @@ from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Money, Outcome, Person, Run, StopRequest, Waiting
+from supervisor.domain.run import Counters, Files, Money, Outcome, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import Status
 from supervisor.wording import attempt as sentences_attempt
 from supervisor.wording import figures
@@ -55,17 +55,20 @@ policies = st.builds(
     on_success=st.sampled_from(["release", "keep", "ask"]),
 )  # fmt: skip
 retiring = st.builds(Retiring, attempts.map(lambda a: a.ref), st.just("1.4.1"), times, times, words)
+outcomes = st.builds(
+    Outcome, st.just("0"), st.integers(0, 9), st.integers(0, 10**15), times, maybe_step,
+    st.lists(words, max_size=3).map(tuple),
+)  # fmt: skip
 runs = st.builds(
     Run, st.just(1), st.just("r" * 63), st.just("local"), st.just("c"), st.just("gce"), st.integers(1, 3),
     st.sampled_from(Status), policies, times, times, times, cause=st.none() | st.sampled_from(Cause), detail=words,
     hold=words, next_at=st.none() | times, try_=st.none() | tries, attempt=st.none() | attempts,
     pulse=st.none() | pulses, retiring=st.lists(retiring, max_size=2).map(tuple),
     counters=st.builds(Counters, st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
-    checkpoint_step=maybe_step, reported=st.booleans(), waiting=st.builds(Waiting, st.none() | times),
+    reported=st.booleans(), waiting=st.builds(Waiting, st.none() | times),
     avoid_zone=st.just("") | names,
     stop=st.none() | st.builds(StopRequest, words, times, st.sampled_from(Cause), st.sampled_from(["api", "marker"])),
-    outcome=st.none() | st.builds(Outcome, st.just("0"), st.integers(0, 9), st.integers(0, 10**15), times, maybe_step,
-                                  st.lists(words, max_size=3).map(tuple)),
+    files=st.builds(Files, maybe_step, outcome=st.none() | outcomes),
     person=st.builds(Person, words), kept_until=st.none() | times,
     money=st.builds(Money, st.floats(0, 1e6), st.floats(0, 1e6), st.booleans()),
 )  # fmt: skip

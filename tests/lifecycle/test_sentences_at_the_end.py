@@ -14,7 +14,7 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineRef
-from supervisor.domain.run import Approval, Counters, Money, Outcome, Person, StopRequest
+from supervisor.domain.run import Approval, Counters, Files, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import MIN, NOW, H, attempt, ended, open_try, run_in
@@ -49,7 +49,7 @@ def test_awaiting_teardown_asks_for_an_approval():
     end = ended(Cause.FINISHED, 60, machine_name="gpu-box", price_usd_per_h=1.2)
     outcome = Outcome("0" * 64, 3, 412_000_000, NOW, 50000)
     kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
-    run = run_in(Status.AWAITING_TEARDOWN, attempt=end, outcome=outcome, retiring=(kept,))
+    run = run_in(Status.AWAITING_TEARDOWN, attempt=end, files=Files(outcome=outcome), retiring=(kept,))
     assert status_text(run, NOW) == (
         "Results verified (3 files, 412 MB). gpu-box cannot be had back once released. It bills $1.20/h meanwhile. "
         "Next: approve its release with `spot approve digits-7`; without an answer it is released at 14:00 UTC."
@@ -61,7 +61,7 @@ def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
     end = ended(Cause.FINISHED, 60, machine_name="gpu-box", price_usd_per_h=1.2)
     outcome = Outcome("0" * 64, 3, 412_000_000, NOW, 50000)
     kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
-    run = run_in(Status.AWAITING_TEARDOWN, attempt=end, outcome=outcome, retiring=(kept,))
+    run = run_in(Status.AWAITING_TEARDOWN, attempt=end, files=Files(outcome=outcome), retiring=(kept,))
     run = replace(run, policy=replace(run.policy, require_pull=True))
     assert status_text(run, NOW) == (
         "Results verified (3 files, 412 MB). gpu-box is kept until the results are pulled. It bills $1.20/h "
@@ -70,7 +70,7 @@ def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
     both = replace(run, policy=replace(run.policy, on_success="ask"))
     assert "is kept until the results are pulled and you agree." in status_text(both, NOW)
     assert "pull them with `spot pull digits-7`, then approve its release;" in status_text(both, NOW)
-    pulled = replace(both, pulled=outcome.results_sha256)
+    pulled = replace(both, files=Files(outcome, pulled_sha256=outcome.results_sha256))
     assert "approve its release with `spot approve digits-7`;" in status_text(pulled, NOW)
 
 
@@ -109,7 +109,7 @@ def test_completed_sums_up():
         Status.COMPLETED, generation_at=NOW - 9 * H - 41 * MIN, status_since=NOW,
         money=Money(cost_usd=6.12, on_demand_usd=18.4),
         counters=Counters(attempts=4, preemptions=3), attempt=ended(Cause.FINISHED, 60),
-        outcome=Outcome("0" * 64, 3, 1, NOW, 50000),
+        files=Files(outcome=Outcome("0" * 64, 3, 1, NOW, 50000)),
     )  # fmt: skip
     assert status_text(run, NOW) == (
         "Completed after 9 h 41 min (4 attempts, 3 preemptions), 50,000 steps, results verified. "
@@ -121,7 +121,11 @@ def test_completed_sums_up():
 def test_partial_lists_what_is_missing_and_offers_a_resume():
     outcome = Outcome("0" * 64, 3, 1, NOW, 50000, missing=("metrics.json (0 of 1)", "step 40 of 50"))
     run = run_in(
-        Status.PARTIAL, outcome=outcome, counters=Counters(attempts=1), money=Money(all_known=False), status_since=NOW
+        Status.PARTIAL,
+        files=Files(outcome=outcome),
+        counters=Counters(attempts=1),
+        money=Money(all_known=False),
+        status_since=NOW,
     )
     assert status_text(run, NOW) == (
         "Finished after 4 s (1 attempt), all uploads verified, but missing: metrics.json (0 of 1), step 40 of 50. "
@@ -168,7 +172,7 @@ def test_failed_out_of_gpu_memory():
 
 def test_failed_without_progress_names_the_checkpoint_and_the_cause():
     run = run_in(
-        Status.FAILED, cause=Cause.NO_PROGRESS, attempt=ended(Cause.HOST_OOM, 60), checkpoint_step=11900,
+        Status.FAILED, cause=Cause.NO_PROGRESS, attempt=ended(Cause.HOST_OOM, 60), files=Files(checkpoint_step=11900),
         counters=Counters(no_progress=3),
     )  # fmt: skip
     assert status_text(run, NOW).startswith(
@@ -181,7 +185,7 @@ def test_stopped_by_a_marker():
     run = run_in(
         Status.STOPPED,
         stop=StopRequest("marker", at, source="marker"),
-        checkpoint_step=8400,
+        files=Files(checkpoint_step=8400),
         money=Money(cost_usd=0.004),
     )
     assert status_text(run, NOW) == (

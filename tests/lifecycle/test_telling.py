@@ -13,7 +13,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind, announced
 from supervisor.domain.figures import disks_of, disks_told, roomy, share_pct
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Person, Run, StopRequest
+from supervisor.domain.run import Files, Person, Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
 from supervisor.lifecycle.events.telling import next_reminder_at, with_telling
@@ -129,7 +129,9 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
     free: float, low_before: bool, low_after: bool
 ) -> None:
     text = encode(Telemetry(checkpoints_disk=Disk(free * 1e9, 100e9)))
-    run = replace(beating(50.0), pulse=pulse(telemetry=text), checkpoint_bytes=20 * 10**9, disk_low=low_before)
+    run = replace(
+        beating(50.0), pulse=pulse(telemetry=text), files=Files(checkpoint_bytes=20 * 10**9), disk_low=low_before
+    )
     after, events = told(beating(50.0), run)
     assert after.disk_low == low_after
     if events:

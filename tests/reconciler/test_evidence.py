@@ -16,6 +16,7 @@ from supervisor.domain.actions import Finalise, KeepEvidence, Release
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import Seen
+from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Lease, StoreDown
@@ -206,7 +207,7 @@ def test_what_was_purged_is_not_made_up_for(house: House) -> None:
     """Broken variant: the evidence of a purged attempt came back at the next end of the run, without its agent."""
     third = ended(Cause.PREEMPTED, 60.0, number=3, launch_id="1.3.1", started_at=OVER.started_at - 100)
     house.rows = [third, OVER]
-    house.do(Finalise("failed"), replace(RUN, status=Status.FAILED, purged_at=OVER.started_at - 50))
+    house.do(Finalise("failed"), replace(RUN, status=Status.FAILED, files=Files(purged_at=OVER.started_at - 50)))
     assert not house.has(runfiles.evidence(RUN.run_id, 3))
     assert house.has(KEY)
 

@@ -170,7 +170,7 @@ def approve_run(stage: Stage, line: Line) -> None:
     if run is None:
         raise ScenarioError("there is no such run")
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
-    sha256 = run.outcome.results_sha256 if run.outcome is not None else ""
+    sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
     approve(stage.parts, run.run_id, ApproveRequest(machine_id, sha256, line.values().get("accept_loss", "")), ACTOR)
 
 
@@ -180,7 +180,7 @@ def pull_results(stage: Stage, line: Line) -> None:
     run = stage.parts.store.find(run_id)
     if run is None:
         raise ScenarioError("there is no such run")
-    outcome = run.outcome
+    outcome = run.files.outcome
     mine = outcome is not None and line.values().get("results") != "other"
     note_pull(
         stage.parts,

@@ -9,6 +9,7 @@ import pytest
 from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.domain.errors import EvidenceNotFound, FilesPurged, NotFound, Unavailable
+from supervisor.domain.run import Files
 from supervisor.ports.provider import MachineMissing, ProviderUnavailable
 from supervisor.services.reading.evidence import show_console
 from tests.services.bed import Bed, Client
@@ -68,7 +69,7 @@ def test_of_a_machine_that_is_gone_nobody_asks(bed: Bed, said: dict[str, Any]) -
         look(bed)
     bed.objects.put(runfiles.console("digits-7", 1), b"kept\n")
     assert look(bed, 1)["text"] == "kept\n"
-    bed.change("digits-7", purged_at=bed.clock.now() + 1)
+    bed.change("digits-7", files=Files(purged_at=bed.clock.now() + 1))
     bed.objects.delete(runfiles.console("digits-7", 1))
     with pytest.raises((FilesPurged, EvidenceNotFound)):
         look(bed)

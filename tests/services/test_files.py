@@ -13,7 +13,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
 from supervisor.contract.runfiles import LeftOut, SavedFile, SavedResults, encode_saved, manifest_sha256
 from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
-from supervisor.domain.run import Outcome, Run
+from supervisor.domain.run import Files, Outcome, Run
 from supervisor.domain.status import Status
 from supervisor.services.files.files import HASHED_BYTES, PAGE_MAX, list_files
 from supervisor.services.files.filestream import CutShort, open_file
@@ -91,7 +91,7 @@ def furnished(bed: Bed, finished: bool = True) -> Run:
     if not finished:
         return bed.run(ID)
     outcome = Outcome(manifest_sha256(files), 2, len(MODEL) + len(PLOT), bed.clock.now(), 100)
-    return bed.end(ID, Status.COMPLETED, outcome=outcome)
+    return bed.end(ID, Status.COMPLETED, files=Files(outcome=outcome))
 
 
 def listed(bed: Bed, run: Run, *kinds: str, **more: Any) -> list[tuple[str, bool]]:
@@ -115,8 +115,8 @@ def test_every_kind_is_listed_with_what_is_known(bed: Bed) -> None:
     ]
     answer = list_files(bed.objects, run, ["results"])
     assert answer["complete"] is True
-    assert run.outcome is not None
-    assert answer["results_sha256"] == run.outcome.results_sha256
+    assert run.files.outcome is not None
+    assert answer["results_sha256"] == run.files.outcome.results_sha256
     model = answer["files"][0]
     assert (model["kind"], model["size"], model["sha256"]) == ("results", 500, entry("", MODEL).sha256)
     assert model["updated"].endswith("Z")
@@ -131,7 +131,7 @@ def test_what_is_not_done_yet_is_listed_without_checksums(bed: Bed) -> None:
 
 
 def test_the_work_of_an_earlier_generation_is_not_this_ones(bed: Bed) -> None:
-    run = replace(furnished(bed), generation=2, outcome=None)
+    run = replace(furnished(bed), generation=2, files=Files())
     assert listed(bed, run, "results") == []
     with pytest.raises(FileUnknown):
         open_file(bed.objects, run, "results/g1/model.npz")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from supervisor.domain.run import Outcome, Person
+from supervisor.domain.run import Files, Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.store import KeptAnswer, KeyHeld
@@ -79,7 +79,7 @@ def test_a_late_repeat_of_a_resume_begins_no_other_generation(client: Client, an
 def test_a_repeated_approval_is_answered_when_nothing_awaits_it_any_more(client: Client, any_bed: Bed) -> None:
     outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
     any_bed.train("a-1")
-    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, person=Person(why="look"))
+    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, files=Files(outcome=outcome), person=Person(why="look"))
     body = {"machine_id": "id-1", "results_sha256": "ab" * 32}
     first = keyed(client, f"{RUN}/approve", body=body)
     any_bed.change("a-1", status=Status.COMPLETED)
@@ -124,7 +124,7 @@ def test_no_answer_is_made_with_a_second_connection(
     assert keyed(client, f"{RUN}/resume", body={"replace_spec": False}).status_code == 202
     any_bed.train("a-1")
     outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
-    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, person=Person(why="look"))
+    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, files=Files(outcome=outcome), person=Person(why="look"))
     body = {"machine_id": any_bed.run("a-1").attempt.machine_id, "results_sha256": "ab" * 32}  # type: ignore[union-attr]
     assert keyed(client, f"{RUN}/approve", body=body).status_code == 202
     assert keyed(client, "/v1/runs", body={"run_id": "a-9", "spec": COMMAND}).status_code == 201

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CountDiffers, CursorInvalid, InvalidRequest
-from supervisor.domain.run import StopRequest
+from supervisor.domain.run import Files, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.services.runs import many
@@ -116,7 +116,7 @@ def test_resume_begins_what_has_ended_and_names_what_cannot(any_bed: Bed) -> Non
     any_bed.end("failed", Status.FAILED)
     any_bed.end("stopped", Status.STOPPED, stop=StopRequest("ops", 1.0))
     any_bed.end("completed", Status.COMPLETED)
-    any_bed.end("purging", Status.FAILED, purging=True)
+    any_bed.end("purging", Status.FAILED, files=Files(purging=True))
     any_bed.change("stopping", status=Status.STOPPING)
     for dry_run in (True, False):
         told = resume_many(any_bed.parts, Asked(TEAM, dry_run=dry_run), OPS)

@@ -18,7 +18,7 @@ from supervisor.domain.errors import (
     Unavailable,
 )
 from supervisor.domain.machines import ZoneRecord
-from supervisor.domain.run import StopRequest
+from supervisor.domain.run import Files, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.platform import PriceTold
 from tests.services.bed import COMMAND, Bed
@@ -43,7 +43,7 @@ def test_what_is_foretold_is_what_the_submit_then_does(bed: Bed) -> None:
         assert told["would"] == would
         act()
         assert bed.run("digits-7").generation == told["generation"] == 1
-    bed.end("digits-7", Status.STOPPED, checkpoint_step=8400)
+    bed.end("digits-7", Status.STOPPED, files=Files(checkpoint_step=8400))
     before = bed.run("digits-7")
     told = planned(bed, "digits-7")
     assert (told["would"], told["generation"]) == ("resume", 2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.errors import NotFound, PullMismatch, PullRequired
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.services.runs.asking import ApproveRequest, approve, note_pull
 from tests.fakes.callers import OPS
@@ -21,7 +21,7 @@ def verified(bed: Bed, require_pull: bool = True) -> None:
     run = bed.train("digits-7")
     policy = replace(run.policy, require_pull=require_pull, on_success="ask")
     outcome = Outcome(SEEN, 3, 412, bed.clock.now(), 1000)
-    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=outcome, policy=policy)
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=outcome), policy=policy)
 
 
 def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
@@ -29,7 +29,7 @@ def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
     shown = bed.services.queries.show("digits-7")["results"]
     assert (shown["pulled"], shown["pull_required"]) == (False, True)
     run = note_pull(bed.parts, "digits-7", SEEN, 3, OPS)
-    assert run.pulled == SEEN
+    assert run.files.pulled_sha256 == SEEN
     assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS) == run
     assert bed.events("digits-7").count("results_pulled") == 1
     [event] = [one.event for one in bed.store.events("digits-7", 0, 99) if one.event.kind == "results_pulled"]
@@ -43,7 +43,7 @@ def test_other_results_are_refused(bed: Bed, sha256: str, files: int) -> None:
     verified(bed)
     with pytest.raises(PullMismatch, match="Pull again"):
         note_pull(bed.parts, "digits-7", sha256, files, OPS)
-    assert bed.run("digits-7").pulled is None
+    assert bed.run("digits-7").files.pulled_sha256 is None
 
 
 def test_there_are_no_verified_results_yet(bed: Bed) -> None:
@@ -66,16 +66,16 @@ def test_an_approval_before_the_pull_is_refused(bed: Bed) -> None:
 def test_a_pull_of_earlier_results_frees_nothing(bed: Bed) -> None:
     """After a resume the run has other results; the row still knows what was pulled before."""
     verified(bed)
-    bed.change("digits-7", pulled="cd" * 32)
+    bed.change("digits-7", files=replace(bed.run("digits-7").files, pulled_sha256="cd" * 32))
     assert bed.services.queries.show("digits-7")["results"]["pulled"] is False
     with pytest.raises(PullRequired):
         approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS)
     assert bed.run("digits-7").awaits_pull
-    assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS).pulled == SEEN
+    assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS).files.pulled_sha256 == SEEN
     assert not bed.run("digits-7").awaits_pull
 
 
 def test_a_run_without_require_pull_may_be_pulled_too(bed: Bed) -> None:
     verified(bed, require_pull=False)
     assert approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS).approval is not None
-    assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS).pulled == SEEN
+    assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS).files.pulled_sha256 == SEEN

@@ -10,7 +10,7 @@ from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Next, Pointer
 from supervisor.domain.errors import FilesPurged, InvalidRequest, NotFound, PurgeRefused, PurgeRunning, Unavailable
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.services.logs.logs import Part
@@ -41,7 +41,7 @@ def over(bed: Bed, **fields: object) -> None:
     assert run.attempt is not None
     now = bed.clock.now()
     gone = replace(run.attempt, ended_at=now, gone_at=now)
-    bed.end(RUN, attempt=gone, try_=None, retiring=(), settled=True, checkpoint_step=100)
+    bed.end(RUN, attempt=gone, try_=None, retiring=(), settled=True, files=Files(checkpoint_step=100))
     if fields:
         bed.change(RUN, **fields)
     holder = Holder(1, *AGENT, left=True)
@@ -78,7 +78,7 @@ def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: 
     assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
     assert (done.files, done.size_bytes) == (len(FILES), sum(map(len, FILES.values())))
     run = any_bed.run(RUN)
-    assert (run.purging, run.purged_at, run.checkpoint_step) == (False, any_bed.clock.now(), None)
+    assert (run.files.purging, run.files.purged_at, run.files.checkpoint_step) == (False, any_bed.clock.now(), None)
     assert told(any_bed) == [
         ("Purge asked for by ops: all files of the run are deleted, its history stays.", "ops"),
         ("Purged by ops: 7 files, 22 B deleted. A resume begins from nothing.", "ops"),
@@ -103,7 +103,7 @@ def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
     any_bed.clock.advance(5)
     any_bed.resume(RUN)
     run = any_bed.run(RUN)
-    assert (run.generation, run.checkpoint_step, run.pulse, run.files_gone) == (2, None, None, False)
+    assert (run.generation, run.files.checkpoint_step, run.pulse, run.files_gone) == (2, None, None, False)
     resumed = [one.event for one in any_bed.store.events(RUN, 0, 1000) if one.event.kind == "resumed"]
     assert "begins from nothing, because its files were purged" in resumed[0].text
     opened = batons.open_generation(the_baton(any_bed), 2, False, None)
@@ -140,7 +140,7 @@ def test_while_a_machine_may_write_it_is_refused_and_says_what_it_waits_for(bed:
     cures = {Status.AWAITING_TEARDOWN: "spot approve digits-7"}  # a stop changes nothing there
     assert ("m-a1" if terminal else cures.get(status, f"it is {status}: stop it")) in refused.value.detail
     assert keys(bed) == {runfiles.manifest(RUN)}
-    assert not bed.run(RUN).purging
+    assert not bed.run(RUN).files.purging
 
 
 def test_a_kept_machine_refuses_it_and_is_named_with_its_time(bed: Bed) -> None:
@@ -172,10 +172,10 @@ def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
     bed.parts.closing.set()
     with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was cut off after 0 f"):
         purge_it(bed)
-    assert bed.run(RUN).purging
+    assert bed.run(RUN).files.purging
     bed.parts.closing.clear()
     assert purge_it(bed).files == len(FILES)
-    assert not bed.run(RUN).purging
+    assert not bed.run(RUN).files.purging
 
 
 def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_bed: Bed) -> None:
@@ -184,7 +184,7 @@ def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_
     with pytest.raises(Unavailable, match="cut off after"):
         purge_it(any_bed)
     run = any_bed.run(RUN)
-    assert (run.purging, run.purged_at) == (True, None)
+    assert (run.files.purging, run.files.purged_at) == (True, None)
     assert batons.pointers(the_baton(any_bed)) == ()  # named nothing before anything was deleted
     shown = any_bed.services.queries.show(RUN)
     assert shown["purging"] is True
@@ -227,7 +227,7 @@ def test_logs_of_a_purged_run_say_when_they_went(bed: Bed) -> None:
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.PARTIAL, Status.FAILED, Status.STOPPED])
 def test_the_sentence_says_that_the_files_are_gone(bed: Bed, status: Status) -> None:
-    over(bed, status=status, outcome=Outcome("ff", 1, 2, 3.0, 4))
+    over(bed, status=status, files=Files(outcome=Outcome("ff", 1, 2, 3.0, 4)))
     purge_it(bed)
     assert "files were purged at" in bed.services.queries.show(RUN)["status_text"]
 

@@ -39,7 +39,7 @@ def test_killed_at_any_call_it_is_finished_by_repeating_it(bed: Bed, monkeypatch
         try:
             purge_it(bed)
         except Killed:
-            assert bed.run(RUN).purging
+            assert bed.run(RUN).files.purging
         else:
             break
         deeds = 100

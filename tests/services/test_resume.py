@@ -11,7 +11,7 @@ from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import Conflict, InvalidRequest, NotFound, RunActive, RunStopping, StopNewer, Unavailable
 from supervisor.domain.machines import MachineRef
-from supervisor.domain.run import Approval, Counters, Image, Money, Outcome, Person, StopRequest
+from supervisor.domain.run import Approval, Counters, Files, Image, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from tests.services.bed import COMMAND, Bed
@@ -22,7 +22,8 @@ MARKER = runfiles.stop_marker("digits-7")
 def stopped(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.end("digits-7", cause=Cause.STOP_REQUESTED, stop=StopRequest("local", bed.clock.now()), checkpoint_step=100)
+    stop, files = StopRequest("local", bed.clock.now()), Files(checkpoint_step=100)
+    bed.end("digits-7", cause=Cause.STOP_REQUESTED, stop=stop, files=files)
 
 
 def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed) -> None:
@@ -38,7 +39,7 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         avoid_zone="local-a",
         kept_until=bed.clock.now() + 500,
         approval=Approval("local", 1.0, "id-1", "ff"),
-        outcome=Outcome("ff", 1, 2, 3.0, 4),
+        files=Files(100, outcome=Outcome("ff", 1, 2, 3.0, 4)),
         settled=True,
     )
     before = bed.run("digits-7")
@@ -58,7 +59,7 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         avoid_zone="",
         kept_until=None,
         approval=None,
-        outcome=None,
+        files=Files(100),
         stop=None,
         settled=False,
         training_s=0.0,

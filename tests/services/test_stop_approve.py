@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprove
-from supervisor.domain.run import Outcome, Person
+from supervisor.domain.run import Files, Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.store import Transaction
 from supervisor.services.runs.asking import ApproveRequest, approve, stop
@@ -92,7 +92,7 @@ def test_no_such_run(bed: Bed) -> None:
 def verified(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=Outcome(SEEN, 3, 412, bed.clock.now(), 1000))
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome(SEEN, 3, 412, bed.clock.now(), 1000)))
 
 
 def test_an_approval_of_what_is_there(bed: Bed) -> None:

@@ -19,7 +19,7 @@ from supervisor.domain.errors import (
     RunStopping,
     SpecDiffers,
 )
-from supervisor.domain.run import StopRequest
+from supervisor.domain.run import Files, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import KeptAnswer
 from supervisor.services.runs.keys import scope_of
@@ -102,12 +102,12 @@ def test_an_ended_run_takes_another_spec_only_when_told_so(bed: Bed) -> None:
 
 def test_a_completed_run_is_only_started_over(bed: Bed) -> None:
     bed.submit("digits-7")
-    bed.end("digits-7", Status.COMPLETED, checkpoint_step=900)
+    bed.end("digits-7", Status.COMPLETED, files=Files(checkpoint_step=900))
     with pytest.raises(RunCompleted):
         bed.submit("digits-7")
     bed.submit("digits-7", rerun=True)
     run = bed.run("digits-7")
-    assert (run.status, run.generation, run.rerun, run.checkpoint_step) == (Status.PENDING, 2, True, None)
+    assert (run.status, run.generation, run.rerun, run.files.checkpoint_step) == (Status.PENDING, 2, True, None)
 
 
 def test_another_owners_run_is_taken_and_nothing_is_told(bed: Bed) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.machines import Placement
-from supervisor.domain.run import Counters, Image, Money, Person, Run, Waiting
+from supervisor.domain.run import Counters, Files, Image, Money, Outcome, Person, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.storage.engine.codec import dumps, from_plain, to_plain
 from tests.contracts.store_values import a_run, an_attempt, filled
@@ -79,13 +79,16 @@ def test_the_fields_of_a_group_are_stored_beside_those_of_its_run() -> None:
         money=Money(cost_usd=2.5, all_known=False),
         person=Person(why="look", since=9.0),
         image=Image(digest="train@sha256:1"),
+        files=Files(checkpoint_step=8, outcome=Outcome("ff", 3, 412, 9.0, 8), pulled_sha256="ff", purging=True),
     )
     doc = json.loads(dumps(to_plain(run)))
     stored = {
         "waiting_since": 7.0, "waiting_told": ["quota"], "cost_usd": 2.5, "cost_known": False, "needs_person": "look",
-        "needs_person_at": 9.0, "image_digest": "train@sha256:1",
+        "needs_person_at": 9.0, "image_digest": "train@sha256:1", "checkpoint_step": 8, "pulled": "ff", "purging": True,
+        "outcome": {"results_sha256": "ff", "files": 3, "size_bytes": 412, "verified_at": 9.0, "step": 8},
     }  # fmt: skip
     assert {name: doc.get(name) for name in stored} == stored
-    assert not doc.keys() & {"waiting", "money", "person", "image", "waited_s", "reminded_at", "pinned_for"}
+    groups = {"waiting", "money", "person", "image", "files"}
+    assert not doc.keys() & {*groups, "waited_s", "reminded_at", "pinned_for", "checkpoint_bytes", "purged_at"}
     assert from_plain(Run, doc) == run
     assert from_plain(Run, to_plain(run_in(Status.PENDING))) == run_in(Status.PENDING)

@@ -106,7 +106,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
             on_demand_usd=run.money.on_demand_usd + on_demand_usd(closed, now),
             all_known=run.money.all_known and closed.price_usd_per_h is not None,
         ),
-        checkpoint_step=newest_checkpoint(run),
+        files=replace(run.files, checkpoint_step=newest_checkpoint(run)),
         reported=run.reported or bool(last and last.first_progress_at is not None),
         from_zero=last.from_zero if last is not None and last.from_zero is not None else run.from_zero,
     )
@@ -114,7 +114,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
 
 def newest_checkpoint(run: Run) -> int | None:
     """The newest verified checkpoint step that the row or the beats know of."""
-    steps = [run.checkpoint_step, run.pulse.checkpoint_step if run.pulse is not None else None]
+    steps = [run.files.checkpoint_step, run.pulse.checkpoint_step if run.pulse is not None else None]
     return max((step for step in steps if step is not None), default=None)
 
 
@@ -144,7 +144,7 @@ def _newer_checkpoint(run: Run) -> bool:
 
 def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
     counters, cause = after.counters, after.attempt.cause if after.attempt else None
-    row_continues = after.checkpoint_step == before.no_progress_base
+    row_continues = after.files.checkpoint_step == before.no_progress_base
     backs_off = rule.kind in (Kind.INFRA, Kind.PAID, Kind.USER)
     deleted = tuple(at for at in counters.deleted_at if now - DELETED_WINDOW_S < at <= now)
     no_progress = counters.no_progress
@@ -166,7 +166,7 @@ def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
 
 def _base(after: Run, before: Run, rule: CauseRule) -> int | None:
     """The checkpoint with which the row of failures began; a newer one begins a new row."""
-    return after.checkpoint_step if rule.no_progress else before.no_progress_base
+    return after.files.checkpoint_step if rule.no_progress else before.no_progress_base
 
 
 def _avoid(run: Run, rule: CauseRule) -> str:
@@ -206,7 +206,7 @@ def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str
             "use `spot stop` to stop a run"
         )
     if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
-        at = "none" if run.checkpoint_step is None else f"step {run.checkpoint_step}"
+        at = "none" if run.files.checkpoint_step is None else f"step {run.files.checkpoint_step}"
         return (
             Cause.NO_PROGRESS,
             f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}",
@@ -257,8 +257,8 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
     attempt = run.attempt
     assert attempt is not None
     saving = end.overlap_s > 0
-    lost = steps_lost(attempt, run.checkpoint_step)
-    kept = kept_text(attempt, run.checkpoint_step, saving)
+    lost = steps_lost(attempt, run.files.checkpoint_step)
+    kept = kept_text(attempt, run.files.checkpoint_step, saving)
     clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
     evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
     which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"

@@ -91,7 +91,7 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     pulse = live_pulse(run)
     if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
         return run, None
-    needed = run.checkpoint_bytes or 0
+    needed = run.files.checkpoint_bytes or 0
     if not run.disk_low and roomy(pulse.telemetry, DISK_LOW_PCT, needed):
         return run, None
     disks = disks_told(pulse.telemetry)

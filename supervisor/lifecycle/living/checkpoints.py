@@ -51,11 +51,11 @@ def with_pointer(run: Run, obs: Observation) -> Run:
             )
         elif pulse is not None and pulse.launch_id == attempt.launch_id and _less(pulse.checkpoint_step, step):
             run = replace(run, pulse=replace(pulse, checkpoint_step=step))
-    if not _less(run.checkpoint_step, step) and run.checkpoint_bytes is not None:
+    if not _less(run.files.checkpoint_step, step) and run.files.checkpoint_bytes is not None:
         return run
     size = sum(entry.size for entry in baton.checkpoint.files)
-    newest = step if run.checkpoint_step is None else max(step, run.checkpoint_step)
-    return replace(run, checkpoint_step=newest, checkpoint_bytes=size)
+    newest = step if run.files.checkpoint_step is None else max(step, run.files.checkpoint_step)
+    return replace(run, files=replace(run.files, checkpoint_step=newest, checkpoint_bytes=size))
 
 
 def reached(reported: int | None, saved: int | None) -> int | None:
@@ -78,9 +78,10 @@ def heed_rejection(run: Run, beat: Beat) -> tuple[Run, tuple[Event, ...]]:
     if attempt is None or rejected is None:
         return run, ()
     if attempt.training_at is not None:
+        newest = _at_most(run.files.checkpoint_step, rejected, attempt.step_from)
         run = replace(
             run,
-            checkpoint_step=_at_most(run.checkpoint_step, rejected, attempt.step_from),
+            files=replace(run.files, checkpoint_step=newest),
             no_progress_base=_at_most(run.no_progress_base, rejected, attempt.step_from),
         )
     if attempt.step_rejected == rejected:
@@ -100,11 +101,12 @@ def begun_from_nothing(run: Run, before: Attempt, beat: Beat) -> tuple[Run, tupl
     attempt = run.live_attempt
     if attempt is None or before.training_at is not None or attempt.training_at is None:
         return run, ()
-    lost = run.checkpoint_step if run.checkpoint_step is not None else before.step_rejected
+    lost = run.files.checkpoint_step if run.files.checkpoint_step is not None else before.step_rejected
     if attempt.step_from is not None or lost is None or beat.left is not None:
         return run, ()
     text = f"Attempt {attempt.number} begins from nothing: no checkpoint up to step {lost:,} could be restored."
-    after = replace(run, checkpoint_step=beat.checkpoint_step, no_progress_base=None)
+    files = replace(run.files, checkpoint_step=beat.checkpoint_step)
+    after = replace(run, files=files, no_progress_base=None)
     return after, (tell(EventKind.CHECKPOINT_REJECTED, text, step=lost, from_nothing=True),)
 
 

@@ -15,7 +15,7 @@ from supervisor.contract.baton import Baton, Done
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.observation import Observation, Part, Seen, Unknown
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.run import Run, StopRequest, needing, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, tell
 
@@ -59,7 +59,7 @@ def ask_to_mend(run: Run, now: float) -> Decision:
     after = run if run.hold == HOLD else replace(run, hold=HOLD)
     if run.person.why:
         return Decision(after, check_after=now + RETRY_S)
-    waiting = replace(after, person=replace(after.person, why=_words(run), since=now))
+    waiting = needing(after, _words(run), now)
     text = f"Needs a person: the baton cannot be understood. Put back an earlier version of {key}, or stop the run."
     return Decision(waiting, (tell(EventKind.NEEDS_PERSON, text),), check_after=now + RETRY_S)
 
@@ -71,7 +71,7 @@ def mended(run: Run, obs: Observation) -> Run:
     gone_on_purpose = not back and not isinstance(obs.baton, Unknown) and run.person.why == _words(run)
     if not (was_torn or gone_on_purpose):
         return run
-    return replace(run, person=replace(run.person, why="", since=None), hold="")
+    return replace(unneeded(run), hold="")
 
 
 def _words(run: Run) -> str:

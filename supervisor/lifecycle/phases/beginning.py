@@ -57,7 +57,7 @@ def trains_event(run: Run, attempt: Attempt, now: float) -> Event:
         return tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
     since = down_since(run)
     lost_s = None if since is None else max(0.0, now - since)
-    begins = attempt.step_from if attempt.step_from is not None else run.checkpoint_step
+    begins = attempt.step_from if attempt.step_from is not None else run.files.checkpoint_step
     resumed = "" if begins is None else f", resumed from {step_text(begins)}"
     after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
     text = f"Training again in {zone}{resumed}{after}."

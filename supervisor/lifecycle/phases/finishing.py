@@ -22,7 +22,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BATON, NOT_READ, STOP, Absent, Observation, Seen, Unknown, Verification, World
-from supervisor.domain.run import Outcome, Run, training_s, unneeded
+from supervisor.domain.run import Outcome, Run, needing, training_s, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import machines
@@ -72,7 +72,7 @@ def _freed(run: Run, now: float) -> Run:
 
 
 def _complete(run: Run, events: tuple[Event, ...], now: float) -> Decision:
-    partial = run.outcome is not None and bool(run.outcome.missing)
+    partial = run.files.outcome is not None and bool(run.files.outcome.missing)
     status, kind = (Status.PARTIAL, EventKind.PARTIAL) if partial else (Status.COMPLETED, EventKind.COMPLETED)
     text = f"Partial: {run.detail}." if partial else "Completed; results verified."
     return Decision(moved(run, status, now), (*events, tell(kind, text)), again=True)
@@ -109,7 +109,7 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     ending = isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ENDING
     lost = None if ending else machines.lost(run, obs, world, now)
     if isinstance(lost, End):
-        return end_attempt(replace(unneeded(run)), lost, world, now)
+        return end_attempt(unneeded(run), lost, world, now)
     return lost or _unfinished(run, obs, world, now)
 
 
@@ -145,8 +145,11 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
     bills = f" and bills {money_text(price)}/h" if price else ""
     give_up = f"`spot approve {run.run_id} --accept-loss REASON` gives the results up"
     text = f"Needs a person: {why}. The machine is kept{bills}; {give_up}."
-    after = replace(run, person=replace(run.person, why=why, since=asked_at))
-    return Decision(after, (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),), check_after=asked_at + limit_s)
+    return Decision(
+        needing(run, why, asked_at),
+        (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),),
+        check_after=asked_at + limit_s,
+    )
 
 
 def _give_way(run: Run, why: str, now: float) -> Decision:
@@ -164,8 +167,8 @@ def _loss_accepted(run: Run, now: float) -> Decision | None:
 def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
         run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why, (why,)), now)
-    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.person.why.removeprefix(NOT_VERIFIED)}; {why}")
-    run = replace(unneeded(run))
+    detail = f"{run.person.why.removeprefix(NOT_VERIFIED)}; {why}"
+    run = replace(unneeded(run), cause=Cause.RESULTS_UNVERIFIED, detail=detail)
     text = f"Failed: the results could not be verified ({why})."
     return Decision(moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True)
 
@@ -202,7 +205,8 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         run = close_attempt(run, end, now)
         superseded = (ended_event(run, end, now, last=True),) if end.cause == Cause.SUPERSEDED else ()
         run = keep_machine(run, run.policy.on_success, now)
-    run = replace(unneeded(run), outcome=outcome, detail="; ".join(outcome.missing), cause=Cause.FINISHED)
+    files, missing = replace(run.files, outcome=outcome), "; ".join(outcome.missing)
+    run = replace(unneeded(run), files=files, detail=missing, cause=Cause.FINISHED)
     verified = tell(
         EventKind.RESULTS_VERIFIED,
         f"Results verified: {plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)}.",

@@ -249,10 +249,9 @@ def _late_beat(run: Run, obs: Observation) -> tuple[Run, tuple[Event, ...], bool
     if not newer and last == attempt.step_last:
         return run, (), finished
     kept = value.checkpoint_step if newer else attempt.step_kept
-    steps = [step for step in (run.checkpoint_step, kept) if step is not None]
-    after = replace(
-        run, attempt=replace(attempt, step_kept=kept, step_last=last), checkpoint_step=max(steps, default=None)
-    )
+    steps = [step for step in (run.files.checkpoint_step, kept) if step is not None]
+    files = replace(run.files, checkpoint_step=max(steps, default=None))
+    after = replace(run, attempt=replace(attempt, step_kept=kept, step_last=last), files=files)
     if not newer:
         return after, (), finished
     text = f"A late beat of attempt {attempt.number}: checkpoint {kept:,} is safe."

@@ -35,8 +35,7 @@ def begin_stopping(run: Run, now: float) -> Decision:
     text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); {waits_for}."
     told = run.stop.source == "api"  # that door wrote its event with the request
     events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
-    after = replace(unneeded(run))
-    return Decision(moved(after, Status.STOPPING, now), events, again=True)
+    return Decision(moved(unneeded(run), Status.STOPPING, now), events, again=True)
 
 
 def stop_for_limit(run: Run, world: World, now: float) -> Decision | None:
@@ -147,7 +146,7 @@ def _ended(run: Run, now: float) -> Decision:
         detail = f"{detail}; {run.detail}"
     after = moved(replace(run, cause=run.stop.cause, detail=detail, next_at=None), status, now)
     kind = EventKind.STOPPED if asked else EventKind.FAILED
-    at = "none" if run.checkpoint_step is None else f"{run.checkpoint_step:,}"
+    at = "none" if run.files.checkpoint_step is None else f"{run.files.checkpoint_step:,}"
     text = (
         f"{'Stopped by ' + run.stop.actor if asked else 'Ended: ' + run.stop.cause}. Checkpoint kept: {at}."
         + unverified

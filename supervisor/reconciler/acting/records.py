@@ -22,7 +22,7 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
     shown = [_instance(attempt, after) for attempt, after in zip(attempts, following, strict=False)]
     for attempt, record in zip(attempts, shown, strict=True):
         objects.put(runfiles.instance(run.run_id, attempt.number), _json(record))
-    outcome = run.outcome
+    outcome = run.files.outcome
     known = [
         (attempt.number, _facts(objects, run.run_id, attempt.number))
         for attempt in attempts[-known_facts.ATTEMPTS_READ :]
@@ -36,7 +36,7 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
         "detail": run.detail,
         "created_at": _time(run.created_at),
         "ended_at": _time(run.status_since),
-        "checkpoint_step": run.checkpoint_step,
+        "checkpoint_step": run.files.checkpoint_step,
         "cost_usd": round(run.money.cost_usd, 6) if run.money.all_known else None,
         "results": None
         if outcome is None

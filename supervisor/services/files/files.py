@@ -76,7 +76,7 @@ def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size
         "files": [_json(file) for file in page],
         "next_cursor": page[-1].path if len(rest) > limit else None,
         "complete": run.terminal or run.status == Status.AWAITING_TEARDOWN,
-        "results_sha256": run.outcome.results_sha256 if run.outcome is not None else None,
+        "results_sha256": run.files.outcome.results_sha256 if run.files.outcome is not None else None,
         "partial_results": None if partial is None else _partial_json(partial.results),
     }
 

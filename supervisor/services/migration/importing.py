@@ -27,7 +27,7 @@ from supervisor.domain.errors import (
     Unavailable,
 )
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.run import Money, Run
+from supervisor.domain.run import Files, Money, Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectReader, StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.store import DuplicateRun
@@ -80,7 +80,7 @@ def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[in
             plan = _plan(parts, reader, place, run_id, request, caller)
             if request.dry_run:
                 return 200, _answer(parts, plan, None)
-            pointers = import_files.copied(parts, reader, plan.old, run_id, plan.run.checkpoint_step or 0)
+            pointers = import_files.copied(parts, reader, plan.old, run_id, plan.run.files.checkpoint_step or 0)
         import_files.lay_baton(parts, run_id, *pointers)
         return _written(parts, plan, place, caller)
 
@@ -190,7 +190,8 @@ def _plan(
     run = Run(
         key=0, run_id=run_id, owner=caller.owner, cell=parts.cells[provider], provider=provider, generation=1,
         status=Status.STOPPED, policy=policy, created_at=now, generation_at=now, status_since=now,
-        detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, money=Money(all_known=False), settled=True,
+        detail=f"{IMPORTED}{place.url}", files=Files(checkpoint_step=step or 0), money=Money(all_known=False),
+        settled=True,
     )  # fmt: skip
     left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
     submitted = caller.changed(
@@ -258,7 +259,7 @@ def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
         "source": old.place.url,
         "dry_run": run is None,
         "old_state": old.state or None,
-        "step": plan.run.checkpoint_step if plan.step_known else None,
+        "step": plan.run.files.checkpoint_step if plan.step_known else None,
         "files": [{"name": name, "size": old.seen[CHECKPOINTS + name].size} for name in files],
         "events": len(plan.events),
         "spec": plan.spec,
@@ -275,7 +276,7 @@ def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
         "source": place.url,
         "dry_run": False,
         "old_state": None,
-        "step": run.checkpoint_step,
+        "step": run.files.checkpoint_step,
         "files": [],
         "events": 0,
         "spec": parts.store.spec(run.key),

@@ -192,9 +192,9 @@ def sentence(would: str, run: Run, order: Order, now: float) -> str:
 def _from(run: Run) -> str:
     if run.files_gone:
         return "from nothing, because its files were purged"
-    if run.checkpoint_step is None:
+    if run.files.checkpoint_step is None:
         return "from its newest checkpoint, if there is one"
-    return f"from step {count_text(run.checkpoint_step)}"
+    return f"from step {count_text(run.files.checkpoint_step)}"
 
 
 def _place(offer: Offer, record: ZoneRecord | None, readings: Readings, now: float) -> Json:

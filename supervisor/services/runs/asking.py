@@ -193,7 +193,7 @@ def _check_approval(run: Run, request: ApproveRequest) -> None:
             f"{run.run_id} holds another machine than the one named. Look again: it holds {machine_id or 'none'}.",
             {"run_id": run.run_id, "machine_id": machine_id},
         )
-    seen = run.outcome.results_sha256 if run.outcome is not None else ""
+    seen = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
     if request.results_sha256 != seen and not request.accept_loss:
         raise ApprovalMismatch(
             f"The results of {run.run_id} are not the ones that were approved. Look at them again.",
@@ -217,18 +217,19 @@ def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, caller
 
     def judge(run: Run, now: float) -> tuple[Run, Event] | None:
         _check(run, results_sha256, files)
-        if run.pulled == results_sha256:
+        if run.files.pulled_sha256 == results_sha256:
             return None
         text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
         data = {"results_sha256": results_sha256, "files": files}
-        values = {"pulled": run.pulled or None}, {"pulled": results_sha256}
-        return replace(run, pulled=results_sha256), caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
+        values = {"pulled": run.files.pulled_sha256 or None}, {"pulled": results_sha256}
+        after = replace(run, files=replace(run.files, pulled_sha256=results_sha256))
+        return after, caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
 
     return change(parts, run_id, judge, "the pull was not noted")
 
 
 def _check(run: Run, results_sha256: str, files: int) -> None:
-    outcome = run.outcome
+    outcome = run.files.outcome
     if outcome is None:
         raise PullMismatch(
             f"{run.run_id} is {run.status}; it has no verified results yet, so nothing was noted as pulled.",

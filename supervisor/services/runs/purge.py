@@ -50,12 +50,12 @@ class _Closing(Exception):
 
 def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
     """For readers of a run's files, or of those of one attempt. Raises FilesPurged."""
-    if run.purging:
+    if run.files.purging:
         raise FilesPurged(
             f"The files of {run.run_id} are being purged; `spot purge {run.run_id}` finishes it if it was cut off.",
             {"run_id": run.run_id},
         )
-    at = run.purged_at
+    at = run.files.purged_at
     if at is not None and (run.files_gone or (attempt is not None and run.has_purged(attempt))):
         raise FilesPurged(
             f"The files of {run.run_id} were purged at {rfc3339.text(at)}; its history is still there "
@@ -120,10 +120,10 @@ def _begun(parts: Parts, run: Run, confirm: str, caller: Caller) -> tuple[Run, E
             [("#/confirm", "must be the run id")],
         )
     _refuse_live(run, parts.store.attempts(run.key))
-    again = " again" if run.purging else ""
+    again = " again" if run.files.purging else ""
     text = f"Purge asked for{again} by {caller.actor}: all files of the run are deleted, its history stays."
-    values = {"purging": run.purging}, {"purging": True}
-    return replace(run, purging=True), caller.changed(EventKind.PURGED, text, *values)
+    values = {"purging": run.files.purging}, {"purging": True}
+    return replace(run, files=replace(run.files, purging=True)), caller.changed(EventKind.PURGED, text, *values)
 
 
 def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
@@ -197,20 +197,21 @@ class _Deleting:
 
     def _check(self) -> None:
         row = self._parts.store.find(self._run.run_id)
-        if row is None or not row.purging or row.generation != self._run.generation:
+        if row is None or not row.files.purging or row.generation != self._run.generation:
             raise _Overtaken
 
 
 def _ended(run: Run, deleted: _Deleting, caller: Caller, now: float) -> tuple[Run, Event] | None:
-    if not run.purging:
+    if not run.files.purging:
         return None
     figures = f"{plural(deleted.files, 'file')}, {size_text(deleted.size_bytes)}"
     text = f"Purged by {caller.actor}: {figures} deleted. A resume begins from nothing."
     data = {"files": deleted.files, "size_bytes": deleted.size_bytes}
-    after = replace(run, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
+    files = replace(run.files, purging=False, purged_at=now, checkpoint_step=None)
+    after = replace(run, files=files, no_progress_base=None)
     values = _state(run), _state(after)
     return after, caller.changed(EventKind.PURGED, text, *values, data)
 
 
 def _state(run: Run) -> dict[str, object]:
-    return {"purged_at": rfc3339.maybe(run.purged_at), "checkpoint_step": run.checkpoint_step}
+    return {"purged_at": rfc3339.maybe(run.files.purged_at), "checkpoint_step": run.files.checkpoint_step}

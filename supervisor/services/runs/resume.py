@@ -35,7 +35,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, unneeded
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
@@ -189,7 +189,7 @@ def refuse_awaiting(run: Run) -> None:
 
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
     """Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers when this terminal run may begin no new generation."""
-    if run.purging:
+    if run.files.purging:
         raise PurgeRunning(
             f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes it if it was cut off; "
             "then resume.",
@@ -219,11 +219,11 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
 def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, now: float) -> Run:
     """The terminal `run` at the beginning of its next generation."""
     from_nothing = rerun or run.files_gone
-    kept = None if from_nothing else run.checkpoint_step
+    kept = None if from_nothing else run.files.checkpoint_step
     # An image that did not serve may have been mended under its tag: what that names is asked for again.
     anew = run.cause == Cause.IMAGE_ERROR and not run.detail.startswith(BAD_CODE)
     return replace(
-        run,
+        unneeded(run),
         generation=run.generation + 1,
         rerun=rerun,
         status=Status.PENDING,
@@ -238,15 +238,13 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         last_failure="",
         refusals=(),
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
-        checkpoint_step=kept,
+        files=replace(run.files, checkpoint_step=kept, outcome=None),
         no_progress_base=kept,
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
         approval=None,
-        outcome=None,
-        person=replace(run.person, why="", since=None),
         kept_until=None,
         # A machine that was kept for a person to look at goes now.
         retiring=tuple(replace(item, until=min(item.until, now)) for item in run.retiring),

@@ -41,7 +41,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
     attempt = _present(run)
     pulse = live_pulse(run)
     action = next_action(run, now)
-    outcome = run.outcome
+    outcome = run.files.outcome
     placement = _placement(run, attempt)
     return {
         "run_id": run.run_id,
@@ -59,15 +59,15 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "beat": None if pulse is None else {"age_s": round(max(0.0, now - pulse.beat_at), 3), "phase": pulse.phase},
         "stall": {"polls": 0 if pulse is None else pulse.stall_polls, "limit": run.policy.stall.polls},
         "progress": _progress(run, pulse, now),
-        "checkpoint_step": run.checkpoint_step if pulse is None else _newest(run.checkpoint_step, pulse),
+        "checkpoint_step": run.files.checkpoint_step if pulse is None else _newest(run.files.checkpoint_step, pulse),
         "price_usd_per_h": usd(attempt.price_usd_per_h) if attempt is not None else None,
         "cost": _cost(run, now),
         "counters": _counters(run),
         "next_action": {"what": action.what, "at": rfc3339.maybe(action.at)},
         "results_manifest_sha256": outcome.results_sha256 if outcome is not None else None,
         "results": None if outcome is None else _results(run, outcome),
-        "purging": run.purging,
-        "purged_at": rfc3339.maybe(run.purged_at),
+        "purging": run.files.purging,
+        "purged_at": rfc3339.maybe(run.files.purged_at),
         "kept_until": rfc3339.maybe(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": rfc3339.text(run.stop.at)},
         "image": _image(run),
@@ -126,9 +126,9 @@ def _progress(run: Run, pulse: Pulse | None, now: float) -> Json | None:
     """Of the live attempt; else the last values that were told, without a pace."""
     last = run.pulse
     if last is None:
-        if run.checkpoint_step is None:
+        if run.files.checkpoint_step is None:
             return None
-        return {"step": run.checkpoint_step, "total": None, "steps_per_s": None, "eta_s": None, "metrics": {}}
+        return {"step": run.files.checkpoint_step, "total": None, "steps_per_s": None, "eta_s": None, "metrics": {}}
     left_s = eta_s(run, now)
     return {
         "step": last.step,
@@ -150,7 +150,7 @@ def _cost(run: Run, now: float) -> Json:
 
 
 def _results(run: Run, outcome: Outcome) -> Json:
-    pulled = {"pulled": run.pulled == outcome.results_sha256, "pull_required": run.policy.require_pull}
+    pulled = {"pulled": run.files.pulled_sha256 == outcome.results_sha256, "pull_required": run.policy.require_pull}
     return {"files": outcome.files, "size_bytes": outcome.size_bytes, "missing": outcome.missing, **pulled}
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_ty
 
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
+from supervisor.domain.run import Files, Image, Money, Person, Waiting
 
 T = TypeVar("T")
 Plain = dict[str, Any]
@@ -29,6 +30,15 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SHARED = frozenset({Placement, Policy})  # few values, held by many runs: equal ones become one object
 _SHARED_MAX = 10_000
+# Groups whose fields are stored beside those of the class that has the group, and the names of those that are not
+# stored under their own. Rows of every version have these names.
+_FLAT: dict[type, dict[str, str]] = {
+    Waiting: {"since": "waiting_since", "before_s": "waited_s", "reasons": "waiting_told"},
+    Money: {"all_known": "cost_known"},
+    Person: {"why": "needs_person", "since": "needs_person_at"},
+    Image: {"digest": "image_digest"},
+    Files: {"pulled_sha256": "pulled"},
+}
 _shared: dict[tuple[Any, ...], Any] = {}
 
 
@@ -139,17 +149,19 @@ class _Cell(NamedTuple):
 
 
 def _cells(cls: Any) -> list[_Cell]:
-    """The fields of a group lie beside those of the class that has the group, each under its stored name."""
+    """The fields of a group in `_FLAT` stand among those of the class that has the group."""
     hints = get_type_hints(cls)
     cells = []
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
-        inner = dataclasses.fields(hint) if dataclasses.is_dataclass(hint) else ()
-        if inner and all("stored" in part.metadata for part in inner):
+        stored_names = _FLAT.get(hint)
+        if stored_names is not None:
             within = get_type_hints(hint)
             cells += [
-                _Cell(part.metadata["stored"], f"{field.name}.{part.name}", within[part.name], part, hint)
-                for part in inner
+                _Cell(
+                    stored_names.get(part.name, part.name), f"{field.name}.{part.name}", within[part.name], part, hint
+                )
+                for part in dataclasses.fields(hint)
             ]
         else:
             cells.append(_Cell(field.name, field.name, hint, field, cls))

@@ -131,10 +131,10 @@ def _facts(story: Story, attempt: Attempt) -> dict[str, Any]:
 def _put_baton(house: House, story: Story, last: Attempt) -> None:
     run, pointers = story.run, tuple(_checkpoints(house, story, last))
     prefix, done = runfiles.results(run.run_id, run.generation), None
-    if run.outcome is not None:
-        entries = RESULTS if not run.outcome.missing else PART
+    if run.files.outcome is not None:
+        entries = RESULTS if not run.files.outcome.missing else PART
         for entry in entries:
-            house.put(run.outcome.verified_at, prefix + entry.name, CONTENTS[entry.name])
+            house.put(run.files.outcome.verified_at, prefix + entry.name, CONTENTS[entry.name])
         done = batons.Done(last.launch_id, prefix, entries, last.step_last, last.step_last, 3600.0)
     baton = batons.Baton(
         house.store.supervisor_id, run.generation, checkpoint=pointers[0] if pointers else None,
@@ -145,7 +145,7 @@ def _put_baton(house: House, story: Story, last: Attempt) -> None:
 
 def _checkpoints(house: House, story: Story, last: Attempt) -> Iterator[Pointer]:
     """The newest three."""
-    newest, every = story.run.checkpoint_step, story.pace.every if story.pace is not None else 1
+    newest, every = story.run.files.checkpoint_step, story.pace.every if story.pace is not None else 1
     for back in range(3):
         step = (newest or 0) - back * every
         if step > 0:

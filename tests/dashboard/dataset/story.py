@@ -137,7 +137,7 @@ class Story:
 
     def start(self, boot_s: float = 96.0, restore_s: float = 11.0) -> Story:
         """The machine boots, pulls its image, restores and trains."""
-        attempt, began = self._attempt, self.run.checkpoint_step
+        attempt, began = self._attempt, self.run.files.checkpoint_step
         running = self.at + boot_s
         self.wait(boot_s + restore_s)
         told = replace(
@@ -163,9 +163,10 @@ class Story:
         self.at = end
         step = self._step(end, began)
         if step is not None and self.pace is not None:
-            kept = max(step // self.pace.every * self.pace.every, self.run.checkpoint_step or 0) or None
+            kept = max(step // self.pace.every * self.pace.every, self.run.files.checkpoint_step or 0) or None
             attempt = replace(self._attempt, step_last=step, step_kept=kept)
-            self.becomes(attempt=attempt, checkpoint_step=kept, reported=True)
+            files = replace(self.run.files, checkpoint_step=kept)
+            self.becomes(attempt=attempt, files=files, reported=True)
         return self.becomes(pulse=self.points[-1].pulse)
 
     def lose(self, cause: Cause, evidence: str, end: Exit | None = None, status: Status = Status.RECOVERING) -> Story:
@@ -215,7 +216,9 @@ class Story:
     def verified(self, files: int, size_bytes: int, sha256: str, missing: tuple[str, ...] = ()) -> Story:
         outcome = Outcome(sha256, files, size_bytes, self.at, self._attempt.step_last, missing)
         text = f"Results verified: {files} files." if not missing else f"Missing: {', '.join(missing)}."
-        return self.becomes(outcome=outcome).tell(EventKind.RESULTS_VERIFIED, text, files=files)
+        return self.becomes(files=replace(self.run.files, outcome=outcome)).tell(
+            EventKind.RESULTS_VERIFIED, text, files=files
+        )
 
     def over(self, status: Status, cause: Cause, detail: str = "", **fields: Any) -> Story:
         """The run is over and nothing of it is left."""
@@ -255,7 +258,7 @@ class Story:
     def _step(self, at: float, began: float) -> int | None:
         if self.pace is None:
             return None
-        first = self.run.checkpoint_step or 0
+        first = self.run.files.checkpoint_step or 0
         return min(self.pace.total, first + int((at - began) * self.pace.steps_per_s))
 
     def _pulse(self, at: float, began: float) -> Pulse:
