@@ -1,7 +1,7 @@
 """Machines: where one may be had, what one is, and how many more find a place.
 
 A placement says provider, region, zone, shape and spot; an offer adds what the provider knows of it, and a zone record
-what our own tries have taught. A room says how many more machines of ours find a place there. Cards are the GPUs of the
+what our own tries have taught. A capacity says how many more machines of ours fit there. Cards are the GPUs of the
 supervisor's own computer: each is free, has a holder, or is set aside because its driver says that it is broken. A card
 that is set aside is given to no run until a person says that it is back.
 """
@@ -17,10 +17,10 @@ from supervisor.domain.causes import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """`machines`: places left altogether, `zones`: places left by zone, `cards`: GPUs that no machine of ours has.
-    None, or a zone that is not named: no limit. `cards_of`: shape -> GPUs of each of its machines. `all_cards`: how
-    many there are, as far as that is known. `others`: who else has some, in words."""
+class Capacity:
+    """How many more machines fit beside our own. `machines`: in all zones together, `zones`: by zone, `cards`: GPUs
+    that no machine of ours has. None, or a zone that is not named: no limit. `cards_of`: shape -> GPUs of each machine.
+    `all_cards`: how many GPUs there are, None = not known yet. `others`: who else uses some of them, in words."""
 
     machines: int | None = None
     zones: Mapping[str, int] = field(default_factory=dict)
@@ -29,8 +29,8 @@ class Room:
     all_cards: int | None = None
     others: str = ""
 
-    def held(self, zone: str, shape: str) -> str:
-        """Why machines of ours leave no place for one more; "" = there is one, or it is not they who take it."""
+    def why_full(self, zone: str, shape: str) -> str:
+        """Why one more machine does not fit beside our own; "" = it fits, or our own machines are not the limit."""
         if self.machines is not None and self.machines <= 0:
             return "all places of this computer are taken by our own machines"
         if self.zones.get(zone, 1) <= 0:
@@ -41,26 +41,25 @@ class Room:
             return f"{text}. {self.others}" if self.others else text
         return ""
 
-    def less(self, zone: str, shape: str) -> Room:
-        """The room that is left beside one more machine."""
+    def with_one_more(self, zone: str, shape: str) -> Capacity:
+        """What is left beside one more machine."""
         zones = {**self.zones, zone: self.zones[zone] - 1} if zone in self.zones else self.zones
         machines = None if self.machines is None else self.machines - 1
         cards = None if self.cards is None else self.cards - self._needed(shape)
         return replace(self, machines=machines, zones=zones, cards=cards)
 
-    def kept_for(self, shape: str) -> Room:
-        """The room for the runs behind one that finds no place: where it waits for GPUs, the free ones are kept for
-        it."""
+    def reserved_for(self, shape: str) -> Capacity:
+        """What is left behind a run that does not fit: where it waits for GPUs, it reserves the free ones."""
         waits = self.cards is not None and self._needed(shape) > self.cards
         return replace(self, cards=0) if waits else self
 
     @property
     def full(self) -> bool:
-        """No machine of any kind finds a place."""
+        """No machine of any kind fits."""
         return self.machines is not None and self.machines <= 0
 
     def _needed(self, shape: str) -> int:
-        """GPUs. More than there are: 0, for no wait would help, and the provider says what is wrong."""
+        """GPUs. 0 for more than there are: waiting does not help, and the provider's refusal says what is wrong."""
         needed = self.cards_of.get(shape, 0)
         return 0 if self.all_cards is not None and needed > self.all_cards else needed
 
@@ -129,12 +128,12 @@ class MachineRef:
 
 @dataclass(frozen=True, slots=True)
 class MachineListing:
-    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `room`: what is left
-    beside these machines, where our own machines are the limit; None = they are not."""
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `capacity`: what is
+    left beside these machines; None = our own machines are not the limit."""
 
     machines: tuple[Machine, ...]
     unreachable: frozenset[str] = frozenset()
-    room: Room | None = None
+    capacity: Capacity | None = None
 
 
 def cell(provider: str, scope: str, bucket: str) -> str:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, Offer, OfferKey, Placement, Room, ZoneRecord
+from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Placement, ZoneRecord
 from supervisor.domain.policies import Knobs
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class World:
     sources: Mapping[str, str] = field(default_factory=dict)  # provider -> the source of its machines
     # Zones that the last listing did not reach, by `zone_name`: nothing is started there.
     unread: frozenset[str] = frozenset()
-    rooms: Mapping[str, Room] = field(default_factory=dict)  # by provider, where our machines are the limit
+    capacities: Mapping[str, Capacity] = field(default_factory=dict)  # by provider, where our machines are the limit
     # Runs of these providers that may ask now, and where (lifecycle/offers/queueing); None = nothing of
     # ours is in its way.
     turns: Mapping[int, Offer | None] = field(default_factory=dict)

@@ -100,7 +100,7 @@ class Places:
         if self.capacity.get(zone) == 0:
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no place for any machine")
         if self.most is not None or self.capacity.get(zone) is not None:
-            held = self.left(self.lookout.all()).held(zone, placement.shape)
+            held = self.left(self.lookout.all()).why_full(zone, placement.shape)
             if held:
                 raise HeldByOurs(held)
         return None
@@ -109,18 +109,18 @@ class Places:
         """A place is held by the folder itself."""
 
     def listing(self, seen: Seen) -> MachineListing:
-        return replace(seen.listing, room=self.left(seen))
+        return replace(seen.listing, capacity=self.left(seen))
 
     def keep(self, folder: Folder) -> None:
         """Nothing outlives it."""
 
-    def left(self, seen: Seen) -> machines.Room:
+    def left(self, seen: Seen) -> machines.Capacity:
         """The places that these machines leave."""
         living = [m.zone for m in seen.listing.machines if m.state is not MachineState.ENDED]
         lost = len(seen.unreadable)  # they may be in any zone, and a computer that is too full helps nobody
         taken = Counter(living)
         zones = {zone: limit - taken[zone] - lost for zone, limit in self.capacity.items() if limit}
-        return machines.Room(None if self.most is None else self.most - len(living) - lost, zones)
+        return machines.Capacity(None if self.most is None else self.most - len(living) - lost, zones)
 
 
 def carries(promised: Mapping[str, int], cards: Path = CARDS) -> tuple[int, str]:

@@ -41,7 +41,7 @@ class NoCapacity(LaunchFailed):
 
 class HeldByOurs(LaunchFailed):
     """Our own machines hold the place: nothing is said of it, and the run waits until one of them is gone. Rare: the
-    room of the listing says it beforehand."""
+    capacity of the listing says it beforehand."""
 
     cause = Cause.QUEUED
 
@@ -137,8 +137,8 @@ class Provider(Protocol):
 
     def machines(self) -> MachineListing:
         """One bulk read of every machine that this provider can see, of other supervisors too. Zones that could not
-        be read are named in `unreachable`. A provider whose places are limited by our own machines says in `room` what
-        they leave, by the same rule by which it refuses a launch. ProviderUnavailable when nothing could be read."""
+        be read are named in `unreachable`. Where our own machines are the limit, `capacity` says what they leave, by
+        the rule by which the provider refuses a launch. ProviderUnavailable when nothing could be read."""
         ...
 
     def find(self, ref: MachineRef) -> Machine | None:

@@ -285,7 +285,7 @@ class Fleet(Mapping[str, Provider]):
         return MachineListing(
             tuple(machine for listing in listings for machine in listing.machines),
             frozenset(unread).union(*(listing.unreachable for listing in listings)),
-            next((listing.room for listing in listings if listing.room is not None), None),
+            next((listing.capacity for listing in listings if listing.capacity is not None), None),
         )
 
     def find(self, ref: MachineRef) -> Machine | None:

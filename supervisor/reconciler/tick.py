@@ -107,7 +107,7 @@ class Tick:
         return min((at for at in soonest if at > now), default=None)
 
     def _with_turns(self, world: World, snapshot: Snapshot, now: float) -> World:
-        return with_turns(world, self.runs.values(), snapshot.rooms(), snapshot.lists, now)
+        return with_turns(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
 
     def begin_anew(self) -> None:
         """A new leadership: nothing that was remembered of the sources or the rows can be trusted."""

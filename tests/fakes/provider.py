@@ -1,7 +1,7 @@
 """A provider in memory whose every misfortune the test can write down beforehand.
 
 It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
-    full of our own      capacity["zone"] = 2: HeldByOurs, and the room of the listing says it (0: no such zone)
+    full of our own      capacity["zone"] = 2: HeldByOurs, and the capacity in the listing says it (0: no such zone)
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
@@ -24,13 +24,13 @@ from supervisor.domain.machines import (
     LAUNCH_LABEL,
     RUN_LABEL,
     SUPERVISOR_LABEL,
+    Capacity,
     Machine,
     MachineListing,
     MachineRef,
     MachineState,
     Offer,
     Placement,
-    Room,
 )
 from supervisor.ports.provider import (
     HeldByOurs,
@@ -126,7 +126,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._refuse_if_down()
             present = (self._now(name) for name in list(self._machines))
             seen = tuple(m for m in present if m is not None and m.zone not in self.unreachable)
-            return MachineListing(seen, frozenset(self.unreachable), self._room())
+            return MachineListing(seen, frozenset(self.unreachable), self._capacity())
 
     def find(self, ref: MachineRef) -> Machine | None:
         with self._lock:
@@ -229,17 +229,17 @@ class FakeProvider(Misfortunes, KeptSecrets):
                 raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.shape} in {zone}")
         if self.capacity.get(zone) == 0:
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no place for any machine")
-        room = self._room()
-        if room is not None and (held := room.held(zone, placement.shape)):
+        capacity = self._capacity()
+        if capacity is not None and (held := capacity.why_full(zone, placement.shape)):
             raise HeldByOurs(held)
 
-    def _room(self) -> Room | None:
+    def _capacity(self) -> Capacity | None:
         """None = no limit is set, as with a cloud."""
         living = Counter(
             m.zone for name in list(self._machines) if (m := self._now(name)) and m.state not in NO_ROOM_TAKEN
         )
         left = {zone: limit - living[zone] for zone, limit in self.capacity.items() if limit}
-        return Room(zones=left) if left else None
+        return Capacity(zones=left) if left else None
 
     def _now(self, name: str) -> Machine | None:
         """The machine as it is at this instant of the clock; what is over by now is settled here."""

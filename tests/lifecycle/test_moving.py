@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Offer, OfferKey, Placement, Room, ZoneRecord, offer_key
+from supervisor.domain.machines import Capacity, Offer, OfferKey, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import Absent, Observation, World, sources_of
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Refusal, Run
@@ -71,7 +71,7 @@ def test_the_next_is_asked_where_the_first_cannot_be_read() -> None:
 
 
 def test_the_next_is_asked_where_our_own_machines_hold_the_first() -> None:
-    assert asked(run_with(), world(rooms={CLOUD: Room(machines=0)})) == (LAB, "bench")
+    assert asked(run_with(), world(capacities={CLOUD: Capacity(machines=0)})) == (LAB, "bench")
 
 
 def test_the_zone_just_lost_comes_last_at_its_own_provider_alone() -> None:
@@ -173,10 +173,10 @@ def pending(key: int, policy: Policy = BOTH) -> Run:
 
 def test_those_that_may_go_elsewhere_go_there_and_the_others_stand_in_line() -> None:
     """One sheet at the lab: the first run takes it, the second moves on to the cloud, the third has no other."""
-    room = Room(machines=1)
+    capacity = Capacity(machines=1)
     first, second = (pending(key, replace(BOTH, providers=(LAB, CLOUD))) for key in (1, 2))
     third = pending(3, Policy())
-    seen = with_turns(world(), [first, second, third], {LAB: room}, lambda try_: False, NOW)
+    seen = with_turns(world(), [first, second, third], {LAB: capacity}, lambda try_: False, NOW)
     places = [place_of(run, seen, NOW) for run in (first, second, third)]
     assert [place.placement.provider for place in places[:2] if isinstance(place, Offer)] == [LAB, CLOUD]
     assert isinstance(places[2], NoOffer)
@@ -187,6 +187,6 @@ def test_a_try_elsewhere_takes_no_place_here() -> None:
     """A run of both that asks the cloud now: the lab's last place is still free."""
     there = replace(open_try(), placement=OFFERS[CLOUD][0].placement)
     asking = run_in(Status.LAUNCHING, key=1, policy=BOTH, provider=CLOUD, try_=there)
-    room = Room(machines=1)
-    seen = with_turns(world(), [asking, pending(2, Policy())], {LAB: room}, lambda try_: False, NOW)
+    capacity = Capacity(machines=1)
+    seen = with_turns(world(), [asking, pending(2, Policy())], {LAB: capacity}, lambda try_: False, NOW)
     assert isinstance(place_of(pending(2, Policy()), seen, NOW), Offer)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Room, ZoneRecord, offer_key
+from supervisor.domain.machines import Capacity, ZoneRecord, offer_key
 from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, World
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Refusal, Run, Waiting
@@ -30,9 +30,9 @@ def pending(key: int, **fields: object) -> Run:
     return run_in(Status.PENDING, key=key, run_id=f"run-{key}", provider="local", **values)
 
 
-def decided(runs: Sequence[Run], room: Room, obs: Observation = READ, **world: object) -> list[Decision]:
+def decided(runs: Sequence[Run], capacity: Capacity, obs: Observation = READ, **world: object) -> list[Decision]:
     known = World(Knobs("s"), offers={"local": offers(("small", "big"))}, **world)  # type: ignore[arg-type]
-    known = with_turns(known, runs, {"local": room}, lambda _: False, NOW)
+    known = with_turns(known, runs, {"local": capacity}, lambda _: False, NOW)
     return [decide(run, obs, known, NOW) for run in runs]
 
 
@@ -44,7 +44,7 @@ def launched(decisions: Sequence[Decision]) -> dict[int, str]:
 
 def test_free_places_go_to_those_who_were_submitted_first() -> None:
     runs = [pending(key) for key in (5, 3, 1, 4, 2)]
-    found = decided(runs, Room(zones={"zone-a": 1, "zone-b": 1, "zone-c": 0}))
+    found = decided(runs, Capacity(zones={"zone-a": 1, "zone-b": 1, "zone-c": 0}))
     assert launched(found) == {1: "zone-a", 2: "zone-b"}
     held = {d.run.key: d.run for d in found if not d.actions}
     assert {(run.status, run.cause, run.next_at) for run in held.values()} == {(Status.WAITING, Cause.QUEUED, None)}
@@ -52,18 +52,18 @@ def test_free_places_go_to_those_who_were_submitted_first() -> None:
 
 def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
     """Not even the store is read for it: ten thousand of them would read twenty thousand objects at each look."""
-    first = decided([pending(1)], Room(machines=0), UNREAD)[0]
+    first = decided([pending(1)], Capacity(machines=0), UNREAD)[0]
     assert (first.wants, first.actions, first.lessons) == (frozenset(), (), ())
     assert [event.text for event in first.events] == [
         "Queued: all places of this computer are taken by our own machines. Nothing is billed."
     ]
-    again = decided([first.run], Room(machines=0), UNREAD)[0]
+    again = decided([first.run], Capacity(machines=0), UNREAD)[0]
     assert again.run is first.run
     assert again.events == ()
 
 
 def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
-    run = decided([pending(1)], Room(machines=0))[0].run
+    run = decided([pending(1)], Capacity(machines=0))[0].run
     assert status_text(run, NOW) == (
         "Queued since 12:00 UTC: all places of this computer are taken by our own machines. Nothing is billed. "
         "Next: it starts when its turn comes and one of our machines is gone."
@@ -72,26 +72,26 @@ def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
 
 
 def test_calls_under_way_take_their_place_until_the_listing_shows_their_machine() -> None:
-    asking = decided([pending(1)], Room(machines=2))[0].run
-    room = Room(machines=2)
-    assert launched(decided([asking, pending(2), pending(3)], room)) == {2: "zone-a"}
+    asking = decided([pending(1)], Capacity(machines=2))[0].run
+    capacity = Capacity(machines=2)
+    assert launched(decided([asking, pending(2), pending(3)], capacity)) == {2: "zone-a"}
 
 
 def test_a_run_that_allows_one_zone_waits_for_it_and_holds_up_nobody() -> None:
     picky = pending(1, policy=Policy(zones=("zone-a",)))
-    assert launched(decided([picky, pending(2)], Room(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
+    assert launched(decided([picky, pending(2)], Capacity(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
 
 
 def test_a_run_that_waits_for_its_zone_keeps_no_gpus_from_others() -> None:
     small = Policy(shapes=("small",))
     picky = pending(1, policy=replace(small, zones=("zone-a",)))
-    room = Room(zones={"zone-a": 0}, cards=1, cards_of={"small": 1}, all_cards=2)
-    assert launched(decided([picky, pending(2, policy=small)], room)) == {2: "zone-b"}
+    capacity = Capacity(zones={"zone-a": 0}, cards=1, cards_of={"small": 1}, all_cards=2)
+    assert launched(decided([picky, pending(2, policy=small)], capacity)) == {2: "zone-b"}
 
 
 def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
     refused = tuple(Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big"))
-    found = decided([pending(1, refusals=refused), pending(2)], Room(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0}))
+    found = decided([pending(1, refusals=refused), pending(2)], Capacity(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0}))
     assert launched(found) == {2: "zone-a"}
     assert found[0].run.cause == Cause.QUEUED
 
@@ -99,7 +99,7 @@ def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
 def test_an_attempt_that_ends_on_a_full_computer_says_that_it_waits_in_line() -> None:
     policy = Policy(shapes=("small",))
     run = run_in(Status.RUNNING, policy=policy, provider="local", attempt=attempt())
-    world = World(Knobs("s"), offers={"local": offers()}, rooms={"local": Room(machines=0)})
+    world = World(Knobs("s"), offers={"local": offers()}, capacities={"local": Capacity(machines=0)})
     text = end_attempt(run, End(Cause.PREEMPTED, "notice"), world, NOW).events[0].text
     assert "Our own machines hold every place: it goes on when one of them is gone" in text
 
@@ -107,15 +107,16 @@ def test_an_attempt_that_ends_on_a_full_computer_says_that_it_waits_in_line() ->
 def test_a_run_that_needs_more_gpus_keeps_the_free_ones_for_itself() -> None:
     both, one = pending(1, policy=Policy(shapes=("big",))), pending(2, policy=Policy(shapes=("small",)))
     cards = {"small": 1, "big": 2}
-    assert launched(decided([both, one], Room(cards=1, cards_of=cards, all_cards=2))) == {}
-    assert launched(decided([both, one], Room(cards=2, cards_of=cards, all_cards=2))) == {1: "zone-a"}
-    assert launched(decided([one, both], Room(cards=1, cards_of=cards, all_cards=1))) == {1: "zone-a", 2: "zone-a"}, (
-        "what needs more than there is asks, and the provider says what is wrong"
-    )
+    assert launched(decided([both, one], Capacity(cards=1, cards_of=cards, all_cards=2))) == {}
+    assert launched(decided([both, one], Capacity(cards=2, cards_of=cards, all_cards=2))) == {1: "zone-a"}
+    assert launched(decided([one, both], Capacity(cards=1, cards_of=cards, all_cards=1))) == {
+        1: "zone-a",
+        2: "zone-a",
+    }, "what needs more than there is asks, and the provider says what is wrong"
 
 
 def test_a_full_computer_teaches_nothing_of_its_zones() -> None:
-    asking = decided([pending(1)], Room(machines=1))[0].run
+    asking = decided([pending(1)], Capacity(machines=1))[0].run
     assert asking.try_ is not None
     failed = CreateFailed(asking.try_.launch_id, Cause.QUEUED, "all places are taken")
     known = World(Knobs("s"), offers={"local": offers()})
@@ -128,11 +129,11 @@ def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limi
     long_ago = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 90_000), "status": Status.WAITING}
     run = pending(1, policy=Policy(limits=Limits(wait_for_capacity_s=3600.0)))
     run = replace(run, **long_ago)  # type: ignore[arg-type]
-    assert decided([run], Room(machines=0))[0].run.status == Status.WAITING
+    assert decided([run], Capacity(machines=0))[0].run.status == Status.WAITING
     none_left = {
         offer_key(o.placement): ZoneRecord(1, NOW + 100, "no_capacity", "none left") for o in offers(("small", "big"))
     }
-    out = decided([run], Room(machines=1), zones=none_left)[0].run
+    out = decided([run], Capacity(machines=1), zones=none_left)[0].run
     assert (out.cause, out.waiting.since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
 
 
@@ -149,7 +150,7 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
             for o in offers(("small", "big"))
         }
         world = World(Knobs("s"), offers={"local": offers(("small", "big"))}, zones={} if full else none_left)
-        world = with_turns(world, [run], {"local": Room(machines=0 if full else 1)}, lambda _: False, now)
+        world = with_turns(world, [run], {"local": Capacity(machines=0 if full else 1)}, lambda _: False, now)
         run = decide(run, READ, world, now).run
         waits.append((run.status, run.cause))
         if run.terminal:
@@ -161,23 +162,27 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
 def test_what_was_asked_of_the_platform_after_a_turn_in_line_counts_to_the_limit_of_the_wait() -> None:
     queued = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 9000, before_s=50.0), "status": Status.WAITING}
     run = replace(pending(1), **queued)  # type: ignore[arg-type]
-    asking = decided([run], Room(machines=1))[0].run
+    asking = decided([run], Capacity(machines=1))[0].run
     assert (asking.status, asking.waiting.since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
 
 
 def test_a_recovering_run_looks_first_whether_its_work_is_done() -> None:
     run = replace(pending(1), status=Status.RECOVERING)
-    assert decided([run], Room(machines=0), UNREAD)[0].wants
+    assert decided([run], Capacity(machines=0), UNREAD)[0].wants
     assert UNREAD.baton is NOT_READ
-    assert decided([run], Room(machines=0))[0].run.cause == Cause.QUEUED
+    assert decided([run], Capacity(machines=0))[0].run.cause == Cause.QUEUED
 
 
 def test_one_pass_over_ten_thousand_queued_runs_is_short() -> None:
     runs = [pending(key) for key in range(10_000)]
     known = World(Knobs("s"), offers={"local": offers()})
     cards = {"small": 1}
-    for room in (Room(machines=3), Room(zones=dict.fromkeys(ZONES, 0)), Room(cards=0, cards_of=cards, all_cards=8)):
+    for capacity in (
+        Capacity(machines=3),
+        Capacity(zones=dict.fromkeys(ZONES, 0)),
+        Capacity(cards=0, cards_of=cards, all_cards=8),
+    ):
         began = time.process_time()
-        turns = with_turns(known, runs, {"local": room}, lambda _: False, NOW).turns
-        assert len(turns) == (3 if room.machines else 0)
+        turns = with_turns(known, runs, {"local": capacity}, lambda _: False, NOW).turns
+        assert len(turns) == (3 if capacity.machines else 0)
         assert time.process_time() - began < 1.0, "it took 0.03 s where this was written"

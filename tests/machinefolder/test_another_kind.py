@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines import MachineState, Room
+from supervisor.domain.machines import Capacity, MachineState
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.provider import HeldByOurs
@@ -40,12 +40,12 @@ def shed(tmp_path: Path) -> Iterator[ShedSubject]:
 def test_it_launches_counts_and_gives_back(shed: ShedSubject) -> None:
     request = shed.request()
     machine = shed.up(request)
-    assert (machine.state, shed.provider.machines().room) == (MachineState.UP, Room(machines=0))
+    assert (machine.state, shed.provider.machines().capacity) == (MachineState.UP, Capacity(machines=0))
     with pytest.raises(HeldByOurs):
         shed.provider.launch(shed.request(run="second"))
     assert shed.fresh().launch(request) == machine, "a later supervisor finds it"
     shed.provider.release(ref(request))
-    assert shed.provider.machines().room == Room(machines=1)
+    assert shed.provider.machines().capacity == Capacity(machines=1)
 
 
 def test_its_own_papers_have_the_name_of_its_kind(shed: ShedSubject) -> None:

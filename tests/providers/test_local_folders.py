@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines import MachineState, Room
+from supervisor.domain.machines import Capacity, MachineState
 from supervisor.machinefolder.folders import KEPT, Folders
 from supervisor.machinefolder.papers import Unreadable
 from supervisor.ports.provider import HeldByOurs, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
@@ -23,7 +23,7 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
     first, second = local.request(run="one"), local.request(run="two", supervisor_id="supervisor-two")
     local.up(first)
     local.up(second)
-    assert provider.machines().room == Room(zones={"local-a": 0})
+    assert provider.machines().capacity == Capacity(zones={"local-a": 0})
     with pytest.raises(HeldByOurs, match="all places of local-a are taken by our own machines"):
         provider.launch(local.request(run="three"))
     with pytest.raises(NoCapacity, match="local-b has no place for any machine"):
@@ -38,11 +38,11 @@ def test_the_whole_computer_may_be_limited_too(local: LocalSubject) -> None:
     first = local.request(run="one")
     local.up(first)
     local.up(local.request(run="two", zone=1))
-    assert provider.machines().room == Room(machines=0)
+    assert provider.machines().capacity == Capacity(machines=0)
     with pytest.raises(HeldByOurs, match="all places of this computer are taken by our own machines"):
         provider.launch(local.request(run="three", zone=2))
     provider.release(ref(first))
-    assert provider.machines().room == Room(machines=1)
+    assert provider.machines().capacity == Capacity(machines=1)
     local.up(local.request(run="three", zone=2))
 
 

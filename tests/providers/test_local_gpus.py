@@ -44,9 +44,9 @@ def test_a_shape_may_have_several_and_gets_all_or_none(house: LocalSubject) -> N
 
 def test_the_listing_tells_the_cards_that_our_machines_leave(house: LocalSubject) -> None:
     def free() -> tuple[int | None, int | None]:
-        room = house.provider.machines().room
-        assert room is not None
-        return room.cards, room.all_cards
+        capacity = house.provider.machines().capacity
+        assert capacity is not None
+        return capacity.cards, capacity.all_cards
 
     assert free() == (2, None), "not read yet: room for one machine, whose launch reads"
     one, two = wants(house, "one"), wants(house, "two")
@@ -60,9 +60,9 @@ def test_the_listing_tells_the_cards_that_our_machines_leave(house: LocalSubject
 
 def test_a_stranger_beside_our_machine_is_counted_and_seen_to_go(house: LocalSubject, cards: StubCards) -> None:
     def held() -> str:
-        room = house.provider.machines().room
-        assert room is not None
-        return room.held("local-a", "l4")
+        capacity = house.provider.machines().capacity
+        assert capacity is not None
+        return capacity.why_full("local-a", "l4")
 
     cards.hold(1, 9000)
     one = wants(house, "one")

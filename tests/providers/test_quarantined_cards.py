@@ -44,9 +44,9 @@ def test_no_later_run_gets_it_and_a_restart_changes_nothing(house: LocalSubject,
     assert given(house, second) == [uuid(1)]
     with pytest.raises(HeldByOurs, match=rf"GPU 0 is set aside: {LOST}.*spot gpus --back {uuid(0)}"):
         house.provider.launch(third)
-    room = house.provider.machines().room
-    assert (room.cards, room.all_cards) == (0, 2), "a queue asks for no machine that it cannot have"
-    assert f"GPU 0 is set aside: {LOST}" in room.held(third.placement.zone, "l4")
+    capacity = house.provider.machines().capacity
+    assert (capacity.cards, capacity.all_cards) == (0, 2), "a queue asks for no machine that it cannot have"
+    assert f"GPU 0 is set aside: {LOST}" in capacity.why_full(third.placement.zone, "l4")
 
 
 def test_where_no_other_card_is_left_the_run_waits_and_is_told_what_to_do(

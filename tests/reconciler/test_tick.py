@@ -35,7 +35,7 @@ class Bench:
             add_events=lambda key, events, now: self.told.extend(event.kind for event in events),
         )
         idle: Any = SimpleNamespace(
-            look=lambda: SimpleNamespace(rejected=(), rooms=dict, lists=None, monotonic=0.0),
+            look=lambda: SimpleNamespace(rejected=(), capacities=dict, lists=None, monotonic=0.0),
             turn=lambda keys: frozenset(),
             world=lambda *given: None, prove=lambda snapshot: (), admit=self._admit,
             write=lambda runs, now, lease: None, sweep=lambda *given, **named: (), forget=lambda key: None,

@@ -202,8 +202,8 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
 
 def _held(place: Placement, world: World) -> str:
     """By which of our own machines; "" = by none."""
-    room = world.rooms.get(place.provider)
-    return room.held(place.zone, place.shape) if room is not None else ""
+    capacity = world.capacities.get(place.provider)
+    return capacity.why_full(place.zone, place.shape) if capacity is not None else ""
 
 
 def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:

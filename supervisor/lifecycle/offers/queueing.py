@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Offer, Placement, Room
+from supervisor.domain.machines import Capacity, Offer, Placement
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
@@ -23,13 +23,13 @@ EARLIER_FIRST = "runs that were submitted earlier come first"
 
 
 def with_turns(
-    world: World, runs: Iterable[Run], rooms: Mapping[str, Room], listed: Callable[[Try], bool], now: float
+    world: World, runs: Iterable[Run], capacities: Mapping[str, Capacity], listed: Callable[[Try], bool], now: float
 ) -> World:
-    """The world with the turns of this look. `rooms`: by provider, as the listing told them; runs of other providers
-    wait for no turn. `listed`: whether the listing has shown, and so counted, the machine of this try."""
-    if not rooms:
+    """The world with the turns of this look. `capacities`: by provider, as the listing has them; runs of others wait
+    for no turn. `listed`: whether the listing has shown, and so counted, the machine of this try."""
+    if not capacities:
         return world
-    left, waiting = dict(rooms), []
+    left, waiting = dict(capacities), []
     for run in runs:
         call = run.open_try
         if call is None:
@@ -38,18 +38,20 @@ def with_turns(
         elif call.placement.provider in left and not _obtained(run, call) and not listed(call):
             _take(left, call.placement)
     waiting.sort(key=lambda run: (run.generation_at, run.key))
-    return replace(world, rooms=left, turns=_turns(waiting, left, world, now))
+    return replace(world, capacities=left, turns=_turns(waiting, left, world, now))
 
 
-def _turns(waiting: Iterable[Run], rooms: Mapping[str, Room], world: World, now: float) -> Mapping[int, Offer | None]:
-    left = dict(rooms)
+def _turns(
+    waiting: Iterable[Run], capacities: Mapping[str, Capacity], world: World, now: float
+) -> Mapping[int, Offer | None]:
+    left = dict(capacities)
     turns: dict[int, Offer | None] = {}
-    futile = set()  # wishes that found no place: room only shrinks, so nobody with the same wish finds one
+    futile = set()  # wishes that found no place: capacity only shrinks, so nobody with the same wish finds one
     for run in waiting:
         wish = _wish(run)
         if wish in futile:
             continue
-        offer = choose(run, replace(world, rooms=left), now)
+        offer = choose(run, replace(world, capacities=left), now)
         if isinstance(offer, Offer):
             turns[run.key] = offer
             if not run.hold and not run.person.why:  # what is held back keeps no place from the others
@@ -59,19 +61,19 @@ def _turns(waiting: Iterable[Run], rooms: Mapping[str, Room], world: World, now:
         else:
             futile.add(wish)
             wished = next(o.placement for o in ladder(run, world, now) if o.placement.provider in left)
-            left[wished.provider] = left[wished.provider].kept_for(wished.shape)
+            left[wished.provider] = left[wished.provider].reserved_for(wished.shape)
     return turns
 
 
-def _take(left: dict[str, Room], place: Placement) -> None:
+def _take(left: dict[str, Capacity], place: Placement) -> None:
     """One place less, where our own machines are the limit."""
     if place.provider in left:
-        left[place.provider] = left[place.provider].less(place.zone, place.shape)
+        left[place.provider] = left[place.provider].with_one_more(place.zone, place.shape)
 
 
-def _may_stand(run: Run, rooms: Mapping[str, Room]) -> bool:
+def _may_stand(run: Run, capacities: Mapping[str, Capacity]) -> bool:
     """One of its providers may be full of our own machines."""
-    return any(name in rooms for name in run.providers)
+    return any(name in capacities for name in run.providers)
 
 
 def _wish(run: Run) -> tuple[object, ...]:
@@ -95,7 +97,7 @@ def _obtained(run: Run, call: Try) -> bool:
 def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
     """Where this run asks next; NoOffer with cause `queued` where it is not its turn."""
     offer = world.turns.get(run.key)
-    if offer is not None or not _may_stand(run, world.rooms):
+    if offer is not None or not _may_stand(run, world.capacities):
         return offer or choose(run, world, now)
     choice = choose(run, world, now)
     if run.key in world.turns or isinstance(choice, NoOffer):

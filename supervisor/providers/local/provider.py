@@ -46,7 +46,7 @@ class Room:
         left = replace(
             self.places.left(seen), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
         )
-        return replace(seen.listing, room=left)
+        return replace(seen.listing, capacity=left)
 
     def keep(self, folder: Folder) -> None:
         self.cards.quarantine.keep(folder)

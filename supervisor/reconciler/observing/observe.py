@@ -19,7 +19,7 @@ from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat, BeatRejected
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines import Machine, MachineListing, Room
+from supervisor.domain.machines import Capacity, Machine, MachineListing
 from supervisor.domain.observation import BEATS, Absent, Part, Seen, Unknown, machines_in, sources_of, zone_name
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import (
@@ -105,10 +105,10 @@ class Snapshot:
             return Unknown(f"a machine named {name} belongs to another launch", taken=True)
         return Seen(machine, age_s, "listing")
 
-    def rooms(self) -> dict[str, Room]:
+    def capacities(self) -> dict[str, Capacity]:
         """By provider, of those whose places are limited by our own machines and that were read."""
-        told = {name: found.room for name, found in self.listings.items() if not isinstance(found, str)}
-        return {name: room for name, room in told.items() if room is not None}
+        told = {name: found.capacity for name, found in self.listings.items() if not isinstance(found, str)}
+        return {name: capacity for name, capacity in told.items() if capacity is not None}
 
     def lists(self, try_: Try) -> bool:
         """Its machine is in the listing."""
