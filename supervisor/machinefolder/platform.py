@@ -16,7 +16,7 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.machinefolder.secrets import variables, without_secrets
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported
 
 
@@ -62,14 +62,14 @@ class FolderPlatform:
     def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         return ()
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         spot = {offer.placement.shape: offer for offer in self._provider.offers() if offer.placement.spot}
         return tuple(
-            PriceTold(shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings")
+            ShapePrice(shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings")
             for shape, offer in spot.items()
         )
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         raise NotSupported(f"the prices of machines on {self.place} are those of the settings")
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:

@@ -54,7 +54,7 @@ class ConsolePart:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceTold:
+class ShapePrice:
     """What one machine of a shape costs per hour in a region, all its parts together. None = unknown, never 0. `dated`:
     the day of the oldest part, YYYY-MM-DD; "" = it came from the settings. `source`: where it was read."""
 
@@ -123,11 +123,11 @@ class Platform(Protocol):
         what is not known yet is being learnt meanwhile. Raises ProviderUnavailable where it is not known."""
         ...
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         """One for each shape and region that is offered, in that order. No network."""
         ...
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         """Ask the platform for its prices now, keep them, and use them from now on; the answer is that of `prices`.
         Takes up to a minute. Raises ProviderUnavailable (the old ones stay), NotSupported."""
         ...

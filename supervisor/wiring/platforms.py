@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, Platform, PlatformEvent, PriceTold
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, Platform, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported, ProviderUnavailable
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ class Platforms:
         places = [one.data_places(regions, image, ask) for one in self._platforms.values()]
         return tuple(dict.fromkeys(place for answer in places for place in answer))
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return tuple(price for one in self._platforms.values() for price in one.prices())
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         _supported([one.refresh_prices for one in self._platforms.values()])
         return self.prices()
 

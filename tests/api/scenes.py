@@ -18,7 +18,7 @@ from supervisor.domain.machines import Aside, Card
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.reconciler.acting import evidence
 from supervisor.services.parts import Elsewhere
 from tests.api import scenes_people
@@ -206,7 +206,7 @@ def own_gpus(bed: Bed, ask: Asking) -> None:
 
 def prices(bed: Bed, ask: Asking) -> None:
     dated = datetime.fromtimestamp(bed.clock.now(), UTC).date().isoformat()
-    bed.parts.platform.price_list = (PriceTold("t4", "us-east1", 0.3, 0.75, "Google", dated),)  # type: ignore[attr-defined]
+    bed.parts.platform.price_list = (ShapePrice("t4", "us-east1", 0.3, 0.75, "Google", dated),)  # type: ignore[attr-defined]
     ask("GET", "/v1/prices")
     ask("GET", "/v1/prices?shape=t4")
     ask("POST", "/v1/prices/refresh", {})

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from supervisor.api.shapes.machines import PriceList, RefreshedPrices
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from tests.fakes.platform import FakePlatform
 from tests.services.bed import Bed, Client
@@ -27,11 +27,11 @@ def platform(bed: Bed) -> FakePlatform:
 
 def test_prices_are_told_with_their_age_and_source(bed: Bed, client: Client) -> None:
     platform(bed).price_list = (
-        PriceTold("t4", "us-east1", 0.3, 0.75, "Google", days_ago(bed, 31)),
-        PriceTold("l4", "us-east1", 0.3, 0.9, "Google", days_ago(bed, 30)),
-        PriceTold("a100", "us-east1", 1.2, 3.6, "settings"),
-        PriceTold("h100", "us-east1", None, 9.0, "Google", days_ago(bed, 0)),
-        PriceTold("x", "us-east1", None, None, ""),
+        ShapePrice("t4", "us-east1", 0.3, 0.75, "Google", days_ago(bed, 31)),
+        ShapePrice("l4", "us-east1", 0.3, 0.9, "Google", days_ago(bed, 30)),
+        ShapePrice("a100", "us-east1", 1.2, 3.6, "settings"),
+        ShapePrice("h100", "us-east1", None, 9.0, "Google", days_ago(bed, 0)),
+        ShapePrice("x", "us-east1", None, None, ""),
     )
     told = PriceList.model_validate(client.get("/v1/prices").json())
     assert [(one.age_days, one.old) for one in told.prices] == [
@@ -45,18 +45,18 @@ def test_prices_are_told_with_their_age_and_source(bed: Bed, client: Client) -> 
 class Renewing(FakePlatform):
     """After a refresh it has `after`."""
 
-    after: tuple[PriceTold, ...] = ()
+    after: tuple[ShapePrice, ...] = ()
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         self._maybe_fail()
         self.price_list = self.after
         return self.after
 
 
 def test_a_refresh_names_what_has_changed(bed: Bed) -> None:
-    old, same = PriceTold("t4", "us-east1", 0.3, None, "a"), PriceTold("l4", "us-east1", 0.4, 0.9, "a")
+    old, same = ShapePrice("t4", "us-east1", 0.3, None, "a"), ShapePrice("l4", "us-east1", 0.4, 0.9, "a")
     renewing = Renewing(price_list=(old, same))
-    renewing.after = (PriceTold("t4", "us-east1", 0.2, 0.8, "b", days_ago(bed, 0)), same)
+    renewing.after = (ShapePrice("t4", "us-east1", 0.2, 0.8, "b", days_ago(bed, 0)), same)
     services = replace(bed.services, parts=replace(bed.parts, platform=renewing))
     told = RefreshedPrices.model_validate(Client(services).post("/v1/prices/refresh", json={}).json())
     assert [(one.shape, one.market, one.from_usd_per_h, one.to_usd_per_h) for one in told.changed] == [
@@ -67,7 +67,7 @@ def test_a_refresh_names_what_has_changed(bed: Bed) -> None:
 
 
 def test_a_refresh_that_fails_says_so_and_the_old_prices_stay(bed: Bed, client: Client) -> None:
-    platform(bed).price_list = (PriceTold("t4", "us-east1", 0.3, 0.75, "Google"),)
+    platform(bed).price_list = (ShapePrice("t4", "us-east1", 0.3, 0.75, "Google"),)
     platform(bed).trouble = ProviderUnavailable("Google does not answer")
     answer = client.post("/v1/prices/refresh")
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")

@@ -16,7 +16,7 @@ import pytest
 from supervisor.api.document.build import document
 from supervisor.api.server import create_app
 from supervisor.domain.status import Status
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from tests.api.conformance import guarded
 from tests.api.listening import serving
 from tests.components import require_component
@@ -42,7 +42,7 @@ def trains(bed: Bed) -> None:
     bed.train("digits-7")
     bed.objects.put("runs/digits-7/logs/a1/00000000.log", b"epoch 1 loss 0.52\nepoch 2 loss 0.31\n")
     put(bed, "m-a1", "digits-7", machine_id="id-1")
-    bed.parts.platform.price_list = (PriceTold("cpu", "local", 0.1, 0.3, "settings"),)  # type: ignore[attr-defined]
+    bed.parts.platform.price_list = (ShapePrice("cpu", "local", 0.1, 0.3, "settings"),)  # type: ignore[attr-defined]
 
 
 def trains_and_has_stopped(bed: Bed) -> None:

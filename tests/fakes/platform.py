@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey, offer_key
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 
 
@@ -17,7 +17,7 @@ class FakePlatform:
 
     told: Account = field(default_factory=lambda: Account("fake-project", "123456789"))
     findings: tuple[Finding, ...] = ()
-    price_list: tuple[PriceTold, ...] = ()
+    price_list: tuple[ShapePrice, ...] = ()
     events: list[PlatformEvent] = field(default_factory=list)
     consoles: dict[str, bytes] = field(default_factory=dict)
     lost_bytes: dict[str, int] = field(default_factory=dict)
@@ -55,10 +55,10 @@ class FakePlatform:
             for what, place in self.places.items()
         )
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return self.price_list
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         self._maybe_fail()
         return self.price_list
 

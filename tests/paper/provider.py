@@ -18,7 +18,7 @@ from supervisor.machinefolder.agent_archive import with_bytecode
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.opening import Ground, Opened
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.ports.traits import SecretKinds, Traits
 from supervisor.settings.kinds import Kind, StoreForm
 from supervisor.settings.values import Rules, check_keys
@@ -76,14 +76,14 @@ class PaperProvider(FolderProvider):
 class PaperPlatform(FolderPlatform):
     place = "paper"
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         """From the mill's own list, of the day on which it was printed."""
         return tuple(
-            PriceTold(told.shape, told.region, told.spot_usd_per_h, told.on_demand_usd_per_h, "mill", "2026-11-01")
+            ShapePrice(told.shape, told.region, told.spot_usd_per_h, told.on_demand_usd_per_h, "mill", "2026-11-01")
             for told in super().prices()
         )
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         return self.prices()
 
 

@@ -20,7 +20,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.run import Files, StopRequest
 from supervisor.domain.status import Status
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from tests.services.bed import COMMAND, Bed
 from tests.services.plans import NO_CODE, OTHER, Json, check, planned
 
@@ -153,7 +153,7 @@ def test_where_every_place_refused_the_sentence_says_when_the_first_is_asked_aga
 
 def test_each_place_says_what_it_costs_where_that_was_read_and_how_likely_it_is(bed: Bed) -> None:
     place = planned(bed)["zones"][0]
-    bed.platform.price_list = (PriceTold(place["shape"], place["region"], 0.1, 0.3, "a table", "2026-10-01"),)
+    bed.platform.price_list = (ShapePrice(place["shape"], place["region"], 0.1, 0.3, "a table", "2026-10-01"),)
     bed.platform.obtainability = {place["zone"]: 0.7}
     told = planned(bed)["zones"][0]
     assert (told["price_source"], told["price_dated"], told["chance"]) == ("a table", "2026-10-01", 0.7)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 from supervisor.providers.gce.advice.advice import chances
 from supervisor.providers.gce.advice.advising import advise
@@ -65,10 +65,10 @@ class GcePlatform:
     def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         return self._places.told(regions, image, ask)
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return self._pricing.prices()
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         return self._pricing.refresh()
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:

@@ -18,7 +18,7 @@ from supervisor.machinefolder.papers import clear_answers
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.machinefolder.room import Places
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
 from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.nvidia_smi import NvidiaSmi
@@ -90,7 +90,7 @@ class LocalProvider(FolderProvider):
 class LocalPlatform(FolderPlatform):
     place = "this computer"
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         raise NotSupported("the prices of machines on this computer are the setting local_prices")
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:

@@ -24,7 +24,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer, ZoneRecord, offer_key
 from supervisor.domain.observation import World, gap_s
 from supervisor.lifecycle.offers.choosing import LOST_WINDOW_S, is_cooling, lost_lately
-from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
+from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopStatus
@@ -100,14 +100,14 @@ def refreshed_json(parts: Parts, caller: Caller) -> Json:
     return {**_document(parts, after), "changed": changes}
 
 
-def _prices(parts: Parts) -> tuple[PriceTold, ...]:
+def _prices(parts: Parts) -> tuple[ShapePrice, ...]:
     try:
         return parts.platform.prices()
     except NotSupported as error:
         raise NotSupportedHere(f"There are no prices here: {error}.") from error
 
 
-def _document(parts: Parts, prices: Sequence[PriceTold]) -> Json:
+def _document(parts: Parts, prices: Sequence[ShapePrice]) -> Json:
     today = datetime.fromtimestamp(parts.clock.now(), UTC).date()
     return {
         "provider": parts.own_provider,
@@ -117,7 +117,7 @@ def _document(parts: Parts, prices: Sequence[PriceTold]) -> Json:
     }
 
 
-def _price(price: PriceTold, today: date) -> Json:
+def _price(price: ShapePrice, today: date) -> Json:
     age_days = price.age_days(today)
     return {
         "shape": price.shape,
@@ -132,7 +132,7 @@ def _price(price: PriceTold, today: date) -> Json:
     }
 
 
-def _saved(price: PriceTold) -> float | None:
+def _saved(price: ShapePrice) -> float | None:
     """Of the on-demand price, 0 to 100; None where one of the two is not known."""
     spot, on_demand = price.spot_usd_per_h, price.on_demand_usd_per_h
     if spot is None or not on_demand:
@@ -152,7 +152,7 @@ def _event(changes: Sequence[Json], caller: Caller) -> Event:
     )
 
 
-def _changes(before: Sequence[PriceTold], after: Sequence[PriceTold]) -> list[Json]:
+def _changes(before: Sequence[ShapePrice], after: Sequence[ShapePrice]) -> list[Json]:
     earlier = {(price.shape, price.region): price for price in before}
     changes = []
     for price in after:

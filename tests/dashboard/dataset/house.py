@@ -18,7 +18,7 @@ from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.policies import Knobs, StallLimits
 from supervisor.domain.run import Image, Run
 from supervisor.domain.status import Status
-from supervisor.ports.platform import Account, PriceTold
+from supervisor.ports.platform import Account, ShapePrice
 from supervisor.ports.store import Change, Sample, Store
 from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.parts import Defaults, Parts
@@ -120,7 +120,7 @@ def open_house(store: Store, data_dir: Path, now: float = NOW) -> House:
     platform = FakePlatform(
         Account("acme-ml-prod", "402417395501", "https://console.cloud.google.com/compute/instances?project=acme-ml-prod"),
         price_list=tuple(
-            PriceTold(shape, region, spot, plain, "the price list of Google Cloud", "2026-11-21")
+            ShapePrice(shape, region, spot, plain, "the price list of Google Cloud", "2026-11-21")
             for shape, (spot, plain) in PRICES.items()
             for region in ("us-east1", "europe-west4")
         ),

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from supervisor.domain.machines import Offer
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
@@ -74,11 +74,11 @@ class Pricebook:
             (shape, region): self._tell(shape, region) for shape in config.shapes for region in offered_regions(config)
         }
 
-    def all(self) -> tuple[PriceTold, ...]:
+    def all(self) -> tuple[ShapePrice, ...]:
         """One for each shape and region that is offered, in that order."""
         return tuple(self._told.values())
 
-    def told(self, shape: str, region: str) -> PriceTold:
+    def told(self, shape: str, region: str) -> ShapePrice:
         """KeyError for what is not offered."""
         return self._told[shape, region]
 
@@ -98,16 +98,16 @@ class Pricebook:
                 return found
         return None
 
-    def _tell(self, shape: str, region: str) -> PriceTold:
+    def _tell(self, shape: str, region: str) -> ShapePrice:
         given = self._config.prices.get(shape)
         if given is not None:
-            return PriceTold(shape, region, given[0], given[1], SETTINGS)
+            return ShapePrice(shape, region, given[0], given[1], SETTINGS)
         parts = parts_of(self._config, self._config.shapes[shape])
         spot, spot_rows = self._sum(parts, region, "spot_usd")
         on_demand, on_demand_rows = self._sum(parts, region, "on_demand_usd")
         used = spot_rows + on_demand_rows
         sources = ", ".join(dict.fromkeys(row.source for row in used))
-        return PriceTold(shape, region, spot, on_demand, sources, min((row.dated for row in used), default=""))
+        return ShapePrice(shape, region, spot, on_demand, sources, min((row.dated for row in used), default=""))
 
     def _sum(self, parts: Sequence[Part], region: str, market: str) -> tuple[float | None, list[Row]]:
         """(dollars per hour, the rows that they come from); None and no rows where one part is unknown."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.domain.machines import Offer
-from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
+from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.config import GceConfig
@@ -48,7 +48,7 @@ class Pricing:
     def book(self) -> Pricebook:
         return self._book
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return self._book.all()
 
     def priced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
@@ -58,7 +58,7 @@ class Pricing:
             last = self._last = offers, book, tuple(book.priced(offer) for offer in offers)
         return last[2]
 
-    def refresh(self) -> tuple[PriceTold, ...]:
+    def refresh(self) -> tuple[ShapePrice, ...]:
         """Raises ProviderUnavailable: then nothing has changed."""
         with self._lock:
             fetched = self._reader.read(self._today())
@@ -132,7 +132,7 @@ class Pricing:
         return datetime.fromtimestamp(self._now(), UTC).date()
 
 
-def finding(prices: Sequence[PriceTold], today: date, unreadable: str = "") -> Finding:
+def finding(prices: Sequence[ShapePrice], today: date, unreadable: str = "") -> Finding:
     """What is unknown, what is old, or that all is well; the settings' own prices do not age."""
     if unreadable:
         fact = f"what was fetched cannot be read ({unreadable}), so the prices of the package are used"
