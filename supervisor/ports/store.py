@@ -160,7 +160,7 @@ class OutboxItem:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
+class KeptResponse:
     """What an Idempotency-Key was answered with. status 0 = the first request is still in flight."""
 
     fingerprint: str
@@ -210,12 +210,12 @@ class Transaction(Protocol):
         """Guarded by the row version. The run with its new version, or None when the row was not hit."""
         ...
 
-    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptResponse | None:
         """None = the key is ours now; else what is kept for it (perhaps still in flight). Waits for another transaction
         that has just taken it; raises KeyHeld where that takes too long."""
         ...
 
-    def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None: ...
+    def keep_response(self, scope: str, key: str, answer: KeptResponse) -> None: ...
 
 
 class Store(Protocol):
@@ -346,7 +346,7 @@ class Store(Protocol):
         """None: of every run and of the supervisor itself; of every owner; of every actor; up to the newest."""
         ...
 
-    def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
+    def kept_response(self, scope: str, key: str) -> KeptResponse | None:
         """None: no request with this key was answered, within the time for which answers are kept."""
         ...
 

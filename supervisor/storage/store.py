@@ -23,7 +23,7 @@ from supervisor.ports.store import (
     Backlog,
     Change,
     DuplicateRun,
-    KeptAnswer,
+    KeptResponse,
     Lease,
     OutboxItem,
     PushedBeat,
@@ -92,11 +92,11 @@ class SqlTransaction:
         hit = apply_batch(self._session, runs.Batch([change]), self._channels, now)
         return hit.get(change.before.key)
 
-    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptResponse | None:
         return access.take_key(self._session, scope, key, fingerprint, now)
 
-    def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None:
-        access.keep_answer(self._session, scope, key, answer)
+    def keep_response(self, scope: str, key: str, answer: KeptResponse) -> None:
+        access.keep_response(self._session, scope, key, answer)
 
 
 Item = TypeVar("Item")
@@ -295,9 +295,9 @@ class SqlStore:
         with self.database.reading() as session:
             return events.page(session, run_id, after_id, limit, newest_first, owner, actor, before_id)
 
-    def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
+    def kept_response(self, scope: str, key: str) -> KeptResponse | None:
         with self.database.reading() as session:
-            return access.kept_answer(session, scope, key)
+            return access.kept_response(session, scope, key)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:

@@ -16,7 +16,7 @@ from supervisor.services.runs.keys import Reply
 def check_then_insert(parts: Any, judge: Any, shape: Any, key: Any = None) -> Any:
     if key is None:
         return changing.carried_out(parts, judge, shape)
-    kept = parts.store.kept_answer(key.scope, key.key)
+    kept = parts.store.kept_response(key.scope, key.key)
     if kept is not None:
         return keys.replay(kept, key.fingerprint)
     now = parts.clock.now()

@@ -101,7 +101,7 @@ def test_nothing_is_logged_that_was_not_committed(
     def full(*_: object) -> None:
         raise StoreDown("the disk is full")
 
-    monkeypatch.setattr(access, "keep_answer", full)
+    monkeypatch.setattr(access, "keep_response", full)
     body = {"run_id": "a-1", "spec": SPEC}
     answer = ask(client, "ann", "POST", "/v1/runs", json=body, headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503

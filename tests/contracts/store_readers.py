@@ -8,7 +8,7 @@ from itertools import pairwise
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.store import Change, KeptAnswer, RunFilter, Sample, Store
+from supervisor.ports.store import Change, KeptResponse, RunFilter, Sample, Store
 from tests.contracts.store_values import (
     CELL,
     NOW,
@@ -228,11 +228,11 @@ class ReadersSuite:
             assert tx.take_key("scope", "key", "other", NOW) is None
 
     def test_an_answer_is_kept_with_its_key(self, store: Store) -> None:
-        answer = KeptAnswer("print", 201, '{"run_id": "digits-1", "text": "ß"}', "/v1/runs/digits-1")
+        answer = KeptResponse("print", 201, '{"run_id": "digits-1", "text": "ß"}', "/v1/runs/digits-1")
         with store.begin(NOW) as tx:
             assert tx.take_key("scope", "key", "print", NOW) is None
-            assert tx.take_key("scope", "key", "print", NOW) == KeptAnswer("print", 0, "", "")
-            tx.keep_answer("scope", "key", answer)
+            assert tx.take_key("scope", "key", "print", NOW) == KeptResponse("print", 0, "", "")
+            tx.keep_response("scope", "key", answer)
         with store.begin(NOW) as tx:
             assert tx.take_key("scope", "key", "other print", NOW) == answer
             assert tx.take_key("other scope", "key", "print", NOW) is None

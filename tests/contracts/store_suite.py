@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from supervisor.ports.store import Change, DuplicateRun, KeptAnswer, Sample, Store
+from supervisor.ports.store import Change, DuplicateRun, KeptResponse, Sample, Store
 from tests.contracts.patrols_suite import PatrolsSuite
 from tests.contracts.store_loop import LoopSuite
 from tests.contracts.store_readers import ReadersSuite
@@ -57,8 +57,8 @@ class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite,
                     kept = tx.take_key("local POST /v1/runs", f"key-{n}", "print", NOW)
                     if kept is None:
                         run = tx.insert(a_run(f"run-{thread}-{n}"), SPEC, {}, [SUBMITTED])
-                        kept = KeptAnswer("print", 201, run.run_id, f"/v1/runs/{run.run_id}")
-                        tx.keep_answer("local POST /v1/runs", f"key-{n}", kept)
+                        kept = KeptResponse("print", 201, run.run_id, f"/v1/runs/{run.run_id}")
+                        tx.keep_response("local POST /v1/runs", f"key-{n}", kept)
                 bodies.append(kept.body)
             return bodies
 

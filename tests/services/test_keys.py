@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from supervisor.domain.run import Files, Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.ports.store import KeptAnswer, KeyHeld
+from supervisor.ports.store import KeptResponse, KeyHeld
 from supervisor.storage.engine.statements import Statement
 from supervisor.storage.rows import access
 from supervisor.storage.store import open_store
@@ -161,8 +161,8 @@ def test_the_first_answer_comes_again_while_the_object_store_is_away(
 
 
 def test_who_comes_while_the_first_is_answered_gets_its_answer(any_bed: Bed) -> None:
-    store, now, answer = any_bed.store, any_bed.clock.now(), KeptAnswer("print", 202, "{}", "")
-    found: list[KeptAnswer | None] = []
+    store, now, answer = any_bed.store, any_bed.clock.now(), KeptResponse("print", 202, "{}", "")
+    found: list[KeptResponse | None] = []
 
     def second() -> None:
         with store.begin(now) as tx:
@@ -172,7 +172,7 @@ def test_who_comes_while_the_first_is_answered_gets_its_answer(any_bed: Bed) -> 
     with store.begin(now) as tx:
         tx.take_key("s", "k", "print", now)
         thread.start()
-        tx.keep_answer("s", "k", answer)
+        tx.keep_response("s", "k", answer)
     thread.join(20)
     assert found == [answer]
 

@@ -21,7 +21,7 @@ from supervisor.domain.errors import (
 )
 from supervisor.domain.run import Files, StopRequest
 from supervisor.domain.status import Status
-from supervisor.ports.store import KeptAnswer
+from supervisor.ports.store import KeptResponse
 from supervisor.services.runs.keys import scope_of
 from supervisor.services.runs.submit import SCOPE
 from tests.fakes.callers import MEMBER
@@ -172,7 +172,7 @@ def test_a_key_whose_first_request_is_not_answered_yet(bed: Bed) -> None:
     with bed.store.begin(bed.clock.now()) as tx:
         kept = tx.take_key(scope_of(MEMBER, SCOPE), "k1", "", bed.clock.now())
         assert kept is not None
-        tx.keep_answer(scope_of(MEMBER, SCOPE), "k1", KeptAnswer(kept.fingerprint, 0, "", ""))
+        tx.keep_response(scope_of(MEMBER, SCOPE), "k1", KeptResponse(kept.fingerprint, 0, "", ""))
     with pytest.raises(KeyInFlight):
         bed.submit(key="k1")
 

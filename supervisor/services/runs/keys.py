@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer
 from supervisor.domain.run import Run
-from supervisor.ports.store import KeptAnswer, KeyHeld, Transaction
+from supervisor.ports.store import KeptResponse, KeyHeld, Transaction
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Judge, Judged, carried_out, judged_by, kept_changing, until_settled
 
 KEY_MAX = 255
-IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
+IN_FLIGHT = 0  # KeptResponse.status of a request that has not been answered yet
 _FINAL = (KeyReused, KeyInFlight, StopNewer)  # of the key itself; of what was done and kept
 
 
@@ -58,8 +58,8 @@ class Once:
         return None if kept is None else replay(kept, self.fingerprint)
 
     def keep(self, tx: Transaction, reply: Reply) -> None:
-        answer = KeptAnswer(self.fingerprint, reply.status, reply.body, reply.location)
-        tx.keep_answer(self.scope, self.key, answer)
+        answer = KeptResponse(self.fingerprint, reply.status, reply.body, reply.location)
+        tx.keep_response(self.scope, self.key, answer)
 
 
 def once(key: str | None, scope: str, payload: object) -> Once | None:
@@ -81,7 +81,7 @@ def check_key(key: str) -> None:
         raise InvalidRequest(f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX})
 
 
-def replay(kept: KeptAnswer, fingerprint: str) -> Reply:
+def replay(kept: KeptResponse, fingerprint: str) -> Reply:
     """Raises KeyReused, KeyInFlight."""
     if kept.fingerprint != fingerprint:
         raise KeyReused("This Idempotency-Key came with another body before. Use a new key for a new request.")
@@ -97,7 +97,7 @@ def answered(parts: Parts, idempotency: Once | None, work: Callable[[], Reply]) 
     except _FINAL:
         raise
     except SpotError:
-        kept = None if idempotency is None else parts.store.kept_answer(idempotency.scope, idempotency.key)
+        kept = None if idempotency is None else parts.store.kept_response(idempotency.scope, idempotency.key)
         if idempotency is None or kept is None:
             raise
         return replay(kept, idempotency.fingerprint)

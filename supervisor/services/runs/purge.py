@@ -69,7 +69,7 @@ def purge_once(
 ) -> Reply:
     """The same for a request with a key, which counts from the purge's end on: cut off, a repeat finishes it. Once
     answered, a repeat deletes nothing of what a later generation wrote. Raises KeyReused, KeyInFlight too."""
-    before = parts.store.kept_answer(idempotency.scope, idempotency.key)
+    before = parts.store.kept_response(idempotency.scope, idempotency.key)
     if before is not None:
         return replay(before, idempotency.fingerprint)
     reply, now = shape(purge(parts, run_id, confirm, caller)), parts.clock.now()

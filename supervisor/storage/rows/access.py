@@ -16,7 +16,7 @@ from sqlalchemy import and_, bindparam, exc, func
 
 from supervisor.domain.callers import Scope, Token
 from supervisor.domain.events import Event
-from supervisor.ports.store import KeptAnswer, KeyHeld
+from supervisor.ports.store import KeptResponse, KeyHeld
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, insert
@@ -47,7 +47,7 @@ KEEP = Statement(
 )
 
 
-def take_key(session: Session, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+def take_key(session: Session, scope: str, key: str, fingerprint: str, now: float) -> KeptResponse | None:
     """None: the key is ours. On Postgres this waits for another transaction that is about to take the same key. Raises
     KeyHeld."""
     row = {
@@ -61,18 +61,18 @@ def take_key(session: Session, scope: str, key: str, fingerprint: str, now: floa
         if getattr(error.orig, "sqlstate", "") == LOCK_NOT_AVAILABLE:
             raise KeyHeld from error
         raise
-    kept = kept_answer(session, scope, key)
+    kept = kept_response(session, scope, key)
     if kept is None:  # its time was over at this very moment
         raise KeyHeld
     return kept
 
 
-def kept_answer(session: Session, scope: str, key: str) -> KeptAnswer | None:
+def kept_response(session: Session, scope: str, key: str) -> KeptResponse | None:
     row = session.run(READ, {"scope_": scope, "key_": key}).first()
-    return None if row is None else KeptAnswer(*row)
+    return None if row is None else KeptResponse(*row)
 
 
-def keep_answer(session: Session, scope: str, key: str, answer: KeptAnswer) -> None:
+def keep_response(session: Session, scope: str, key: str, answer: KeptResponse) -> None:
     session.run(
         KEEP,
         {
