@@ -209,7 +209,7 @@ class FolderProvider:
     # --- launching ----------------------------------------------------------------------------------------------------
 
     def _make_room(self, request: LaunchRequest) -> None:
-        """The folder for a machine that may be started here and now. NoCapacity, HeldByOurs, LaunchRejected."""
+        """The folder for a machine that may be started here and now. NoCapacity, CapacityInUse, LaunchRejected."""
         gpu_ids = self._admission.admit(request.placement)
         if not self._agent.is_file():
             raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
@@ -226,7 +226,7 @@ class FolderProvider:
 
     def _start(self, folder: Folder, request: LaunchRequest, cut_off: Job | None) -> None:
         """`cut_off`: of the same launch, which did not come so far. LaunchRejected, NoCapacity,
-        HeldByOurs."""
+        CapacityInUse."""
         try:
             if cut_off is not None:
                 self._admission.renew(folder, cut_off, request.placement)

@@ -24,7 +24,7 @@ from supervisor.machinefolder.folders import Folder, Job
 from supervisor.machinefolder.lookout import Lookout, Seen
 from supervisor.machinefolder.papers import Unreadable, read_json, write_json
 from supervisor.ports.clock import Clock
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 
 MEMORY_BYTES = 2 * 2**30  # of each training
 CGROUP = Path("/sys/fs/cgroup")  # of a container: the limits that it was given
@@ -35,8 +35,8 @@ class Admission(Protocol):
     """Whether one more machine may start here and now, and with which cards."""
 
     def admit(self, placement: Placement) -> tuple[str, ...] | None:
-        """The UUIDs of the machine's cards; None = cards are left alone. Raises NoCapacity, HeldByOurs, LaunchRejected,
-        OSError."""
+        """The UUIDs of the machine's cards; None = cards are left alone. Raises NoCapacity, CapacityInUse,
+        LaunchRejected, OSError."""
         ...
 
     def renew(self, folder: Folder, job: Job, placement: Placement) -> None:
@@ -102,7 +102,7 @@ class Places:
         if self.most is not None or self.capacity.get(zone) is not None:
             held = self.left(self.lookout.all()).why_full(zone, placement.shape)
             if held:
-                raise HeldByOurs(held)
+                raise CapacityInUse(held)
         return None
 
     def renew(self, folder: Folder, job: Job, placement: Placement) -> None:

@@ -39,7 +39,7 @@ class NoCapacity(LaunchFailed):
     cause = Cause.NO_CAPACITY
 
 
-class HeldByOurs(LaunchFailed):
+class CapacityInUse(LaunchFailed):
     """Our own machines hold the place: nothing is said of it, and the run waits until one of them is gone. Rare: the
     capacity of the listing says it beforehand."""
 
@@ -132,7 +132,7 @@ class Provider(Protocol):
         first one made. While the platform still looks for room the machine is ASKED in the listing; StillLooking when
         that takes longer than the call may, and the same request asked again learns how it ended. A machine of
         that name with another launch id raises LaunchRejected and is left alone.
-        Raises NoCapacity, HeldByOurs, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
+        Raises NoCapacity, CapacityInUse, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...
 
     def machines(self) -> MachineListing:

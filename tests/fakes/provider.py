@@ -1,7 +1,7 @@
 """A provider in memory whose every misfortune the test can write down beforehand.
 
 It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
-    full of our own      capacity["zone"] = 2: HeldByOurs, and the capacity in the listing says it (0: no such zone)
+    full of our own      capacity["zone"] = 2: CapacityInUse, and the capacity in the listing says it (0: no such zone)
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
@@ -33,7 +33,7 @@ from supervisor.domain.machines import (
     Placement,
 )
 from supervisor.ports.provider import (
-    HeldByOurs,
+    CapacityInUse,
     LaunchFailed,
     LaunchRejected,
     LaunchRequest,
@@ -231,7 +231,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no place for any machine")
         capacity = self._capacity()
         if capacity is not None and (held := capacity.why_full(zone, placement.shape)):
-            raise HeldByOurs(held)
+            raise CapacityInUse(held)
 
     def _capacity(self) -> Capacity | None:
         """None = no limit is set, as with a cloud."""

@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.machines import Capacity, MachineState
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
-from supervisor.ports.provider import HeldByOurs
+from supervisor.ports.provider import CapacityInUse
 from supervisor.providers.local.traits import TRAITS
 from supervisor.reconciler.system_clock import SystemClock
 from tests.contracts.provider_subject import ref
@@ -41,7 +41,7 @@ def test_it_launches_counts_and_gives_back(shed: ShedSubject) -> None:
     request = shed.request()
     machine = shed.up(request)
     assert (machine.state, shed.provider.machines().capacity) == (MachineState.UP, Capacity(machines=0))
-    with pytest.raises(HeldByOurs):
+    with pytest.raises(CapacityInUse):
         shed.provider.launch(shed.request(run="second"))
     assert shed.fresh().launch(request) == machine, "a later supervisor finds it"
     shed.provider.release(ref(request))

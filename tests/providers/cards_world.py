@@ -19,7 +19,7 @@ from supervisor.machinefolder.folders import Folder
 from supervisor.machinefolder.papers import write_json
 from supervisor.machinefolder.processes import Identity, Process
 from supervisor.machinefolder.starting import Agents
-from supervisor.ports.provider import HeldByOurs, LaunchRequest, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import CapacityInUse, LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.local.nvidia_smi import Holder, NvidiaSmi, Reading
 from tests.contracts.provider_subject import ref
 from tests.fakes.provider import offers_in
@@ -65,7 +65,7 @@ class World:
         wanted = GPUS[request.placement.shape]
         try:
             self.subject.provider.launch(request)
-        except (NoCapacity, HeldByOurs):
+        except (NoCapacity, CapacityInUse):
             held = {card for one in self.living.values() for card in one.cards} | self.strangers
             assert CARDS - len(held) < wanted, "there was room"
         except ProviderUnavailable:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity, ProviderUnavailable
 from supervisor.providers.local import nvidia_smi
 from tests.providers.gpu_house import given, wants
 from tests.providers.local_machines import LocalSubject, alive, bystander
@@ -24,7 +24,7 @@ def test_a_stranger_keeps_its_card_and_is_named(house: LocalSubject, cards: Stub
     with bystander(command, executable=sys.executable) as other:
         cards.hold(1, 11469, other.pid)
         house.up(wants(house, "first"))
-        with pytest.raises(HeldByOurs) as told:  # the other card is with a machine of ours
+        with pytest.raises(CapacityInUse) as told:  # the other card is with a machine of ours
             house.provider.launch(wants(house, "second"))
         assert f"GPU 1 is held by pid {other.pid} (python train.py, 11.2 GiB), which is not ours" in str(told.value)
         assert "hunter2" not in str(told.value)
@@ -47,7 +47,7 @@ def test_where_no_process_is_seen_the_memory_tells(house: LocalSubject, cards: S
     cards.hold(1, 1151)  # 5 % of the card: a desktop
     house.up(wants(house, "first"))
     assert given(house, wants(house, "first")) == [uuid(1)]
-    with pytest.raises(HeldByOurs, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that can"):
+    with pytest.raises(CapacityInUse, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that can"):
         house.provider.launch(wants(house, "second"))
 
 
@@ -56,7 +56,7 @@ def test_a_card_that_tells_no_figures_is_judged_by_its_processes(house: LocalSub
     with bystander() as other:
         cards.hold(1, "[N/A]", other.pid)
         house.up(wants(house, "first"))
-        with pytest.raises(HeldByOurs, match=rf"held by pid {other.pid} \(sleep 3600\), which is not ours"):
+        with pytest.raises(CapacityInUse, match=rf"held by pid {other.pid} \(sleep 3600\), which is not ours"):
             house.provider.launch(wants(house, "second"))
 
 
@@ -83,7 +83,7 @@ def test_a_machine_on_a_card_that_was_not_given_to_it_is_told(house: LocalSubjec
     first = wants(house, "first")
     house.up(first)
     cards.hold(1, 5000, house.pids(first)["training"])
-    with pytest.raises(HeldByOurs, match=f"of machine {first.name}, which was not given it"):
+    with pytest.raises(CapacityInUse, match=f"of machine {first.name}, which was not given it"):
         house.provider.launch(wants(house, "second"))
 
 

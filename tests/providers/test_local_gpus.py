@@ -7,7 +7,7 @@ import json
 import pytest
 
 from supervisor.machinefolder.starting import Agents
-from supervisor.ports.provider import HeldByOurs, ProviderUnavailable
+from supervisor.ports.provider import CapacityInUse, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, visible, wants
 from tests.providers.local_machines import LocalSubject
@@ -20,7 +20,7 @@ def test_each_machine_has_its_own_card_until_it_is_released(house: LocalSubject)
     machines = [house.up(request) for request in (first, second)]
     assert [given(house, request) for request in (first, second)] == [[uuid(0)], [uuid(1)]]
     assert [visible(house, request) for request in (first, second)] == [uuid(0), uuid(1)]
-    with pytest.raises(HeldByOurs) as told:
+    with pytest.raises(CapacityInUse) as told:
         house.provider.launch(third)
     assert str(told.value) == (
         f"l4 needs 1 GPU, free: 0. GPU 0 is with machine {first.name}; GPU 1 is with machine {second.name}"
@@ -34,7 +34,7 @@ def test_each_machine_has_its_own_card_until_it_is_released(house: LocalSubject)
 def test_a_shape_may_have_several_and_gets_all_or_none(house: LocalSubject) -> None:
     both, one = wants(house, "both", "l4x2"), wants(house, "one")
     machine = house.up(one)
-    with pytest.raises(HeldByOurs, match=f"l4x2 needs 2 GPUs, free: 1. GPU 0 is with machine {one.name}"):
+    with pytest.raises(CapacityInUse, match=f"l4x2 needs 2 GPUs, free: 1. GPU 0 is with machine {one.name}"):
         house.provider.launch(both)
     house.provider.release(ref(one, machine.machine_id))
     house.up(both)
@@ -128,7 +128,7 @@ def test_a_launch_that_was_cut_off_gets_a_card_that_is_free_when_it_is_repeated(
     assert visible(house, first) == uuid(1)
     with monkeypatch.context() as patch:
         patch.setattr(Agents, "start", die)
-        with pytest.raises(HeldByOurs):
+        with pytest.raises(CapacityInUse):
             house.provider.launch(third)
 
 
@@ -141,7 +141,7 @@ def test_a_launch_that_was_cut_off_and_finds_no_card_leaves_nothing(
         with pytest.raises(Killed):
             house.provider.launch(first)
     house.up(wants(house, "both", "l4x2"))
-    with pytest.raises(HeldByOurs, match="l4 needs 1 GPU, free: 0"):
+    with pytest.raises(CapacityInUse, match="l4 needs 1 GPU, free: 0"):
         house.provider.launch(first)
     assert not house.folder(first).exists()
 
@@ -157,5 +157,5 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
         patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
         with pytest.raises(ProviderUnavailable, match="is being started once more"):
             house.provider.launch(first)
-        with pytest.raises(HeldByOurs, match=f"GPU 0 is with machine {first.name}"):
+        with pytest.raises(CapacityInUse, match=f"GPU 0 is with machine {first.name}"):
             house.provider.launch(wants(house, "both", "l4x2"))

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.domain.machines import Machine
-from supervisor.ports.provider import HeldByOurs, LaunchRequest, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import CapacityInUse, LaunchRequest, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, wants
 from tests.providers.local_machines import LocalSubject
@@ -42,7 +42,7 @@ def test_no_later_run_gets_it_and_a_restart_changes_nothing(house: LocalSubject,
     house.provider = house.fresh()
     house.up(second)
     assert given(house, second) == [uuid(1)]
-    with pytest.raises(HeldByOurs, match=rf"GPU 0 is set aside: {LOST}.*spot gpus --back {uuid(0)}"):
+    with pytest.raises(CapacityInUse, match=rf"GPU 0 is set aside: {LOST}.*spot gpus --back {uuid(0)}"):
         house.provider.launch(third)
     capacity = house.provider.machines().capacity
     assert (capacity.cards, capacity.all_cards) == (0, 2), "a queue asks for no machine that it cannot have"

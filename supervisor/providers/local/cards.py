@@ -28,7 +28,7 @@ from supervisor.machinefolder.folders import NAME, Folder, Folders
 from supervisor.machinefolder.lookout import Seen
 from supervisor.machinefolder.papers import Unreadable, read_json, write_json
 from supervisor.machinefolder.sighting import end
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.telemetry import logs as telemetry
 
@@ -133,7 +133,7 @@ class Cards:
 
     def choose(self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()) -> tuple[str, ...] | None:
         """The UUIDs for one more machine, those in `kept` first; None where cards are left alone. Call it under the
-        folders' lock; `look` sees all machines. Raises NoCapacity, HeldByOurs, LaunchRejected,
+        folders' lock; `look` sees all machines. Raises NoCapacity, CapacityInUse, LaunchRejected,
         OSError."""
         if not self.promised:
             return None
@@ -162,7 +162,7 @@ class Cards:
             text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {_busy(cards)}"
             if len(free) + sum(card.ours and card.aside is None for card in cards) < wanted:
                 raise NoCapacity(text)
-            raise HeldByOurs(text)
+            raise CapacityInUse(text)
         first = frozenset(kept)
         free.sort(key=lambda card: (card.uuid not in first, card.index))
         return tuple(card.uuid for card in free[:wanted])
