@@ -20,7 +20,7 @@ class ProviderUnavailable(Exception):
     """No clear answer. After a launch: the machine may exist; the same launch is repeated, never another zone."""
 
 
-class StillLooking(ProviderUnavailable):
+class LaunchPending(ProviderUnavailable):
     """The platform looks for room and has not decided: nothing is wrong, and the same launch is repeated."""
 
 
@@ -129,7 +129,7 @@ class Provider(Protocol):
 
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
-        first one made. While the platform still looks for room the machine is ASKED in the listing; StillLooking when
+        first one made. While the platform still looks for room the machine is ASKED in the listing; LaunchPending when
         that takes longer than the call may, and the same request asked again learns how it ended. A machine of
         that name with another launch id raises LaunchRejected and is left alone.
         Raises NoCapacity, CapacityInUse, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.domain.machines import Machine, MachineState
-from supervisor.ports.provider import LaunchRequest, NoCapacity, StillLooking
+from supervisor.ports.provider import LaunchPending, LaunchRequest, NoCapacity
 from tests.contracts.provider_subject import Subject, ref
 
 
@@ -17,7 +17,7 @@ def answered(subject: Subject, request: LaunchRequest) -> Machine | NoCapacity:
             return subject.provider.launch(request)
         except NoCapacity as no:
             return no
-        except StillLooking:
+        except LaunchPending:
             listed = subject.listed(request)
             assert listed is None or listed.state in (MachineState.ASKED, MachineState.STARTING, MachineState.UP)
             return None
@@ -47,7 +47,7 @@ class AskingContract:
     def test_it_need_not_be_looked_for_any_more(self, subject: Subject) -> None:
         request = subject.request()
         with subject.looking_for_room(request, finds=True):
-            with pytest.raises(StillLooking):
+            with pytest.raises(LaunchPending):
                 subject.provider.launch(request)
             subject.provider.release(ref(request))
             subject.gone(request)

@@ -35,12 +35,12 @@ from supervisor.domain.machines import (
 from supervisor.ports.provider import (
     CapacityInUse,
     LaunchFailed,
+    LaunchPending,
     LaunchRejected,
     LaunchRequest,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
-    StillLooking,
 )
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local
@@ -195,7 +195,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
 
     def _has_room(self, machine: Machine) -> Machine:
         if machine.state is MachineState.ASKED:
-            raise StillLooking(f"the platform still looks for room for {machine.name}")
+            raise LaunchPending(f"the platform still looks for room for {machine.name}")
         return machine
 
     def _machine_of(self, request: LaunchRequest) -> Machine:

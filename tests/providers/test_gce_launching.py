@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.domain.machines import MachineState
-from supervisor.ports.provider import LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded, StillLooking
+from supervisor.ports.provider import LaunchPending, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
 from supervisor.providers.gce.config import DataDisk, NewDisk, Shape
 from supervisor.providers.gce.machines import instance
 from supervisor.providers.gce.machines.launching import SETTLED_S
@@ -54,7 +54,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.compute.create_s = 90.0
     request = subject.request()
     start = subject.clock.now()
-    with pytest.raises(StillLooking, match="looking for room"):
+    with pytest.raises(LaunchPending, match="looking for room"):
         subject.provider.launch(request)
     assert subject.clock.now() - start <= 26.0
     assert subject.listed(request).state is MachineState.ASKED  # type: ignore[union-attr]

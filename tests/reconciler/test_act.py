@@ -17,7 +17,7 @@ from supervisor.domain.machines import MachineRef
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
-from supervisor.ports.provider import ProviderUnavailable, StillLooking
+from supervisor.ports.provider import LaunchPending, ProviderUnavailable
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.outcomes import Outcomes
@@ -98,7 +98,7 @@ def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_
 
 
 @pytest.mark.parametrize(
-    ("error", "level"), [(StillLooking("room"), logging.INFO), (ProviderUnavailable("no"), logging.WARNING)]
+    ("error", "level"), [(LaunchPending("room"), logging.INFO), (ProviderUnavailable("no"), logging.WARNING)]
 )
 def test_a_platform_that_looks_for_room_is_no_trouble(
     bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception, level: int

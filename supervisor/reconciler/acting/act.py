@@ -41,7 +41,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
-from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable, StillLooking
+from supervisor.ports.provider import LaunchPending, NotSupported, Provider, ProviderUnavailable
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.acting import batonwork, evidence
 from supervisor.reconciler.acting.jobs import Paces
@@ -175,7 +175,7 @@ class Actor:
             outcome = "unclear"
             # A platform that looks for room takes its time: that is told at each tick, and nothing is wrong.
             log.log(
-                logging.INFO if isinstance(error, StillLooking) else logging.WARNING,
+                logging.INFO if isinstance(error, LaunchPending) else logging.WARNING,
                 "action not done",
                 extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id, telemetry.ERROR: str(error)},
             )

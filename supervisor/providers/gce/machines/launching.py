@@ -29,11 +29,11 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ABSENT, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import (
     LaunchFailed,
+    LaunchPending,
     LaunchRejected,
     LaunchRequest,
     NoCapacity,
     ProviderUnavailable,
-    StillLooking,
 )
 from supervisor.providers.gce.calls import errors
 from supervisor.providers.gce.calls.clients import Compute
@@ -214,7 +214,7 @@ class Launcher:
         pause_s = FIRST_PAUSE_S
         while operation.get("status") != "DONE":
             if self._clock.monotonic() + pause_s > end:
-                raise StillLooking("the machine is still being created: Google is looking for room")
+                raise LaunchPending("the machine is still being created: Google is looking for room")
             self._pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 1.6 * pause_s)
             operation = self._compute.operation(zone, str(operation["name"]))
