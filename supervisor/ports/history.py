@@ -82,7 +82,7 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lapse:
+class LeaseGap:
     """`unled_s`: seconds since a holder of the lease was last known to live, by the database's clock; None = the lease
     was given back by a version that did not keep that. `held`: a holder may still live."""
 
@@ -107,6 +107,6 @@ class Patrols(Protocol):
         `after_key`; and what to give as `after_key` for the next ones, None = there are no more."""
         ...
 
-    def lapse(self, lease: str, ttl_s: float) -> Lapse | None:
+    def lease_gap(self, lease: str, ttl_s: float) -> LeaseGap | None:
         """Of this lease, which its holders renew for `ttl_s`. None = it was never held."""
         ...

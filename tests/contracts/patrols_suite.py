@@ -60,16 +60,16 @@ class PatrolsSuite:
         return stored
 
     def test_a_lease_tells_how_long_nobody_held_it(self, store: Store) -> None:
-        assert store.patrols.lapse(CELL, TTL_S) is None
+        assert store.patrols.lease_gap(CELL, TTL_S) is None
         lease = store.take_lease(CELL, "me", TTL_S, 0.0)
         assert lease is not None
-        held = store.patrols.lapse(CELL, TTL_S)
+        held = store.patrols.lease_gap(CELL, TTL_S)
         assert held is not None
         assert held.held
         assert held.unled_s is not None
         assert held.unled_s < TTL_S
         store.drop_lease(lease)
-        back = store.patrols.lapse(CELL, TTL_S)
+        back = store.patrols.lease_gap(CELL, TTL_S)
         assert back is not None
         assert not back.held
         assert back.unled_s is not None

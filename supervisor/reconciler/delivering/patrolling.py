@@ -70,7 +70,7 @@ def greet(store: Store, cell: str, alone: bool, version: str, now: float) -> Non
     """Before the leases are taken: what they say tells how long nobody was there. Not at the very first start. `alone`:
     no other process can be there now."""
     try:
-        lapse = store.patrols.lapse(cell, TTL_S)
+        lapse = store.patrols.lease_gap(cell, TTL_S)
         if lapse is None:
             return
         counts = store.page(RunFilter(), None, 1).counts

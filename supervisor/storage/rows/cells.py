@@ -20,7 +20,7 @@ from sqlalchemy import and_, bindparam, case, func, literal, literal_column, not
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import Event
 from supervisor.domain.machines import OfferKey, ZoneRecord
-from supervisor.ports.history import Lapse
+from supervisor.ports.history import LeaseGap
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.database import Database
@@ -282,12 +282,12 @@ class SqlPatrols:
         more = max(keys) if len(keys) == limit else None
         return [rows.read_attempt(doc) for _, doc in rows_read if doc is not None], more
 
-    def lapse(self, lease: str, ttl_s: float) -> Lapse | None:
+    def lease_gap(self, lease: str, ttl_s: float) -> LeaseGap | None:
         with self._database.reading() as session:
             row = session.run(LEASE, {"lease_name": lease}).first()
         if row is None:
             return None
         owner, until, now = row
         if not owner:
-            return Lapse(max(0.0, now - until) if until > 0 else None, held=False)
-        return Lapse(max(0.0, now - until + ttl_s), held=until >= now)
+            return LeaseGap(max(0.0, now - until) if until > 0 else None, held=False)
+        return LeaseGap(max(0.0, now - until + ttl_s), held=until >= now)
