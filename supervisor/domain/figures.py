@@ -57,7 +57,7 @@ def disks_of(telemetry: Telemetry) -> dict[str, Disk]:
     return {role: disk for role, disk in disks.items() if disk is not None}
 
 
-def roomy(telemetry: str, pct: float, needed_bytes: float) -> bool:
+def has_ample_disks(telemetry: str, pct: float, needed_bytes: float) -> bool:
     """Every disk of this telemetry plainly has more than `pct` of its bytes and inodes free, and more than that many
     bytes. False = look closer. A glance at the text, for ten thousand of them come in a tick."""
     sizes = _ROOM.findall(telemetry)
@@ -74,7 +74,7 @@ def roomy(telemetry: str, pct: float, needed_bytes: float) -> bool:
     return len(sizes) == telemetry.count('_disk":')
 
 
-def disks_told(telemetry: str) -> dict[str, Disk]:
+def disks_in(telemetry: str) -> dict[str, Disk]:
     """The same of a pulse's telemetry, without reading the rest of it."""
     disks = {}
     for role, text in _DISK.findall(telemetry):

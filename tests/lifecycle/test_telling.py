@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind, announced
-from supervisor.domain.figures import disks_of, disks_told, roomy, share_pct
+from supervisor.domain.figures import disks_in, disks_of, has_ample_disks, share_pct
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Files, Person, Run, StopRequest
 from supervisor.domain.status import Status
@@ -90,7 +90,7 @@ def test_inodes_run_out_before_bytes() -> None:
     )
 )
 def test_the_quick_look_at_disks_sees_what_the_whole_does(telemetry: Telemetry) -> None:
-    assert disks_told(encode(telemetry)) == disks_of(telemetry)
+    assert disks_in(encode(telemetry)) == disks_of(telemetry)
 
 
 FIGURE = st.one_of(st.none(), st.floats(0, 1e12), st.integers(0, 1000).map(float))
@@ -102,16 +102,17 @@ def test_a_glance_never_takes_a_full_disk_for_a_roomy_one(telemetry: Telemetry) 
     text = encode(telemetry)
     shares = [share_pct(disk.free_bytes, disk.total_bytes) for disk in disks_of(telemetry).values()]
     shares += [share_pct(disk.free_inodes, disk.total_inodes) for disk in disks_of(telemetry).values()]
-    if roomy(text, 5.0, 100.0):
+    if has_ample_disks(text, 5.0, 100.0):
         assert all(share is None or share >= 5.0 for share in shares)
         assert all(disk.free_bytes is None or disk.free_bytes > 100.0 for disk in disks_of(telemetry).values())
 
 
 def test_a_glance_is_enough_for_an_ordinary_machine() -> None:
     usual = Telemetry(checkpoints_disk=Disk(80e9, 100e9, 5e6, 6e6), scratch_disk=Disk(70e9, 100e9))
-    assert roomy(encode(usual), 5.0, 20e9)
-    assert not roomy(encode(usual), 5.0, 75e9)
-    assert not roomy('{"scratch_disk":{"total_bytes":5,"free_bytes":1}}', 5.0, 0.0), "in another order: look closer"
+    assert has_ample_disks(encode(usual), 5.0, 20e9)
+    assert not has_ample_disks(encode(usual), 5.0, 75e9)
+    other_order = '{"scratch_disk":{"total_bytes":5,"free_bytes":1}}'
+    assert not has_ample_disks(other_order, 5.0, 0.0), "in another order: look closer"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from supervisor.contract.beat_telemetry import Disk
 from supervisor.domain.events import AWAITING, Event, EventKind, announced
-from supervisor.domain.figures import disks_told, roomy, share_pct
+from supervisor.domain.figures import disks_in, has_ample_disks, share_pct
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
@@ -92,9 +92,9 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
         return run, None
     needed = run.files.checkpoint_bytes or 0
-    if not run.disk_low and roomy(pulse.telemetry, DISK_LOW_PCT, needed):
+    if not run.disk_low and has_ample_disks(pulse.telemetry, DISK_LOW_PCT, needed):
         return run, None
-    disks = disks_told(pulse.telemetry)
+    disks = disks_in(pulse.telemetry)
     least = min(_room(disks), default=None)
     if least is None:
         return run, None
