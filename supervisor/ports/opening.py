@@ -1,7 +1,7 @@
-"""How a provider is opened: what it gets from the house, and what it gives back.
+"""How a provider is opened: what the application gives it, and what it gives back.
 
-The composition root fills a Ground, the provider's own folder makes an Opened of it and of its settings. Opening asks
-nobody: what a platform has to say comes with the first tick.
+The composition root fills a ProviderContext. The provider's own folder makes an OpenedProvider of it and of its
+settings. Opening sends no request: the first tick does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from supervisor.ports.provider import Disasters, OwnCards, Provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ProviderContext:
     """`agent`: the archive that machines are started with. `impatient(patience_s)`: the same object store for a person
     who waits; its owner closes it. `gpu_timeout_s`: how long a machine may wait for its GPU. `image`: of a run that
     names none. `scope_before()`: what the runs of this database call the machines of this computer, "" = nothing.
@@ -39,7 +39,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedProvider:
     """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
     = they cannot. `disasters` None: nobody may strike these machines. `cards` None: no GPUs are given out here;
     `promised_cards`: of the largest machine. `warm` imports what is slow to import, may take seconds and raises

@@ -17,7 +17,7 @@ from supervisor.settings.values import Rules
 
 if TYPE_CHECKING:  # each command of `spot` reads the settings: what it never calls is not loaded
     from supervisor.domain.findings import Finding
-    from supervisor.ports.opening import Ground, Opened
+    from supervisor.ports.opening import OpenedProvider, ProviderContext
 
 V = TypeVar("V")
 
@@ -49,14 +49,14 @@ class Kind(Generic[V]):
     somebody sets who means this kind, as `name = value`; "" = none is set.
 
     `meaning(values, store_url, image)`: what counts here, in words, and more lines for the doctor. `ready()`: can it be
-    opened in this installation? Raises SettingsRefused. `open(name, values, ground)`: the provider under this name.
+    opened in this installation? Raises SettingsRefused. `open(name, values, context)`: the provider under this name.
     Raises SettingsRefused. `leaves_no_trace`: opening makes nothing, so the doctor may do it beside a supervisor."""
 
     traits: Traits
     values: type[V]
     prefix: str
     store: StoreForm
-    open: Callable[[str, V, Ground], Opened]
+    open: Callable[[str, V, ProviderContext], OpenedProvider]
     meaning: Callable[[V, str, str], tuple[str, tuple[Finding, ...]]]
     rules: Rules = field(default_factory=Rules)
     check: Callable[[V], None] = lambda values: None

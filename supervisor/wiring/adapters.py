@@ -19,7 +19,7 @@ from supervisor.machinefolder.agent_archive import agent_path
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
-from supervisor.ports.opening import Ground, Opened
+from supervisor.ports.opening import OpenedProvider, ProviderContext
 from supervisor.ports.store import Store
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.settings import files as settings_files
@@ -36,7 +36,7 @@ class Adapters:
     import, may take seconds and raises nothing; `close` ends what was opened. `closing`: set when this process is told
     to end; who waits for the cloud ends its wait."""
 
-    opened: Mapping[str, Opened]
+    opened: Mapping[str, OpenedProvider]
     objects: ObjectStore
     agent: Path
     warm: Callable[[], None]
@@ -44,7 +44,7 @@ class Adapters:
     closing: threading.Event
 
     @property
-    def first(self) -> Opened:
+    def first(self) -> OpenedProvider:
         """Of the provider that a run has which names none."""
         return next(iter(self.opened.values()))
 
@@ -57,7 +57,7 @@ class Adapters:
         return next(here, next(iter(self.opened)))
 
     @property
-    def lone(self) -> Opened:
+    def lone(self) -> OpenedProvider:
         """The only provider. Raises SettingsRefused where there are several."""
         if len(self.opened) > 1:
             names = ", ".join(f"[providers.{name}]" for name in self.opened)
@@ -74,12 +74,12 @@ def choose(settings: Settings, store: Store | None, clock: Clock, agent_dir: Pat
     get_ready(settings)
     agent, closing = agent_path(agent_dir or settings.data_dir), threading.Event()
     stored = open_store(settings, store)
-    opened: dict[str, Opened] = {}
+    opened: dict[str, OpenedProvider] = {}
     with contextlib.ExitStack() as closers:
         closers.callback(stored.close)
         for name, section in settings.sections.items():
-            ground = ground_of(settings, name, stored=stored, agent=agent, clock=clock, store=store, closing=closing)
-            opened[name] = PROVIDERS[section.kind].open(name, section.values, ground)
+            context = context_of(settings, name, stored=stored, agent=agent, clock=clock, store=store, closing=closing)
+            opened[name] = PROVIDERS[section.kind].open(name, section.values, context)
             closers.callback(opened[name].close)
         _check_scopes(settings, opened)
         closing_all = closers.pop_all()
@@ -116,7 +116,7 @@ def stored_objects(settings: Settings) -> Iterator[ObjectReader | None]:
         yield objects
 
 
-def ground_of(
+def context_of(
     settings: Settings,
     name: str,
     *,
@@ -125,10 +125,10 @@ def ground_of(
     clock: Clock,
     store: Store | None,
     closing: threading.Event,
-) -> Ground:
+) -> ProviderContext:
     """What the provider of this name is opened with."""
     traits = PROVIDERS[settings.sections[name].kind].traits
-    return Ground(
+    return ProviderContext(
         data_dir=settings.data_dir,
         objects=stored.objects,
         impatient=stored.impatient,
@@ -152,7 +152,7 @@ def _scope_before(settings: Settings, name: str, store: Store | None) -> str:
     return scopes.pop() if len(scopes) == 1 else ""
 
 
-def _check_scopes(settings: Settings, opened: Mapping[str, Opened]) -> None:
+def _check_scopes(settings: Settings, opened: Mapping[str, OpenedProvider]) -> None:
     """Two providers that see the same machines would count each of them twice. Raises SettingsRefused."""
     names: dict[tuple[str, str], str] = {}
     for name, provider in opened.items():

@@ -20,7 +20,7 @@ from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.clock import Clock, Wake
-from supervisor.ports.opening import Opened
+from supervisor.ports.opening import OpenedProvider
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
@@ -256,7 +256,7 @@ def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox,
     return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
 
 
-def _paces(settings: Settings, parts: Parts, opened: Opened) -> Paces:
+def _paces(settings: Settings, parts: Parts, opened: OpenedProvider) -> Paces:
     return Paces(
         store_url=parts.objects.url,
         server_file=opened.server_file,

@@ -17,7 +17,7 @@ from supervisor.domain.machines import Offer, Placement
 from supervisor.machinefolder.agent_archive import with_bytecode
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
-from supervisor.ports.opening import Ground, Opened
+from supervisor.ports.opening import OpenedProvider, ProviderContext
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.traits import SecretKinds, Traits
 from supervisor.settings.kinds import Kind, StoreForm
@@ -87,14 +87,14 @@ class PaperPlatform(FolderPlatform):
         return self.prices()
 
 
-def open_provider(name: str, s: PaperSettings, ground: Ground) -> Opened:
-    shelf = ground.data_dir / name  # its own: another provider on this computer must not count its machines
+def open_provider(name: str, s: PaperSettings, context: ProviderContext) -> OpenedProvider:
+    shelf = context.data_dir / name  # its own: another provider on this computer must not count its machines
     provider = PaperProvider(
         shelf,
         offers(name, s),
         dict.fromkeys(s.paper_trays, s.paper_sheets),
-        agent=with_bytecode(ground.agent, ground.data_dir / "agent-compiled.pyz"),
-        clock=ground.clock,
+        agent=with_bytecode(context.agent, context.data_dir / "agent-compiled.pyz"),
+        clock=context.clock,
     )
     provider.name = name
 
@@ -103,11 +103,11 @@ def open_provider(name: str, s: PaperSettings, ground: Ground) -> Opened:
         fact = f"{used} of {s.paper_sheets * len(s.paper_trays)} sheets are written on"
         return [Finding("stock", OK, fact, group=TRAITS.group)]
 
-    return Opened(
+    return OpenedProvider(
         provider=provider,
         platform=PaperPlatform(provider, shelf),
-        scope=provider.scope(ground.scope_before),
-        server_file=str(ground.data_dir / "server.json"),
+        scope=provider.scope(context.scope_before),
+        server_file=str(context.data_dir / "server.json"),
         disasters=provider,
         checks=lambda: [Check("stock", stock, TRAITS.group)],
     )

@@ -60,11 +60,11 @@ def load(**environ: str) -> settings.Settings:
 
 def config_of(known: settings.Settings) -> Any:
     """What the provider is made of."""
-    ground = adapters.ground_of(
+    context = adapters.context_of(
         known, "gce", stored=open_store(known, None), agent=Path("/agent.pyz"), clock=SystemClock(),
         store=None, closing=threading.Event(),
     )  # fmt: skip
-    return make.config_of("gce", known.sections["gce"].values, ground)
+    return make.config_of("gce", known.sections["gce"].values, context)
 
 
 def test_a_supervisor_of_local_machines_loads_nothing_of_google_s() -> None:

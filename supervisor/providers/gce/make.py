@@ -21,7 +21,7 @@ from supervisor.settings.kinds import Kind
 if TYPE_CHECKING:
     import threading
 
-    from supervisor.ports.opening import Ground, Opened
+    from supervisor.ports.opening import OpenedProvider, ProviderContext
     from supervisor.ports.platform import Platform
     from supervisor.providers.gce.config import GceConfig
 
@@ -47,9 +47,9 @@ def ready() -> None:
             )
 
 
-def open_provider(name: str, s: GceSettings, ground: Ground) -> Opened:
+def open_provider(name: str, s: GceSettings, context: ProviderContext) -> OpenedProvider:
     """Raises SettingsRefused where a shape or the zones cannot be meant so."""
-    from supervisor.ports.opening import Opened
+    from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.advice.data_places import DataPlaces
     from supervisor.providers.gce.calls.account import asks_as
@@ -62,21 +62,21 @@ def open_provider(name: str, s: GceSettings, ground: Ground) -> Opened:
     from supervisor.providers.gce.prices.pricing import Pricing
     from supervisor.providers.gce.provider import GceProvider
 
-    config = config_of(name, s, ground)
+    config = config_of(name, s, context)
     # The price list has many pages, and a person waits for it: its own client with the patience of a minute.
     patient = Compute(config, Retry(deadline_s=PRICES_DEADLINE_S, per_try_s=PRICES_DEADLINE_S))
-    pricing = Pricing(config, patient, ground.clock.now, ground.data_dir)
-    offered, wait = gce.offers(config), partial(pause, closing=ground.closing)
-    provider = GceProvider(config, offered, ground.objects, ground.agent, ground.clock, pause=wait)
+    pricing = Pricing(config, patient, context.clock.now, context.data_dir)
+    offered, wait = gce.offers(config), partial(pause, closing=context.closing)
+    provider = GceProvider(config, offered, context.objects, context.agent, context.clock, pause=wait)
     provider.priced = pricing.priced
 
     # A person waits: clients of their own, whose patience is short and whose storms trouble no tick.
     asking = Compute(config, Retry(deadline_s=ASKING_DEADLINE_S, per_try_s=ASKING_DEADLINE_S))
-    examined = cast("Bucket", ground.impatient(DOCTOR_DEADLINE_S))
+    examined = cast("Bucket", context.impatient(DOCTOR_DEADLINE_S))
     examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
-    doctor = Doctor(config, examining, examined, prices=pricing.finding, image=ground.image, pin=provider.pin)
-    places = DataPlaces(config, cast("Bucket", ground.objects).bucket)
-    platform = GcePlatform(config, asking, places, ground.agent, pricing)
+    doctor = Doctor(config, examining, examined, prices=pricing.finding, image=context.image, pin=provider.pin)
+    places = DataPlaces(config, cast("Bucket", context.objects).bucket)
+    platform = GcePlatform(config, asking, places, context.agent, pricing)
 
     def warm() -> None:
         provider.warm()
@@ -84,7 +84,7 @@ def open_provider(name: str, s: GceSettings, ground: Ground) -> Opened:
         tell_whose(platform)
         pricing.refresh_old()
 
-    return Opened(
+    return OpenedProvider(
         provider=provider,
         platform=platform,
         scope=provider.scope(),
@@ -119,7 +119,7 @@ def pause(for_s: float, closing: threading.Event) -> None:
         raise ProviderUnavailable("the supervisor is closing")
 
 
-def config_of(name: str, s: GceSettings, ground: Ground) -> GceConfig:
+def config_of(name: str, s: GceSettings, context: ProviderContext) -> GceConfig:
     """Raises SettingsRefused where a shape cannot be meant so."""
     from supervisor.providers.gce import config as gce
 
@@ -147,13 +147,13 @@ def config_of(name: str, s: GceSettings, ground: Ground) -> GceConfig:
         gpu_driver_version=s.gce_gpu_driver_version,
         notice_s=s.gce_notice_s,
         shm_size=s.gce_shm_size,
-        gpu_timeout_s=ground.gpu_timeout_s,
+        gpu_timeout_s=context.gpu_timeout_s,
         **_disks(s),
         capacity_advice=s.gce_capacity_advice,
         serial_logging=s.gce_serial_logging,
-        machine_prefix=ground.machine_prefix,
-        public_url=ground.public_url,
-        store_url=ground.objects.url,
+        machine_prefix=context.machine_prefix,
+        public_url=context.public_url,
+        store_url=context.objects.url,
         endpoint=s.gce_endpoint,
         storage_endpoint=_storage_endpoint(),
         secret_manager_endpoint=s.secret_manager_endpoint,

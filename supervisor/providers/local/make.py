@@ -15,37 +15,37 @@ from supervisor.providers.local.traits import TRAITS
 from supervisor.settings.kinds import Kind
 
 if TYPE_CHECKING:
-    from supervisor.ports.opening import Ground, Opened
+    from supervisor.ports.opening import OpenedProvider, ProviderContext
 
 
-def open_provider(name: str, s: LocalSettings, ground: Ground) -> Opened:
+def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> OpenedProvider:
     """Raises SettingsRefused: the name of this set of machines is lost."""
     from supervisor.machinefolder.agent_archive import with_bytecode
-    from supervisor.ports.opening import Opened
+    from supervisor.ports.opening import OpenedProvider
     from supervisor.ports.provider import ProviderUnavailable
     from supervisor.providers.local.provider import LocalPlatform, LocalProvider
 
     local = LocalProvider(
-        ground.data_dir,
+        context.data_dir,
         offers(name, s),
         s.local_capacity,
-        agent=with_bytecode(ground.agent, ground.data_dir / "agent-compiled.pyz"),
-        clock=ground.clock,
+        agent=with_bytecode(context.agent, context.data_dir / "agent-compiled.pyz"),
+        clock=context.clock,
         gpus=s.local_gpus,
         most=most_machines(s)[0],
     )
     local.name = name
     try:
-        scope = local.scope(ground.scope_before)
+        scope = local.scope(context.scope_before)
     except ProviderUnavailable as error:
         raise SettingsRefused(
             f"{error}. Restore it from a backup: it says which runs these machines belong to."
         ) from None
-    return Opened(
+    return OpenedProvider(
         provider=local,
-        platform=LocalPlatform(local, ground.data_dir),
+        platform=LocalPlatform(local, context.data_dir),
         scope=scope,
-        server_file=str(ground.data_dir / "server.json"),
+        server_file=str(context.data_dir / "server.json"),
         disasters=local,
         cards=local,
         promised_cards=max(s.local_gpus.values(), default=0),
