@@ -93,7 +93,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class DeliveryResult:
     """What became of one try. `tries`: how many there had been before it. `next_at` None with `delivered` False: given
     up."""
 
@@ -106,7 +106,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EndpointHealth:
     """What tries have taught about their endpoint (the fields of Endpoint)."""
 
     endpoint_id: str
@@ -169,7 +169,7 @@ class Deliveries(Protocol):
         cannot be read are given up, and hold back none behind them."""
         ...
 
-    def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
+    def settle(self, settled: Sequence[DeliveryResult], standing: Sequence[EndpointHealth], now: float) -> None:
         """One transaction. A delivery that was tried again meanwhile stays as that try left it, unless this one was
         taken."""
         ...

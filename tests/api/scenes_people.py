@@ -8,7 +8,7 @@ from dataclasses import replace
 from supervisor.api.streams.listener import framed, opening
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import ZoneRecord
-from supervisor.ports.notifier import Settled
+from supervisor.ports.notifier import DeliveryResult
 from tests.api.recorder import Asking
 from tests.fakes.courier import FakeCourier
 from tests.services.bed import COMMAND, Bed
@@ -58,7 +58,7 @@ def webhooks(bed: Bed, ask: Asking) -> None:
     ask("GET", "/v1/webhooks?owner=vision")
     ask("GET", hook)
     [delivery] = ask("GET", f"{hook}/deliveries?state=pending").json()["deliveries"]
-    taken = Settled(delivery["delivery_id"], 0, True, None, 204, "")
+    taken = DeliveryResult(delivery["delivery_id"], 0, True, None, 204, "")
     bed.store.deliveries.settle([taken], [], bed.clock.now())
     ask("PATCH", hook, {"kinds": ["completed"]})
     ask("PATCH", hook, {"kinds": ["complete"]})

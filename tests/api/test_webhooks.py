@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.notifier import SETTINGS_ID, Endpoint, Form, Settled
+from supervisor.ports.notifier import SETTINGS_ID, DeliveryResult, Endpoint, Form
 from supervisor.services.webhooks import webhooks
 from supervisor.services.webhooks.webhooks import MOST, OLD_SECRET_S
 from tests.api.test_owners import ask, people
@@ -223,8 +223,10 @@ def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) ->
         store.add_events(told_bed.run(run_id).key, [Event(EventKind.STARTED, "trains")] * 3, now)
     store.deliveries.spread(now, 99)
     ((_, due),) = store.deliveries.due(now, 9)
-    store.deliveries.settle([Settled(one.id, 9, False, None, 500, "HTTP 500 from h") for one in due], [], now)
-    store.deliveries.settle([Settled(one.id, 0, False, None, 500, "HTTP 500 from h") for one in due[:2]], [], now)
+    store.deliveries.settle([DeliveryResult(one.id, 9, False, None, 500, "HTTP 500 from h") for one in due], [], now)
+    store.deliveries.settle(
+        [DeliveryResult(one.id, 0, False, None, 500, "HTTP 500 from h") for one in due[:2]], [], now
+    )
     page = ask(client, "ann", "GET", f"{here}/deliveries?page_size=2").json()
     assert [one["state"] for one in page["deliveries"]] == ["pending", "given_up"]
     rest = ask(client, "ann", "GET", f"{here}/deliveries?cursor={page['next_cursor']}").json()

@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.status import Status
-from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
+from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryResult, Endpoint, EndpointHealth, Form, Secret
 from supervisor.ports.store import Store
 from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert
 
@@ -57,10 +57,12 @@ class EndpointsSuite:
         assert told.deliveries.right(NOW + 1) == 2, "the outbox rows from ahead, of log and webhooks"
         told.deliveries.spread(NOW + 1, 9)
         ((_, (first, second, third)),) = told.deliveries.due(NOW + 1, 9)
-        told.deliveries.settle([Settled(first.id, 0, False, ahead + 5, 500, "")], [], ahead)
-        told.deliveries.settle([Settled(second.id, 0, False, NOW + 300, 500, "")], [], NOW + 1)
+        told.deliveries.settle([DeliveryResult(first.id, 0, False, ahead + 5, 500, "")], [], ahead)
+        told.deliveries.settle([DeliveryResult(second.id, 0, False, NOW + 300, 500, "")], [], NOW + 1)
         told.deliveries.settle(
-            [Settled(third.id, 0, False, NOW + 3 * DAY_S, 500, "")], [Standing("wh-1", NOW, NOW + DAY_S)], NOW + 1
+            [DeliveryResult(third.id, 0, False, NOW + 3 * DAY_S, 500, "")],
+            [EndpointHealth("wh-1", NOW, NOW + DAY_S)],
+            NOW + 1,
         )
         assert told.deliveries.due(NOW + 2, 9) == []
         assert told.deliveries.right(NOW + 2) == 3, "a try from ahead, a pause longer than any, a rest longer than any"
@@ -98,7 +100,7 @@ class EndpointsSuite:
         assert found.note == "mine"
         assert len(told.events(None, 0, 99)) == 2
         # What tries have taught meanwhile is no change by a person.
-        told.deliveries.settle([], [Standing("wh-1", NOW, NOW + 60)], NOW)
+        told.deliveries.settle([], [EndpointHealth("wh-1", NOW, NOW + 60)], NOW)
         assert told.endpoints.change(found, replace(found, note="again"), ADDED, NOW)
         found = told.endpoints.find("wh-1")
         assert found is not None
@@ -106,7 +108,7 @@ class EndpointsSuite:
 
     def test_switched_on_again_it_begins_without_failures(self, told: Store) -> None:
         add(told, an_endpoint())
-        told.deliveries.settle([], [Standing("wh-1", NOW, NOW + 60)], NOW)
+        told.deliveries.settle([], [EndpointHealth("wh-1", NOW, NOW + 60)], NOW)
         assert told.endpoints.disable("wh-1", "gone", ADDED, NOW)
         assert not told.endpoints.disable("wh-1", "gone", ADDED, NOW)
         off = told.endpoints.find("wh-1")
@@ -163,12 +165,12 @@ class EndpointsSuite:
             "started", "digits-1", STARTED.text, STARTED.data,
         )  # fmt: skip
         assert (first.sequence, second.sequence, first.tries, first.status) == (2, 3, 0, None)
-        told.deliveries.settle([Settled(first.id, 0, False, NOW + 60, 500, "no")], [], NOW)
+        told.deliveries.settle([DeliveryResult(first.id, 0, False, NOW + 60, 500, "no")], [], NOW)
         ((_, due),) = told.deliveries.due(NOW + 60, 9)
         assert [one.id for one in due] == [second.id, first.id]
         assert (due[1].tries, due[1].status, due[1].detail, due[1].last_at) == (1, 500, "no", NOW)
         assert len(told.deliveries.due(NOW + 60, 1)[0][1]) == 1
-        told.deliveries.settle([], [Standing("wh-1", NOW, NOW + 99)], NOW)
+        told.deliveries.settle([], [EndpointHealth("wh-1", NOW, NOW + 99)], NOW)
         assert told.deliveries.due(NOW + 60, 9) == [], "it wants nothing before"
 
     def test_a_result_counts_for_the_try_that_it_is_of(self, told: Store) -> None:
@@ -177,11 +179,11 @@ class EndpointsSuite:
         told.add_events(run.key, [STARTED], NOW)
         told.deliveries.spread(NOW, 9)
         ((_, (one,)),) = told.deliveries.due(NOW, 9)
-        told.deliveries.settle([Settled(one.id, 0, False, NOW + 60, None, "first")], [], NOW)
-        told.deliveries.settle([Settled(one.id, 0, False, NOW + 1, None, "the same, late")], [], NOW)
+        told.deliveries.settle([DeliveryResult(one.id, 0, False, NOW + 60, None, "first")], [], NOW)
+        told.deliveries.settle([DeliveryResult(one.id, 0, False, NOW + 1, None, "the same, late")], [], NOW)
         assert told.deliveries.page("wh-1", None, 9)[0].detail == "first"
-        told.deliveries.settle([Settled(one.id, 0, True, None, 204, "")], [], NOW)
-        told.deliveries.settle([Settled(one.id, 1, False, NOW + 1, 500, "later still")], [], NOW)
+        told.deliveries.settle([DeliveryResult(one.id, 0, True, None, 204, "")], [], NOW)
+        told.deliveries.settle([DeliveryResult(one.id, 1, False, NOW + 1, 500, "later still")], [], NOW)
         (kept,) = told.deliveries.page("wh-1", None, 9)
         assert (kept.delivered_at, kept.next_at, kept.status) == (NOW, None, 204), "taken is taken"
 
@@ -191,8 +193,8 @@ class EndpointsSuite:
         told.add_events(run.key, [STARTED] * 4, NOW)
         told.deliveries.spread(NOW, 9)
         ((_, (first, second, third, fourth)),) = told.deliveries.due(NOW, 9)
-        taken = [Settled(one.id, 0, True, None, 204, "") for one in (first, fourth)]
-        told.deliveries.settle([*taken, Settled(second.id, 0, False, None, 500, "no")], [], NOW)
+        taken = [DeliveryResult(one.id, 0, True, None, 204, "") for one in (first, fourth)]
+        told.deliveries.settle([*taken, DeliveryResult(second.id, 0, False, None, 500, "no")], [], NOW)
         for state, ids in (
             ("delivered", [fourth.id, first.id]),
             ("pending", [third.id]),
@@ -209,7 +211,10 @@ class EndpointsSuite:
         told.add_events(run.key, [STARTED] * 3, NOW)
         told.deliveries.spread(NOW, 9)
         ((_, (first, second, third)),) = told.deliveries.due(NOW, 9)
-        results = [Settled(first.id, 0, True, None, 204, ""), Settled(second.id, 0, False, None, 500, "no")]
+        results = [
+            DeliveryResult(first.id, 0, True, None, 204, ""),
+            DeliveryResult(second.id, 0, False, None, 500, "no"),
+        ]
         told.deliveries.settle(results, [], NOW)
         assert [one.id for one in told.deliveries.page("wh-1", None, 9, state="given_up")] == [second.id]
         assert told.deliveries.replay("wh-1", None, NOW + 1, ADDED, NOW) == 0, "it failed before"
@@ -248,7 +253,9 @@ class EndpointsSuite:
         told.deliveries.spread(NOW, 99)
         assert (told.backlog().deliveries_pending, told.backlog().deliveries_due_at) == (4, NOW)
         ((_, (one,)),) = [found for found in told.deliveries.due(NOW, 9) if found[0].id == "on"]
-        told.deliveries.settle([Settled(one.id, 0, True, None, 204, "")], [Standing("paused", NOW, NOW + 60)], NOW)
+        told.deliveries.settle(
+            [DeliveryResult(one.id, 0, True, None, 204, "")], [EndpointHealth("paused", NOW, NOW + 60)], NOW
+        )
         off = told.endpoints.find("off")
         assert off is not None
         assert told.endpoints.change(off, replace(off, disabled_at=NOW, disabled_why=BY_PERSON), ADDED, NOW)

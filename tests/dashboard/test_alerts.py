@@ -16,7 +16,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Person
 from supervisor.domain.status import Status
 from supervisor.domain.texts import visible
-from supervisor.ports.notifier import Settled, Standing
+from supervisor.ports.notifier import DeliveryResult, EndpointHealth
 from supervisor.services.access.tokens import TokenWish, create
 from supervisor.services.webhooks import webhooks
 from supervisor.services.webhooks.webhooks import WebhookWish
@@ -59,7 +59,7 @@ def announced(bed: Bed, count: int) -> list[int]:
 
 def settle(bed: Bed, number: int, taken: bool, next_at: float | None = None, detail: str = "HTTP 503") -> None:
     status = 204 if taken else 503
-    settled = Settled(number, 0, taken, next_at, status, "" if taken else detail)
+    settled = DeliveryResult(number, 0, taken, next_at, status, "" if taken else detail)
     bed.store.deliveries.settle([settled], [], bed.clock.now())
 
 
@@ -76,7 +76,7 @@ def test_nobody_is_told_yet(looking: Looking) -> None:
 def test_who_is_told_and_how_it_goes(told: Bed, looking: Looking) -> None:
     good, bad, off, gone = (hook(told, note=name) for name in ("good", "bad", "off", HOSTILE))
     now = told.clock.now()
-    told.store.deliveries.settle([], [Standing(bad, now - 60, now + 60)], now)
+    told.store.deliveries.settle([], [EndpointHealth(bad, now - 60, now + 60)], now)
     looking.post(f"/ui/alerts/{off}/disable")
     told.store.endpoints.disable(gone, "it took nothing for 5 d", Event(EventKind.WEBHOOK_DISABLED, "x"), now)
     answer = looking.get("/ui/alerts").text

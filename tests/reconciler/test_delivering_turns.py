@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from supervisor.domain.events import EventKind
-from supervisor.ports.notifier import DeliveryFailed, Notification, Settled, Target
+from supervisor.ports.notifier import DeliveryFailed, DeliveryResult, Notification, Target
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.delivering.delivering import CREW, Delivering
 from supervisor.reconciler.delivering.turns import EACH, Batch, Line, Turns
@@ -63,7 +63,7 @@ class Forgetful(Delivering):
 
     def _send(self, line: Line, batch: Batch, now: float) -> None:
         super()._send(line, batch, now)
-        over = [Settled(one.id, one.tries, True, None, 204, "") for one in batch]
+        over = [DeliveryResult(one.id, one.tries, True, None, 204, "") for one in batch]
         self.store.deliveries.settle(over, [], now)
 
 

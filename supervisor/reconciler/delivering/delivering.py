@@ -25,10 +25,10 @@ from supervisor.ports.notifier import (
     Courier,
     Delivery,
     DeliveryFailed,
+    DeliveryResult,
     Endpoint,
+    EndpointHealth,
     Notification,
-    Settled,
-    Standing,
     Target,
 )
 from supervisor.ports.store import Lease, Store, StoreDown
@@ -199,7 +199,7 @@ class Delivering:
         for one in self._unsettled:
             after[one.line.endpoint.id] = _stands(after[one.line.endpoint.id], one.failed, now)
         standing = [
-            Standing(known.id, known.failing_since, known.next_message_at)
+            EndpointHealth(known.id, known.failing_since, known.next_message_at)
             for known in after.values()
             if known != before[known.id]
         ]
@@ -254,12 +254,12 @@ def notification_of(delivery: Delivery) -> Notification:
     )
 
 
-def _settled(done: _Done, delivery: Delivery, now: float) -> Settled:
+def _settled(done: _Done, delivery: Delivery, now: float) -> DeliveryResult:
     failed = done.failed
     if failed is None:
-        return Settled(delivery.id, delivery.tries, True, None, done.status, "")
+        return DeliveryResult(delivery.id, delivery.tries, True, None, done.status, "")
     at = next_try_at(delivery.id, delivery.tries, failed.retry_after_s, now)
-    return Settled(delivery.id, delivery.tries, False, at, done.status, str(failed)[:DETAIL_MAX])
+    return DeliveryResult(delivery.id, delivery.tries, False, at, done.status, str(failed)[:DETAIL_MAX])
 
 
 def _stands(endpoint: Endpoint, failed: DeliveryFailed | None, now: float) -> Endpoint:

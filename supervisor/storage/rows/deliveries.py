@@ -24,9 +24,9 @@ from supervisor.ports.notifier import (
     PENDING,
     WEBHOOKS,
     Delivery,
+    DeliveryResult,
     Endpoint,
-    Settled,
-    Standing,
+    EndpointHealth,
 )
 from supervisor.ports.store import COUNTED_TO, Backlog
 from supervisor.storage.engine.database import Database
@@ -216,7 +216,7 @@ class SqlDeliveries:
             session.run(SETTLE, rows=[[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable])
             return _due(session, now, limit)[0]
 
-    def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
+    def settle(self, settled: Sequence[DeliveryResult], standing: Sequence[EndpointHealth], now: float) -> None:
         rows = [
             [
                 item.delivery_id, item.tries, None if item.delivered else item.next_at,

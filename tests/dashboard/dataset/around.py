@@ -8,7 +8,7 @@ from typing import Any
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, ZoneRecord
-from supervisor.ports.notifier import Delivery, Endpoint, Form, Secret, Settled, Standing
+from supervisor.ports.notifier import Delivery, DeliveryResult, Endpoint, EndpointHealth, Form, Secret
 from supervisor.ports.platform import PlatformEvent
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.dataset import logs
@@ -59,7 +59,7 @@ def deliver(house: House) -> None:
     for name in (OPS, LAB, OLD):
         for number, one in enumerate(reversed(house.store.deliveries.page(name, None, 500))):
             _deliver(house, name, number, one)
-    failing = Standing(LAB, house.now - 41 * MINUTE_S, house.now + 9 * MINUTE_S)
+    failing = EndpointHealth(LAB, house.now - 41 * MINUTE_S, house.now + 9 * MINUTE_S)
     house.store.deliveries.settle((), (failing,), house.now)
     why = "it took nothing for 5 d: HTTP 410 (Gone)"
     event = Event(EventKind.WEBHOOK_DISABLED, f"The webhook {OLD} gets nothing any more: {why}.")
@@ -69,13 +69,13 @@ def deliver(house: House) -> None:
 def _deliver(house: House, name: str, number: int, one: Delivery) -> None:
     late = one.at > house.now - 41 * MINUTE_S
     if name == OLD:
-        settled = Settled(one.id, 0, False, None, 410, "HTTP 410 (Gone)")
+        settled = DeliveryResult(one.id, 0, False, None, 410, "HTTP 410 (Gone)")
     elif name == LAB and late:
-        settled = Settled(one.id, 0, False, house.now + 9 * MINUTE_S, 503, "HTTP 503 (Service Unavailable)")
+        settled = DeliveryResult(one.id, 0, False, house.now + 9 * MINUTE_S, 503, "HTTP 503 (Service Unavailable)")
     elif name == LAB and number % 9 == 4:
-        settled = Settled(one.id, 0, False, None, None, "no answer within 15 s")
+        settled = DeliveryResult(one.id, 0, False, None, None, "no answer within 15 s")
     else:
-        settled = Settled(one.id, 0, True, None, 204 if name == LAB else 200, "")
+        settled = DeliveryResult(one.id, 0, True, None, 204 if name == LAB else 200, "")
     house.store.deliveries.settle((settled,), (), min(house.now, one.at + 2 + number % 5))
 
 
