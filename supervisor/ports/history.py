@@ -97,7 +97,7 @@ class Patrols(Protocol):
         """When the last patrol was told (epoch seconds); None = never, nor begun to count."""
         ...
 
-    def tell(self, event: Event | None, last: float | None, now: float) -> bool:
+    def record(self, event: Event | None, last: float | None, now: float) -> bool:
         """Write the event and that it was told now, in one transaction; False, and nothing is written, where somebody
         did so since `last` was read. No event = begin to count from now."""
         ...

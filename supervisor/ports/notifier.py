@@ -119,7 +119,7 @@ class Endpoints(Protocol):
 
     def find(self, endpoint_id: str) -> Endpoint | None: ...
 
-    def of(self, owner: str | None) -> list[Endpoint]:
+    def of_owner(self, owner: str | None) -> list[Endpoint]:
         """In the order in which they were made; None = of all owners."""
         ...
 
@@ -154,12 +154,12 @@ class Deliveries(Protocol):
         one that is heard; it must not block. The last one given counts. What it misses is found by looking."""
         ...
 
-    def spread(self, now: float, limit: int) -> int:
+    def fan_out(self, now: float, limit: int) -> int:
         """Take at most `limit` outbox rows of the channel WEBHOOKS and make a delivery for each endpoint that wants
         their announcement; one transaction. How many rows were taken. Two at once make nothing twice."""
         ...
 
-    def right(self, now: float) -> int:
+    def fix_times(self, now: float) -> int:
         """Make due what a wrong clock has put off: a time further ahead than the longest pause of its kind, a first try
         that is not due yet, a pause whose try lies ahead of now. How many times were changed."""
         ...

@@ -301,11 +301,11 @@ class Store(Protocol):
         """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""
         ...
 
-    def led(self) -> list[str]:
+    def lease_names(self) -> list[str]:
         """The names of all leases that were ever taken; those of cells are the cells' names."""
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
-        """Oldest first; without those of the channel `webhooks`, which `deliveries.spread` takes. Rows that cannot be
+        """Oldest first; without those of the channel `webhooks`, which `deliveries.fan_out` takes. Rows that cannot be
         read are given up, and hold back none behind them."""
         ...
 

@@ -120,7 +120,7 @@ class Takeover:
             return 0
         self._due = now + EVERY_S
         try:
-            ever = self.store.led()
+            ever = self.store.lease_names()
             names = [name for name in self.others if name in ever]
             return sum(self._take(name, ours) for name in names + self._bereft(ever))
         except StoreDown as error:

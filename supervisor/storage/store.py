@@ -151,10 +151,10 @@ class SqlStore:
     def close(self) -> None:
         self.database.close()
 
-    def heard(self) -> None:
+    def written_elsewhere(self) -> None:
         """Another process has written events; whether one of them is announced is not said."""
-        self.history.heard()
-        self.deliveries.heard()
+        self.history.written_elsewhere()
+        self.deliveries.written_elsewhere()
 
     def begin(self, now: float) -> AbstractContextManager[SqlTransaction]:
         return self.database.writing_as(lambda session: SqlTransaction(session, self._channels, now))
@@ -229,9 +229,9 @@ class SqlStore:
         with self.database.reading() as session:
             return cells.leaderless(session)
 
-    def led(self) -> list[str]:
+    def lease_names(self) -> list[str]:
         with self.database.reading() as session:
-            return cells.led(session)
+            return cells.lease_names(session)
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         with self.database.reading() as session:

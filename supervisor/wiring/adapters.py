@@ -148,7 +148,7 @@ def _scope_before(settings: Settings, name: str, store: Store | None) -> str:
     an empty one. Only where the database lies on this computer; others share theirs with other folders."""
     if store is None or not settings.database_url.startswith("sqlite"):
         return ""
-    scopes = {scope for scope in (machines.scope_of(cell, name) for cell in store.led()) if scope}
+    scopes = {scope for scope in (machines.scope_of(cell, name) for cell in store.lease_names()) if scope}
     return scopes.pop() if len(scopes) == 1 else ""
 
 

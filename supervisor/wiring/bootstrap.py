@@ -231,8 +231,8 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         return
     from supervisor.storage.engine.notify_wake import NotifyWake
 
-    everywhere = NotifyWake(store.database, here, store.heard)
-    store.history.tell_others = everywhere.tell_of_events
+    everywhere = NotifyWake(store.database, here, store.written_elsewhere)
+    store.history.wake_others = everywhere.tell_of_events
     everywhere.start()
     try:
         yield Wakes(here, everywhere)

@@ -53,7 +53,7 @@ def webhooks(bed: Bed, ask: Asking) -> None:
         ask("GET", f"/v1/webhooks/wh-0{path}")
     bed.submit("digits-7")
     bed.store.add_events(bed.run("digits-7").key, [COMPLETED], bed.clock.now())
-    bed.store.deliveries.spread(bed.clock.now(), 500)
+    bed.store.deliveries.fan_out(bed.clock.now(), 500)
     ask("GET", "/v1/webhooks")
     ask("GET", "/v1/webhooks?owner=vision")
     ask("GET", hook)

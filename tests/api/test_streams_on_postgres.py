@@ -30,7 +30,7 @@ def beds(postgres_database: str, tmp_path: Path) -> Iterator[tuple[Bed, Bed]]:
 
 def tell(store: SqlStore, other: SqlStore) -> None:
     """As NOTIFY does."""
-    store.history.tell_others = other.history.heard
+    store.history.wake_others = other.history.written_elsewhere
 
 
 def test_replicas_tell_everything_once_in_one_order_while_many_write(beds: tuple[Bed, Bed]) -> None:

@@ -110,7 +110,7 @@ def test_what_hears_of_everything_is_for_administrators_alone(client: Client, to
     for who, run_id in (("bob", "b-1"), ("script", "o-1")):
         ask(client, who, "POST", "/v1/runs", json={"run_id": run_id, "spec": {"command": ["x"]}})
         store.add_events(told_bed.run(run_id).key, [Event(EventKind.STARTED, "trains")], now)
-    store.deliveries.spread(now, 99)
+    store.deliveries.fan_out(now, 99)
     assert {one.run_id for one in store.deliveries.page(wide, None, 9)} == {"b-1", "o-1"}
     assert ask(client, "ops", "PATCH", here, json={"everything": False}).status_code == 200
     told = ask(client, "script", "GET", f"{here}/deliveries").json()["deliveries"]
@@ -221,7 +221,7 @@ def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) ->
         ask(client, who, "POST", "/v1/runs", json={"run_id": run_id, "spec": {"command": ["x"]}})
     for run_id in ("a-1", "b-1"):
         store.add_events(told_bed.run(run_id).key, [Event(EventKind.STARTED, "trains")] * 3, now)
-    store.deliveries.spread(now, 99)
+    store.deliveries.fan_out(now, 99)
     ((_, due),) = store.deliveries.due(now, 9)
     store.deliveries.settle([DeliveryResult(one.id, 9, False, None, 500, "HTTP 500 from h") for one in due], [], now)
     store.deliveries.settle(

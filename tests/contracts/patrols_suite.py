@@ -21,18 +21,18 @@ def patrols_told(store: Store) -> int:
 class PatrolsSuite:
     def test_a_patrol_is_told_by_whoever_read_the_last_one_only(self, store: Store, reopened: Store) -> None:
         assert store.patrols.last() is None
-        assert store.patrols.tell(None, None, NOW)
-        assert not reopened.patrols.tell(None, None, NOW + 1), "the count has begun"
+        assert store.patrols.record(None, None, NOW)
+        assert not reopened.patrols.record(None, None, NOW + 1), "the count has begun"
         assert (reopened.patrols.last(), patrols_told(store)) == (NOW, 0)
-        assert store.patrols.tell(PATROL, NOW, NOW + 86_400.25)
-        assert not reopened.patrols.tell(PATROL, NOW, NOW + 86_401), "it was told meanwhile"
+        assert store.patrols.record(PATROL, NOW, NOW + 86_400.25)
+        assert not reopened.patrols.record(PATROL, NOW, NOW + 86_401), "it was told meanwhile"
         assert (reopened.patrols.last(), patrols_told(reopened)) == (NOW + 86_400.25, 1)
 
     def test_of_many_at_once_one_tells_it(self, store: Store, reopened: Store) -> None:
-        store.patrols.tell(None, None, NOW)
+        store.patrols.record(None, None, NOW)
         handles = [store, reopened] * 8
         with ThreadPoolExecutor(8) as pool:
-            told = list(pool.map(lambda one: one.patrols.tell(PATROL, NOW, NOW + 9), handles))
+            told = list(pool.map(lambda one: one.patrols.record(PATROL, NOW, NOW + 9), handles))
         assert (sum(told), patrols_told(store)) == (1, 1), (told, store.patrols.last())
 
     def test_attempts_of_live_runs_and_of_those_that_ended_lately(self, store: Store) -> None:

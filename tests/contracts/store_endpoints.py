@@ -41,8 +41,8 @@ class EndpointsSuite:
         made = an_endpoint(kinds=("preempted", "failed"), form=Form.SLACK, note="ü <x>", everything=True)
         add(told, made)
         assert told.endpoints.find("wh-1") == made
-        assert told.endpoints.of("local") == told.endpoints.of(None) == [made]
-        assert told.endpoints.of("ann") == []
+        assert told.endpoints.of_owner("local") == told.endpoints.of(None) == [made]
+        assert told.endpoints.of_owner("ann") == []
         assert made.secrets_at(NOW) == ("s", "o")
         assert made.secrets_at(NOW + 10) == ("s",)
         assert [one.event for one in told.events(None, 0, 9)] == [ADDED]
@@ -53,9 +53,9 @@ class EndpointsSuite:
         run, ahead = insert(told, a_run())[0], NOW + 3600
         told.add_events(run.key, [STARTED], ahead)
         told.add_events(run.key, [STARTED, STARTED], NOW)
-        told.deliveries.spread(NOW + 1, 9)
-        assert told.deliveries.right(NOW + 1) == 2, "the outbox rows from ahead, of log and webhooks"
-        told.deliveries.spread(NOW + 1, 9)
+        told.deliveries.fan_out(NOW + 1, 9)
+        assert told.deliveries.fix_times(NOW + 1) == 2, "the outbox rows from ahead, of log and webhooks"
+        told.deliveries.fan_out(NOW + 1, 9)
         ((_, (first, second, third)),) = told.deliveries.due(NOW + 1, 9)
         told.deliveries.settle([DeliveryResult(first.id, 0, False, ahead + 5, 500, "")], [], ahead)
         told.deliveries.settle([DeliveryResult(second.id, 0, False, NOW + 300, 500, "")], [], NOW + 1)
@@ -65,8 +65,10 @@ class EndpointsSuite:
             NOW + 1,
         )
         assert told.deliveries.due(NOW + 2, 9) == []
-        assert told.deliveries.right(NOW + 2) == 3, "a try from ahead, a pause longer than any, a rest longer than any"
-        assert told.deliveries.right(NOW + 2) == 0
+        assert told.deliveries.fix_times(NOW + 2) == 3, (
+            "a try from ahead, a pause longer than any, a rest longer than any"
+        )
+        assert told.deliveries.fix_times(NOW + 2) == 0
         ((_, due),) = told.deliveries.due(NOW + 2, 9)
         assert {one.id for one in due} == {first.id, third.id}
 
@@ -82,13 +84,13 @@ class EndpointsSuite:
         together = Barrier(8)
 
         def add_one(number: int) -> bool:
-            told.endpoints.of("nobody")  # its thread has a connection then
+            told.endpoints.of_owner("nobody")  # its thread has a connection then
             together.wait(30)
             return told.endpoints.add(an_endpoint(f"wh-{number}"), ADDED, MOST, NOW)
 
         with ThreadPoolExecutor(8) as pool:
             added = list(pool.map(add_one, range(16)))
-        assert sum(added) == len(told.endpoints.of("local")) == MOST
+        assert sum(added) == len(told.endpoints.of_owner("local")) == MOST
 
     def test_of_two_changes_one_counts(self, told: Store) -> None:
         before = an_endpoint()
@@ -136,8 +138,8 @@ class EndpointsSuite:
         told.add_events(hers.key, [STARTED], NOW)
         told.add_events(None, [Event(EventKind.BREAKER_OPENED, "open")], NOW)
         told.add_events(None, [Event(EventKind.WEBHOOK_DISABLED, "off", data={"owner": "local"})], NOW)
-        assert told.deliveries.spread(NOW, 99) == 5
-        assert told.deliveries.spread(NOW, 99) == 0
+        assert told.deliveries.fan_out(NOW, 99) == 5
+        assert told.deliveries.fan_out(NOW, 99) == 0
         assert heard(told, "own", "anns", "few", "chat", "off") == [
             ["started", "completed", "webhook_disabled"],
             ["started"],
@@ -151,14 +153,14 @@ class EndpointsSuite:
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED], NOW)
         assert {item.channel for item in told.due_outbox(NOW + 1, 9)} == {"log"}
-        assert told.deliveries.spread(NOW - 1, 9) == 0, "not yet"
-        assert told.deliveries.spread(NOW, 9) == 1
+        assert told.deliveries.fan_out(NOW - 1, 9) == 0, "not yet"
+        assert told.deliveries.fan_out(NOW, 9) == 1
 
     def test_what_is_due_comes_in_the_order_of_its_time_and_as_it_was_told(self, told: Store) -> None:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED, Event(EventKind.COMPLETED, "done")], NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         ((endpoint, (first, second)),) = told.deliveries.due(NOW, 9)
         assert endpoint.id == "wh-1"
         assert (first.kind, first.run_id, first.text, first.data) == (
@@ -177,7 +179,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED], NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         ((_, (one,)),) = told.deliveries.due(NOW, 9)
         told.deliveries.settle([DeliveryResult(one.id, 0, False, NOW + 60, None, "first")], [], NOW)
         told.deliveries.settle([DeliveryResult(one.id, 0, False, NOW + 1, None, "the same, late")], [], NOW)
@@ -191,7 +193,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED] * 4, NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         ((_, (first, second, third, fourth)),) = told.deliveries.due(NOW, 9)
         taken = [DeliveryResult(one.id, 0, True, None, 204, "") for one in (first, fourth)]
         told.deliveries.settle([*taken, DeliveryResult(second.id, 0, False, None, 500, "no")], [], NOW)
@@ -209,7 +211,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED] * 3, NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         ((_, (first, second, third)),) = told.deliveries.due(NOW, 9)
         results = [
             DeliveryResult(first.id, 0, True, None, 204, ""),
@@ -231,7 +233,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED] * 5, NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         first = told.deliveries.page("wh-1", None, 3)
         second = told.deliveries.page("wh-1", first[-1].event_id, 3)
         assert [one.sequence for one in first + second] == [6, 5, 4, 3, 2]
@@ -240,7 +242,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())
         told.add_events(run.key, [STARTED], NOW)
-        told.deliveries.spread(NOW, 9)
+        told.deliveries.fan_out(NOW, 9)
         assert told.endpoints.remove("wh-1", ADDED, NOW)
         assert not told.endpoints.remove("wh-1", ADDED, NOW)
         assert told.deliveries.page("wh-1", None, 9) == []
@@ -250,7 +252,7 @@ class EndpointsSuite:
         run = insert(told, a_run("digits-1"))[0]
         add(told, an_endpoint("on"), an_endpoint("paused"), an_endpoint("off"), an_endpoint("failed"))
         told.add_events(run.key, [STARTED], NOW)
-        told.deliveries.spread(NOW, 99)
+        told.deliveries.fan_out(NOW, 99)
         assert (told.backlog().deliveries_pending, told.backlog().deliveries_due_at) == (4, NOW)
         ((_, (one,)),) = [found for found in told.deliveries.due(NOW, 9) if found[0].id == "on"]
         told.deliveries.settle(
@@ -271,7 +273,7 @@ class EndpointsSuite:
         add(told, an_endpoint())
         changed(told, over, replace(over, status=Status.STOPPED, status_since=NOW, settled=True), STARTED)
         told.add_events(live.key, [STARTED], NOW)
-        told.deliveries.spread(NOW, 99)
+        told.deliveries.fan_out(NOW, 99)
         told.prune(NOW + 89 * DAY_S, 1000)
         assert heard(told, "wh-1") == [["started", "started"]]
         told.prune(NOW + 91 * DAY_S, 1000)
@@ -279,7 +281,7 @@ class EndpointsSuite:
 
     def test_the_settings_endpoint_follows_the_settings(self, told: Store) -> None:
         told.endpoints.put_settings(None, NOW)
-        assert told.endpoints.of(None) == []
+        assert told.endpoints.of_owner(None) == []
         told.endpoints.put_settings(an_endpoint(SETTINGS_ID, url="https://a/***"), NOW)
         told.endpoints.disable(SETTINGS_ID, "gone", ADDED, NOW)
         told.endpoints.put_settings(an_endpoint(SETTINGS_ID, url="https://b/***"), NOW)

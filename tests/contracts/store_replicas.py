@@ -102,7 +102,7 @@ class ReplicasSuite:
         assert store.leaderless() == {"b": 1, "c": 1}
         store.drop_lease(lease)
         assert store.leaderless() == {CELL: 2, "b": 1, "c": 1}
-        assert store.led() == sorted([CELL, "b"]), "also when nobody holds them any more"
+        assert store.lease_names() == sorted([CELL, "b"]), "also when nobody holds them any more"
 
     def test_live_runs_come_over_before_ended_ones(self, store: Store) -> None:
         for number in range(4):

@@ -53,7 +53,7 @@ def announced(bed: Bed, count: int) -> list[int]:
     """So many messages to each webhook; their numbers in order."""
     bed.submit("digits-7")
     bed.store.add_events(bed.run("digits-7").key, [Event(EventKind.STARTED, "It trains.")] * count, bed.clock.now())
-    bed.store.deliveries.spread(bed.clock.now(), 500)
+    bed.store.deliveries.fan_out(bed.clock.now(), 500)
     return [one.id for _, due in bed.store.deliveries.due(bed.clock.now(), 500) for one in due]
 
 

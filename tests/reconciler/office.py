@@ -39,7 +39,7 @@ class Office:
     def announce(self, run_id: str, *kinds: EventKind) -> None:
         run = self.store.find(run_id) or insert(self.store, a_run(run_id))[0]
         self.store.add_events(run.key, [Event(kind, f"{kind}") for kind in kinds], self.clock.now())
-        while self.store.deliveries.spread(self.clock.now(), 500):
+        while self.store.deliveries.fan_out(self.clock.now(), 500):
             pass
 
     def steps(self, seconds: float, each_s: float = 1.0) -> None:

@@ -90,7 +90,7 @@ def test_gone_switches_the_endpoint_off_and_the_others_hear_of_it(office: Office
     gone = office.endpoint_now("a")
     assert gone.disabled_at is not None
     assert "410" in gone.disabled_why
-    while office.store.deliveries.spread(office.clock.now(), 500):
+    while office.store.deliveries.fan_out(office.clock.now(), 500):
         pass
     office.step()
     told = [batch[0] for batch in office.courier.sent["https://b/x"]]
@@ -147,7 +147,7 @@ def test_a_chat_gets_many_announcements_in_few_messages(office: Office) -> None:
         run = insert(office.store, a_run(run_id))[0]
         ended = Event(EventKind.ATTEMPT_ENDED, "gone", data={"cause": "preempted"})
         office.store.add_events(run.key, [ended], office.clock.now())
-        while office.store.deliveries.spread(office.clock.now(), 500):
+        while office.store.deliveries.fan_out(office.clock.now(), 500):
             pass
         office.steps(1.5, 0.5)
     office.steps(120)
@@ -196,7 +196,7 @@ def test_what_was_committed_goes_out_without_waiting_for_the_next_look(
     office.store.deliveries.on_announced(lambda: woken.append("announced"))
     office.store.add_events(run.key, [Event(EventKind.LAUNCHING, "not announced")], office.clock.now())
     assert woken == []
-    office.store.heard()  # another replica wrote, which may have announced
+    office.store.written_elsewhere()  # another replica wrote, which may have announced
     assert woken == ["announced"]
     leader = Leader(office.store, LEASE, "one", office.clock, True, lambda: None)
     leader.renew()

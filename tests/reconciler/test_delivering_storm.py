@@ -55,7 +55,7 @@ def announce_all(office: Office) -> None:
         for run in runs:
             told = [Event(EventKind.RECOVERED, "again")] * (EVENTS // RUNS // 10)
             office.store.add_events(run.key, told, office.clock.now())
-        while office.store.deliveries.spread(office.clock.now(), 500):
+        while office.store.deliveries.fan_out(office.clock.now(), 500):
             pass
         for _ in range(3):
             office.step()

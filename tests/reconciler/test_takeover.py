@@ -83,7 +83,7 @@ def test_it_looks_now_and_then_and_outlives_a_database_that_is_away(store: SqlSt
     house.leader.renew()
     house.store.away = True
     with pytest.raises(StoreDown):
-        house.store.led()
+        house.store.lease_names()
     assert house.takeover.look() == 0
     house.store.away = False
     assert house.takeover.look() == 0, "not before its time"

@@ -56,7 +56,7 @@ def test_what_waited_for_the_address_of_the_settings_is_told_after_an_update(url
     with closing(open_store(url, False, ("log", "webhooks"))) as store:
         own = Endpoint(SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "", NOW, "settings")
         store.endpoints.put_settings(own, NOW)
-        assert store.deliveries.spread(NOW, 9) == 1
+        assert store.deliveries.fan_out(NOW, 9) == 1
         assert [one.kind for one in store.deliveries.page(SETTINGS_ID, None, 9)] == ["completed"]
         assert {item.channel for item in store.due_outbox(NOW, 9)} == {"log"}
 

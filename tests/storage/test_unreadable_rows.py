@@ -152,7 +152,7 @@ def test_a_page_of_unreadable_deliveries_blocks_none_behind_it(
 ) -> None:
     add(telling, an_endpoint())
     ids = announced(telling, 4)
-    assert telling.deliveries.spread(NOW, 99)
+    assert telling.deliveries.fan_out(NOW, 99)
     tear_data(telling, ids[:2])
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_page_of_unreadable_deliveries_blocks_none_behind_it(
 def test_an_unreadable_endpoint_blocks_no_other_and_its_messages_wait(telling: SqlStore) -> None:
     add(telling, an_endpoint("wh-1"), an_endpoint("wh-2"))
     (event_id,) = announced(telling, 1)
-    assert telling.deliveries.spread(NOW, 99)
+    assert telling.deliveries.fan_out(NOW, 99)
     of_the_first = sa.update(endpoints).where(endpoints.c.id == "wh-1")
     with telling.database.writing() as session:
         session.connection.execute(of_the_first.values(kinds="["))

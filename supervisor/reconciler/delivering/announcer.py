@@ -143,9 +143,9 @@ class Announcer:
             now = self.clock.now()
             if self.clock.monotonic() - self._righted_at >= RIGHT_S:
                 self._righted_at = self.clock.monotonic()
-                if self.store.deliveries.right(now):
+                if self.store.deliveries.fix_times(now):
                     self.delivering.wake()
-            spread = self.store.deliveries.spread(now, SPREAD_PAGE)
+            spread = self.store.deliveries.fan_out(now, SPREAD_PAGE)
             if spread:
                 self.delivering.wake()
             if deliver(self.store, self.notifiers, now) < PAGE and spread < SPREAD_PAGE:

@@ -37,11 +37,11 @@ class Patrol:
             return False
         last = self.store.patrols.last()
         if last is None or last > now:  # the first start, or the clock was set back
-            self.store.patrols.tell(None, last, now)
+            self.store.patrols.record(None, last, now)
             return False
         if now - last < self.every_s:
             return False
-        return self.store.patrols.tell(report(self._standing(now), now), last, now)
+        return self.store.patrols.record(report(self._standing(now), now), last, now)
 
     def _standing(self, now: float) -> Standing:
         page = self.store.page(RunFilter(), None, 1)

@@ -91,7 +91,7 @@ def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secret
 def listing(parts: Parts, caller: Caller) -> Json:
     """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
-    endpoints = parts.store.endpoints.of(owner)
+    endpoints = parts.store.endpoints.of_owner(owner)
     return {"webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]}
 
 

@@ -53,7 +53,7 @@ class Database:
         self.dialect = parsed.get_backend_name()
         self.group: GroupWriter | None = None
         # Done after each commit that wrote events, and after each that wrote announcements.
-        self.when_told: Callable[[], None] = lambda: None
+        self.when_written: Callable[[], None] = lambda: None
         self.when_announced: Callable[[], None] = lambda: None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
@@ -76,7 +76,7 @@ class Database:
     def writing_as(self, made: Callable[[Session], Made]) -> Iterator[Made]:
         """The same, as what `made` makes of it."""
         with _answered(), self._begun() as connection:
-            session = Session(connection, self.dialect, self.when_told, self.when_announced)
+            session = Session(connection, self.dialect, self.when_written, self.when_announced)
             yield made(session)
         for act in session.committed:
             act()

@@ -69,20 +69,20 @@ class Rows(list[Any]):
 class Session:
     """One transaction on one connection, which must have been begun. Statements go to the driver itself: SQLAlchemy's
     way there costs more than SQLite's whole answer. `committed`: what is to be done when the commit is done, and never
-    where it failed; short, and it must not raise. `when_told` is done so, once, where events were written, and
+    where it failed; short, and it must not raise. `when_written` is done so, once, where events were written, and
     `when_announced` where one of them is announced."""
 
     def __init__(
         self,
         connection: Connection,
         dialect: str,
-        when_told: Callable[[], None] = lambda: None,
+        when_written: Callable[[], None] = lambda: None,
         when_announced: Callable[[], None] = lambda: None,
     ) -> None:
         self.connection = connection
         self.dialect = dialect
         self.committed: list[Callable[[], None]] = []
-        self._when_told, self._when_announced = when_told, when_announced
+        self._when_told, self._when_announced = when_written, when_announced
         driver = connection.connection.dbapi_connection
         assert driver is not None
         self._driver = driver

@@ -134,7 +134,7 @@ def leaderless(session: Session) -> dict[str, int]:
     return dict(session.run(LEADERLESS, {}))
 
 
-def led(session: Session) -> list[str]:
+def lease_names(session: Session) -> list[str]:
     return [name for (name,) in session.run(LED, {})]
 
 
@@ -262,7 +262,7 @@ class SqlPatrols:
             value = session.run(LAST, {}).scalar()
         return None if value is None else float(value)
 
-    def tell(self, event: Event | None, last: float | None, now: float) -> bool:
+    def record(self, event: Event | None, last: float | None, now: float) -> bool:
         with self._database.writing() as session:
             if not self._ours(session, last, now):
                 return False

@@ -181,12 +181,12 @@ class SqlDeliveries:
 
     def __init__(self, database: Database, channels: Sequence[str]) -> None:
         self._database, self._channels = database, channels
-        self.heard: Callable[[], None] = database.when_announced  # another process has written events
+        self.written_elsewhere: Callable[[], None] = database.when_announced  # another process has written events
 
     def on_announced(self, wake: Callable[[], None]) -> None:
-        self.heard = self._database.when_announced = wake
+        self.written_elsewhere = self._database.when_announced = wake
 
-    def spread(self, now: float, limit: int) -> int:
+    def fan_out(self, now: float, limit: int) -> int:
         with self._database.reading() as session:  # most often there is nothing, and no writer need wait for that
             if not session.run(TAKE, {"now": now, "limit_": 1}):
                 return 0
@@ -203,7 +203,7 @@ class SqlDeliveries:
             session.run(TAKEN, rows=[[row[0], now] for row in rows])
             return len(rows)
 
-    def right(self, now: float) -> int:
+    def fix_times(self, now: float) -> int:
         with self._database.writing() as session:
             return sum(session.run(statement, {"now": now}).rowcount for statement in RIGHT)
 

@@ -84,7 +84,7 @@ class SqlEndpoints:
         with self._database.reading() as session:
             return _stored(session, FIND, endpoint_id)
 
-    def of(self, owner: str | None) -> list[Endpoint]:
+    def of_owner(self, owner: str | None) -> list[Endpoint]:
         with self._database.reading() as session:
             return all_of(session, owner)
 

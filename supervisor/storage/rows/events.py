@@ -295,13 +295,13 @@ def _nothing() -> None:
 
 
 class SqlHistory:
-    """Implements ports/history.History. `tell_others` is called after our own commits, to wake other processes."""
+    """Implements ports/history.History. `wake_others` is called after our own commits, to wake other processes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._wake: Callable[[], None] = _nothing
-        self.tell_others: Callable[[], None] = _nothing
-        database.when_told = self._written
+        self.wake_others: Callable[[], None] = _nothing
+        database.when_written = self._written
 
     def newest(self) -> int:
         with self._database.reading() as session:
@@ -331,13 +331,13 @@ class SqlHistory:
     def on_written(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def heard(self) -> None:
+    def written_elsewhere(self) -> None:
         """Another process has written events."""
         self._wake()
 
     def _written(self) -> None:
         self._wake()
-        self.tell_others()
+        self.wake_others()
 
 
 def _between(session: Session, where: EventFilter, after: int, last: int, limit: int) -> list[StoredEvent]:

@@ -54,7 +54,7 @@ def put_webhooks(house: House) -> None:
 
 def deliver(house: House) -> None:
     """What became of the announcements: most were taken, one receiver fails, one is off."""
-    while house.store.deliveries.spread(house.now, 500):
+    while house.store.deliveries.fan_out(house.now, 500):
         pass
     for name in (OPS, LAB, OLD):
         for number, one in enumerate(reversed(house.store.deliveries.page(name, None, 500))):
