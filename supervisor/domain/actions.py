@@ -63,9 +63,9 @@ class KeepEvidence:
 
 @dataclass(frozen=True, slots=True)
 class PinImage:
-    """Ask which content this image names now. `asked` comes back with the answer."""
+    """Ask which content this image names now. `pinned_for` comes back with the answer."""
 
-    asked: str
+    pinned_for: str
     image: str
 
 

@@ -55,7 +55,7 @@ class Caller:
         """May see and change what this owner has."""
         return self.admin or owner == self.owner
 
-    def sees(self, owner: str | None) -> str | None:
+    def visible_owner(self, owner: str | None) -> str | None:
         """Of whom a list tells, where `owner` names an owner (None = anybody); None = of all."""
         if self.admin or owner == self.owner:
             return owner
@@ -94,8 +94,8 @@ RANDOM_BYTES = 32
 _FORM = re.compile(r"(sup_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})\Z")
 NAME_RULE = "a letter or digit, then up to 62 letters, digits, dots, dashes, underscores or @"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
-TAKEN_NAMES = frozenset({"supervisor"})  # what the supervisor does by itself stands in the history under this name
-OF_FOLDER = "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
+RESERVED_NAMES = frozenset({"supervisor"})  # what the supervisor does by itself stands in the history under this name
+FOLDER_CREATOR = "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class CauseRule:
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
 # Of a wait: it will not end by itself, although the run tries again now and then.
-FOR_A_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED}
+NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED}
 
 C = Cause
 BACKOFF = "recover with backoff"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervisor.domain.causes import FOR_A_PERSON, Cause
+from supervisor.domain.causes import NEEDS_PERSON, Cause
 
 
 class EventKind(StrEnum):
@@ -161,7 +161,7 @@ def _waiting(data: Mapping[str, object]) -> str | None:
     three hundred runs would say it three hundred times."""
     if data.get("cause") == Cause.QUEUED:
         return None
-    return "needs_person" if data.get("cause") in FOR_A_PERSON else "waiting"
+    return "needs_person" if data.get("cause") in NEEDS_PERSON else "waiting"
 
 
 def _needs_person(data: Mapping[str, object]) -> str:

@@ -146,12 +146,12 @@ def scope_of(name: str, provider: str) -> str:
     return words[1] if len(words) == 3 and words[0] == provider else ""
 
 
-def alike(text: str, other: str) -> bool:
+def same_provider_and_bucket(text: str, other: str) -> bool:
     """Same provider and same bucket: what a spec can name, and what a resume may not change."""
     return _fixed(text) == _fixed(other)
 
 
-def of_another(name: str, cell: str, providers: Collection[str]) -> bool:
+def from_other_provider(name: str, cell: str, providers: Collection[str]) -> bool:
     """A cell with the bucket of `cell`, named by none of these providers."""
     provider, bucket = _fixed(name)
     return provider not in providers and bucket == _fixed(cell)[1]

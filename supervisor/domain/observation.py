@@ -45,13 +45,13 @@ class Unknown:
 
 
 NOT_READ = Unknown("not read")
-LOOK_S = 10.0  # so long a look waits for one provider of several; a cloud lists 10,000 machines in some 5 s
+OBSERVE_S = 10.0  # so long a look waits for one provider of several; a cloud lists 10,000 machines in some 5 s
 GAP_POLLS = 2.0
 
 
 def gap_s(poll_interval_s: float) -> float:
     """A reading that is older says what was, not what is. Who answers within a look and a poll is never that old."""
-    return max(GAP_POLLS * poll_interval_s, LOOK_S + poll_interval_s)
+    return max(GAP_POLLS * poll_interval_s, OBSERVE_S + poll_interval_s)
 
 
 Part = Seen[T] | Absent | Unknown
@@ -72,7 +72,7 @@ class CreateFailed:
 class Pinned:
     """The answer to a PinImage. `digest` "" and no `problem`: the provider runs no images."""
 
-    asked: str
+    pinned_for: str
     digest: str = ""  # name@sha256:...
     problem: str = ""  # missing | hidden | unavailable
     detail: str = ""
@@ -145,7 +145,7 @@ class World:
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # by provider, where our machines are the limit
     # Runs of these providers that may ask now, and where (lifecycle/offers/queueing); None = nothing of
     # ours is in its way.
-    turns: Mapping[int, Offer | None] = field(default_factory=dict)
+    may_launch: Mapping[int, Offer | None] = field(default_factory=dict)
 
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""

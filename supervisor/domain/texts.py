@@ -63,7 +63,7 @@ _VALUE = rf"(?![./])(?={_CHAR}*[0-9])(?={_CHAR}*[A-Za-z]){_CHAR}{{20,}}"
 NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
 VALUE = re.compile(_VALUE)
 # What a text is -> how it looks, wherever it stands.
-MAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
+SECRET_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a key that begins with sk-", re.compile(r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,}")),
     ("a Hugging Face token", re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}")),
     ("a GitHub token", re.compile(r"(?<![A-Za-z0-9])(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})")),
@@ -73,7 +73,7 @@ MAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a Google API key", re.compile(r"(?<![A-Za-z0-9])AIza[0-9A-Za-z_-]{30,}")),
     ("a private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")),
 )
-KEYS = (*MAKERS, ("the value of a key", re.compile(rf"{_NAME}=['\"]?{_VALUE}", re.IGNORECASE)))
+KEYS = (*SECRET_FORMS, ("the value of a key", re.compile(rf"{_NAME}=['\"]?{_VALUE}", re.IGNORECASE)))
 KEY_MIN = 15  # characters: no shorter text is any of these
 
 

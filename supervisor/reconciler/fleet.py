@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
-from supervisor.domain.observation import LOOK_S
+from supervisor.domain.observation import OBSERVE_S
 from supervisor.ports.provider import LaunchRequest, Provider, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
@@ -154,7 +154,7 @@ class Fleet(Mapping[str, Provider]):
         self,
         providers: Mapping[str, Provider],
         monotonic: Monotonic = time.monotonic,
-        bound_s: float = LOOK_S,
+        bound_s: float = OBSERVE_S,
         threads: Executor | None = None,
         came_late: Callable[[float], object] = lambda took_s: None,
     ) -> None:

@@ -131,7 +131,7 @@ class Takeover:
         """Cells whose own provider is not in the settings, with runs of one that is."""
         if self._none_bereft or not self.leader.alone:
             return []
-        gone = [name for name in ever if machines.of_another(name, self.leader.cell, self.providers)]
+        gone = [name for name in ever if machines.from_other_provider(name, self.leader.cell, self.providers)]
         bereft = [name for name in gone if self._has_ours(name)]
         self._none_bereft = not bereft
         return bereft

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import IO
 from urllib.parse import urlsplit
 
-from supervisor.domain.texts import MAKERS, looks_secret, visible
+from supervisor.domain.texts import SECRET_FORMS, looks_secret, visible
 
 DOTS = "•••"
 LINE_MAX = 65536  # characters of one text
@@ -85,7 +85,7 @@ def _query_value(pair: str, known: bool) -> str:
 
 
 def _makers(text: str) -> str:
-    for _, pattern in MAKERS:
+    for _, pattern in SECRET_FORMS:
         text = pattern.sub(DOTS, text)
     return text
 

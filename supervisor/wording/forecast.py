@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.causes import FOR_A_PERSON, Cause
+from supervisor.domain.causes import NEEDS_PERSON, Cause
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -80,7 +80,7 @@ def needs_person(run: Run) -> str:
     """What a person must do before this run can go on; "" = nothing."""
     if run.terminal:
         return ""
-    refused = run.status == Status.WAITING and run.cause in FOR_A_PERSON
+    refused = run.status == Status.WAITING and run.cause in NEEDS_PERSON
     return run.person.why or ((run.detail or str(run.cause)) if refused else "")
 
 

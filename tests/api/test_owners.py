@@ -110,4 +110,4 @@ def test_a_strangers_run_id_is_taken_and_nothing_else_is_told(house: Client) -> 
 
 def test_nobody_is_the_name_of_no_owner(house: Client) -> None:
     assert told(house, "ops", "/v1/runs", owner=NOBODY)["code"] == "INVALID_REQUEST"
-    assert PEOPLE["ann"].sees("bob") == NOBODY
+    assert PEOPLE["ann"].visible_owner("bob") == NOBODY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.domain.machines import alike, cell
+from supervisor.domain.machines import cell, same_provider_and_bucket
 
 HERE = cell("local", "0a1b2c", "file:///objects")
 
@@ -17,5 +17,5 @@ HERE = cell("local", "0a1b2c", "file:///objects")
     ],
 )
 def test_provider_and_bucket_are_fixed_and_the_machines_behind_them_are_not(other: str, same: bool) -> None:
-    assert alike(HERE, other) is same
-    assert alike(other, HERE) is same
+    assert same_provider_and_bucket(HERE, other) is same
+    assert same_provider_and_bucket(other, HERE) is same

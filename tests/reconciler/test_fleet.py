@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import BEATS, LOOK_S, MACHINES, Absent, Part, Seen, Unknown, gap_s, machines_in
+from supervisor.domain.observation import BEATS, MACHINES, OBSERVE_S, Absent, Part, Seen, Unknown, gap_s, machines_in
 from supervisor.domain.policies import Knobs
 from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
@@ -28,7 +28,7 @@ TAKES_S = 0.5  # an answer of the far place on a good day
 class Two:
     """A near place and a far one, a look every half minute, and a clock that goes on while somebody waits."""
 
-    def __init__(self, bound_s: float = LOOK_S) -> None:
+    def __init__(self, bound_s: float = OBSERVE_S) -> None:
         self.clock = FakeClock()
         self.near = FakeProvider(self.clock, ("near-a", "near-b"), "near")
         self.far = FakeProvider(self.clock, ("far-a", "near-a"), "far")
@@ -120,7 +120,7 @@ def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
         waits.append(two.took_s)
         assert isinstance(snapshot.listings["near"], MachineListing)
         assert snapshot.unread == {"far-a of far", "near-a of far"}, "its zones alone, whatever they are called"
-    assert waits == [LOOK_S, 0.0, 0.0, 0.0, 0.0]
+    assert waits == [OBSERVE_S, 0.0, 0.0, 0.0, 0.0]
     assert str(snapshot.listings["far"]).startswith("machines cannot be read: far has not answered for 130 s")
     assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
 
@@ -183,14 +183,14 @@ def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: T
     assert two.late == []
     ages = []
     for _ in range(20):
-        two.hang(LOOK_S + 5.0)
+        two.hang(OBSERVE_S + 5.0)
         part = two.part(snapshot := two.look(), machine.name)
         ages.append(part.age_s if isinstance(part, Seen) else None)
-        assert two.took_s == (0.0 if len(ages) > 1 else LOOK_S)
-    assert ages[1:] == [POLL_S + (LOOK_S if not number else 0.0) for number in range(19)]
+        assert two.took_s == (0.0 if len(ages) > 1 else OBSERVE_S)
+    assert ages[1:] == [POLL_S + (OBSERVE_S if not number else 0.0) for number in range(19)]
     assert snapshot.unread == frozenset()
     assert snapshot.observing_since["machines of far"] == first
-    assert two.late == [LOOK_S + 5.0] * 19, "whoever waits for the next look is told when there is something to see"
+    assert two.late == [OBSERVE_S + 5.0] * 19, "whoever waits for the next look is told when there is something to see"
 
 
 def test_one_that_always_needs_longer_than_a_poll_is_no_gap_where_its_answer_wakes_the_loop(two: Two) -> None:
@@ -228,7 +228,7 @@ def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: 
         answers = two.fleet.lookups([refs[1], refs[0], MachineRef("gone", "a", "m")])
         assert answers[refs[0]] == near
         assert isinstance(answers[refs[1]], ProviderUnavailable)
-    assert two.clock.monotonic() - began == LOOK_S
+    assert two.clock.monotonic() - began == OBSERVE_S
 
 
 def test_what_one_look_does_not_come_to_is_asked_first_at_the_next(two: Two) -> None:
@@ -237,7 +237,7 @@ def test_what_one_look_does_not_come_to_is_asked_first_at_the_next(two: Two) -> 
     began = two.clock.monotonic()
     first = two.fleet.lookups(refs)
     unanswered = {ref for ref in refs if first[ref] is not None}
-    assert two.clock.monotonic() - began <= LOOK_S
+    assert two.clock.monotonic() - began <= OBSERVE_S
     assert 0 < len(unanswered) < len(refs)
     second = two.fleet.lookups(refs)
     answered = {ref for ref in refs if second[ref] is None}

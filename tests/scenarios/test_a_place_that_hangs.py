@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import EventKind
-from supervisor.domain.observation import LOOK_S
+from supervisor.domain.observation import OBSERVE_S
 from supervisor.domain.status import Status
 from supervisor.ports.provider import ProviderUnavailable
 from tests.scenarios.sim_plan import Plan
@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 SHORT = Plan(steps=60, after="stays")  # a minute of training; its machine must be released
 LONG = Plan(steps=1_000_000)
 FAR_RUNS, NEW_FAR_RUNS = 3, 12  # the latter more than the far place's threads
-SLACK_S = LOOK_S + 30.0  # one wait for the far place, and what is due one poll later
+SLACK_S = OBSERVE_S + 30.0  # one wait for the far place, and what is due one poll later
 
 
 def near_run(stage: TwoPlaces, run_id: str, slack_s: float = 0.0, pace: tuple[float, float] = (HOUR_S, HOUR_S)) -> Any:
@@ -50,8 +50,8 @@ def hour(stage: TwoPlaces) -> None:
         stage.run_for(100.0)
         number += 1
     assert number > 8
-    assert max(stage.tick_s) <= LOOK_S
-    assert sum(stage.tick_s) <= LOOK_S, "the far place cost one wait in the whole hour"
+    assert max(stage.tick_s) <= OBSERVE_S
+    assert sum(stage.tick_s) <= OBSERVE_S, "the far place cost one wait in the whole hour"
 
 
 def test_no_run_of_the_other_is_delayed(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_create_without_a_word_is_settled_where_every_listing_comes_late(tmp_p
     """The request was lost on its way: a listing that was asked for after it, and leaves the machine out, says so."""
     stage = two_places(tmp_path)
     try:
-        stage.slow.takes_s = LOOK_S + 5.0
+        stage.slow.takes_s = OBSERVE_S + 5.0
         stage.far.next_launch(ProviderUnavailable("no answer"), comes_up=False)
         stage.submit("lost", "far", SHORT)
         stage.seconds_until("lost", "settled", HOUR_S)

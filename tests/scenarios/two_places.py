@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.machines import Machine
-from supervisor.domain.observation import LOOK_S
+from supervisor.domain.observation import OBSERVE_S
 from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local.traits import TRAITS
@@ -31,7 +31,7 @@ class TwoPlaces(Stage):
     """`bound_s` and `apart` are what a broken variant takes away: how long a look waits for a place, and that each has
     threads of its own for its actions."""
 
-    bound_s: float = LOOK_S
+    bound_s: float = OBSERVE_S
     apart: bool = True
     tick_s: list[float] = field(default_factory=list)  # how long each look took
     _pools: list[VirtualThreads] = field(default_factory=list)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.causes import FOR_A_PERSON, Cause
+from supervisor.domain.causes import NEEDS_PERSON, Cause
 from supervisor.domain.errors import InvalidRequest, NothingToRetry
 from supervisor.domain.machines import ZoneRecord, offer_key
 from supervisor.domain.run import Person, Refusal, Waiting
@@ -70,7 +70,7 @@ def test_a_run_that_is_being_launched_is_left_as_it_is(bed: Bed) -> None:
     assert retry(bed.parts, "digits-7", ACTOR) == run
 
 
-@pytest.mark.parametrize("cause", [*sorted(FOR_A_PERSON), Cause.NO_CAPACITY])
+@pytest.mark.parametrize("cause", [*sorted(NEEDS_PERSON), Cause.NO_CAPACITY])
 def test_health_event_and_patrol_agree_on_who_is_needed(bed: Bed, cause: Cause) -> None:
     waits(bed, cause)
     run = bed.run("digits-7")

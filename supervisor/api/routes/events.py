@@ -177,8 +177,8 @@ async def list_events(request: Request, query: bodies.AllEventParameters) -> obj
     """List the history of all runs and of the supervisor itself; without admin, that of one's own runs. With
     `Accept: text/event-stream` a stream that goes on: docs/api.md#live-events."""
     if wants_stream(request):
-        return open_stream(request, query, None, caller_of(request).sees(query.owner))
-    return await _events(request, None, query, owner=caller_of(request).sees(query.owner))
+        return open_stream(request, query, None, caller_of(request).visible_owner(query.owner))
+    return await _events(request, None, query, owner=caller_of(request).visible_owner(query.owner))
 
 
 async def _events(

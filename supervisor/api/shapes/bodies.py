@@ -175,7 +175,7 @@ def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
         statuses=tuple(query.status),
         labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
         zone=query.zone,
-        owner=caller.sees(query.owner),
+        owner=caller.visible_owner(query.owner),
         created_after=epoch(query.created_after),
         text=query.q or None,
         run_ids=tuple(query.run_id),

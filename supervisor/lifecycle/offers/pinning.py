@@ -32,7 +32,7 @@ def pinned(run: Run, obs: Observation, now: float) -> tuple[Run, Told, Decision 
         return ((run if bare else replace(run, image=replace(run.image, digest="", pinned_for=""))), (), None)
     if run.image.pinned_for == question:
         return run, (), None
-    answer = obs.pin.value if isinstance(obs.pin, Seen) and obs.pin.value.asked == question else None
+    answer = obs.pin.value if isinstance(obs.pin, Seen) and obs.pin.value.pinned_for == question else None
     if answer is None:
         return run, (), _ask(run, question)
     if answer.problem == "unavailable":

@@ -38,7 +38,7 @@ def with_turns(
         elif call.placement.provider in left and not _obtained(run, call) and not listed(call):
             _take(left, call.placement)
     waiting.sort(key=lambda run: (run.generation_at, run.key))
-    return replace(world, capacities=left, turns=_turns(waiting, left, world, now))
+    return replace(world, capacities=left, may_launch=_turns(waiting, left, world, now))
 
 
 def _turns(
@@ -96,10 +96,10 @@ def _obtained(run: Run, call: Try) -> bool:
 
 def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
     """Where this run asks next; NoOffer with cause `queued` where it is not its turn."""
-    offer = world.turns.get(run.key)
+    offer = world.may_launch.get(run.key)
     if offer is not None or not _may_stand(run, world.capacities):
         return offer or choose(run, world, now)
     choice = choose(run, world, now)
-    if run.key in world.turns or isinstance(choice, NoOffer):
+    if run.key in world.may_launch or isinstance(choice, NoOffer):
         return choice
     return NoOffer(None, Cause.QUEUED, EARLIER_FIRST)

@@ -14,7 +14,7 @@ from typing import TypeGuard
 from supervisor.contract.identifiers import launch_id, machine_name
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
-from supervisor.domain.causes import FOR_A_PERSON, NO_GPU, Cause
+from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer
 from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Unknown, World
@@ -113,7 +113,7 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     limit_s = run.policy.limits.wait_for_capacity_s
     if run.waiting.since is None or run.cause == Cause.QUEUED or now - run.waiting.since < limit_s:
         return None
-    cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in FOR_A_PERSON else Cause.NO_CAPACITY
+    cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in NEEDS_PERSON else Cause.NO_CAPACITY
     return cause, f"waited {now - run.waiting.since:.0f} s, limit {limit_s:.0f} s"
 
 

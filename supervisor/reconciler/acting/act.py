@@ -321,6 +321,6 @@ def _asked_of(run: Run | None, action: Action) -> str:
 def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
     named = action.launch_id if isinstance(action, KeepEvidence) else ""
-    named = action.asked if isinstance(action, PinImage) else named
+    named = action.pinned_for if isinstance(action, PinImage) else named
     machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else named
     return (run.key if run is not None else 0, launch_id, type(action).__name__, machine)

@@ -107,7 +107,7 @@ class Launcher:
             problem, detail = "hidden", str(error)
         except ProviderUnavailable as error:
             problem, detail = "unavailable", str(error)
-        self.outcomes.pinned(run.key, Pinned(action.asked, digest, problem, detail, self.clock.now()))
+        self.outcomes.pinned(run.key, Pinned(action.pinned_for, digest, problem, detail, self.clock.now()))
 
 
 def _raised(next_try: object, action: Launch) -> bool:

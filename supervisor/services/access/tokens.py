@@ -148,7 +148,7 @@ def token_json(token: Token, now: float) -> Json:
 def _check(wish: TokenWish) -> None:
     """The API's own bounds keep everything else out."""
     for field_name, text in (("name", wish.name), ("owner", wish.owner)):
-        if text in callers.TAKEN_NAMES:
+        if text in callers.RESERVED_NAMES:
             reason = "is the supervisor's own name; take another"
             raise InvalidRequest(f"{field_name} {reason}.", errors=((f"#/{field_name}", reason),))
 
@@ -198,7 +198,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _make(store: Store, path: Path, now: float) -> None:
-    place = f"{callers.OF_FOLDER}{socket.gethostname()}:{path.parent}"
+    place = f"{callers.FOLDER_CREATOR}{socket.gethostname()}:{path.parent}"
     for earlier in store.tokens.newest(EARLIER):
         if earlier.created_by == place and earlier.revoked_at is None:
             revoke_found(store, earlier, _SUPERVISOR, now)

@@ -37,7 +37,7 @@ COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
 
 def zones_json(parts: Parts, caller: Caller) -> Json:
     """`machines` are those of the caller's own runs, for an admin of all. Raises StoreDown."""
-    now, owner = parts.clock.now(), caller.sees(None)
+    now, owner = parts.clock.now(), caller.visible_owner(None)
     offers: list[Json] = []
     for name, provider in parts.providers.items():
         cell = parts.cells[name]

@@ -195,7 +195,7 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
             "then resume.",
             {"run_id": run.run_id},
         )
-    if cell is None or not machines.alike(cell, run.cell):
+    if cell is None or not machines.same_provider_and_bucket(cell, run.cell):
         raise CellFixed(
             f"The files of {run.run_id} lie in the store of provider {run.provider}, and the provider that you name "
             "does not share that store. Submit under another run_id.",

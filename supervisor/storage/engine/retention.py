@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, literal, or_, tuple_
 
-from supervisor.domain.callers import OF_FOLDER
+from supervisor.domain.callers import FOLDER_CREATOR
 from supervisor.ports.history import KEPT_S
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Statement
@@ -62,7 +62,7 @@ def _tokens(_dialect: str) -> sa.Delete:
     old = (
         sa.select(tokens.c.id)
         .where(or_(tokens.c.expires_at < before, tokens.c.revoked_at < before))
-        .where(tokens.c.created_by.not_like(f"{OF_FOLDER}%"))
+        .where(tokens.c.created_by.not_like(f"{FOLDER_CREATOR}%"))
         .limit(bindparam("limit_"))
     )
     return sa.delete(tokens).where(tokens.c.id.in_(old))
