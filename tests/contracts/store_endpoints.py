@@ -41,7 +41,7 @@ class EndpointsSuite:
         made = an_endpoint(kinds=("preempted", "failed"), form=Form.SLACK, note="ü <x>", everything=True)
         add(told, made)
         assert told.endpoints.find("wh-1") == made
-        assert told.endpoints.of_owner("local") == told.endpoints.of(None) == [made]
+        assert told.endpoints.of_owner("local") == told.endpoints.of_owner(None) == [made]
         assert told.endpoints.of_owner("ann") == []
         assert made.secrets_at(NOW) == ("s", "o")
         assert made.secrets_at(NOW + 10) == ("s",)

@@ -132,4 +132,4 @@ def test_another_cell_is_left_alone(store: SqlStore, cell: str, provider: str) -
     house = House(store, alone=True, others=())
     assert house.look() == house.look() == 0
     assert house.led() == set()
-    assert house.store.calls["led"] == 1, "nobody submits there meanwhile"
+    assert house.store.calls["lease_names"] == 1, "nobody submits there meanwhile"
