@@ -1,4 +1,4 @@
-"""Deeds that a decision asks for. Each is derived again from the row until it is done, and safe to repeat."""
+"""Actions that a decision asks for. Each is derived again from the row until it is done, and is safe to repeat."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class MarkHolderGone:
-    """Tell the waiting newcomer that the old holder's machine is known gone."""
+    """Record in the baton, for the new agent that waits, that the machine of the old holder is known gone."""
 
     launch_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskAgentToStop:
-    """TERM to the agent where the provider can, and the .stop marker for all others."""
+    """Send TERM to the agent where the provider can; write the .stop marker in all cases."""
 
     ref: MachineRef
 
@@ -38,14 +38,14 @@ class WriteStopMarker:
 
 @dataclass(frozen=True, slots=True)
 class CloseBaton:
-    """No agent writes after this; followed by the release of the machine, in this order."""
+    """No agent writes after this. The release of the machine follows it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Keep the console tail, then delete the machine. `readings` names what this rests on (source, value, age)."""
+    """Keep the console tail, then delete the machine. `readings`: the evidence for this (source, value, age)."""
 
     ref: MachineRef
     launch_id: str
@@ -55,15 +55,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class KeepEvidence:
-    """Compose what is known of why the attempt of this launch ended. Asked for once; what is missed is made up for at
-    the release and at the run's end."""
+    """Collect what is known of why the attempt of this launch ended. Asked for once; the release and the end of the run
+    repeat it where it was missed."""
 
     launch_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PinImage:
-    """Ask which content this image names now. `pinned_for` comes back with the answer."""
+    """Resolve the content that `image` names now. The result (observation.Pinned) carries the same `pinned_for`."""
 
     pinned_for: str
     image: str
@@ -78,7 +78,7 @@ class VerifyResults:
 
 @dataclass(frozen=True, slots=True)
 class Finalise:
-    """Close the baton, write the manifest, delete the beat: the run is terminal and no machine of it is left."""
+    """Close the baton, write the manifest, delete the beat: the run is terminal and has no machine left."""
 
     reason: str
 

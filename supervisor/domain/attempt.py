@@ -1,4 +1,4 @@
-"""One life of a run on one machine, the create calls that led to it, and the pulse that the supervisor follows."""
+"""An attempt of a run on one machine, the create calls (tries) before it, and the pulse made of its beats."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Try:
     on_demand_usd_per_h: float | None = None
     nonce_hash: str = ""
     ended_at: float | None = None
-    outcome: Cause | None = None  # None while it is open or when it obtained its machine
+    outcome: Cause | None = None  # None: still open, or the call returned a machine
     detail: str = ""
-    minimum_s: float = 0.0  # the machine is billed for at least so long
+    minimum_s: float = 0.0  # the minimum time that the platform bills for
 
     @property
     def ref(self) -> MachineRef:
@@ -35,7 +35,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Times are epoch seconds by the supervisor's clock; None = it has not come to that yet."""
+    """Times are epoch seconds by the supervisor's clock; None = not yet."""
 
     number: int
     generation: int
@@ -44,7 +44,7 @@ class Attempt:
     machine_id: str
     placement: Placement
     requested_at: float
-    started_at: float  # the machine was obtained: billing begins
+    started_at: float  # the machine exists: billing begins
     price_usd_per_h: float | None = None
     on_demand_usd_per_h: float | None = None
     up_at: float | None = None
@@ -55,25 +55,24 @@ class Attempt:
     cause: Cause | None = None
     evidence: str = ""
     step_from: int | None = None  # resumed from this step; None = from nothing
-    step_last: int | None = None  # last step that a beat told of; the next attempt's step_from tells what was lost
+    step_last: int | None = None  # last step in a beat; the next attempt's step_from shows how many steps were lost
     step_kept: int | None = None  # newest verified checkpoint of this attempt
     exit: Exit | None = None
     step_rejected: int | None = None  # last checkpoint that did not verify when this attempt restored
     code: str | None = None  # sha256 of the code bundle it ran; None = no bundle
-    readings: tuple[str, ...] = ()  # what the decision to end it rested on: source, value, age
-    pruned: int = 0  # how many of the checkpoints that its agent removed were told of
-    pruned_at: float | None = None  # when that was
-    # Billing ended: the machine ran no more. The platform's own word where there is one; None = until gone_at.
+    readings: tuple[str, ...] = ()  # the evidence for its end: source, value, age
+    pruned: int = 0  # checkpoints that its agent removed, as far as events have reported them
+    pruned_at: float | None = None  # time of the last such event
+    # Billing ended because the machine stopped, by the platform's record where there is one; None = until gone_at.
     stopped_at: float | None = None
-    minimum_s: float = 0.0  # it is billed for at least so long
+    minimum_s: float = 0.0  # the minimum time that the platform bills for
     pull_at: float | None = None  # first beat in phase image: its image is being pulled
     pulled_at: float | None = None  # first beat in another phase after that
-    progress_at: float | None = None  # its last progress; with the two below told when it ends
+    progress_at: float | None = None  # its last progress; set at its end, as the two fields below
     kept_at: float | None = None  # when its newest checkpoint was known to be safe
-    stalled_s: float = 0.0  # in stalls that it came out of by itself
-    # When the agent began, by its own count of the time since; None = no beat has told that count.
-    agent_at: float | None = None
-    drift_s: float = 0.0  # how far steps of the wall clock have since moved its times ahead of that count
+    stalled_s: float = 0.0  # in stalls that ended by themselves
+    agent_at: float | None = None  # start of the agent, by the agent's own uptime; None = no beat has carried it
+    drift_s: float = 0.0  # how far steps of the wall clock have moved the times above ahead of that uptime
 
     @property
     def ref(self) -> MachineRef:
@@ -82,13 +81,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What the beats of the current launch have told so far; the only state that moves without an event."""
+    """The state of the current launch by its beats; the only state that changes without an event."""
 
     launch_id: str
     sequence: int = 0
     phase: str = "boot"
     phase_since: float = 0.0
-    beat_at: float = 0.0  # when that beat was made, on the supervisor's clock: now minus its age
+    beat_at: float = 0.0  # when the agent made that beat, on the supervisor's clock: now minus its age
     step: int | None = None
     total: int | None = None
     checkpoint_step: int | None = None
@@ -99,18 +98,18 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoint_at: float | None = None  # when `checkpoint_step` was told first
+    checkpoint_at: float | None = None  # when a beat first carried `checkpoint_step`
     stalled_s: float = 0.0  # in stalls that are over
-    from_zero: bool | None = None  # its steps are counted from 0; None = not told
-    up_s: float | None = None  # how long the agent had run, by its monotonic clock; None = it does not tell
-    telemetry: str = ""  # of the newest beat that told any, as text (contract/beat_telemetry)
-    recent: str = ""  # points that the newest beat carries, as text (contract/recent_points); not stored
+    from_zero: bool | None = None  # its steps are counted from 0; None = not reported
+    up_s: float | None = None  # uptime of the agent, by its monotonic clock; None = not reported
+    telemetry: str = ""  # the newest one in a beat, as text (contract/beat_telemetry)
+    recent: str = ""  # points in the newest beat, as text (contract/recent_points); not stored
 
 
 @dataclass(frozen=True, slots=True)
 class Retiring:
-    """A machine whose attempt is over and that must be known gone. `until`: it may stay so long (a notice runs).
-    `attempt`: set when the next attempt begins before this machine is gone: it goes on billing until then."""
+    """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs).
+    `attempt`: set when the next attempt begins before this machine is gone, because it is billed until then."""
 
     ref: MachineRef
     launch_id: str
@@ -118,12 +117,12 @@ class Retiring:
     until: float
     note: str = ""
     attempt: Attempt | None = None  # None = still the run's own
-    up_at: float | None = None  # last look that saw it running and asked for its release
+    up_at: float | None = None  # last tick that saw it running and asked for its release
 
 
 def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:
-    """The newest verified checkpoint of this attempt; None = none. `after`: the next one. What was saved when the
-    attempt was over already, within a notice, is known from where the next one began."""
+    """The newest verified checkpoint of this attempt; None = none. `after`: the next attempt. The agent may save within
+    a notice, after the attempt has ended here: only the start of the next attempt shows that checkpoint."""
     if after is None or after.generation != attempt.generation or after.step_from is None:
         return attempt.step_kept
     newer = after.step_from > max(attempt.step_from or 0, attempt.step_kept or 0)

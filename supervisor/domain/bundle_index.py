@@ -1,7 +1,7 @@
-"""The list of a bundle's files, as it lies in the store beside it, and whether a command can be started from it.
+"""The list of a bundle's files, stored beside the bundle, and the check whether a command can start from it.
 
-A submit is checked against the list alone, so that a forgotten file is refused before a machine is rented. Only what
-is certain is refused: a command of a shell with pipes, variables or patterns is left to the shell.
+A submit is checked against this list alone, so a forgotten file is found before a machine is rented. Only a certain
+error refuses a submit: a shell command with pipes, variables or patterns passes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from supervisor.contract.bundle import Member, folders_of
 VERSION = 1
 MAX_LINKS = 40  # followed in one path, as the kernel does
 MAX_PATH = 4096
-MAX_COMPARED = 2000  # names that are looked through for one that is meant
-SHOWN = 120  # characters of a word in a refusal
+MAX_COMPARED = 2000  # names that are compared with a missing one to suggest another
+SHOWN = 120  # characters of a word in an error
 CRLF_FIX = "sed -i 's/\\r$//' {path}"
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?\Z")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
@@ -33,7 +33,7 @@ _SCRIPT = (".py", ".sh")
 
 @dataclass(frozen=True, slots=True)
 class BundleIndex:
-    """`size`: bytes of all files; `stored_bytes`: of the gzip in the store."""
+    """`size`: bytes of all files. `stored_bytes`: bytes of the gzip in the store."""
 
     sha256: str
     members: Mapping[str, Member]
@@ -56,12 +56,9 @@ class BundleIndex:
             for m in self.members.values()
         ]
         whole = {
-            "version": VERSION,
-            "sha256": self.sha256,
-            "size_bytes": self.size,
-            "stored_bytes": self.stored_bytes,
+            "version": VERSION, "sha256": self.sha256, "size_bytes": self.size, "stored_bytes": self.stored_bytes,
             "files": files,
-        }
+        }  # fmt: skip
         return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -73,13 +70,13 @@ class BundleIndex:
                 Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link")) for m in whole["files"]
             ]
             if not all(isinstance(m.link, str | None) for m in members):
-                raise TypeError("a link leads to a name")
+                raise TypeError("the target of a link is not a text")
             return cls.of(whole["sha256"], members, whole["stored_bytes"])
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not the list of a bundle: {error}") from None
 
     def find(self, path: str) -> Member | None:
-        """The file at this path, links followed; None when there is none."""
+        """The file at this path, through links; None = there is none."""
         return self.members.get(self._followed(path) or "")
 
     def has_folder(self, path: str) -> bool:
@@ -87,7 +84,7 @@ class BundleIndex:
         return followed == "" or followed in self._folders
 
     def _followed(self, path: str) -> str | None:
-        """The real path, "" for the top; None where a link turns in circles or leads out."""
+        """The real path, "" for the top; None = a link is circular or points outside."""
         if len(path) > MAX_PATH:
             return None
         done: list[str] = []
@@ -114,7 +111,7 @@ class BundleIndex:
 
 
 def holds_crlf(content: Iterable[bytes]) -> bool:
-    """Takes all of it."""
+    """Reads all of `content`."""
     has_crlf, last = False, b""
     for piece in content:
         has_crlf = has_crlf or b"\r\n" in last + piece
@@ -123,18 +120,18 @@ def holds_crlf(content: Iterable[bytes]) -> bool:
 
 
 def crlf_problem(paths: Sequence[str]) -> str:
-    """What is wrong with shell scripts whose lines end as on Windows, and the fix."""
+    """The error for shell scripts with Windows line ends, with the fix."""
     shown = " ".join(shlex.quote(path) for path in paths[:5]) + (" ..." if len(paths) > 5 else "")
     names = "has" if len(paths) == 1 else "have"
     return (
         f"{shown} {names} Windows line ends (CRLF), which a shell on Linux does not understand. "
-        f"Run {CRLF_FIX.format(path=shown)}, and put the line '*.sh text eol=lf' into .gitattributes."
+        f"Run {CRLF_FIX.format(path=shown)}, and add the line '*.sh text eol=lf' to .gitattributes."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Why a command cannot be started from a bundle. `field` of the spec; `text`: a whole sentence."""
+    """Why a command cannot start from a bundle. `field`: of the spec. `text`: a whole sentence."""
 
     field: str
     reason: str
@@ -142,13 +139,13 @@ class Unfit:
 
 
 def unfit(command: str | Sequence[str], workdir: str, index: BundleIndex) -> Unfit | None:
-    """None where the command can be started, or where nobody can know."""
+    """None: the command can start, or that cannot be known."""
     reason = workdir_problem(workdir, index)
     if reason is not None:
         return Unfit("workdir", reason, _sentence(f"workdir {workdir} {reason}"))
     reason = command_problem(command, workdir, index)
     if reason is not None:
-        return Unfit("command", reason, _sentence(f"The command cannot be started from this code: {reason}"))
+        return Unfit("command", reason, _sentence(f"The command cannot start from this code: {reason}"))
     return None
 
 
@@ -157,9 +154,9 @@ def _sentence(text: str) -> str:
 
 
 def workdir_problem(workdir: str, index: BundleIndex) -> str | None:
-    """Why the command cannot be started there; None when it can."""
+    """Why the command cannot start there; None = it can."""
     if workdir.startswith("/"):
-        return "is an absolute path; a run with code is started inside its bundle: give a path relative to it"
+        return "is an absolute path; a run with code starts inside its bundle: use a path relative to it"
     if not index.has_folder(workdir):
         folders = sorted({folder for path in index.members for folder in folders_of(path)})
         return f"is not a folder of the bundle{_nearest(posixpath.normpath(workdir), folders)}"
@@ -167,7 +164,7 @@ def workdir_problem(workdir: str, index: BundleIndex) -> str | None:
 
 
 def command_problem(command: str | Sequence[str], workdir: str, index: BundleIndex) -> str | None:
-    """Why the command cannot be started from this bundle; None when it can, or when nobody can know."""
+    """Why the command cannot start from this bundle; None = it can, or that cannot be known."""
     words = _simple(command) if isinstance(command, str) else list(command)
     if not words:
         return None
@@ -175,7 +172,7 @@ def command_problem(command: str | Sequence[str], workdir: str, index: BundleInd
     if "/" in program:
         return None if program.startswith("/") else _missing(program, workdir, index, run=True)
     if program.endswith(_SCRIPT) and index.find(posixpath.join(workdir, program)) is not None:
-        return f"{program} is looked for in PATH, not in the bundle: say ./{program}"
+        return f"{program} is searched in PATH, not in the bundle: write ./{program}"
     script = _script(name, words[1:])
     if script is None or script.startswith("/"):
         return None
@@ -194,7 +191,7 @@ def _missing(word: str, workdir: str, index: BundleIndex, run: bool) -> str | No
 
 
 def _script(name: str, rest: Sequence[str]) -> str | None:
-    """The file that an interpreter or a launcher will run; None = it is another command, or cannot be told."""
+    """The file that an interpreter or a launcher will run; None = another command, or not known."""
     if name in _LAUNCHERS:
         for word in rest:
             if word in ("-m", "--module"):
@@ -209,7 +206,7 @@ def _script(name: str, rest: Sequence[str]) -> str | None:
     while left:
         word = left.pop(0)
         if word == "-" or (word[:1] == "-" and word[:2] != "--" and not {"m", "c"}.isdisjoint(word)):
-            return None  # a module, a text, or standard input
+            return None  # a module, code as text, or standard input
         if word in _WITH_VALUE[kind]:
             left = left[1:]
         elif word[:1] not in ("-", "+"):
@@ -218,7 +215,7 @@ def _script(name: str, rest: Sequence[str]) -> str | None:
 
 
 def _simple(text: str) -> list[str] | None:
-    """The words of a shell text that is one plain command; None for any other."""
+    """The words of a shell text that is one plain command; None = it is not."""
     if not _SHELL_SIGNS.isdisjoint(text):
         return None
     try:

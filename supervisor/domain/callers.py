@@ -1,13 +1,11 @@
-"""Who asks: what a token stands for, as every use case gets it.
+"""Callers, and the tokens that identify them.
 
-A scope says what a caller may do, the owner whose runs he may do it to. `admin` includes every scope and every owner.
-Where nobody is asked who he is (a loopback server that was told to trust its computer), everybody is `LOCAL`.
+The scopes of a caller say what it may do, its owner whose runs it may do it to; `admin` includes all scopes and all
+owners. A loopback server that trusts its computer needs no token: each caller is `LOCAL`.
 
-Tokens: how they are written, what of them is kept, and whom one stands for.
-
-A token is `sup_`, 32 random bytes as URL-safe text, and a checksum (CRC-32, URL-safe text). The checksum tells a
-mistyped token from a strange one without asking the database, and lets scanners for leaked secrets be sure. Kept is
-only its HMAC-SHA256, keyed by a secret of the database: a stolen table is worth nothing, nor are rows moved elsewhere.
+A token is `sup_`, 32 random bytes as URL-safe text, and a checksum (CRC-32, URL-safe text). The checksum separates a
+mistyped token from an unknown one without a query, and gives certainty to scanners for leaked secrets. The database
+keeps only its HMAC-SHA256, keyed by a secret of the database: a stolen or copied table is worth nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +20,15 @@ from enum import StrEnum
 
 from supervisor.domain.events import Event, EventKind
 
+NO_OWNER = "\n"  # matches no owner: names have no control characters
+PREFIX = "sup_"
+RANDOM_BYTES = 32
+NAME_RULE = "a letter or digit, then up to 62 letters, digits, dots, dashes, underscores or @"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
+RESERVED_NAMES = frozenset({"supervisor"})  # the actor of the supervisor's own events
+FOLDER_CREATOR = "supervisor at "  # the begin of `created_by` of a data folder's admin token; no actor begins so
+_FORM = re.compile(r"(sup_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})\Z")
+
 
 class Scope(StrEnum):
     READ = "runs:read"
@@ -30,12 +37,9 @@ class Scope(StrEnum):
     METRICS = "metrics:read"
 
 
-NOBODY = "\n"  # the name of no owner: names hold no control characters
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`actor` stands in the history. `token_id` "" = no token was needed. `max_active_runs` None = no limit."""
+    """`actor`: the name in the history. `token_id` "" = no token was needed. `max_active_runs` None = no limit."""
 
     owner: str = "local"
     actor: str = "local"
@@ -52,17 +56,17 @@ class Caller:
         return self.admin or scope in self.scopes
 
     def owns(self, owner: str) -> bool:
-        """May see and change what this owner has."""
+        """The caller may see and change what this owner has."""
         return self.admin or owner == self.owner
 
     def visible_owner(self, owner: str | None) -> str | None:
-        """Of whom a list tells, where `owner` names an owner (None = anybody); None = of all."""
+        """The owner whose items a list shows, for a filter by `owner` (None = no filter); None = all owners."""
         if self.admin or owner == self.owner:
             return owner
-        return self.owner if owner is None else NOBODY
+        return self.owner if owner is None else NO_OWNER
 
     def event(self, kind: EventKind, text: str, data: Mapping[str, object] | None = None) -> Event:
-        """What the caller did, with the request and the token it came with."""
+        """An action of the caller, with the ids of its request and token."""
         return self.changed(kind, text, None, None, data)
 
     def changed(
@@ -73,7 +77,7 @@ class Caller:
         after: Mapping[str, object] | None,
         data: Mapping[str, object] | None = None,
     ) -> Event:
-        """The same, with the values of what differs, by name; null where there was none. Never those of secrets."""
+        """The same, with the differing values by name; null = there was none. Never give it the values of secrets."""
         facts = dict(data or {})
         if before is not None and after is not None:
             names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -89,18 +93,9 @@ class Caller:
 LOCAL = Caller()
 
 
-PREFIX = "sup_"
-RANDOM_BYTES = 32
-_FORM = re.compile(r"(sup_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})\Z")
-NAME_RULE = "a letter or digit, then up to 62 letters, digits, dots, dashes, underscores or @"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
-RESERVED_NAMES = frozenset({"supervisor"})  # what the supervisor does by itself stands in the history under this name
-FOLDER_CREATOR = "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
-
-
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; itself it is nowhere. `name` stands in the history. Times are epoch seconds; None:
+    """The record of a token, without the token itself. `name`: the actor in the history. Times are epoch seconds; None:
     never expires, never used, not revoked, no limit of runs."""
 
     token_id: str
@@ -122,7 +117,7 @@ class Token:
 
 
 def write(random: bytes) -> str:
-    """The token made of RANDOM_BYTES random bytes."""
+    """The token of RANDOM_BYTES random bytes."""
     if len(random) != RANDOM_BYTES:
         raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
     text = PREFIX + _text(random)
@@ -130,13 +125,13 @@ def write(random: bytes) -> str:
 
 
 def is_token(text: str) -> bool:
-    """Written as a token is, its checksum right. Whether anybody made it only the database knows."""
+    """The text has the form of a token and a valid checksum. Only the database knows whether the token exists."""
     match = _FORM.match(text)
     return match is not None and _checksum(match.group(1)) == match.group(2)
 
 
 def digest(secret: str, token: str) -> str:
-    """What the database keeps: 64 hex digits. `secret`: the database's own, in hex."""
+    """What the database keeps: 64 hex digits. `secret`: the secret of the database, in hex."""
     return hmac.digest(bytes.fromhex(secret), b"token:" + token.encode(), "sha256").hex()
 
 

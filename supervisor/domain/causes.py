@@ -1,7 +1,7 @@
-"""Why an attempt, a try or a run ended: one table, first match wins (RULES section 2; drawn into its section 9).
+"""Why an attempt, a try or a run ended: one table, the first match wins (RULES section 2; printed in its section 9).
 
-Free and paid failures differ: a preemption spends nothing, a crash of the user's own code is not retried for ever.
-`Cause` values are part of the API; clients must accept words that they do not know.
+Free and paid failures differ: a preemption spends nothing, a crash of the user's own code is not retried forever.
+`Cause` values are part of the API; clients must accept values that they do not know.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-SAME_FAILURE = "the same exit, last line and step as the time before"  # why no retry follows
+SAME_FAILURE = "the same exit, last line and step as the last time"  # why no retry follows
 
 
 class Cause(StrEnum):
@@ -51,33 +51,33 @@ class Cause(StrEnum):
 
 class Kind(StrEnum):
     FREE = "free"  # nobody's fault: recover at once, spends nothing
-    PACED = "paced"  # no machine was had: wait, spends nothing
+    PACED = "paced"  # there was no machine: wait, spends nothing
     INFRA = "infra"  # the platform's fault, but it costs: recover with backoff
-    PAID = "paid"  # it costs and may come again: recover with backoff
-    USER = "user"  # the training's own error, worth a repeat of the identical spec
+    PAID = "paid"  # it costs and may happen again: recover with backoff
+    USER = "user"  # the training's own error: worth a repeat of the identical spec
     FINAL = "final"  # the run ends
 
 
 @dataclass(frozen=True, slots=True)
 class CauseRule:
-    """One row of the table. `only_if` names the condition under which the row matches ("" = always)."""
+    """One row of the table. `only_if`: the condition under which the row matches ("" = always)."""
 
     causes: tuple[Cause, ...]
     kind: Kind
     counts: bool  # spends one of max_attempts
-    no_progress: bool  # is one of the three in a row that end the run as no_progress
+    no_progress: bool  # three of these in a row end the run as no_progress
     avoid_zone: bool
     then: str
     only_if: str = ""
 
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
-# Of a wait: it will not end by itself, although the run tries again now and then.
+# Causes of a wait that does not end by itself, although the run retries at intervals.
 NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED}
 
 C = Cause
 BACKOFF = "recover with backoff"
-FREED = "recover with backoff: the machine and all but its checkpoint is given up"
+FREED = "recover with backoff: everything but the checkpoint is given up with the machine"
 ELSEWHERE = "recover at once in another zone, shape or on-demand, each once an hour; then wait for a person"
 REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
@@ -91,9 +91,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule(
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
-    CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
+    CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
-    CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait for one of our own machines to go"),
+    CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait until one of our own machines is gone"),
     CauseRule((C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.FREE, False, False, True, ELSEWHERE),
     CauseRule((C.ORPHANED, C.AGENT_LOST), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
@@ -114,5 +114,5 @@ CAUSES: tuple[CauseRule, ...] = (
 
 def rule_for(cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False) -> CauseRule:
     """The first row of the table that matches this end."""
-    held = {"": True, NEWER_CHECKPOINT: newer_checkpoint, NEWER_OR_NAMED: newer_checkpoint or retry_named}
-    return next(rule for rule in CAUSES if cause in rule.causes and held[rule.only_if])
+    matches = {"": True, NEWER_CHECKPOINT: newer_checkpoint, NEWER_OR_NAMED: newer_checkpoint or retry_named}
+    return next(rule for rule in CAUSES if cause in rule.causes and matches[rule.only_if])

@@ -1,8 +1,4 @@
-"""One tree of errors. `code` is stable and part of the API; the HTTP status is mapped once, in api/errors.py.
-
-A Conflict answers a request that states what its caller has seen, where the database holds something else. Nothing was
-changed.
-"""
+"""One tree of errors. `code` is stable and part of the API; api/errors.py maps it to an HTTP status."""
 
 from __future__ import annotations
 
@@ -10,342 +6,252 @@ from collections.abc import Mapping, Sequence
 
 
 class SpotError(Exception):
-    """Says what happened and what the user can do. `meta` holds every dynamic value of the text."""
+    """`detail` says what happened and what the user can do, `meta` holds each dynamic value of that text. `errors`:
+    (JSON pointer, what is wrong there)."""
 
     code = "INTERNAL"
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        cls.code = code or cls.code
 
     def __init__(self, detail: str, meta: Mapping[str, object] | None = None, errors: Sequence[tuple[str, str]] = ()):
         super().__init__(detail)
         self.detail = detail
         self.meta = dict(meta or {})
-        self.errors = tuple(errors)  # (JSON pointer, what is wrong there)
+        self.errors = tuple(errors)
 
 
-class InvalidRequest(SpotError):
-    """The request cannot be accepted as it is; nothing was stored."""
-
-    code = "INVALID_REQUEST"
+class InvalidRequest(SpotError, code="INVALID_REQUEST"):
+    """The request is not valid; nothing was stored."""
 
 
-class Unauthorized(SpotError):
-    """No token, or none that is valid here; the text does not say which."""
-
-    code = "UNAUTHORIZED"
+class Unauthorized(SpotError, code="UNAUTHORIZED"):
+    """The request has no token, or no valid one; the text does not say which."""
 
 
-class TokenNotFound(SpotError):
-    code = "TOKEN_NOT_FOUND"
+class TokenNotFound(SpotError, code="TOKEN_NOT_FOUND"):
+    """There is no token with this id."""
 
 
-class InvalidTimeouts(InvalidRequest):
+class InvalidTimeouts(InvalidRequest, code="INVALID_TIMEOUTS"):
     """Two limits contradict each other; the text gives both numbers (RULES section 4)."""
 
-    code = "INVALID_TIMEOUTS"
 
+class UnknownPrice(InvalidRequest, code="PRICE_UNKNOWN"):
+    """A budget needs a known price, and this placement has none."""
 
-class UnknownPrice(InvalidRequest):
-    """A budget cannot be kept on a placement whose price is unknown."""
 
-    code = "PRICE_UNKNOWN"
+class DataElsewhere(InvalidRequest, code="DATA_ELSEWHERE"):
+    """The spec requires the data in the machines' region, and it is in another one; the text names both."""
 
 
-class DataElsewhere(InvalidRequest):
-    """The run wants its data in its machines' region, and it lies in another one; the text names both."""
+class SecretInSpec(InvalidRequest, code="SECRET_IN_SPEC"):
+    """A spec contains a text that looks like a secret; the error names the field and not the value."""
 
-    code = "DATA_ELSEWHERE"
 
+class CodeRefused(InvalidRequest, code="CODE_REFUSED"):
+    """The code bundle breaks a rule, or the command cannot start from it."""
 
-class SecretInSpec(InvalidRequest):
-    """A spec holds what looks like the value of a secret; the text names the place and not the value."""
 
-    code = "SECRET_IN_SPEC"
+class ImageBuildRefused(InvalidRequest, code="IMAGE_BUILD_REFUSED"):
+    """The folder or the request for its image is not valid; nothing was sent."""
 
 
-class CodeRefused(InvalidRequest):
-    """The code bundle breaks a rule, or the command cannot be started from it."""
+class ImageBuildFailed(SpotError, code="IMAGE_BUILD_FAILED"):
+    """No build put an image into the registry; the text has the cause and the fix."""
 
-    code = "CODE_REFUSED"
 
+class CodeNotFound(SpotError, code="CODE_NOT_FOUND"):
+    """The store has no bundle of this name (any more)."""
 
-class ImageBuildRefused(InvalidRequest):
-    """The folder, or what was said of its image, cannot be built; nothing was sent."""
 
-    code = "IMAGE_BUILD_REFUSED"
+class CursorInvalid(InvalidRequest, code="CURSOR_INVALID"):
+    """The cursor of a page was changed, or belongs to another filter or database."""
 
 
-class ImageBuildFailed(SpotError):
-    """No way led to an image in the registry; the text says why, and what mends it."""
+class KeyReused(InvalidRequest, code="IDEMPOTENCY_KEY_REUSED"):
+    """The Idempotency-Key was used before with another body."""
 
-    code = "IMAGE_BUILD_FAILED"
 
+class NotFound(SpotError, code="RUN_NOT_FOUND"):
+    """There is no such run, or the caller may not see it."""
 
-class CodeNotFound(SpotError):
-    """No bundle of this name is stored (any more)."""
 
-    code = "CODE_NOT_FOUND"
+class OldRunNotFound(SpotError, code="OLD_RUN_NOT_FOUND"):
+    """The address has no run of the older runner, or that run has no checkpoint."""
 
 
-class CursorInvalid(InvalidRequest):
-    code = "CURSOR_INVALID"
+class OldRunUnreadable(SpotError, code="OLD_RUN_UNREADABLE"):
+    """The supervisor's account may not read the older run; the text names the account and the role."""
 
 
-class KeyReused(InvalidRequest):
-    """The same Idempotency-Key came with another body."""
+class EvidenceNotFound(SpotError, code="EVIDENCE_NOT_FOUND"):
+    """There is no evidence of that attempt; the text says whether it is still to come."""
 
-    code = "IDEMPOTENCY_KEY_REUSED"
 
+class Conflict(SpotError, code="CONFLICT"):
+    """The database differs from what the request expects; nothing was changed."""
 
-class NotFound(SpotError):
-    code = "RUN_NOT_FOUND"
 
+class RunActive(Conflict, code="RUN_ACTIVE"):
+    """The run is live and has another spec; the text names the differences."""
 
-class OldRunNotFound(SpotError):
-    """Nothing of the older runner lies at that address, or no checkpoint."""
 
-    code = "OLD_RUN_NOT_FOUND"
+class OldRunAlive(Conflict, code="OLD_RUN_ALIVE"):
+    """The older run may still train, and two must not write the same run; the text names the evidence."""
 
 
-class OldRunUnreadable(SpotError):
-    """The supervisor's account may not read there; the text names the account and the role."""
+class OldRunThere(Conflict, code="OLD_RUN_THERE"):
+    """A run of the older runner in the same store has this name; the text says how to import it."""
 
-    code = "OLD_RUN_UNREADABLE"
 
+class ImportRunning(Conflict, code="IMPORT_RUNNING"):
+    """The same import is in progress."""
 
-class EvidenceNotFound(SpotError):
-    """Nothing was kept of that attempt; the text says whether it will come."""
 
-    code = "EVIDENCE_NOT_FOUND"
+class RunCompleted(Conflict, code="RUN_COMPLETED"):
+    """The run is completed, and only a resume with `rerun` restarts it."""
 
 
-class Conflict(SpotError):
-    code = "CONFLICT"
+class RunIdTaken(Conflict, code="RUN_ID_TAKEN"):
+    """Another run has this run id."""
 
 
-class RunActive(Conflict):
-    """The run is live and was submitted with another spec; the text names what differs."""
+class TooManyActiveRuns(Conflict, code="TOO_MANY_ACTIVE_RUNS"):
+    """The owner has reached the token's limit of active runs; the text has the limit."""
 
-    code = "RUN_ACTIVE"
 
+class RunStopping(Conflict, code="RUN_STOPPING"):
+    """The run is stopping."""
 
-class OldRunAlive(Conflict):
-    """The old run may still be going on, and two must not train the same; the text names the sign."""
 
-    code = "OLD_RUN_ALIVE"
+class RunEnded(Conflict, code="RUN_ENDED"):
+    """The run is terminal, and the request needs a live run."""
 
 
-class OldRunThere(Conflict):
-    """A new run has the name of a run of the older runner in the same store; the text says how to take it over."""
+class SpecDiffers(Conflict, code="SPEC_DIFFERS"):
+    """A resume has another spec and not `replace_spec`."""
 
-    code = "OLD_RUN_THERE"
 
+class CellFixed(Conflict, code="CELL_FIXED"):
+    """The first submit fixes a run's store; its provider may change only within the cell of that store."""
 
-class ImportRunning(Conflict):
-    """The same import is under way."""
 
-    code = "IMPORT_RUNNING"
+class StopNewer(Conflict, code="STOP_NEWER"):
+    """A .stop marker is newer than the resume: stop wins."""
 
 
-class RunCompleted(Conflict):
-    code = "RUN_COMPLETED"
-
-
-class RunIdTaken(Conflict):
-    code = "RUN_ID_TAKEN"
-
-
-class TooManyActiveRuns(Conflict):
-    """The owner has as many runs that are not over as the token allows; the text has the number."""
-
-    code = "TOO_MANY_ACTIVE_RUNS"
-
-
-class RunStopping(Conflict):
-    code = "RUN_STOPPING"
-
-
-class RunEnded(Conflict):
-    """The run is terminal: what was asked of it can only be asked of a live one."""
-
-    code = "RUN_ENDED"
-
-
-class SpecDiffers(Conflict):
-    """A resume brings another spec and did not say `replace_spec`."""
-
-    code = "SPEC_DIFFERS"
-
-
-class CellFixed(Conflict):
-    """The store of a run is fixed at its first submit; its provider may change only within that store's cell."""
-
-    code = "CELL_FIXED"
-
-
-class StopNewer(Conflict):
-    """A .stop marker newer than the resume was found: stop wins."""
-
-    code = "STOP_NEWER"
-
-
-class NothingToRetry(Conflict):
+class NothingToRetry(Conflict, code="NOTHING_TO_RETRY"):
     """The run does not wait for a next try."""
 
-    code = "NOTHING_TO_RETRY"
+
+class NothingToApprove(Conflict, code="NOTHING_TO_APPROVE"):
+    """The run has no machine that waits for an approval."""
 
 
-class NothingToApprove(Conflict):
-    code = "NOTHING_TO_APPROVE"
+class ApprovalMismatch(Conflict, code="APPROVAL_MISMATCH"):
+    """The machine or the results differ from those that the person has seen."""
 
 
-class ApprovalMismatch(Conflict):
-    """What the person has seen is not what is there now."""
-
-    code = "APPROVAL_MISMATCH"
+class PullRequired(Conflict, code="PULL_REQUIRED"):
+    """The run requires a pull of its results before its machine is released; the text has the command."""
 
 
-class PullRequired(Conflict):
-    """The run wants its results pulled before its machine is released; the text holds the command."""
-
-    code = "PULL_REQUIRED"
+class PullMismatch(Conflict, code="PULL_MISMATCH"):
+    """The pulled results differ from the run's results."""
 
 
-class PullMismatch(Conflict):
-    """What was pulled is not what the run has now."""
-
-    code = "PULL_MISMATCH"
+class FileUnknown(SpotError, code="FILE_NOT_FOUND"):
+    """The run has no readable file of this name."""
 
 
-class FileUnknown(SpotError):
-    """The run has no file of this name that can be read from outside."""
-
-    code = "FILE_NOT_FOUND"
+class FileChanged(Conflict, code="FILE_CHANGED"):
+    """The file changed while it was read."""
 
 
-class FileChanged(Conflict):
-    """The file became another one while it was being read."""
-
-    code = "FILE_CHANGED"
+class RangeRefused(SpotError, code="RANGE_NOT_SATISFIABLE"):
+    """The requested range begins behind the end of the file."""
 
 
-class RangeRefused(SpotError):
-    """The asked range lies behind the end of the file."""
-
-    code = "RANGE_NOT_SATISFIABLE"
+class KeyInFlight(Conflict, code="IDEMPOTENCY_KEY_IN_FLIGHT"):
+    """The first request with this Idempotency-Key is still in progress."""
 
 
-class KeyInFlight(Conflict):
-    code = "IDEMPOTENCY_KEY_IN_FLIGHT"
-
-
-class PurgeRefused(Conflict):
+class PurgeRefused(Conflict, code="PURGE_REFUSED"):
     """A machine of the run may still write; the text names it."""
 
-    code = "PURGE_REFUSED"
+
+class PurgeRunning(Conflict, code="PURGE_RUNNING"):
+    """The files of the run are being deleted."""
 
 
-class PurgeRunning(Conflict):
-    """The run's files are being deleted."""
-
-    code = "PURGE_RUNNING"
+class FilesPurged(SpotError, code="FILES_PURGED"):
+    """The files of the run were deleted on request; the text says when."""
 
 
-class FilesPurged(SpotError):
-    """A person had the run's files deleted; the text says when."""
-
-    code = "FILES_PURGED"
+class Forbidden(SpotError, code="FORBIDDEN"):
+    """The caller may not do this."""
 
 
-class Forbidden(SpotError):
-    code = "FORBIDDEN"
+class NonceRefused(Forbidden, code="NONCE_REFUSED"):
+    """The beat does not have the nonce of its try."""
 
 
-class NonceRefused(Forbidden):
-    """A beat without the nonce of its try."""
-
-    code = "NONCE_REFUSED"
+class DevRefused(Forbidden, code="DEV_REFUSED"):
+    """Disasters are for the local provider only."""
 
 
-class DevRefused(Forbidden):
-    """Disasters are injected on the local provider only."""
-
-    code = "DEV_REFUSED"
+class NotSupportedHere(SpotError, code="NOT_SUPPORTED"):
+    """The provider of this run does not support the request."""
 
 
-class NotSupportedHere(SpotError):
-    """The place where this run's machines are has no such thing."""
-
-    code = "NOT_SUPPORTED"
+class ConfirmNeeded(Conflict, code="CONFIRM_NEEDED"):
+    """The request costs real work or money, and needs a confirmation."""
 
 
-class ConfirmNeeded(Conflict):
-    """What was asked for costs real work or money, and nobody has said that this is meant."""
-
-    code = "CONFIRM_NEEDED"
+class Unavailable(SpotError, code="UNAVAILABLE"):
+    """A part that the request needs is unavailable; nothing was changed, and a retry is safe."""
 
 
-class Unavailable(SpotError):
-    """A part the service needs is away; nothing was changed and the request can be repeated."""
-
-    code = "UNAVAILABLE"
+class SchemaMismatch(SpotError, code="SCHEMA_MISMATCH"):
+    """The database's schema is not the one of this version; the text has the command to run."""
 
 
-class SchemaMismatch(SpotError):
-    """The database's schema is not the one this version knows; the text holds the command to run."""
-
-    code = "SCHEMA_MISMATCH"
+class DatabaseNew(SpotError, code="DATABASE_NEW"):
+    """A new database was about to be created beside a folder or store of another supervisor id."""
 
 
-class DatabaseNew(SpotError):
-    """A new database was about to be made beside a folder or store that belongs to another supervisor id."""
-
-    code = "DATABASE_NEW"
+class DatabaseOther(SpotError, code="DATABASE_OTHER"):
+    """The data folder belongs to another database."""
 
 
-class DatabaseOther(SpotError):
-    """The database is not the one that this data folder belongs to."""
-
-    code = "DATABASE_OTHER"
+class DataDirHeld(SpotError, code="DATA_DIR_HELD"):
+    """Another daemon serves this data folder; the text has its pid."""
 
 
-class DataDirHeld(SpotError):
-    """Another daemon serves this data folder; the text names its pid."""
-
-    code = "DATA_DIR_HELD"
+class SettingsRefused(SpotError, code="SETTINGS_REFUSED"):
+    """A setting is unknown, malformed, or contradicts another one; the text has both numbers."""
 
 
-class SettingsRefused(SpotError):
-    """A setting is unknown, malformed, or contradicts another; the text gives both numbers."""
-
-    code = "SETTINGS_REFUSED"
-
-
-class VersionDiffers(SpotError):
+class VersionDiffers(SpotError, code="PRECONDITION_FAILED"):
     """The run has changed since the caller read it."""
 
-    code = "PRECONDITION_FAILED"
+
+class CountDiffers(Conflict, code="COUNT_DIFFERS"):
+    """The number of matching runs differs from the number that the caller has seen."""
 
 
-class CountDiffers(Conflict):
-    """Another number of runs match than the caller has seen."""
-
-    code = "COUNT_DIFFERS"
+class WebhookNotFound(SpotError, code="WEBHOOK_NOT_FOUND"):
+    """There is no webhook with this id, or the caller may not see it."""
 
 
-class WebhookNotFound(SpotError):
-    code = "WEBHOOK_NOT_FOUND"
+class DeliveryNotFound(SpotError, code="DELIVERY_NOT_FOUND"):
+    """The webhook has no delivery with this id."""
 
 
-class DeliveryNotFound(SpotError):
-    code = "DELIVERY_NOT_FOUND"
-
-
-class UrlRefused(InvalidRequest):
+class UrlRefused(InvalidRequest, code="URL_REFUSED"):
     """Messages may not go to this address; the text says why, and not where it leads."""
 
-    code = "URL_REFUSED"
 
-
-class TooManyWebhooks(Conflict):
-    """Their owner has as many as one may have."""
-
-    code = "TOO_MANY_WEBHOOKS"
+class TooManyWebhooks(Conflict, code="TOO_MANY_WEBHOOKS"):
+    """The owner has reached the limit of webhooks."""

@@ -1,9 +1,8 @@
-"""Events: the lines of a run's history, and the words in which some of them are announced.
+"""Events: the lines of a run's history, and the kinds under which some of them are announced.
 
-An event is written in the transaction of the change that it tells of. It says what happened inside; its announcement
-says it in a word that a receiver can choose by, such as "preempted" for an attempt that ended with that cause. One
-thing that happened is announced once: an attempt whose end ends the run is not announced beside the end of the run, and
-a run that was given up is not announced as failed too.
+An event is written in the transaction of its change. Receivers choose by the kind of the announcement, such as
+"preempted" for the end of an attempt with that cause. One change has one announcement: the end of an attempt that ends
+the run has none beside the end of the run, and a run that was given up is not announced as failed too.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from supervisor.domain.causes import NEEDS_PERSON, Cause
 
 class EventKind(StrEnum):
     SUBMITTED = "submitted"
-    IMPORTED = "imported"  # taken over from the older shell runner, with what that had written down
+    IMPORTED = "imported"  # from the older shell runner, with its records
     RESUMED = "resumed"
     LAUNCHING = "launching"  # a try is on record
     TRY_FAILED = "try_failed"
-    IMAGE_PINNED = "image_pinned"  # all attempts run this content from now on, or why it could not be fixed
+    IMAGE_PINNED = "image_pinned"  # all attempts run this content from now on; or why it could not be pinned
     WAITING = "waiting"
-    OBTAINED = "obtained"  # the machine is there: the attempt begins
+    OBTAINED = "obtained"  # the machine exists: the attempt begins
     STARTED = "started"  # first beat after the claim
     RECOVERED = "recovered"  # the same, after an earlier attempt
     ATTEMPT_ENDED = "attempt_ended"
@@ -44,38 +43,38 @@ class EventKind(StrEnum):
     LATE_BEAT = "late_beat"
     STOP_IGNORED = "stop_ignored"
     MACHINE_RELEASED = "machine_released"
-    MACHINE_LEAKED = "machine_leaked"  # the sweep found a machine of ours that serves nobody
+    MACHINE_LEAKED = "machine_leaked"  # the sweep found a machine of ours that serves no run
     BREAKER_OPENED = "breaker_opened"
     BREAKER_CLOSED = "breaker_closed"
     SWEEP_REFUSED = "sweep_refused"
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
-    PURGED = "purged"  # a person had the run's files deleted
+    PURGED = "purged"  # the run's files were deleted on request
     CHANGED = "changed"  # a person changed labels, limits or zones
-    BUDGET_WARNING = "budget_warning"  # 80 % of what the run may cost
+    BUDGET_WARNING = "budget_warning"  # 80 % of the budget is spent
     DISK_NEARLY_FULL = "disk_nearly_full"
-    APPROVAL_REMINDER = "approval_reminder"  # a machine still waits, and bills, for a person's word
+    APPROVAL_REMINDER = "approval_reminder"  # a machine still waits for an approval, and is billed
     SUPERVISOR_STARTED = "supervisor_started"
-    PATROL = "patrol"  # how everything stands, also when nothing has changed
+    PATROL = "patrol"  # the state of all runs, also without changes
     CODE_STORED = "code_stored"
     PRICES_REFRESHED = "prices_refreshed"
-    DISASTER = "disaster"  # somebody had a machine taken away, killed or frozen, or zones run out of machines
-    GPU_BACK = "gpu_back"  # a person said that a GPU that was set aside works again
+    DISASTER = "disaster"  # injected: a preempted, killed or frozen machine, or zones without capacity
+    GPU_BACK = "gpu_back"  # a person says that a GPU that was set aside works again
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event
     TOKEN_REVOKED = "token_revoked"  # noqa: S105
     WEBHOOK_ADDED = "webhook_added"
     WEBHOOK_CHANGED = "webhook_changed"
     WEBHOOK_REMOVED = "webhook_removed"
-    WEBHOOK_DISABLED = "webhook_disabled"  # it failed for too long, or said that it is gone
+    WEBHOOK_DISABLED = "webhook_disabled"  # it failed for too long, or its receiver says that it is gone
 
 
-# What happens every few minutes and asks nobody for anything: kept, and left out where people look at a run.
+# These occur every few minutes and need no reaction: stored, but not shown in the history of a run.
 ROUTINE = frozenset({EventKind.CHECKPOINTS_REMOVED})
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`text` is one sentence for people; `data` the same facts for programs (JSON values only)."""
+    """`text`: one sentence for people. `data`: the same facts for programs (JSON values only)."""
 
     kind: EventKind
     text: str
@@ -85,8 +84,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`about`: one clause for the docs. `usual`: what Slack and Discord get where nothing was chosen, because a person
-    is needed or something has finished. `urgent`: a person is needed, so that it waits for nothing to be gathered."""
+    """`about`: one clause for the docs. `usual`: Slack and Discord get it by default, because a person is needed or a
+    run has ended. `urgent`: a person is needed, so it does not wait to share a message with others."""
 
     name: str
     about: str
@@ -100,36 +99,36 @@ _ALL = (
     Kind("recovered", "the run trains again, after an attempt that was lost"),
     Kind("stalled", "an attempt made no progress and is replaced"),
     Kind("attempt_ended", "an attempt ended for any other reason and the run goes on; `details.cause` names it"),
-    Kind("waiting", "there is no machine to be had now; nothing is billed, and the run tries again by itself"),
-    Kind("needs_approval", "the results are verified, and a person must let the machine go", True, True),
-    Kind("approval_reminder", "the same person is still waited for, and what that has cost so far", True, True),
+    Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
+    Kind("needs_approval", "the results are verified; a person must approve the machine's release", True, True),
+    Kind("approval_reminder", "the approval is still missing; with the cost of the wait so far", True, True),
     Kind("needs_person", "the run cannot go on by itself: a quota, a refused request, results not saved", True, True),
-    Kind("giving_up", "the run failed by a limit of its own, such as no progress or its deadline", True, True),
+    Kind("giving_up", "the run failed at one of its limits, such as no progress or its deadline", True, True),
     Kind("budget_80", "80 % of the run's budget is spent", True),
-    Kind("budget_100", "the budget is spent and the run ended by it", True, True),
+    Kind("budget_100", "the budget is spent, so the run ended", True, True),
     Kind("completed", "the run is over and its results are verified", True),
-    Kind("partial", "the run is over, and something that was promised is missing", True),
+    Kind("partial", "the run is over, and a promised result is missing", True),
     Kind("failed", "the run ended with an error that another attempt would repeat", True, True),
-    Kind("stopped", "somebody stopped the run", True),
-    Kind("resumed", "somebody resumed the run"),
-    Kind("results_unverified", "the run ended without results that could be verified", True, True),
-    Kind("checkpoint_rejected", "a checkpoint did not verify, so that an older one was taken"),
+    Kind("stopped", "the run was stopped on request", True),
+    Kind("resumed", "the run was resumed on request"),
+    Kind("results_unverified", "the run ended, and its results could not be verified", True, True),
+    Kind("checkpoint_rejected", "a checkpoint did not verify, so an older one is used"),
     Kind("disk_nearly_full", "a disk that the training writes to is nearly full", True, True),
-    Kind("orphan_machine", "a machine of ours that serves nobody was found", True),
-    Kind("sweep_refused", "too many machines seem to serve nobody, so that none was released", True, True),
-    Kind("breaker_open", "so many runs looked dead at once that nothing is ended until that is proven", True, True),
-    Kind("breaker_closed", "the source that looked wrong is proven fresh again", True),
-    Kind("supervisor_restarted", "the supervisor was started again"),
-    Kind("patrol", "how everything stands, on a schedule, also when nothing has changed", True),
-    Kind("webhook_disabled", "an endpoint gets nothing any more, because it took nothing for too long", True, True),
+    Kind("orphan_machine", "a machine of ours that serves no run was found", True),
+    Kind("sweep_refused", "too many machines seem to serve no run, so none was released", True, True),
+    Kind("breaker_open", "too many runs looked dead at once: none is ended without fresh evidence", True, True),
+    Kind("breaker_closed", "the suspected source is proven fresh again", True),
+    Kind("supervisor_restarted", "the supervisor was restarted"),
+    Kind("patrol", "the state of all runs, on a schedule, also without changes", True),
+    Kind("webhook_disabled", "an endpoint was disabled: its deliveries failed for too long", True, True),
 )  # fmt: skip
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
-ENDS_THE_RUN = "ends_the_run"  # in the data of an attempt's end: the end of the run is told beside it
-AWAITING = "awaiting"  # in the data of what is asked of a person: the word that lets the machine go
+ENDS_THE_RUN = "ends_the_run"  # in the data of an attempt's end: the end of the run has its own event
+AWAITING = "awaiting"  # in the data of a request to a person: the answer that releases the machine
 
-# Ends of an attempt that follow from what is told of the run itself.
-_TOLD_OF_THE_RUN = frozenset(
+# Ends of an attempt that an event of the run itself implies.
+_IMPLIED_BY_THE_RUN = frozenset(
     {
         Cause.FINISHED, Cause.SUPERSEDED, Cause.STOP_REQUESTED, Cause.RESULTS_UNVERIFIED, Cause.DEADLINE,
         Cause.MAX_RUNTIME, Cause.BUDGET, Cause.LIMIT_REACHED, Cause.NO_PROGRESS,
@@ -144,21 +143,21 @@ _GIVEN_UP = frozenset(
 
 
 def announced(event: Event) -> str | None:
-    """The name in KINDS under which this event is announced; None = it stands in the history only."""
-    word = _WORDS.get(event.kind)
-    return word(event.data) if callable(word) else word
+    """The name in KINDS under which this event is announced; None = it is in the history only."""
+    kind_name = _KIND_NAMES.get(event.kind)
+    return kind_name(event.data) if callable(kind_name) else kind_name
 
 
 def _attempt_ended(data: Mapping[str, object]) -> str | None:
     cause = data.get("cause")
-    if data.get(ENDS_THE_RUN) or cause in _TOLD_OF_THE_RUN:
+    if data.get(ENDS_THE_RUN) or cause in _IMPLIED_BY_THE_RUN:
         return None
     return str(cause) if cause in (Cause.PREEMPTED, Cause.STALLED) else "attempt_ended"
 
 
 def _waiting(data: Mapping[str, object]) -> str | None:
-    """Waiting brings capacity, but neither a quota nor a request that the cloud accepts. A queue of our own is no news:
-    three hundred runs would say it three hundred times."""
+    """A wait brings capacity, but no quota and no valid request. Our own queue is not announced: three hundred runs
+    would announce it three hundred times."""
     if data.get("cause") == Cause.QUEUED:
         return None
     return "needs_person" if data.get("cause") in NEEDS_PERSON else "waiting"
@@ -177,7 +176,7 @@ def _failed(data: Mapping[str, object]) -> str:
     return "giving_up" if cause in _GIVEN_UP else "failed"
 
 
-_WORDS: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | None]] = {
+_KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | None]] = {
     EventKind.STARTED: "started",
     EventKind.RECOVERED: "recovered",
     EventKind.ATTEMPT_ENDED: _attempt_ended,

@@ -1,4 +1,4 @@
-"""A beat's telemetry in five numbers: what is kept of each minute of a run, and what a sentence needs."""
+"""A beat's telemetry in five numbers, which each sample of a run keeps and sentences show; and its disks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from supervisor.contract.beat_telemetry import Disk, Telemetry, column, figure, 
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """Each None where it is not known; shares go from 0 to 100."""
+    """None = not known; shares are from 0 to 100."""
 
     gpu_pct: float | None = None  # mean utilisation of its cards
     gpu_memory_pct: float | None = None  # used memory of all its cards
     memory_bytes: float | None = None  # of its control group; else of the training's processes
-    free_bytes_pct: float | None = None  # of the disk with the least room
+    free_bytes_pct: float | None = None  # of the fullest disk
     free_inodes_pct: float | None = None
 
 
 NOTHING = MachineFigures()
-_ROOM = re.compile(
+DISKS = ("checkpoints_disk", "results_disk", "scratch_disk")
+_FREE = re.compile(
     r'_disk":\{"free_bytes":([0-9.e+]+),"total_bytes":([0-9.e+]+)'
     r'(?:,"free_inodes":([0-9.e+]+),"total_inodes":([0-9.e+]+))?\}'
 )
 _DISK = re.compile(r'"(checkpoints|results|scratch)_disk":(\{[^{}]*\})')
-DISKS = ("checkpoints_disk", "results_disk", "scratch_disk")
 
 
 def figures_of(telemetry: str) -> MachineFigures:
@@ -48,24 +48,20 @@ def figures_of(telemetry: str) -> MachineFigures:
 
 
 def disks_of(telemetry: Telemetry) -> dict[str, Disk]:
-    """Role -> its file system; one that several roles share stands under the first of them."""
-    disks = {
-        "checkpoints": telemetry.checkpoints_disk,
-        "results": telemetry.results_disk,
-        "scratch": telemetry.scratch_disk,
-    }
+    """Role -> its file system; a shared one is under its first role."""
+    disks = {name.removesuffix("_disk"): getattr(telemetry, name) for name in DISKS}
     return {role: disk for role, disk in disks.items() if disk is not None}
 
 
 def has_ample_disks(telemetry: str, pct: float, needed_bytes: float) -> bool:
-    """Every disk of this telemetry plainly has more than `pct` of its bytes and inodes free, and more than that many
-    bytes. False = look closer. A glance at the text, for ten thousand of them come in a tick."""
-    sizes = _ROOM.findall(telemetry)
+    """True: every disk clearly has more than `pct` of its bytes and inodes and more than `needed_bytes` free. False:
+    parse the telemetry to know. It only scans the text, because a tick has ten thousand of them."""
+    sizes = _FREE.findall(telemetry)
     share = pct / 100.0
     try:
         for free, total, free_inodes, total_inodes in sizes:
-            room = float(free)
-            if room <= share * float(total) or room <= needed_bytes:
+            free_bytes = float(free)
+            if free_bytes <= share * float(total) or free_bytes <= needed_bytes:
                 return False
             if free_inodes and float(free_inodes) <= share * float(total_inodes):
                 return False
@@ -75,7 +71,7 @@ def has_ample_disks(telemetry: str, pct: float, needed_bytes: float) -> bool:
 
 
 def disks_in(telemetry: str) -> dict[str, Disk]:
-    """The same of a pulse's telemetry, without reading the rest of it."""
+    """`disks_of` a pulse's telemetry, without parsing the rest of it."""
     disks = {}
     for role, text in _DISK.findall(telemetry):
         try:
@@ -88,17 +84,17 @@ def disks_in(telemetry: str) -> dict[str, Disk]:
 
 
 def mean(figures: Iterable[float | None]) -> float | None:
-    values = [figure_read for figure_read in figures if figure_read is not None]
+    values = [value for value in figures if value is not None]
     return sum(values) / len(values) if values else None
 
 
 def share_pct(part: float | None, whole: float | None) -> float | None:
-    """0 to 100; None where it cannot be told."""
+    """0 to 100; None = not known."""
     return None if part is None or not whole else min(100.0, 100.0 * part / whole)
 
 
 def _used(used: Iterable[float | None], total: Iterable[float | None]) -> float | None:
-    """Of the cards that tell both."""
+    """Of the cards that report both."""
     pairs = [(part, whole) for part, whole in zip(used, total, strict=False) if part is not None and whole]
     return share_pct(sum(part for part, _ in pairs), sum(whole for _, whole in pairs))
 

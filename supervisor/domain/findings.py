@@ -1,4 +1,4 @@
-"""One line of the doctor: what was looked at, how it is, and where it is not well why, and what to type."""
+"""Lines of the doctor's report: what was checked, the result, and on a problem the cause and the fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`result`: ok, warn or fail. `cause` and `fix` are empty when all is well."""
+    """`result`: ok, warn or fail. `cause` and `fix` are empty when the result is ok."""
 
     name: str
     result: str
@@ -22,11 +22,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question of the doctor's. `ask` may block and raises nothing; no lines = another line says why there is
-    nothing to ask here. `unanswered`, `hint`: the result and the fix where no answer comes in time."""
+    """`ask` may block and raises nothing; no lines = not applicable, which another line explains. `unanswered`, `hint`:
+    the result and the fix when `ask` does not return in time."""
 
     name: str
     ask: Callable[[], Sequence[Finding]]
     group: str = "local"
     unanswered: str = WARN
-    hint: str = "ask again: spot doctor"
+    hint: str = "retry: spot doctor"

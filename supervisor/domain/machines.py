@@ -1,9 +1,9 @@
-"""Machines: where one may be had, what one is, and how many more find a place.
+"""Machines: what a provider offers, what it rents out, and how many more of our machines fit.
 
-A placement says provider, region, zone, shape and spot; an offer adds what the provider knows of it, and a zone record
-what our own tries have taught. A capacity says how many more machines of ours fit there. Cards are the GPUs of the
-supervisor's own computer: each is free, has a holder, or is set aside because its driver says that it is broken. A card
-that is set aside is given to no run until a person says that it is back.
+A placement is provider, region, zone, shape and spot. An offer adds its price, a zone record the results of our own
+tries, a capacity what our own machines leave. The name of a cell holds provider, scope and bucket. Cards are the GPUs
+of the supervisor's own computer: each is free, has a holder, or is set aside because its driver reports a fault. No run
+gets a card that is set aside until a person says that it works again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,114 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from supervisor.domain.causes import Cause
+
+OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
+
+# Label keys on each machine. A run id may be too long for a label: adoption compares the launch id and the name.
+RUNNER_LABEL = "spot-runner"
+SUPERVISOR_LABEL = "spot-supervisor-id"
+RUN_LABEL = "spot-run-id"
+ATTEMPT_LABEL = "spot-attempt"
+LAUNCH_LABEL = "spot-launch-id"
+# Keys of the older shell runner, which our machines have too for people's filters. Only an import reads them.
+OLD_RUNNER_LABEL = "runner_label"
+OLD_RUN_LABEL = "run_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a machine runs. Zone records are kept by (provider, zone, shape, spot)."""
+
+    provider: str
+    region: str
+    zone: str
+    shape: str
+    spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A placement and its price. None = the price is unknown: it never counts as 0, and no budget can depend on it.
+    `minimum_s`: the minimum time that the platform bills for."""
+
+    placement: Placement
+    price_usd_per_h: float | None
+    on_demand_usd_per_h: float | None
+    minimum_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRecord:
+    """Results of the last create calls for one offer; after a stock-out it cools down for 3 to 30 minutes. And its last
+    preemptions, which a later successful call does not delete."""
+
+    failures: int  # stock-outs in a row; 0 = the last call returned a machine
+    cool_until: float  # epoch seconds
+    cause: str  # of the last failure: no_capacity, quota or launch_rejected; "" = none
+    detail: str
+    lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
+    stocked_out_at: float = 0.0  # the last time without capacity, epoch seconds; 0 = never
+
+
+def offer_key(placement: Placement) -> OfferKey:
+    return (placement.provider, placement.zone, placement.shape, placement.spot)
+
+
+class MachineState(StrEnum):
+    ASKED = "asked"  # the platform still looks for capacity and may refuse: nothing is billed yet
+    STARTING = "starting"
+    UP = "up"
+    ENDING = "ending"
+    ENDED = "ended"  # stopped but not deleted: it may still cost, and must be released
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecord:
+    """The platform's own record of why a machine ends or ended; authoritative: one signal is enough."""
+
+    cause: Cause  # preempted, host_error, host_rebooted, expired or machine_deleted
+    detail: str
+    at: float | None = None  # epoch seconds by the platform's clock; for display and the bill, not for decisions
+    notice_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone."""
+
+    machine_id: str
+    name: str
+    zone: str
+    state: MachineState
+    supervisor_id: str  # "" = it has no label of any supervisor
+    run_id: str
+    launch_id: str
+    created_at: float | None = None  # epoch seconds by the platform's clock
+    record: MachineRecord | None = None
+    detail: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    shape: str = ""  # its name in the settings if they offer it, else the platform's name; "" = not known
+    spot: bool | None = None  # None = not known
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRef:
+    """The address of a machine in a lookup or a release: its id where known, else its unique name."""
+
+    provider: str
+    zone: str
+    name: str
+    machine_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineListing:
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `capacity`: what is
+    left beside these machines; None = our own machines are not the limit."""
+
+    machines: tuple[Machine, ...]
+    unreachable: frozenset[str] = frozenset()
+    capacity: Capacity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +140,9 @@ class Capacity:
     def why_full(self, zone: str, shape: str) -> str:
         """Why one more machine does not fit beside our own; "" = it fits, or our own machines are not the limit."""
         if self.machines is not None and self.machines <= 0:
-            return "all places of this computer are taken by our own machines"
+            return "our own machines use all capacity of this computer"
         if self.zones.get(zone, 1) <= 0:
-            return f"all places of {zone} are taken by our own machines"
+            return f"our own machines use all capacity of {zone}"
         needed = self._needed(shape)
         if needed and self.cards is not None and self.cards < needed:
             text = f"{shape} needs {_gpus(needed)}, and our own machines leave {max(0, self.cards)} free"
@@ -68,74 +176,6 @@ def _gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-class MachineState(StrEnum):
-    ASKED = "asked"  # the platform still looks for room and may yet say no: nothing is obtained or billed
-    STARTING = "starting"
-    UP = "up"
-    ENDING = "ending"
-    ENDED = "ended"  # stopped but still there: it may still cost, and must be released
-
-
-@dataclass(frozen=True, slots=True)
-class MachineRecord:
-    """The platform's own word on why a machine ends or ended; authoritative, one signal suffices."""
-
-    cause: Cause  # preempted, host_error, host_rebooted, expired or machine_deleted
-    detail: str
-    at: float | None = None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
-    notice_s: float | None = None
-
-
-# Label keys on every machine. The exact run id may be too long for a label: adoption compares launch id and name.
-RUNNER_LABEL = "spot-runner"
-SUPERVISOR_LABEL = "spot-supervisor-id"
-RUN_LABEL = "spot-run-id"
-ATTEMPT_LABEL = "spot-attempt"
-LAUNCH_LABEL = "spot-launch-id"
-# The older shell runner's keys. Our machines carry them too, for people's lists and filters. Only an import reads them.
-OLD_RUNNER_LABEL = "runner_label"
-OLD_RUN_LABEL = "run_id"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone."""
-
-    machine_id: str
-    name: str
-    zone: str
-    state: MachineState
-    supervisor_id: str  # "" = carries no label of any supervisor
-    run_id: str
-    launch_id: str
-    created_at: float | None = None  # epoch seconds by the platform's clock
-    record: MachineRecord | None = None
-    detail: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    shape: str = ""  # its name in the settings where they offer it, else the platform's words; "" = not told
-    spot: bool | None = None  # None = not told
-
-
-@dataclass(frozen=True, slots=True)
-class MachineRef:
-    """How a machine is addressed when it is looked up or released: by id where known, else by its unique name."""
-
-    provider: str
-    zone: str
-    name: str
-    machine_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MachineListing:
-    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `capacity`: what is
-    left beside these machines; None = our own machines are not the limit."""
-
-    machines: tuple[Machine, ...]
-    unreachable: frozenset[str] = frozenset()
-    capacity: Capacity | None = None
-
-
 def cell(provider: str, scope: str, bucket: str) -> str:
     return f"{provider} {scope} {bucket}"
 
@@ -147,12 +187,12 @@ def scope_of(name: str, provider: str) -> str:
 
 
 def same_provider_and_bucket(text: str, other: str) -> bool:
-    """Same provider and same bucket: what a spec can name, and what a resume may not change."""
+    """A spec can name these two; a resume must not change them."""
     return _fixed(text) == _fixed(other)
 
 
 def from_other_provider(name: str, cell: str, providers: Collection[str]) -> bool:
-    """A cell with the bucket of `cell`, named by none of these providers."""
+    """A cell with the bucket of `cell` whose provider is none of these."""
     provider, bucket = _fixed(name)
     return provider not in providers and bucket == _fixed(cell)[1]
 
@@ -162,50 +202,9 @@ def _fixed(name: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """One place to run: the key under which capacity is learned is (zone, shape, spot)."""
-
-    provider: str
-    region: str
-    zone: str
-    shape: str
-    spot: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A placement and its price. None = the price is unknown: never counted as 0, and no budget may rest on it.
-    `minimum_s`: a machine that was obtained is billed for at least so long."""
-
-    placement: Placement
-    price_usd_per_h: float | None
-    on_demand_usd_per_h: float | None
-    minimum_s: float = 0.0
-
-
-OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneRecord:
-    """What the last create calls taught about one offer; a stock-out cools it for 3 to 30 minutes. And when machines of
-    it were taken away: that a machine was had again does not make it forgotten."""
-
-    failures: int  # stock-outs in a row; 0 = the last call gave a machine
-    cool_until: float  # epoch seconds
-    cause: str  # the word of the last failure: no_capacity, quota or launch_rejected; "" = none
-    detail: str
-    lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
-    stocked_out_at: float = 0.0  # when there was no capacity the last time, epoch seconds; 0 = never
-
-
-def offer_key(placement: Placement) -> OfferKey:
-    return (placement.provider, placement.zone, placement.shape, placement.spot)
-
-
-@dataclass(frozen=True, slots=True)
 class Aside:
-    """`why`: what the driver said of the card. `machine` and `run_id`: where that was seen, at epoch seconds `at`."""
+    """Why a card is set aside. `why`: the fault as the driver reports it. `machine`, `run_id`: where it was seen, at
+    epoch seconds `at`."""
 
     why: str
     machine: str
@@ -214,15 +213,15 @@ class Aside:
 
     @property
     def text(self) -> str:
-        """As words that follow "GPU 0 is "."""
+        """The words after "GPU 0 is "."""
         moment = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M UTC")
         return f"set aside: {self.why} (seen by machine {self.machine} of run {self.run_id}, {moment})"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`holder`: who has it, as words that follow "GPU 0 is "; empty = nobody. `ours`: a machine of ours has it. `index`
-    None: the driver does not show this card."""
+    """A GPU. `holder`: what uses it, as the words after "GPU 0 is "; "" = nothing. `ours`: a machine of ours uses it.
+    `index` None: the driver does not show this card."""
 
     index: int | None
     uuid: str
@@ -241,7 +240,7 @@ class Card:
 
     @property
     def state(self) -> str:
-        """As words that follow "GPU 0 is "."""
+        """The words after "GPU 0 is "."""
         words = [self.holder] if self.holder else []
         if self.aside is not None:
             words.append(self.aside.text)

@@ -1,9 +1,9 @@
 """What a decision sees: the observation of its run, and the world around it.
 
-An observation is everything seen of one run at one instant. Each part is Seen, Absent or Unknown: could not read is not
-absent. `NOT_READ` is the Unknown of parts that are read only on request: a decision that needs one asks for it
-(`wants`). The world holds settings, offers, what zones taught us, and how fresh each source is. A
-source is what is read by itself: the beats, and the machines of each provider.
+An observation is everything seen of one run at one instant. Each part is Seen, Absent or Unknown: a part that could not
+be read is not absent. `NOT_READ` is the Unknown of parts that are read only on request (`wants` of a decision). The
+world holds settings, offers, zone records and how fresh each source is. A source is read on its own: the beats, and the
+machines of each provider.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Place
 from supervisor.domain.policies import Knobs
 
 T = TypeVar("T")
+BATON, STOP, LOOKUP = "baton", "stop", "lookup"  # parts that a decision may want
+MACHINES, BEATS = "machines", "beats"  # sources
+OBSERVE_S = 10.0  # how long a tick waits for one of several providers; a cloud lists 10,000 machines in about 5 s
+GAP_POLLS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Seen(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A complete and fresh read did not contain it."""
+    """A complete and fresh read does not contain it."""
 
     age_s: float = 0.0
     source: str = ""
@@ -40,43 +44,40 @@ class Absent:
 class Unknown:
     reason: str
     since: float | None = None
-    torn: bool = False  # it was read and cannot be understood: only a person can mend it
-    taken: bool = False  # another's machine has this name: asking for ours again is answered with a definite no
+    torn: bool = False  # it was read and cannot be parsed: only a person can fix it
+    taken: bool = False  # a foreign machine has this name: a repeated request for ours gets a definite refusal
 
 
 NOT_READ = Unknown("not read")
-OBSERVE_S = 10.0  # so long a look waits for one provider of several; a cloud lists 10,000 machines in some 5 s
-GAP_POLLS = 2.0
+Part = Seen[T] | Absent | Unknown
 
 
 def gap_s(poll_interval_s: float) -> float:
-    """A reading that is older says what was, not what is. Who answers within a look and a poll is never that old."""
+    """An older reading does not show the present. A source that responds within one tick and one poll interval is never
+    that old."""
     return max(GAP_POLLS * poll_interval_s, OBSERVE_S + poll_interval_s)
-
-
-Part = Seen[T] | Absent | Unknown
 
 
 @dataclass(frozen=True, slots=True)
 class CreateFailed:
-    """A definite end of a create call: no machine will come of it."""
+    """A definite end of a create call: it makes no machine."""
 
     launch_id: str
     cause: Cause  # no_capacity, quota, launch_rejected or queued
     detail: str
-    of_run: bool = False  # this run was refused, whatever the place
-    scope: str = "zone"  # how far a quota reaches: zone | region | project
+    of_run: bool = False  # the run itself was refused, in any zone
+    scope: str = "zone"  # of a quota: zone | region | project
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The answer to a PinImage. `digest` "" and no `problem`: the provider runs no images."""
+    """The result of a PinImage. `digest` "" and no `problem`: the provider runs no images."""
 
     pinned_for: str
     digest: str = ""  # name@sha256:...
     problem: str = ""  # missing | hidden | unavailable
     detail: str = ""
-    at: float = 0.0  # when it was answered, on the supervisor's clock
+    at: float = 0.0  # on the supervisor's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +92,18 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """`beat` is the newest beat of this run from any source, already parsed and authenticated."""
+    """`beat`: the newest beat of this run from any source, parsed and authenticated."""
 
     machine: Part[Machine] = NOT_READ
     beat: Part[Beat] = NOT_READ
     baton: Part[Baton] = NOT_READ
-    stop: Part[str] = NOT_READ  # the .stop marker's object generation
-    lookup: Part[Machine] = NOT_READ  # the machine asked for by id or name, after the listing
+    stop: Part[str] = NOT_READ  # the object generation of the .stop marker
+    lookup: Part[Machine] = NOT_READ  # the machine read by its id or name, after the listing
     create: Part[CreateFailed] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     finalised: Part[bool] = NOT_READ  # baton closed, beat deleted, manifest written
     retiring: tuple[Part[Machine], ...] = ()  # in the order of run.retiring
-
-
-BATON, STOP, LOOKUP = "baton", "stop", "lookup"
-
-
-MACHINES, BEATS = "machines", "beats"  # sources
 
 
 def sources_of(providers: Collection[str]) -> dict[str, str]:
@@ -119,12 +114,12 @@ def sources_of(providers: Collection[str]) -> dict[str, str]:
 
 
 def machines_in(zone: str, source: str = MACHINES) -> str:
-    """The source of one zone's machines: a listing may reach some zones and not others."""
+    """The source of one zone's machines: a listing may reach only some zones."""
     return f"{source}:{zone}"
 
 
 def zone_name(provider: str, zone: str, source: str = MACHINES) -> str:
-    """A zone as `World.unread` and sentences name it: two providers may have zones of the same name."""
+    """The name of a zone in `World.unread` and in sentences: two providers may have zones of the same name."""
     return zone if source == MACHINES else f"{zone} of {provider}"
 
 
@@ -135,16 +130,16 @@ class World:
     zones: Mapping[OfferKey, ZoneRecord] = field(default_factory=dict)
     observing_since: Mapping[str, float] = field(default_factory=dict)  # source -> read without a gap since
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
-    breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
-    irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back
-    # After a step, while `now` goes on as before: the wall clock minus `now`. Deadlines go by the wall clock.
+    breakers_open: frozenset[str] = frozenset()  # sources on whose evidence nothing is ended
+    irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be recreated
+    # The wall clock minus `now`, after a step of the wall clock that `now` does not follow yet; for deadlines.
     wall_ahead_s: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)  # provider -> the source of its machines
     # Zones that the last listing did not reach, by `zone_name`: nothing is started there.
     unread: frozenset[str] = frozenset()
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # by provider, where our machines are the limit
-    # Runs of these providers that may ask now, and where (lifecycle/offers/queueing); None = nothing of
-    # ours is in its way.
+    # Runs of those providers that may launch now (by key), and where (lifecycle/offers/queueing); None = our own
+    # machines do not limit it.
     may_launch: Mapping[int, Offer | None] = field(default_factory=dict)
 
     def machines_of(self, provider: str) -> str:
@@ -152,7 +147,7 @@ class World:
         return self.sources.get(provider, MACHINES)
 
     def lacks(self, provider: str) -> bool:
-        """It is not in the settings (any more)."""
+        """The settings do not have this provider (any more)."""
         return bool(self.sources) and provider not in self.sources
 
     def zone_of(self, place: Placement) -> str:

@@ -1,7 +1,7 @@
-"""A run: what the user asked for and where its story stands. One frozen value; every change makes a new one.
+"""A run: what the user asked for, its state, and what it has used so far. One frozen value; a change makes a new one.
 
-What a run has used up so far stands at the end: billed hours, their cost, and time in training. All of it goes by the
-agent's own count of time (Attempt.drift_s): a wall clock that steps bills no hour.
+Billed hours, their cost and the time in training follow the agent's own uptime (Attempt.drift_s): a step of the wall
+clock bills no hour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor.domain.status import TERMINAL, Status
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals of the run; `counted`, `user_failures` and `no_progress` begin anew with each generation."""
+    """Totals of the run; `counted`, `user_failures` and `no_progress` restart with each generation."""
 
     attempts: int = 0
     tries: int = 0
@@ -25,16 +25,16 @@ class Counters:
     counted: int = 0
     user_failures: int = 0
     no_progress: int = 0
-    streak: int = 0  # ends in a row that ask for backoff
-    deleted_at: tuple[float, ...] = ()  # when a person removed a machine, within the last hour
-    preempted_at: tuple[float, ...] = ()  # the last preemptions, where the policy's escalation counts them
+    streak: int = 0  # ends in a row that need backoff
+    deleted_at: tuple[float, ...] = ()  # removals of a machine by a person, within the last hour
+    preempted_at: tuple[float, ...] = ()  # the last preemptions, if the policy's escalation counts them
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
     actor: str
     at: float
-    cause: Cause = Cause.STOP_REQUESTED  # or the limit of the run that asks for the stop
+    cause: Cause = Cause.STOP_REQUESTED  # or the limit of the run that caused the stop
     source: str = "api"  # api | marker | limit
 
 
@@ -44,12 +44,12 @@ class Approval:
     at: float
     machine_id: str
     results_sha256: str
-    accept_loss: str = ""  # the reason, where results are given up
+    accept_loss: str = ""  # the reason for giving up the results; "" = they are not given up
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the finished work left in the store. `missing` lists what was promised and is not there."""
+    """The verified results in the store. `missing`: what the spec promised and is not there."""
 
     results_sha256: str
     files: int
@@ -61,7 +61,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A machine of this offer was had and could not serve: its GPUs did not work."""
+    """A machine of this offer could not serve: its GPUs did not work."""
 
     zone: str
     shape: str
@@ -69,7 +69,7 @@ class Refusal:
     at: float
     cause: Cause
     evidence: str
-    provider: str = ""  # "" = written when a run had one provider only
+    provider: str = ""  # "" = the row is from the time when a run had one provider only
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Run:
     status_since: float
     cause: Cause | None = None
     detail: str = ""  # the fact behind the cause, shown with it
-    hold: str = ""  # what keeps the run from going on right now, shown in the sentence
+    hold: str = ""  # what blocks the run now; shown in the status sentence
     next_at: float | None = None  # when the next try or restart is due
     try_: Try | None = None
     attempt: Attempt | None = None
@@ -143,20 +143,20 @@ class Run:
     retiring: tuple[Retiring, ...] = ()
     counters: Counters = Counters()
     last_failure: str = ""  # the last error of the command in this generation: exit, step and last line
-    no_progress_base: int | None = None  # `files.checkpoint_step` when the row of failures began
+    no_progress_base: int | None = None  # `files.checkpoint_step` at the first of the failures in a row
     reported: bool = False  # an attempt of this run has reported a step
-    from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1
-    avoid_zone: str = ""  # the zone the last attempt was lost in
+    from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
+    avoid_zone: str = ""  # the zone of the lost attempt
     refusals: tuple[Refusal, ...] = ()  # of this generation, within the last hour
     stop: StopRequest | None = None
     stop_consumed: str | None = None
     approval: Approval | None = None
     kept_until: float | None = None
-    rerun: bool = False  # this generation starts over: the old checkpoint is not used
+    rerun: bool = False  # this generation starts from nothing: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
-    disk_low: bool = False  # told of; until there is ample room again
-    down_since: float | None = None  # it has not trained since, after an attempt was lost; None = it has, or never did
-    settled: bool = False  # terminal, and nothing of it is left to clean up
+    disk_low: bool = False  # an event has reported it; until there is ample space again
+    down_since: float | None = None  # no training since then, after a lost attempt; None = it trains, or never did
+    settled: bool = False  # terminal, and nothing is left to clean up
     version: int = 0
     waiting: Waiting = Waiting()
     money: Money = Money()
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def files_gone(self) -> bool:
-        """The files of this generation and those before are purged, or being purged: a resume begins from nothing."""
+        """The files up to this generation are purged, or are being purged: a resume begins from nothing."""
         purged_at = self.files.purged_at
         return self.files.purging or (purged_at is not None and purged_at >= self.generation_at)
 
@@ -180,33 +180,33 @@ class Run:
 
     @property
     def awaits_pull(self) -> bool:
-        """It wants its results pulled, and nobody has pulled these."""
+        """The policy requires a pull of the results, and there was none of these results."""
         outcome = self.files.outcome
         return self.policy.require_pull and outcome is not None and outcome.results_sha256 != self.files.pulled_sha256
 
     @property
     def live_attempt(self) -> Attempt | None:
-        """The attempt that is not over yet, if any."""
+        """The attempt that has not ended, if any."""
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """Those that it may use, in the order in which its spec names them."""
+        """The providers that it may use, in the order of its spec."""
         return self.policy.providers or (self.provider,)
 
     @property
     def open_try(self) -> Try | None:
-        """The create call that is in flight or has obtained the live attempt's machine."""
+        """The create call that is in flight, or that returned the live attempt's machine."""
         return self.try_ if self.try_ is not None and self.try_.ended_at is None else None
 
 
 def needing(run: Run, why: str, at: float) -> Run:
-    """The run, which needs a person since `at`."""
+    """The run with a request for a person's help since `at`."""
     return replace(run, person=replace(run.person, why=why, since=at))
 
 
 def unneeded(run: Run) -> Run:
-    """The run, which needs nobody any more."""
+    """The run without a request for a person's help."""
     return replace(run, person=replace(run.person, why="", since=None))
 
 
@@ -217,55 +217,53 @@ _set_pulse, _set_attempt = _setters[_NAMES.index("pulse")], _setters[_NAMES.inde
 
 
 def with_pulse(run: Run, pulse: Pulse | None, attempt: Attempt | None) -> Run:
-    """What `dataclasses.replace` makes of these two, at a third of its price: ten thousand runs at every look."""
-    made = object.__new__(Run)
-    for put, value in zip(_setters, _values(run), strict=True):
-        put(made, value)
-    _set_pulse(made, pulse)
-    _set_attempt(made, attempt)
-    return made
+    """`dataclasses.replace` of these two fields at a third of its cost: a tick does it for ten thousand runs."""
+    copy = object.__new__(Run)
+    for set_field, value in zip(_setters, _values(run), strict=True):
+        set_field(copy, value)
+    _set_pulse(copy, pulse)
+    _set_attempt(copy, attempt)
+    return copy
 
 
 def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
-    """What the machine of this attempt has cost until it ran no more, or so far. None = no known price."""
-    if attempt.price_usd_per_h is None:
-        return None
-    return attempt.price_usd_per_h * billed_h(attempt, now)
+    """The cost of the attempt's machine until it stopped, or until now. None = no known price."""
+    price = attempt.price_usd_per_h
+    return None if price is None else price * billed_h(attempt, now)
 
 
 def on_demand_usd(attempt: Attempt, now: float) -> float:
-    """What the same time would have cost on demand; 0 where that price is not known."""
+    """The cost of the same time on demand; 0 = that price is not known."""
     return (attempt.on_demand_usd_per_h or 0.0) * billed_h(attempt, now)
 
 
 def billed_h(attempt: Attempt, now: float) -> float:
-    """Hours that its machine is billed for until it ran no more, or so far; never below the platform's minimum."""
+    """Billed hours of the attempt's machine until it stopped, or until now; at least the platform's minimum."""
     end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
     lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
     return max(attempt.minimum_s, lasted_s) / 3600.0
 
 
 def run_cost_usd(run: Run, now: float) -> float:
-    """Cost of the whole run so far, machines that are kept or on their way out included; attempts without a known price
-    are left out (`run.cost_known` is False then)."""
+    """Cost of the whole run so far, including machines that are kept or are ending; attempts without a known price are
+    left out (`run.money.all_known` is False then)."""
     live = run.live_attempt
     so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
-    return (
-        run.money.cost_usd + so_far + sum(h * (attempt.price_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
-    )
+    kept = sum(hours * (attempt.price_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
+    return run.money.cost_usd + so_far + kept
 
 
 def run_on_demand_usd(run: Run, now: float) -> float:
-    """What the same time would have cost on demand."""
+    """The cost of the same time on demand."""
     live = run.live_attempt
     so_far = on_demand_usd(live, now) if live is not None else 0.0
-    kept = sum(h * (attempt.on_demand_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
+    kept = sum(hours * (attempt.on_demand_usd_per_h or 0.0) for attempt, hours in _after_work(run, now))
     return run.money.on_demand_usd + so_far + kept
 
 
 def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
-    """Attempts that are over and whose machine is billed on, with the hours since: the row gets them when it stops. A
-    machine that waits for a person's approval does so for a day."""
+    """Ended attempts whose machine is still billed, with the hours since the end; they are added to the row when the
+    machine stops. A machine may wait a day for a person's approval."""
     billed = []
     for item in run.retiring:
         attempt, _ = attempt_of(run, item)
@@ -275,14 +273,14 @@ def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
 
 
 def attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
-    """The attempt whose machine this is, while it is not known gone; and whether it is the run's own."""
+    """The attempt of this machine, while the machine is not known gone; and whether it is the run's current one."""
     own = run.attempt is not None and run.attempt.launch_id == item.launch_id
     attempt = run.attempt if own else item.attempt
     return (None if attempt is None or attempt.gone_at is not None else attempt), own
 
 
 def training_s(attempt: Attempt | None, now: float) -> float:
-    """How long this attempt has trained, by its agent's own count: no step of our clock is in it."""
+    """How long this attempt has trained, by its agent's uptime: without the steps of our clock."""
     if attempt is None or attempt.training_at is None:
         return 0.0
     return max(0.0, (attempt.ended_at or now) - attempt.training_at - attempt.drift_s)

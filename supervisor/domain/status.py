@@ -1,7 +1,6 @@
-"""The statuses of a run and the one table of who may move what to what.
+"""The statuses of a run and the table of allowed transitions.
 
-The cause of an end is a field of its own, never another status. Section 9 of docs/rules.md is drawn from
-`TRANSITIONS`.
+The cause of an end is a separate field, never another status. `TRANSITIONS` generates section 9 of docs/rules.md.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ TERMINAL = frozenset({S.COMPLETED, S.PARTIAL, S.FAILED, S.STOPPED})
 ACTIVE = frozenset(set(Status) - TERMINAL)
 PLACING = frozenset({S.PENDING, S.WAITING, S.RECOVERING})  # no try in flight: the next one is being chosen
 
-# (from, to) -> why. Everything here is decided by the reconciler, except the rows that begin with "resume".
+# (from, to) -> why. The reconciler decides all of them, except the rows that begin with "resume".
 TRANSITIONS: dict[tuple[Status, Status], str] = {
     (S.PENDING, S.LAUNCHING): "a zone is chosen; the try is on record before the call",
     (S.PENDING, S.WAITING): "no zone has capacity now",
     (S.PENDING, S.STOPPED): "stop",
-    (S.PENDING, S.STOPPING): "stop, a machine of the generation before is still there",
+    (S.PENDING, S.STOPPING): "stop, a machine of the previous generation is still there",
     (S.PENDING, S.FAILED): "deadline, or the image does not exist",
     (S.WAITING, S.LAUNCHING): "a zone may have capacity again",
     (S.WAITING, S.STOPPED): "stop",
@@ -43,7 +42,7 @@ TRANSITIONS: dict[tuple[Status, Status], str] = {
     (S.LAUNCHING, S.RUNNING): "first beat in phase restore or later",
     (S.LAUNCHING, S.WAITING): "the try failed and no other zone is left",
     (S.LAUNCHING, S.RECOVERING): "the machine was lost before its training began",
-    (S.LAUNCHING, S.FINISHING): "the work was done before the first look",
+    (S.LAUNCHING, S.FINISHING): "the work was done before the first tick",
     (S.LAUNCHING, S.STOPPING): "stop, deadline or budget",
     (S.LAUNCHING, S.STOPPED): "stop between two tries, no machine",
     (S.LAUNCHING, S.FAILED): "the attempt ended for good",
@@ -77,5 +76,5 @@ TRANSITIONS: dict[tuple[Status, Status], str] = {
 
 
 def may_move(before: Status, after: Status) -> bool:
-    """True when a run may go from `before` to `after`; staying is always allowed."""
+    """True when a run may move from `before` to `after`; no move is always allowed."""
     return before == after or (before, after) in TRANSITIONS

@@ -48,12 +48,12 @@ def test_two_runs_and_room_for_one(tmp_path: Path) -> None:
         house.train("second")
         run = house.wait("second", "waiting")
         assert run["cause"] == "queued"
-        assert "all places of only are taken by our own machines" in run["status_text"]
+        assert "our own machines use all capacity of only" in run["status_text"]
         assert "Nothing is billed" in run["status_text"]
         assert run["next_action"]["what"] == "in line"
         assert house.lives("second") == []
         [told] = house.told("second", "waiting")
-        assert told.startswith("Queued: all places of only")
+        assert told.startswith("Queued: our own machines use all capacity of only")
         placing = house.get("/v1/runs/second/attempts")
         assert placing["attempts"] == []
         assert not (placing["next"] or {}).get("tries"), "nothing was asked for"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.domain.callers import NOBODY, Caller, Scope
+from supervisor.domain.callers import NO_OWNER, Caller, Scope
 from supervisor.domain.events import Event, EventKind
 from tests.services.bed import Bed, Client
 
@@ -109,5 +109,5 @@ def test_a_strangers_run_id_is_taken_and_nothing_else_is_told(house: Client) -> 
 
 
 def test_nobody_is_the_name_of_no_owner(house: Client) -> None:
-    assert told(house, "ops", "/v1/runs", owner=NOBODY)["code"] == "INVALID_REQUEST"
-    assert PEOPLE["ann"].visible_owner("bob") == NOBODY
+    assert told(house, "ops", "/v1/runs", owner=NO_OWNER)["code"] == "INVALID_REQUEST"
+    assert PEOPLE["ann"].visible_owner("bob") == NO_OWNER

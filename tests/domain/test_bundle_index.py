@@ -92,7 +92,7 @@ def test_what_can_be_started_or_cannot_be_known(command: str | Sequence[str]) ->
         (["./plain.sh"], "./plain.sh is in the bundle, but not executable: run chmod +x plain.sh"),
         (["./loop"], "./loop is not in the bundle"),
         (["./lost"], "./lost is not in the bundle"),
-        (["run.sh"], "say ./run.sh"),
+        (["run.sh"], "write ./run.sh"),
         ("python trian.py --lr 0.1", "did you mean train.py?"),
         ("A=1 B=2 ./runn.sh", "did you mean run.sh?"),
         ("exec ./plain.sh", "chmod +x"),

@@ -55,7 +55,7 @@ def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
     first = decided([pending(1)], Capacity(machines=0), UNREAD)[0]
     assert (first.wants, first.actions, first.lessons) == (frozenset(), (), ())
     assert [event.text for event in first.events] == [
-        "Queued: all places of this computer are taken by our own machines. Nothing is billed."
+        "Queued: our own machines use all capacity of this computer. Nothing is billed."
     ]
     again = decided([first.run], Capacity(machines=0), UNREAD)[0]
     assert again.run is first.run
@@ -65,7 +65,7 @@ def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
 def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
     run = decided([pending(1)], Capacity(machines=0))[0].run
     assert status_text(run, NOW) == (
-        "Queued since 12:00 UTC: all places of this computer are taken by our own machines. Nothing is billed. "
+        "Queued since 12:00 UTC: our own machines use all capacity of this computer. Nothing is billed. "
         "Next: it starts when its turn comes and one of our machines is gone."
     )
     assert next_action(run, NOW).what == "in line"

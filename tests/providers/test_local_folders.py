@@ -24,7 +24,7 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
     local.up(first)
     local.up(second)
     assert provider.machines().capacity == Capacity(zones={"local-a": 0})
-    with pytest.raises(CapacityInUse, match="all places of local-a are taken by our own machines"):
+    with pytest.raises(CapacityInUse, match="our own machines use all capacity of local-a"):
         provider.launch(local.request(run="three"))
     with pytest.raises(NoCapacity, match="local-b has no place for any machine"):
         provider.launch(local.request(run="three", zone=1))
@@ -39,7 +39,7 @@ def test_the_whole_computer_may_be_limited_too(local: LocalSubject) -> None:
     local.up(first)
     local.up(local.request(run="two", zone=1))
     assert provider.machines().capacity == Capacity(machines=0)
-    with pytest.raises(CapacityInUse, match="all places of this computer are taken by our own machines"):
+    with pytest.raises(CapacityInUse, match="our own machines use all capacity of this computer"):
         provider.launch(local.request(run="three", zone=2))
     provider.release(ref(first))
     assert provider.machines().capacity == Capacity(machines=1)
