@@ -1,4 +1,4 @@
-"""The one source of time, and what ends a wait early. Decisions read neither: `now` is an argument to them."""
+"""The source of time, and the wake of a waiting loop. Decisions read neither: `now` is an argument to them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Epoch seconds (UTC) to decide and to write by. After a step of the wall clock it may go on as before until
-        the new time has proven itself."""
-        ...
+        """Epoch seconds (UTC) for decisions and rows. After a step of the wall clock it may continue without the step
+        until the new time is proven."""
 
     def wall(self) -> float:
-        """What the computer's clock says right now, step or not: for deadlines, and to compare clocks."""
-        ...
+        """The computer's clock, with its steps: for deadlines, and to compare clocks."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back and never jumps with the wall clock."""
-        ...
+        """Seconds since an arbitrary start, without the steps of the wall clock."""
 
 
 class Wake(Protocol):
     def set(self) -> None:
-        """Ask for a tick soon. Any number of calls before that tick count as one. Never blocks, never raises."""
-        ...
+        """Request a tick soon. Several calls before that tick count as one. Never blocks, never raises."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until somebody has called `set` since the last return (True), or until the time is over (False)."""
-        ...
+        """Block until there was a `set` since the last return (True), or until the timeout (False)."""

@@ -1,9 +1,8 @@
-"""Where announcements go: the log, and the endpoints that people have named.
+"""Where announcements go: the log, and the endpoints (webhooks) of users.
 
-The outbox decides what is sent and when; a notifier only sends. An endpoint is a receiver that a person has named. An
-announcement's outbox row for all of them becomes one delivery for each endpoint that wants it; a delivery is tried
-until it is taken or given up, and stays as the log of that. A message may arrive twice (a crash between its sending and
-its settling): it carries the same id each time.
+The outbox decides what is sent and when; a notifier only sends. The outbox row for all endpoints becomes one delivery
+for each endpoint that wants the announcement. A delivery is retried until it succeeds or is given up, and stays as the
+log of its tries. After a crash between sending and recording a message is sent again, with the same id.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Protocol
 
 from supervisor.domain.events import Event
 
-WEBHOOKS = "webhooks"  # the channel of the outbox rows that stand for all endpoints
-# The endpoint that the settings name. It cannot be changed through the API, and its address and secret, which are
-# credentials of whoever runs the supervisor, are not in the database: `url` there is what may be shown of it.
+WEBHOOKS = "webhooks"  # the channel of the outbox rows for all endpoints
+# The endpoint of the settings. The API cannot change it. Its address and secret are credentials and are not in the
+# database: `url` there is only the part that may be shown.
 SETTINGS_ID = "settings"
-# Why somebody wanted an endpoint to be off; any other reason is that it failed.
+# Why an endpoint is off on purpose; any other reason is a failure.
 BY_PERSON = "switched off by a person"
 NOT_SET = "alert_url is no longer set"
-PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "given_up"  # what becomes of a delivery
+PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "given_up"  # states of a delivery
 
 
 class Form(StrEnum):
@@ -32,13 +31,13 @@ class Form(StrEnum):
 
     @property
     def chat(self) -> bool:
-        """People read it: only what is usual by default, and many announcements in one message."""
+        """For people: only the usual kinds by default, and several announcements in one message."""
         return self is not Form.STANDARD
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`until` None: the one that holds; else the one before it, which also signs until then (epoch seconds)."""
+    """`until` None: the current secret; else the previous one, which also signs until then (epoch seconds)."""
 
     text: str
     until: float | None = None
@@ -46,9 +45,9 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`everything`: of all owners, and of the supervisor itself; else only of the owner's runs. `kinds` (): the usual
-    ones of its form. Times are epoch seconds. `failing_since` None: its last delivery was taken, or none was tried.
-    `disabled_at` None: deliveries go on. `next_message_at`: the receiver wants nothing before."""
+    """`everything`: announcements of all owners and of the supervisor itself; else only of the owner's runs. `kinds`
+    (): the default kinds of its form. Times are epoch seconds. `failing_since` None: its last delivery succeeded, or
+    there was none. `disabled_at` None: it is enabled. `next_message_at`: not before, as the receiver asked."""
 
     id: str
     owner: str
@@ -66,14 +65,14 @@ class Endpoint:
     next_message_at: float = 0.0
 
     def secrets_at(self, now: float) -> tuple[str, ...]:
-        """What signs now, the newest first."""
+        """The secrets that sign now, the newest first."""
         return tuple(secret.text for secret in self.secrets if secret.until is None or secret.until > now)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One announcement on its way to one endpoint. `kind`: the announced word; the event's own fields follow.
-    `next_at` None: delivered, or given up. `status`: of the last HTTP answer, None = there was none."""
+    """One announcement for one endpoint. `kind`: of the announcement; from `event_id` on: fields of its event.
+    `next_at` None: delivered, or given up. `status`: of the last HTTP response, None = there was none."""
 
     id: int
     endpoint_id: str
@@ -94,8 +93,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of one try. `tries`: how many there had been before it. `next_at` None with `delivered` False: given
-    up."""
+    """The result of one try. `tries`: the number of tries before it. `next_at` None, not `delivered`: given up."""
 
     delivery_id: int
     tries: int
@@ -107,7 +105,7 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """What tries have taught about their endpoint (the fields of Endpoint)."""
+    """What the tries show about an endpoint (fields of Endpoint)."""
 
     endpoint_id: str
     failing_since: float | None
@@ -115,79 +113,65 @@ class EndpointHealth:
 
 
 class Endpoints(Protocol):
-    """Each change is one transaction with the event that tells of it. Every call may raise StoreDown."""
+    """Each change is one transaction with its event. All calls may raise StoreDown."""
 
     def find(self, endpoint_id: str) -> Endpoint | None: ...
 
     def of_owner(self, owner: str | None) -> list[Endpoint]:
-        """In the order in which they were made; None = of all owners."""
-        ...
+        """In the order of their creation; None = of all owners."""
 
     def add(self, endpoint: Endpoint, event: Event, most: int, now: float) -> bool:
-        """False: its owner has `most` endpoints already (that of the settings is not counted)."""
-        ...
+        """False: its owner has `most` endpoints already (without the one of the settings)."""
 
     def change(self, before: Endpoint, after: Endpoint, event: Event, now: float) -> bool:
-        """What a person may change. False: somebody was faster, or it is gone. An endpoint that is enabled again
-        begins without failures; one that hears no longer of everything keeps only what was its owner's."""
-        ...
+        """Writes the fields that a person may change. False: another change came first, or it is gone. An endpoint that
+        is enabled again starts without failures; without `everything` it keeps only the deliveries of its owner."""
 
     def remove(self, endpoint_id: str, event: Event, now: float) -> bool:
         """With its deliveries. False: it is gone."""
-        ...
 
     def disable(self, endpoint_id: str, why: str, event: Event, now: float) -> bool:
-        """False: it is disabled, or gone. What waits for it stays, and goes out when it is enabled again."""
-        ...
+        """False: it is disabled, or gone. Its pending deliveries stay, and are sent when it is enabled again."""
 
     def put_settings(self, endpoint: Endpoint | None, now: float) -> None:
-        """The endpoint that the settings name, as it is from now on, without what was held against it; None: they name
-        none, and what there was is disabled."""
-        ...
+        """The new endpoint of the settings, without the failures of the old one; None: they have none, and the old one
+        is disabled."""
 
 
 class Deliveries(Protocol):
-    """Every call but `on_announced` may raise StoreDown."""
+    """All calls but `on_announced` may raise StoreDown."""
 
     def on_announced(self, wake: Callable[[], None]) -> None:
-        """`wake` is called after each commit that wrote announcements, of this process, and now and then for those of
-        one that is heard; it must not block. The last one given counts. What it misses is found by looking."""
-        ...
+        """Calls `wake`, which must not block, after each commit with announcements, of this process and of others as
+        far as notifications arrive: a reader also polls. A later call replaces `wake`."""
 
     def fan_out(self, now: float, limit: int) -> int:
-        """Take at most `limit` outbox rows of the channel WEBHOOKS and make a delivery for each endpoint that wants
-        their announcement; one transaction. How many rows were taken. Two at once make nothing twice."""
-        ...
+        """Make a delivery for each endpoint that wants the announcement of an outbox row in the channel WEBHOOKS, for
+        at most `limit` rows in one transaction; returns their number. Concurrent calls make nothing twice."""
 
     def fix_times(self, now: float) -> int:
-        """Make due what a wrong clock has put off: a time further ahead than the longest pause of its kind, a first try
-        that is not due yet, a pause whose try lies ahead of now. How many times were changed."""
-        ...
+        """Set to now each time that a wrong clock wrote: further ahead than the longest backoff of its kind, of a first
+        try, or of a backoff after a try in the future. Returns the number of changes."""
 
     def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
-        """At most `limit` for each enabled endpoint that wants messages now, in the order of their times. Rows that
-        cannot be read are given up, and hold back none behind them."""
-        ...
+        """At most `limit` for each enabled endpoint that accepts messages now, in the order of their times. Unreadable
+        rows are given up, so they do not block the others."""
 
     def settle(self, settled: Sequence[DeliveryResult], standing: Sequence[EndpointHealth], now: float) -> None:
-        """One transaction. A delivery that was tried again meanwhile stays as that try left it, unless this one was
-        taken."""
-        ...
+        """One transaction. The result of a later try stays, unless this try succeeded."""
 
     def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
-        """Newest event first, only those before that event, and of that state ("" = any)."""
-        ...
+        """Newest event first, only before that event, and in that state ("" = any)."""
 
     def replay(self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float) -> int:
-        """Make one delivery (whatever became of it) or all that were given up since then due again, with all its tries;
-        how many. What is still under way is left alone."""
-        ...
+        """Make one delivery (in any final state), or all that were given up since then, due again with a full set of
+        tries; returns their number. Pending ones are not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`event_id` is the same at every repeat: a receiver can drop doubles. `sequence` orders one run's events. `kind`:
-    to endpoints the announced word (domain/events), in the log the kind of the event."""
+    """`event_id` is the same in each repeat, so a receiver can drop duplicates. `sequence` orders the events of a run.
+    `kind`: for endpoints of the announcement (domain/events), for the log of the event."""
 
     event_id: int
     sequence: int
@@ -199,9 +183,8 @@ class Notification:
 
 
 class DeliveryFailed(Exception):
-    """Not delivered. `retry_after_s`: what the receiver asked for; None = our own backoff. `status`: of the HTTP
-    answer; None = there was none. `permanent`: as it stands, repeating will not help. `gone`: the receiver has said
-    that nobody takes messages there any more."""
+    """Not delivered. `retry_after_s`: as the receiver asks; None = our own backoff. `status`: of the HTTP response; None
+    = none. `permanent`: a retry cannot help. `gone`: the receiver says that the address is no longer in use."""
 
     def __init__(
         self,
@@ -222,14 +205,13 @@ class Notifier(Protocol):
     name: str
 
     def send(self, notification: Notification) -> None:
-        """Deliver once or raise DeliveryFailed. Sending the same notification twice is allowed and harmless."""
-        ...
+        """Deliver once or raise DeliveryFailed. To send the same notification twice is harmless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one endpoint's messages go, and the secrets that sign them. Both are credentials. `trusted`: whoever runs
-    the supervisor has named this address in its settings; nobody looks at where it leads."""
+    """The address of an endpoint and the secrets that sign its messages. Both are credentials. `trusted`: the address
+    is from the supervisor's settings, so it is not checked."""
 
     url: str = field(repr=False)
     form: Form
@@ -238,28 +220,24 @@ class Target:
 
 
 class Courier(Protocol):
-    """Safe to use from any thread. No error's text holds an address or a secret."""
+    """Thread-safe. Error texts have no address and no secret."""
 
     def form_of(self, url: str) -> Form:
-        """What the receiver at this address understands."""
-        ...
+        """The form that the receiver at this address accepts."""
 
     def why_refused(self, url: str) -> str:
-        """Why nothing may be sent to this address, in words for who has named it; "" = it may. Looks its host up."""
-        ...
+        """Why messages may not go to this address, in words for its owner; "" = they may. Resolves its host."""
 
     def send(self, target: Target, batch: Sequence[Notification]) -> int:
-        """One message for all of `batch` (of a standard endpoint always one), within 15 s: the status that it was taken
-        with. Raises DeliveryFailed."""
-        ...
+        """Send one message for all of `batch` (one announcement for a standard endpoint), within 15 s; returns the HTTP
+        status. Raises DeliveryFailed."""
 
     def send_test(self, target: Target, now: float, timeout_s: float) -> int:
-        """One message that says that it is a test. Raises DeliveryFailed."""
-        ...
+        """Send one message that is marked as a test. Raises DeliveryFailed."""
 
 
 class NoCourier:
-    """A courier where nothing may be sent."""
+    """Sends nothing."""
 
     def form_of(self, url: str) -> Form:
         return Form.STANDARD

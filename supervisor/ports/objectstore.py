@@ -1,6 +1,6 @@
-"""Durable objects with generations: the folder on disk, a bucket in a cloud.
+"""The object store: durable objects with generations, in a folder or in a bucket.
 
-The promise itself, with its values and errors, stands in contract/stores/promise.py: the agent relies on it too.
+The port itself is in contract/stores/promise.py, because the agent uses it too.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ from supervisor.ports.provider import Disasters, OwnCards, Provider
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderContext:
-    """`agent`: the archive that machines are started with. `impatient(patience_s)`: the same object store for a person
-    who waits; its owner closes it. `gpu_timeout_s`: how long a machine may wait for its GPU. `image`: of a run that
-    names none. `scope_before()`: what the runs of this database call the machines of this computer, "" = nothing.
-    `closing`: set when this process is told to end; who waits for a platform ends its wait."""
+    """`agent`: the archive that machines start with. `impatient(patience_s)`: the same object store with a short
+    deadline, for a waiting person; the caller closes it. `gpu_timeout_s`: how long a machine may wait for its GPU.
+    `image`: of a run without one. `scope_before()`: the scope that this database's runs use for the machines of this
+    computer, "" = none. `closing`: set when this process is about to end; a wait for a platform then ends."""
 
     data_dir: Path
     objects: ObjectStore
@@ -40,11 +40,11 @@ class ProviderContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedProvider:
-    """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
-    = they cannot. `disasters` None: nobody may strike these machines. `cards` None: no GPUs are given out here;
-    `promised_cards`: of the largest machine. `warm` imports what is slow to import, may take seconds and raises
-    nothing; `close` ends what was opened. `checks`: the doctor's questions to the platform. `account`: who asks the
-    platform; may ask it, and raises nothing."""
+    """`scope`: names the set of machines that the provider sees. `server_file`: the file where machines find our
+    address; None = they cannot. `disasters` None: no disasters can be injected. `cards` None: the provider manages no
+    GPUs of this computer; `promised_cards`: GPUs of its largest machine. `warm`: slow imports; takes seconds, raises
+    nothing. `close`: frees what was opened. `checks`: the platform's checks of the doctor. `account`: our account
+    at the platform; may send a request, and raises nothing."""
 
     provider: Provider
     platform: Platform

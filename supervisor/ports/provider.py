@@ -1,8 +1,8 @@
-"""What rents or starts machines: child processes here, VMs, SSH hosts and cluster jobs later.
+"""Providers rent or start machines: child processes here, VMs, SSH hosts and cluster jobs later.
 
-A provider knows machines and their words; it knows nothing of runs' policies. Its calls block, in threads of the
-caller, with deadlines of their own (≤ 60 s). Errors are typed: what is not one of the definite ones below is
-ProviderUnavailable, which says nothing about what exists.
+A provider knows machines, and nothing of the policies of runs. Its calls block, in threads of the caller, with
+deadlines of their own (≤ 60 s). Errors are typed: all but the definite ones below are ProviderUnavailable, which says
+nothing about what exists.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from supervisor.ports.traits import Traits
 
 
 class ProviderUnavailable(Exception):
-    """No clear answer. After a launch: the machine may exist; the same launch is repeated, never another zone."""
+    """No clear response. After a launch the machine may exist: the same launch is repeated, never in another zone."""
 
 
 class LaunchPending(ProviderUnavailable):
-    """The platform looks for room and has not decided: nothing is wrong, and the same launch is repeated."""
+    """The platform still looks for capacity: this is no failure, and the same launch is repeated."""
 
 
 class LaunchFailed(Exception):
-    """A definite no: no machine will come of this request. `of_run`: the run itself is refused, and nothing is said of
-    the place: other runs may be launched there."""
+    """A definite refusal: this request makes no machine. `of_run`: the run itself is refused; the zone may still accept
+    other runs."""
 
     cause = Cause.LAUNCH_REJECTED
     of_run = False
@@ -34,21 +34,21 @@ class LaunchFailed(Exception):
 
 
 class NoCapacity(LaunchFailed):
-    """The zone has none of this shape now (spot or on-demand); waiting helps."""
+    """The zone has no machine of this shape now (spot or on-demand); waiting helps."""
 
     cause = Cause.NO_CAPACITY
 
 
 class CapacityInUse(LaunchFailed):
-    """Our own machines hold the place: nothing is said of it, and the run waits until one of them is gone. Rare: the
-    capacity of the listing says it beforehand."""
+    """Our own machines use the capacity: the run waits until one of them is gone, and the zone gets no cool-down. Rare,
+    because the capacity in the listing shows it before the call."""
 
     cause = Cause.QUEUED
 
 
 class QuotaExceeded(LaunchFailed):
-    """The account may not have more; waiting does not help by itself. `scope`: how far that reaches for this shape:
-    "zone", "region" (all zones of the placement's region) or "project" (everywhere, spot and on-demand)."""
+    """The account's quota is used up; waiting alone does not help. `scope` of the quota for this shape: "zone",
+    "region" (all zones of the placement's region) or "project" (all zones, spot and on-demand)."""
 
     cause = Cause.QUOTA
 
@@ -58,38 +58,38 @@ class QuotaExceeded(LaunchFailed):
 
 
 class LaunchRejected(LaunchFailed):
-    """The request itself is refused (a permission, a name, a missing image); the text says what to change."""
+    """The request is invalid (a permission, a name, a missing image); the text says what to change."""
 
     cause = Cause.LAUNCH_REJECTED
 
 
 class SecretRefused(LaunchRejected):
-    """A secret of the run cannot be read; the text names it and holds no value."""
+    """A secret of the run cannot be read; the text has its name and not its value."""
 
     of_run = True
 
 
 class ImageMissing(Exception):
-    """The registry answered: no such image or tag. No machine can run it; the text names it."""
+    """The registry says that the image or tag does not exist. No machine can run it; the text has its name."""
 
 
 class ImageHidden(Exception):
-    """The registry does not let the supervisor look; machines may be let in all the same. Nothing can be pinned."""
+    """The registry denies access to the supervisor; machines may still have access. The image cannot be pinned."""
 
 
 class NotSupported(Exception):
-    """This provider cannot do that at all."""
+    """This provider does not have the feature."""
 
 
 class MachineMissing(Exception):
-    """No such machine, or not the one with this id: a definite answer, nothing was done."""
+    """There is no such machine, or it has another id: a definite response; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Everything a machine is made from. `job` is what the agent reads (training contract, docs/training-contract.md):
-    {run_id, attempt, launch_id, generation, nonce, supervisor_id, store_url, command, shell, workdir, env, limits,
-    paces, results, retry, data_dir}. JSON values only; never interpolated into a script."""
+    """Everything that a machine is made from. `job`: the agent's input (docs/training-contract.md): {run_id, attempt,
+    launch_id, generation, nonce, supervisor_id, store_url, command, shell, workdir, env, limits, paces, results, retry,
+    data_dir}. JSON values only; never interpolated into a script."""
 
     name: str
     request_id: str
@@ -99,11 +99,11 @@ class LaunchRequest:
     launch_id: str
     machine_max_s: float
     job: Mapping[str, object] = field(default_factory=dict)
-    image: str = ""  # name@sha256:... once pinned; a tag where it could not be; "" = none was asked for
-    # Name -> reference, such as env:WANDB_API_KEY. Read by the provider at the launch (or by the machine itself), and
-    # handed to the agent beside the job, never in it. One that cannot be read: SecretRefused, naming it.
+    image: str = ""  # name@sha256:... once pinned; a tag if it cannot be pinned; "" = none
+    # Name -> reference, such as env:WANDB_API_KEY. The provider reads it at the launch (or the machine itself), and the
+    # agent gets it beside the job, never in it. An unreadable one raises SecretRefused with its name.
     secrets: Mapping[str, str] = field(default_factory=dict)
-    repeated: bool = False  # this call may have been made before, also by a process that is gone
+    repeated: bool = False  # the same call may have been sent before, also by another process
 
 
 class Provider(Protocol):
@@ -114,91 +114,75 @@ class Provider(Protocol):
     def traits(self) -> Traits: ...
 
     def pin(self, image: str) -> str:
-        """The exact content that this reference names now, as `name@sha256:...`; "" where this provider runs no images.
-        Raises ImageMissing, ImageHidden, ProviderUnavailable (ask again)."""
-        ...
+        """The exact content of this reference now, as `name@sha256:...`; "" = this provider runs no images. Raises
+        ImageMissing, ImageHidden, ProviderUnavailable (retry)."""
 
     def offers(self) -> tuple[Offer, ...]:
-        """Every placement that may be asked for, in the order of preference given by the settings. No network."""
-        ...
+        """All placements of the settings, in their order of preference. Sends no request."""
 
     def gpus(self, shape: str) -> str:
-        """What a machine of this shape has for the training, as people say it: `L4`, `8 × A100 80GB`; "" = none, or not
-        known. Of any shape, also of one that is not offered any more, or that never was. Asks nobody."""
-        ...
+        """The GPUs of a machine of this shape, for people: `L4`, `8 × A100 80GB`; "" = none, or not known. Also for
+        shapes without an offer. Sends no request."""
 
     def launch(self, request: LaunchRequest) -> Machine:
-        """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
-        first one made. While the platform still looks for room the machine is ASKED in the listing; LaunchPending when
-        that takes longer than the call may, and the same request asked again learns how it ended. A machine of
-        that name with another launch id raises LaunchRejected and is left alone.
+        """Start this machine, or find it: a repeated request (same name, same launch id) returns the machine of the
+        first one. While the platform still looks for capacity the machine is ASKED in the listing; LaunchPending when
+        that takes longer than the call may, and the repeated request returns the result. A machine of that name with
+        another launch id raises LaunchRejected and is not changed.
         Raises NoCapacity, CapacityInUse, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
-        ...
 
     def machines(self) -> MachineListing:
-        """One bulk read of every machine that this provider can see, of other supervisors too. Zones that could not
-        be read are named in `unreachable`. Where our own machines are the limit, `capacity` says what they leave, by
-        the rule by which the provider refuses a launch. ProviderUnavailable when nothing could be read."""
-        ...
+        """One bulk read of all machines that this provider can see, also of other supervisors. `unreachable`: zones
+        that could not be read. `capacity`: what our own machines leave, where they are the limit, by the same rule that
+        refuses a launch. ProviderUnavailable when nothing could be read."""
 
     def find(self, ref: MachineRef) -> Machine | None:
-        """One machine, asked for directly, after the listing. None = the platform says that it does not exist (the
-        second signal of a death). One that is gone, and of whose end the platform still tells, is ENDED with its
-        record: by its id alone, without labels, run id or launch id. ProviderUnavailable otherwise."""
-        ...
+        """Read one machine directly, after the listing. None = the platform says that it does not exist (the second
+        signal of a death). A machine that is gone, and whose end the platform still reports, is ENDED with its record:
+        with its id only, without labels, run id or launch id. ProviderUnavailable otherwise."""
 
     def release(self, ref: MachineRef) -> None:
-        """Ask for the machine's end: its processes are killed, its disk and its bill go away. Returns when the platform
-        has accepted; the machine is gone only when a later `machines` says so. Safe to repeat; a missing machine is
-        success; a machine of that name with another id is left alone."""
-        ...
+        """Delete the machine: its processes, its disk and its bill end. Returns when the platform has accepted; the
+        machine is gone only when a later `machines` shows it. Safe to repeat; a missing machine is success; a machine
+        of that name with another id is not changed."""
 
     def ask_to_stop(self, ref: MachineRef) -> None:
-        """Tell the agent on it to save and leave (TERM). Best effort: the .stop marker says the same. NotSupported
-        where there is no way."""
-        ...
+        """Signal the agent to save and exit (TERM). Best effort: the .stop marker has the same effect. NotSupported
+        where the provider cannot."""
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
-        """The tail of what the machine wrote outside the run's log (agent, boot). Empty when there is none."""
-        ...
+        """The tail of the machine's output outside the run's log (agent, boot). Empty when there is none."""
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
-        """For each reference why a launch could not read it now; "" = it could. No value is in any answer.
-        ProviderUnavailable when the place of secrets does not answer."""
-        ...
+        """For each reference why a launch could not read it now; "" = it could. Never returns a value.
+        ProviderUnavailable when the secret store does not respond."""
 
 
 class OwnCards(Protocol):
-    """The GPUs of the supervisor's own computer, where it gives them out itself. Raises ProviderUnavailable."""
+    """The GPUs of the supervisor's own computer, if the provider assigns them. Raises ProviderUnavailable."""
 
     def cards(self) -> tuple[Card, ...]:
-        """Every card with its holder, those that are set aside included."""
-        ...
+        """All cards with their holders, including cards that are set aside."""
 
     def bring_back(self, uuid: str) -> bool:
-        """A person says that this card works again; False = it was not set aside."""
-        ...
+        """Use a card again on a person's request; False = it was not set aside."""
 
 
 class Disasters(Protocol):
-    """What `spot dev …` may do to machines. A provider of rented ones refuses all but a preemption (NotSupported). What
-    acts on one machine raises MachineMissing when none of that name and id lives, ProviderUnavailable when that could
-    not be read."""
+    """Failures that `spot dev …` injects. A provider of rented machines supports a preemption only (else NotSupported).
+    Methods for one machine raise MachineMissing when no live one has that name and id, ProviderUnavailable when that
+    could not be read."""
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
-        """Give notice, then take the machine away when it is over; the record says `preempted`. A platform that gives
-        the notice itself takes its own length."""
-        ...
+        """Give notice, then end the machine after `notice_s`; its record says `preempted`. A platform with its own
+        notice uses its own length."""
 
     def kill(self, ref: MachineRef) -> None:
-        """Kill everything of the machine at once, leaving no record."""
-        ...
+        """Kill all processes of the machine at once, without a record."""
 
     def freeze(self, ref: MachineRef) -> None:
-        """Stop the training process (SIGSTOP); the agent beside it goes on."""
-        ...
+        """Suspend the training process (SIGSTOP); the agent continues."""
 
     def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
-        """Let these zones have no capacity, for a time or (None) until called again with for_s = 0. ValueError for
-        a zone that is not offered."""
-        ...
+        """Remove the capacity of these zones, for a time or (None) until a call with for_s = 0. ValueError for a zone
+        without an offer."""

@@ -1,8 +1,8 @@
-"""The database: runs, their history, and everything that must survive kill -9.
+"""The database: runs, their history, and all that must survive kill -9.
 
-Status, events and outbox are written in one transaction. A change of a run is guarded by its row version and, where
-it comes from the loop, by the lease's epoch: a row that is not hit drops its events with it. Every call may raise
-StoreDown (nothing was changed, or the answer was lost: read again before repeating).
+Status, events and outbox are written in one transaction. A change of a run is guarded by its row version and, in the
+loop, by the epoch of the lease: a row that does not match drops its events too. All calls may raise StoreDown: nothing
+was changed, or the response was lost; read again before a retry.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from supervisor.domain.run import Run
 from supervisor.ports.history import History, Patrols, StoredEvent
 from supervisor.ports.notifier import Deliveries, Endpoints
 
+COUNTED_TO = 10_000  # counts stop here: the cost of a count must not grow with what it counts
+LINE_PARTS = 22  # parts of a run's line of steps: 23 points at most
+
 
 class StoreDown(Exception):
-    """The database did not answer, is full, or is locked beyond its deadline."""
+    """The database did not respond, is full, or is locked beyond its deadline."""
 
 
 class RowUnreadable(StoreDown):
-    """The database answered, and what it holds of this run cannot be understood. Other runs are not touched by it."""
+    """The row of this run cannot be parsed. Other runs are not affected."""
 
 
 class DuplicateRun(Exception):
@@ -39,15 +42,11 @@ class KeyHeld(Exception):
     """Another transaction has taken this Idempotency-Key and does not end."""
 
 
-COUNTED_TO = 10_000  # more is told as this many: a number that grows must not make its own question dear
-
-
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """`…_pending`: how many are neither delivered nor given up, at most COUNTED_TO; what is kept for an endpoint that
-    is switched off does not count. `…_due_at`: epoch seconds since which the oldest of them has been due, which may lie
-    ahead; None = there is none. `endpoints_disabled`: because they failed. `connections`: to the database, in use
-    now."""
+    """`…_pending`: neither delivered nor given up, counted up to COUNTED_TO, without deliveries to disabled endpoints.
+    `…_due_at`: when the oldest of them became due (epoch seconds), or will; None = there is none. `endpoints_disabled`:
+    after failures. `connections`: to the database, in use now."""
 
     outbox_pending: int
     outbox_due_at: float | None
@@ -57,60 +56,30 @@ class Backlog:
     connections: int
 
 
-LINE_PARTS = 22  # into which a run's line of steps is cut: 23 points at most
-
-
 @dataclass(frozen=True, slots=True)
 class RunPage:
     """In the order of the filter. `counts`: status -> number of runs under the same filter, without its `statuses`."""
 
     runs: tuple[Run, ...]
     labels: Mapping[int, Mapping[str, str]]
-    next_key: int | None  # give it back as `before_key` for the next page
+    next_key: int | None  # the `before_key` of the next page
     counts: Mapping[str, int] = field(default_factory=dict)
     usd_per_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A point of a run's line of steps. `step` None: the attempt had told none by then."""
+    """A point of a run's line of steps. `step` None: the attempt had not reported one by then."""
 
     at: float
     attempt: int
     step: int | None
 
 
-class Tokens(Protocol):
-    """What each token stands for, and the HMAC by which it is found again, never the token itself. Making and revoking
-    one writes its event in the same transaction. Every call may raise StoreDown."""
-
-    def add(self, token: Token, digest: str, event: Event) -> None:
-        """A new row, with the event that tells of it, at the token's own time."""
-        ...
-
-    def find(self, digest: str) -> Token | None:
-        """Also one that has expired or was revoked; None = nobody made such a token."""
-        ...
-
-    def get(self, token_id: str) -> Token | None: ...
-
-    def newest(self, limit: int) -> list[Token]:
-        """Those that were not revoked first, in each part the newest first."""
-        ...
-
-    def revoke(self, token_id: str, event: Event, now: float) -> bool:
-        """False = there is none, or it was revoked before: nothing is written, the event neither."""
-        ...
-
-    def note_used(self, used: Mapping[str, float]) -> None:
-        """id -> when it was used last. An earlier time than the one on record changes nothing."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Leadership of one cell. `epoch` stands in every guarded UPDATE; `deadline` is on this process's monotonic
-    clock, and whoever holds the lease stops acting when it has passed."""
+    """Leadership of one cell. Each guarded UPDATE has the `epoch`. The holder stops acting at `deadline`, on this
+    process's monotonic clock."""
 
     name: str
     owner: str
@@ -120,8 +89,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One decided step of one run. Attempt and try rows are written where `after` holds another value than `before`;
-    `parted` are rows of earlier attempts to be written with it."""
+    """One decided step of one run. Rows of the attempt and the try are written where `after` differs from `before`.
+    `parted`: rows of earlier attempts that are written with it."""
 
     before: Run
     after: Run
@@ -131,20 +100,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One point of a run's series, about once a minute. `carried`: only a point; the run's newest pulse is another."""
+    """One point of a run's series, about once a minute. `carried`: a point only, not the run's newest pulse."""
 
     key: int
     at: float
     attempt: int
     pulse: Pulse
-    figures: MachineFigures = NOTHING  # as read; what is written comes from the pulse's telemetry
+    figures: MachineFigures = NOTHING  # as read; a written sample has those of the pulse's telemetry
     carried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PushedBeat:
-    """A beat on its way from the replica that received it, which has checked its nonce and left it out, to the leader.
-    `age_s`: since its receipt."""
+    """A beat for the leader from the replica that received it, which has checked and removed its nonce. `age_s`: since
+    its receipt."""
 
     beat: Beat
     age_s: float
@@ -161,7 +130,7 @@ class OutboxItem:
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """What an Idempotency-Key was answered with. status 0 = the first request is still in flight."""
+    """The response to the request with an Idempotency-Key. status 0 = that request is still in progress."""
 
     fingerprint: str
     status: int
@@ -171,7 +140,7 @@ class KeptResponse:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs a list shows, and in which order; counts come from the same WHERE."""
+    """Which runs a list shows, and in which order; its counts have the same WHERE."""
 
     statuses: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -179,8 +148,30 @@ class RunFilter:
     owner: str | None = None
     created_after: float | None = None
     text: str | None = None  # part of the run id
-    run_ids: tuple[str, ...] = ()  # these only; those that do not exist match nothing
+    run_ids: tuple[str, ...] = ()  # only these; an unknown one matches nothing
     oldest_first: bool = False
+
+
+class Tokens(Protocol):
+    """The records of tokens and their HMACs, never the tokens themselves. A change and its event are one transaction.
+    All calls may raise StoreDown."""
+
+    def add(self, token: Token, digest: str, event: Event) -> None:
+        """A new row and its event, at the time of the token."""
+
+    def find(self, digest: str) -> Token | None:
+        """Also an expired or revoked one; None = there is no such token."""
+
+    def get(self, token_id: str) -> Token | None: ...
+
+    def newest(self, limit: int) -> list[Token]:
+        """The ones that are not revoked first, then newest first."""
+
+    def revoke(self, token_id: str, event: Event, now: float) -> bool:
+        """False = there is none, or it was revoked before: neither row nor event is written."""
+
+    def note_used(self, used: Mapping[str, float]) -> None:
+        """id -> time of the last use. A time before the recorded one changes nothing."""
 
 
 class Transaction(Protocol):
@@ -191,36 +182,30 @@ class Transaction(Protocol):
 
     def spec(self, key: int) -> dict[str, Any]:
         """The newest spec of this run, as it was submitted."""
-        ...
 
     def active_of(self, owner: str, most: int) -> int:
-        """How many of this owner's runs are not over, counted up to `most`. Of transactions that ask this of the same
-        owner, one goes on at a time: what one of them inserts, the next has counted."""
-        ...
+        """The number of this owner's active runs, counted up to `most`. For one owner such transactions run one after
+        the other, so each counts the runs that the one before has inserted."""
 
     def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]) -> Run:
         """The run with its new `key`. DuplicateRun when the id is taken."""
-        ...
 
     def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:
         """Another spec and labels from this generation on."""
-        ...
 
     def apply(self, change: Change, now: float) -> Run | None:
-        """Guarded by the row version. The run with its new version, or None when the row was not hit."""
-        ...
+        """Guarded by the row version. The run with its new version; None = the row has another version."""
 
     def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptResponse | None:
-        """None = the key is ours now; else what is kept for it (perhaps still in flight). Waits for another transaction
-        that has just taken it; raises KeyHeld where that takes too long."""
-        ...
+        """None = the key is ours now; else its response (perhaps still in progress). Waits for another transaction that
+        takes the same key; raises KeyHeld after a timeout."""
 
-    def keep_response(self, scope: str, key: str, answer: KeptResponse) -> None: ...
+    def keep_response(self, scope: str, key: str, response: KeptResponse) -> None: ...
 
 
 class Store(Protocol):
-    supervisor_id: str  # made once, when the database is made; machines of ours carry it
-    secret: str  # 32 random bytes in hex, made with the database; told to nobody
+    supervisor_id: str  # made with the database; our machines carry it
+    secret: str  # 32 random bytes in hex, made with the database; never shown
 
     @property
     def tokens(self) -> Tokens: ...
@@ -235,87 +220,71 @@ class Store(Protocol):
     def patrols(self) -> Patrols: ...
 
     @property
-    def history(self) -> History:
-        """The events, to be followed."""
-        ...
+    def history(self) -> History: ...
 
     def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
     def active(self, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
-        """Runs of this cell that are not settled: (those whose version differs from `known[key]`, the keys of all).
-        Each run carries its attempt, open or last try, and last written pulse."""
-        ...
+        """The runs of this cell that are not settled: (those whose version differs from `seen[key]`, the keys of all).
+        Each run has its attempt, open or last try, and last written pulse."""
 
     def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
-        """Commit a page of changes in one transaction, each guarded by row version and lease epoch: the runs that were
-        hit, by key, with their new version. A lost lease hits none. The write lock is held ≤ 20 ms + one commit: a
-        longer page is committed in parts."""
-        ...
+        """Commit changes, each guarded by row version and lease epoch; returns the runs that matched, by key, with
+        their new version. After the loss of the lease none match. The write lock is held for ≤ 20 ms + one commit: a longer
+        page is committed in parts."""
 
     def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
-        """Guarded by the epoch; False when the try is not the run's open one or the lease is lost. Does not change
-        the row version."""
-        ...
+        """Guarded by the epoch; False = the try is not the run's open one, or the lease is lost. Does not change the
+        row version."""
 
     def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
-        """Of a try of this run; None when there is no such try."""
-        ...
+        """Of a try of this run; None = there is no such try."""
 
     def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
         """The newest pulse of each run, and one point of its series. Does not change row versions."""
-        ...
 
     def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
-        """Leave beats for the leaders of their runs' cells; of each run the newest (launch, sequence) stays. The status
-        of each run that is not settled; for any other run nothing is kept and nothing told."""
-        ...
+        """Store beats for the leaders of their runs' cells; for each run the newest (launch, sequence) stays. Returns
+        the status of each run that is not settled; beats of other runs are dropped."""
 
     def take_beats(self, lease: Lease) -> list[PushedBeat]:
-        """What other replicas have left for the leader of this cell, at most one for each run; each is given once. Ages
-        are told by the database's clock. Nothing when the lease is lost."""
-        ...
+        """The beats that other replicas stored for the leader of this cell, at most one per run, each returned once.
+        Ages follow the database's clock. Empty after the loss of the lease."""
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
-        """How many machines of each offer the runs of this cell (and owner) have now, as far as their rows know."""
-        ...
+        """The number of machines per offer that the runs of this cell (and owner) have now, by their rows."""
 
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None: ...
 
     def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
-        """Take a free or expired lease (epoch + 1) or renew our own (same epoch), judged by the database's clock.
-        `alone`: an exclusive lock of the data folder already proves that no other holder lives: take it at once."""
-        ...
+        """Take a free or expired lease (epoch + 1) or renew our own (same epoch), by the database's clock. `alone`: an
+        exclusive lock of the data folder proves that no other holder lives, so the lease is taken at once."""
 
     def drop_lease(self, lease: Lease) -> None: ...
 
     def take_over(self, theirs: Lease, ours: Lease, most: int) -> int:
-        """Up to so many runs of their cell become ours, with what its zones have taught; how many did. 0 where one of
-        the leases is not held any more."""
-        ...
+        """Move up to `most` runs of their cell, with its zone records, to ours; returns their number. 0 = one of the
+        leases is lost, or there are no more."""
 
     def leaderless(self) -> dict[str, int]:
-        """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""
-        ...
+        """Cell -> number of its runs that are not settled, for cells whose lease has no holder now."""
 
     def lease_names(self) -> list[str]:
-        """The names of all leases that were ever taken; those of cells are the cells' names."""
+        """Of all leases that ever had a holder. The lease of a cell has the cell's name."""
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
-        """Oldest first; without those of the channel `webhooks`, which `deliveries.fan_out` takes. Rows that cannot be
-        read are given up, and hold back none behind them."""
-        ...
+        """Oldest first, without the channel `webhooks`, which `deliveries.fan_out` takes. Unreadable rows are given up,
+        so they do not block the others."""
 
     def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
-        """Delivered; or to be tried again at `next_at`; or (None) given up."""
-        ...
+        """Delivered; or to be retried at `next_at`; or (None) given up."""
 
     def prune(self, now: float, limit: int) -> int:
-        """Delete at most `limit` rows that retention no longer keeps (RULES section 8); how many were deleted."""
-        ...
+        """Delete at most `limit` rows at the end of their retention (RULES section 8); returns their number."""
 
     def add_events(self, key: int | None, events: Sequence[Event], now: float) -> None: ...
 
@@ -339,29 +308,24 @@ class Store(Protocol):
         after_id: int,
         limit: int,
         newest_first: bool = False,
+        *,
         owner: str | None = None,
         actor: str | None = None,
         before_id: int | None = None,
     ) -> list[StoredEvent]:
-        """None: of every run and of the supervisor itself; of every owner; of every actor; up to the newest."""
-        ...
+        """None: events of all runs and of the supervisor itself; of all owners; of all actors; up to the newest."""
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
-        """None: no request with this key was answered, within the time for which answers are kept."""
-        ...
+        """None: there was no request with this key, within the retention of responses."""
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 
     def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
-        """Of each run its first and its newest point and some evenly spaced ones in between, 24 at most, in order of
-        time. Costs the same however long the runs are. Runs without points are left out."""
-        ...
+        """For each run its first and newest point and evenly spaced ones in between, 24 at most, in order of time. The
+        cost does not depend on the length of the runs. Runs without points are left out."""
 
     def check(self) -> None:
-        """StoreDown unless a write transaction commits; SchemaMismatch unless the schema is the one this version
-        knows."""
-        ...
+        """StoreDown unless a write transaction commits; SchemaMismatch unless the schema is the one of this version."""
 
     def backlog(self) -> Backlog:
-        """What waits to be told, as cheap to ask however much it is."""
-        ...
+        """What waits for delivery, at a bounded cost."""

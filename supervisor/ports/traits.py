@@ -1,7 +1,7 @@
-"""What the core may know of a provider without knowing its name.
+"""What the core may know about a provider without its name.
 
-Each provider declares its own traits. Whoever has to decide by the kind of machine asks them: no name of a provider,
-and of no vendor, is compared anywhere. They hold for all machines of a provider, and never change while it is open.
+Each provider declares its traits. Code that depends on the kind of machine reads them: it never compares the name of a
+provider or a vendor. They are the same for all machines of a provider, and constant while it is open.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SecretKinds:
-    """References of secrets that its machines can read. `prefixes`: how such a reference begins. `forms`: the
-    references in words. `advice`: where to put a value that stood in a spec, as the end of a sentence."""
+    """References to secrets that its machines can read. `prefixes`: the begin of such a reference. `forms`: the
+    references in words. `advice`: where to store a value that was in a spec, as the end of a sentence."""
 
     prefixes: tuple[str, ...]
     forms: str
@@ -25,20 +25,20 @@ class SecretKinds:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """`kind`: the word of the list PROVIDERS. `title`: the place of the machines as a heading. `group`: the group of
-    its lines in the doctor's report. `place`: what tells its machines from those of another supervisor, in words.
+    """`kind`: the key in PROVIDERS. `title`: a heading for its machines. `group`: of its lines in the doctor's report.
+    `place`: in words, what separates its machines from the machines of another supervisor.
 
-    `images`: commands run in a container image; False: on the machine as it is. `stores`: scheme of an object store ->
-    how machines reach it, the usual one first. `job_max_bytes`: room for a packed spec beside its command; None = no
-    limit. `launches_at_once`: create calls side by side. `shares_computer`: its machines are processes of the
-    supervisor's computer: they see its files, its environment and its GPUs, and install no driver. `irreplaceable`:
-    machines cannot be had back once released, so a person approves each release. `meter`: what stops the bill.
+    `images`: commands run in a container image; False: directly on the machine. `stores`: scheme of an object store ->
+    how machines access it, the default first. `job_max_bytes`: the limit for a packed spec beside its command; None =
+    no limit. `launches_at_once`: concurrent create calls. `shares_computer`: its machines are processes of the
+    supervisor's computer, with its files, environment and GPUs, and install no driver. `irreplaceable`: a released
+    machine cannot be recreated, so a person approves each release. `meter`: what stops the bill.
 
-    Words for people, "" = there is nothing to say: `account_noun`: what its account is called (`project`). `tool`: how
-    the platform's own program is told the account, `compare`: a question and what to compare where a person sees other
-    machines there; both with {name} for the account. `log_service`: what keeps consoles of machines that are gone, and
-    `log_keeps` of which. `price_setting`: the setting of prices.
-    `removal`: the command that deletes one machine by hand, with {name}, {zone} and {account}."""
+    Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
+    account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
+    there; both with {name} for the account. `log_service`: the service that keeps the consoles of machines that are
+    gone, `log_keeps`: of which machines. `price_setting`: the setting of prices. `removal`: the command that deletes
+    one machine by hand, with {name}, {zone} and {account}."""
 
     kind: str
     title: str
@@ -62,5 +62,5 @@ class Traits:
 
     @property
     def rented(self) -> bool:
-        """A machine that is lost costs somebody money."""
+        """A forgotten machine costs money."""
         return not self.shares_computer

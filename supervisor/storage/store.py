@@ -288,6 +288,7 @@ class SqlStore:
         after_id: int,
         limit: int,
         newest_first: bool = False,
+        *,
         owner: str | None = None,
         actor: str | None = None,
         before_id: int | None = None,

@@ -193,7 +193,9 @@ class Queries:
         itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
         run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
-        history = self._parts.store.events(run_id, after, limit, backwards, only.owner, only.actor, only.before)
+        history = self._parts.store.events(
+            run_id, after, limit, backwards, owner=only.owner, actor=only.actor, before_id=only.before
+        )
         complete = len(history) < limit
         if since is not None:
             complete = complete or history[-1].at < since
