@@ -183,7 +183,7 @@ class Notification:
 
 
 class DeliveryFailed(Exception):
-    """Not delivered. `retry_after_s`: as the receiver asks; None = our own backoff. `status`: of the HTTP response; None
+    """Not delivered. `retry_after_s`: as the receiver asks; None = our own backoff. `status`: of the response; None
     = none. `permanent`: a retry cannot help. `gone`: the receiver says that the address is no longer in use."""
 
     def __init__(

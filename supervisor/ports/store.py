@@ -232,8 +232,8 @@ class Store(Protocol):
 
     def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
         """Commit changes, each guarded by row version and lease epoch; returns the runs that matched, by key, with
-        their new version. After the loss of the lease none match. The write lock is held for ≤ 20 ms + one commit: a longer
-        page is committed in parts."""
+        their new version. After the loss of the lease none match. The write lock is held for ≤ 20 ms + one commit:
+        a longer page is committed in parts."""
 
     def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
         """Guarded by the epoch; False = the try is not the run's open one, or the lease is lost. Does not change the
