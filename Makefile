@@ -46,10 +46,10 @@ check-imports: env
 
 check-agent: env
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent supervisor/contract
-	$(PY) -m tools.check_agent
+	$(PY) -m tools.checks agent
 
 check-caps: env
-	$(PY) -m tools.check_caps
+	$(PY) -m tools.checks caps
 
 house: env  ## Is the house in order? Figures and their goals; ARGS=--list names each place that breaks a rule
 	@$(PY) -m tools.house $(ARGS)
@@ -58,13 +58,13 @@ house-ratchet: env  ## Write the numbers of now into tools/house/limits.toml
 	@$(PY) -m tools.house --ratchet
 
 check-lock: env
-	$(PY) -m tools.check_lock
+	$(PY) -m tools.checks lock
 
 check-links: env
-	$(PY) -m tools.check_links
+	$(PY) -m tools.checks links
 
 check-openapi: env
-	$(PY) -m tools.check_openapi
+	$(PY) -m tools.checks openapi
 
 # Three workers on two cores: tests of real processes wait more than they compute.
 test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS="..." is passed on to pytest
@@ -98,8 +98,8 @@ openapi: env  ## Write openapi/ again from the routes
 	@$(PY) -m tests.api.record_examples
 	@$(PY) -m tools.write_openapi
 
-release-openapi: openapi  ## What clients may rely on is the API of now; the changelog must tell what changed
-	@$(PY) -m tools.check_openapi --release
+release-openapi: openapi  ## Let clients rely on the present API; the changelog must describe the change
+	@$(PY) -m tools.write_openapi --release
 
 lock:  ## Make requirements-dev.lock again; UPGRADE=1 takes the newest versions
 	@tools/make_lock.sh $(if $(UPGRADE),--upgrade)

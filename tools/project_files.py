@@ -1,6 +1,6 @@
-"""The files of the project: what a person wrote, without what was built, cached or installed.
+"""The files of the project that people wrote, without built, cached and installed ones.
 
-A plain walk instead of git, so that the checks say the same in an unpacked archive and about files not yet added.
+A plain walk instead of git, so that the checks give the same result in an unpacked archive and for new files.
 """
 
 import os
@@ -25,10 +25,3 @@ def _is_ours(folder: str) -> bool:
     if folder in NOT_OURS or folder.endswith(".egg-info"):
         return False
     return not folder.startswith(".") or folder in HIDDEN_BUT_OURS
-
-
-def report(problems: list[str]) -> int:
-    """Print the problems, one a line; the exit status for a shell."""
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0

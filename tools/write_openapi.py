@@ -1,20 +1,15 @@
-"""Write openapi/openapi.json again from the routes: `make openapi`."""
+"""Write openapi/openapi.json from the routes: `make openapi`. With --release clients may rely on it from now on:
+`make release-openapi`."""
 
-from __future__ import annotations
-
-from pathlib import Path
+import sys
 
 from supervisor.api.document.build import document
 from supervisor.api.server import create_app
-
-TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
-
-
-def main() -> None:
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(document(create_app(None)), encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(TARGET.parent.parent)}")
-
+from tools.checks.openapi import DOCUMENT, release
+from tools.project_files import ROOT
 
 if __name__ == "__main__":
-    main()
+    (ROOT / DOCUMENT).write_text(document(create_app(None)), encoding="utf-8")
+    print(f"wrote {DOCUMENT}")
+    if sys.argv[1:] == ["--release"]:
+        release(ROOT)

@@ -1,10 +1,10 @@
-"""tools/check_agent.py: imports that the agent's archive could not satisfy."""
+"""tools/checks/agent.py: imports that the agent's archive could not satisfy."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.check_agent import check
+from tools.checks.agent import check
 
 
 @pytest.fixture

@@ -1,17 +1,17 @@
-"""tools/check_caps.py: each cap is broken once."""
+"""tools/checks/caps.py: each cap is broken once."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.check_caps import MAX_FILE_LINES, MAX_FUNCTION_LINES, check
+from tools.checks.caps import MAX_FILE_LINES, MAX_FUNCTION_LINES, size_problems
 
 
 def problems(root: Path, name: str, text: str) -> list[str]:
     path = root / "supervisor" / name
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    return check(root)
+    return size_problems(root)
 
 
 def function_of(lines: int) -> str:

@@ -1,10 +1,10 @@
-"""tools/check_links.py: links that lead nowhere."""
+"""tools/checks/links.py: links that lead nowhere."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.check_links import anchors, check
+from tools.checks.links import anchors, check
 
 OTHER = '# First part\n\n## What `spot serve` does, and why\n\n# First part\n\n<a id="by-hand"></a>\n'
 
@@ -41,12 +41,12 @@ def test_good_links_pass(root: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("\n[a](nowhere.md)", "docs/page.md:2: nowhere.md leads to no file"),
-        ("![a](nowhere.png)", "leads to no file"),
-        ("[a]: nowhere.md", "leads to no file"),
-        ("[a](other.md#second-part)", "leads to no heading"),
-        ("```\n# here\n```\n[a](#here)", "leads to no heading"),
-        ("[a](../../secrets.md)", "leads out of the repository"),
+        ("\n[a](nowhere.md)", "docs/page.md:2: nowhere.md points to no file"),
+        ("![a](nowhere.png)", "points to no file"),
+        ("[a]: nowhere.md", "points to no file"),
+        ("[a](other.md#second-part)", "points to no heading"),
+        ("```\n# here\n```\n[a](#here)", "points to no heading"),
+        ("[a](../../secrets.md)", "points out of the repository"),
     ],
 )
 def test_links_that_lead_nowhere_are_found(root: Path, text: str, complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""tools/check_lock.py: a lock that lacks something or says too much."""
+"""tools/checks/lock.py: a lock that lacks something or says too much."""
 
 import json
 from copy import deepcopy
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tools.check_lock import DEV_LOCK, REGISTRIES, SCRIPTS, SCRIPTS_LOCK, check
-from tools.check_lock import IMAGE_LOCK as IMAGE
+from tools.checks.lock import DEV_LOCK, REGISTRIES, SCRIPTS, SCRIPTS_LOCK, check
+from tools.checks.lock import IMAGE_LOCK as IMAGE
 
 HASH = "--hash=sha256:" + "0" * 64
 GOOD_LOCK = f"""# made by a program
@@ -67,8 +67,8 @@ def test_a_good_lock_passes(tmp_path: Path) -> None:
         (GOOD_LOCK + f"rich>=1.0 {HASH}\n", "neither a pin"),
         (GOOD_LOCK + "--index-url somewhere\n", "neither a pin"),
         (GOOD_LOCK + "# from https://example.invalid\n", "holds a URL"),
-        (f"hatch-ling==1.0 {HASH}\n", "click is asked for"),
-        (f"click==8.1.0 {HASH}\n", "hatch-ling is asked for"),
+        (f"hatch-ling==1.0 {HASH}\n", "click is required"),
+        (f"click==8.1.0 {HASH}\n", "hatch-ling is required"),
     ],
 )
 def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
@@ -83,7 +83,7 @@ def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
         (IMAGE_LOCK + "rich==1.0\n", "without a hash: rich==1.0"),
         (IMAGE_LOCK + f"rich==1.0 {HASH}\n", "rich 1.0 is not the version that the tests run with"),
         (IMAGE_LOCK.replace("8.1.0", "8.1.1"), "click 8.1.1 is not the version that the tests run with"),
-        (IMAGE_LOCK.splitlines()[0], "hatch-ling is asked for"),
+        (IMAGE_LOCK.splitlines()[0], "hatch-ling is required"),
     ],
 )
 def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
@@ -96,7 +96,7 @@ def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: 
     ("place", "name", "value", "complaint"),
     [
         ("", "dependencies", {"htmx.org": "2.0.10"}, "was made for another package.json"),
-        ("node_modules/htmx.org", "version", "2.0.10", "htmx.org is asked for as 2.0.11 and locked as 2.0.10"),
+        ("node_modules/htmx.org", "version", "2.0.10", "htmx.org is required as 2.0.11 and locked as 2.0.10"),
         ("node_modules/htmx.org", "integrity", "sha1-short", "without a hash: node_modules/htmx.org"),
         ("node_modules/htmx.org", "resolved", "https://example.invalid/htmx.tgz", "holds a URL"),
         ("node_modules/more", "version", "1.0.0", "without a hash: node_modules/more"),

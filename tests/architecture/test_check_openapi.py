@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.check_openapi import check, contract, mark, release
-from tools.openapi_changes import breaking
+from tools.checks.openapi import breaking, check, contract, mark, release
 
 Json = dict[str, Any]
 RUN = {
@@ -79,13 +78,13 @@ BREAKING: dict[str, Callable[[Json, Json, Json], object]] = {
         {"in": "header", "name": "key", "required": True, "schema": {}}
     ),
     "parameter dry: the type": lambda o, b, a: o["parameters"][0].update(schema={"type": "integer"}),
-    "the answer 201 is gone": lambda o, b, a: o["responses"].clear(),
+    "the response 201 is gone": lambda o, b, a: o["responses"].clear(),
     "no longer carries Location": lambda o, b, a: o["responses"]["201"]["headers"].clear(),
     "is no longer application/json": lambda o, b, a: o["responses"]["201"].pop("content"),
     "body of application/json": lambda o, b, a: o.pop("requestBody"),
     "after: no longer accepted: keep": lambda o, b, a: b["properties"]["after"]["enum"].remove("keep"),
-    "after: what is meant": lambda o, b, a: b["properties"]["after"].update(default="keep"),
-    "limits: what is meant": lambda o, b, a: b["properties"]["limits"].update(default={"cost": 1}),
+    "after: the meaning": lambda o, b, a: b["properties"]["after"].update(default="keep"),
+    "limits: the meaning": lambda o, b, a: b["properties"]["limits"].update(default={"cost": 1}),
     "after: is now required": lambda o, b, a: b["required"].append("after"),
     "new: is now required": lambda o, b, a: (b["properties"].update(new={}), b["required"].append("new")),
     "steps: is no longer accepted": lambda o, b, a: b["properties"].pop("steps"),
@@ -156,7 +155,7 @@ def test_a_release_counts_only_with_a_line_in_the_changelog(tmp_path: Path) -> N
     assert check(root) == ["openapi/openapi.json: POST /v1/runs: is gone"]
     release(root)
     [problem] = check(root)
-    assert problem.startswith("CHANGELOG.md: no line tells what changed")
+    assert problem.startswith("CHANGELOG.md: no line describes the change")
 
 
 def test_a_document_that_is_not_openapi_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_links import prose
+from tools.checks.links import prose
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -64,7 +64,7 @@ VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("supervisor/cli/server/dev.py", ("Google",), "the same"),
     ("supervisor/domain/texts.py", ("Google",), "the keys of vendors are known by their forms, wherever they turn up"),
     ("supervisor/services/reading/cost.py", ("Google", "google"), "the page that its figures were read from"),
-    ("supervisor/cli/runs/specfile.py", ('name == "local" for name in providers',), "where no supervisor is asked"),
+    ("supervisor/cli/files/local_inputs.py", ('name == "local"',), "where no supervisor is asked"),
     ("supervisor/dashboard/pages/spec.py", ('provider", "local") == "local"',), "as the command line takes it"),
     ("supervisor/providers/local/provider.py", ("Google",), "tells who asks where there is what is not here"),
 )
