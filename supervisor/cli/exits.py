@@ -1,4 +1,4 @@
-"""Exit codes and the one error of the command line: what happened, its stable code, and what to do next."""
+"""Exit codes, and the one error of the command line: what happened, its stable code, and what the user can do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_FOUND = 5
 CONFLICT = 6
 UNREACHABLE = 7
 TIMEOUT = 8
-NEEDS_PERSON = 9  # `wait` and `watch`: the run cannot go on before a person has done something
+NEEDS_PERSON = 9  # `wait` and `watch`: the run continues only after an action of the user
 DETACHED = 130
 
 _BY_HTTP_STATUS = {
@@ -21,7 +21,10 @@ _BY_HTTP_STATUS = {
 
 
 class CliError(Exception):
-    """Ends the command with `exit_code`. `hints` are commands or sentences that help, one a line."""
+    """Ends the command with `exit_code`. `hints`: commands or sentences that help, one a line. `errors`: (JSON pointer,
+    what is wrong there)."""
+
+    errors: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, text: str, exit_code: int = FAILED, code: str = "", hints: tuple[str, ...] = ()):
         super().__init__(text)
@@ -32,7 +35,7 @@ class CliError(Exception):
 
 
 class Unreachable(CliError):
-    """No answer came. `sent`: the request may have reached the supervisor, so only a safe one may be repeated."""
+    """No response. `sent`: the request may have reached the supervisor, so only a safe request may be repeated."""
 
     def __init__(self, text: str, hints: tuple[str, ...] = (), sent: bool = False):
         super().__init__(text, UNREACHABLE, "SERVER_UNREACHABLE", hints)
@@ -40,14 +43,9 @@ class Unreachable(CliError):
 
 
 class Problem(CliError):
-    """The supervisor's own answer was an error (application/problem+json). `errors`: (pointer, what is wrong)."""
+    """An error response of the supervisor (application/problem+json)."""
 
     def __init__(self, status: int, code: str, detail: str, errors: tuple[tuple[str, str], ...] = ()):
-        super().__init__(detail, exit_code_of(status), code)
+        super().__init__(detail, _BY_HTTP_STATUS.get(status, FAILED), code)
         self.status = status
         self.errors = errors
-
-
-def exit_code_of(status: int) -> int:
-    """The exit code for an HTTP status that is not a success."""
-    return _BY_HTTP_STATUS.get(status, FAILED)

@@ -1,8 +1,12 @@
-"""Which supervisor is meant, and which run.
+"""Which supervisor is meant, which token it gets, and which run is meant.
 
 The supervisor: --url, else SPOT_URL, else the address in DATA_DIR/server.json, else the host and port of the settings.
-Its token: see credentials.
-The run: the one that is named, else the only active one, else the newest; where several are active they are listed.
+
+The token: --token-file or SPOT_TOKEN goes where the user sends the command; where SPOT_URL is set, SPOT_TOKEN belongs
+to that address alone. A token in a data folder goes only to the address in the folder's server.json, and only while
+that process lives: another program that has taken over the port gets nothing.
+
+The run: the named one, else the only active one, else the newest; where several are active, they are listed.
 """
 
 from __future__ import annotations
@@ -10,51 +14,56 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from supervisor.cli import output
-from supervisor.cli.client import Client, Credentials, read_server_file
-from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
+from supervisor.cli.client import Client
+from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Unreachable
+from supervisor.cli.output import note
+from supervisor.domain.callers import is_token
 from supervisor.domain.errors import SpotError
-from supervisor.settings.serving_process import process_in, serving, starting
+from supervisor.domain.status import ACTIVE
+from supervisor.settings.serving_process import SERVER, process_in, read_record, serving, starting
 
 if TYPE_CHECKING:
     from supervisor.settings.loading import Settings
 
-TERMINAL = ("completed", "partial", "failed", "stopped")
-
-
+ACTIVE_STATUSES = sorted(ACTIVE)
+TOKEN_FILE = "admin-token"  # noqa: S105 - the name of a file in the data folder
+TOKEN_MAX_BYTES = 1000
 STARTING_S = 60.0  # how long a command waits for a supervisor that is starting
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
-def client_for(
-    url: str | None, data_dir: str | None, token_file: str | None = None, appears_s: float | None = 0.0
-) -> Client:
-    """A client of the supervisor that is meant; one of the data folder that is starting is waited for. `appears_s`: how
-    long to look for a first sign of it; None = nothing is waited for. Raises SpotError when the settings needed to find
-    it are refused."""
-    given = url or (None if data_dir else os.environ.get("SPOT_URL"))
-    if given:
-        here = Credentials(token_file, lambda: _folder(data_dir))
-        return Client(lambda: given.rstrip("/"), _explain_given, here)
-    settings = _settings(data_dir)
-    fallback = f"http://{settings.host}:{settings.port}"
+@dataclass(frozen=True)
+class Target:
+    """Which supervisor the command line names; None = not given."""
 
-    if appears_s is not None:
-        wait_for_start(settings.data_dir, fallback, appears_s)
+    url: str | None = None
+    data_dir: str | None = None
+    token_file: str | None = None
 
-    def locate() -> str:
-        return str(read_server_file(settings.data_dir).get("url") or fallback)
+    def client(self, appears_s: float | None = None) -> Client:
+        """A client of that supervisor; one of the data folder that is starting is waited for. `appears_s`: how long to
+        look for its first sign; None = wait for nothing. Raises SpotError for refused settings, if they are needed."""
+        given = self.url or (None if self.data_dir else os.environ.get("SPOT_URL"))
+        if given:
+            return Client(_Server(given.rstrip("/"), "", self.token_file, self._data_dir))
+        settings = _settings(self.data_dir)
+        default_url = f"http://{settings.host}:{settings.port}"
+        if appears_s is not None:
+            wait_for_start(settings.data_dir, default_url, appears_s)
+        return Client(_Server("", default_url, self.token_file, lambda: settings.data_dir))
 
-    def explain(address: str, reason: str, sent: bool) -> Unreachable:
-        return _explain_folder(settings.data_dir, address, reason, sent)
-
-    return Client(locate, explain, Credentials(token_file, lambda: settings.data_dir))
+    def _data_dir(self) -> Path | None:
+        """None where the settings are refused: an address that was given needs none of them."""
+        try:
+            return _settings(self.data_dir).data_dir
+        except SpotError:
+            return None
 
 
 def _settings(data_dir: str | None) -> Settings:
@@ -64,57 +73,152 @@ def _settings(data_dir: str | None) -> Settings:
     return wired.load({"data_dir": data_dir}, file=file, env_file=env_file)
 
 
-def _folder(data_dir: str | None) -> Path | None:
-    """None where the settings are refused: an address that was given needs none of them."""
+@dataclass(frozen=True)
+class _Server:
+    """`given_url` "" = the address is in the data folder's server.json, else `default_url`. `data_dir`: the folder with
+    the token; None = the settings do not say."""
+
+    given_url: str
+    default_url: str
+    token_file: str | None
+    data_dir: Callable[[], Path | None]
+
+    def url(self) -> str:
+        folder = None if self.given_url else self.data_dir()
+        return self.given_url or str((folder and server_record(folder).get("url")) or self.default_url)
+
+    def token(self, url: str) -> str:
+        return self._credential(url)[0]
+
+    def _credential(self, url: str) -> tuple[str, str]:
+        """(token, where it is from); ("", "") = none."""
+        if self.token_file:
+            return _token_in(Path(self.token_file)), self.token_file
+        given, its_url = os.environ.get("SPOT_TOKEN", ""), os.environ.get("SPOT_URL", "")
+        if given and (not its_url or same_server(its_url, url)):
+            return _usable(given, "SPOT_TOKEN"), "SPOT_TOKEN"
+        file = self._token_file_of(url)
+        try:
+            return ("", "") if file is None else (_token_in(file), str(file))
+        except CliError:
+            return "", ""  # absent or unreadable: the supervisor's response says what is missing
+
+    def _token_file_of(self, url: str) -> Path | None:
+        folder = self.data_dir()
+        return None if folder is None or not _serves(folder, url) else folder / TOKEN_FILE
+
+    def token_hints(self, url: str, scope: str) -> tuple[str, ...]:
+        if scope:
+            return (
+                f"an administrator creates a token with that scope: spot token create NAME --scope {scope}",
+                "and lists the scopes of all tokens: spot token ls",
+            )
+        token, source = self._credential(url)
+        if token:
+            why = "it is mistyped or cut off (its checksum is wrong)"
+            if is_token(token):
+                why = "revoked, expired, or of another supervisor"
+            return (
+                f"the token of {source} is not valid there: {why}",
+                "an administrator creates a new one: spot token create NAME",
+            )
+        file = self._token_file_of(url)
+        if file is not None:
+            return (
+                f"{file} does not exist or you may not read it: ask the person who runs the supervisor",
+                "if it is lost, restart the supervisor: it creates a new token and revokes the old one",
+            )
+        return (
+            "no token was sent: name one with --token-file FILE or SPOT_TOKEN",
+            "on the supervisor's own computer its data folder has one: --data-dir DIR",
+        )
+
+    def unreachable(self, url: str, reason: str, sent: bool) -> Unreachable:
+        text = f"No supervisor responds at {url} ({reason})."
+        folder = None if self.given_url else self.data_dir()
+        if folder is None:
+            return Unreachable(text, ("check --url or SPOT_URL, or start one: spot up",), sent)
+        start = f"start it: spot up --data-dir {folder}"
+        process = process_in(server_record(folder))
+        if process is None or process.lives():
+            return Unreachable(text, (start, "or name another one with --url or SPOT_URL"), sent)
+        text = f"The supervisor of {folder} (pid {process.pid}) is not running any more; trainings continue without it."
+        return Unreachable(text, (start,), sent)
+
+
+def server_record(data_dir: Path) -> dict[str, object]:
+    """DATA_DIR/server.json {url, pid, …}; empty where it is absent or torn."""
+    return read_record(data_dir / SERVER)
+
+
+def _serves(folder: Path, url: str) -> bool:
+    """The process in the folder's server.json lives and has this address."""
+    record = server_record(folder)
+    process = process_in(record)
+    return process is not None and process.lives() and same_server(str(record.get("url") or ""), url)
+
+
+def same_server(url: str, other: str) -> bool:
+    """Whether two addresses name one server; `localhost` is 127.0.0.1."""
     try:
-        return _settings(data_dir).data_dir
-    except SpotError:
-        return None
+        return _origin(url) == _origin(other)
+    except ValueError:
+        return False
 
 
-def wait_for_start(data_dir: Path, fallback: str, appears_s: float) -> None:
-    """Return when the folder's supervisor listens, has ended, or STARTING_S have passed. `fallback`: the address of the
-    settings, where a supervisor of another folder or computer may answer instead."""
-    began, said = time.monotonic(), False
+def _origin(url: str) -> tuple[str, str, int | None, str]:
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, host, port, parts.path.rstrip("/")
+
+
+def _token_in(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.read(TOKEN_MAX_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        reason = f"The token file {path} cannot be read: {error.strerror}."
+        raise CliError(reason, USAGE, "TOKEN_UNREADABLE") from None
+    return _usable(text, str(path))
+
+
+def _usable(text: str, source: str) -> str:
+    """Raises CliError for text that cannot be a header; the error does not repeat it."""
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise CliError(f"{source} holds no token.", USAGE, "TOKEN_UNREADABLE", ("a token is one word: sup_…",))
+    return token
+
+
+def wait_for_start(data_dir: Path, default_url: str, appears_s: float) -> None:
+    """Return when the folder's supervisor listens, has ended, or STARTING_S have passed. `default_url`: the address of
+    the settings, where a supervisor of another folder or computer may respond instead."""
+    began, noted = time.monotonic(), False
     while serving(data_dir) is None and time.monotonic() - began < STARTING_S:
         process = starting(data_dir)
-        if process is None and (said or time.monotonic() - began >= appears_s or _listens(fallback)):
+        if process is None and (noted or time.monotonic() - began >= appears_s or _listens(default_url)):
             return
-        if process is not None and not said:
-            said = True
-            output.note(f"The supervisor of {data_dir} is starting (pid {process.pid}); waiting for it.")
-        time.sleep(LOOK_S)
+        if process is not None and not noted:
+            noted = True
+            note(f"Waiting for the supervisor of {data_dir}, which is starting (pid {process.pid}).")
+        time.sleep(POLL_S)
 
 
-def _listens(address: str) -> bool:
+def _listens(url: str) -> bool:
     try:
-        parts = urlsplit(address)
-        with socket.create_connection((parts.hostname, parts.port), timeout=LOOK_S):
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=POLL_S):
             return True
     except (OSError, ValueError):
         return False
 
 
-def _explain_given(address: str, reason: str, sent: bool) -> Unreachable:
-    text = f"No supervisor answers at {address} ({reason})."
-    return Unreachable(text, ("check --url or SPOT_URL, or start one: spot up",), sent)
-
-
-def _explain_folder(data_dir: Path, address: str, reason: str, sent: bool) -> Unreachable:
-    start = f"start it: spot up --data-dir {data_dir}"
-    process = process_in(read_server_file(data_dir))
-    if process is not None and not process.lives():
-        text = f"The supervisor of {data_dir} (pid {process.pid}) is not running any more; trainings go on without it."
-        return Unreachable(text, (start,), sent)
-    text = f"No supervisor answers at {address} ({reason})."
-    return Unreachable(text, (start, "or name another one by --url or SPOT_URL"), sent)
-
-
 def choose_run(client: Client, run_id: str | None) -> str:
-    """The run that is meant. Raises CliError: there is none (not found), or several are active (usage)."""
+    """The run that is meant. Raises CliError where there is none (not found) or several are active (usage)."""
     if run_id:
         return run_id
-    active = client.get("/v1/runs", status=active_statuses(), page_size=10)["runs"]
+    active = client.get("/v1/runs", status=ACTIVE_STATUSES, page_size=10)["runs"]
     if len(active) == 1:
         return str(active[0]["run_id"])
     if active:
@@ -124,42 +228,3 @@ def choose_run(client: Client, run_id: str | None) -> str:
     if not newest:
         raise CliError("There is no run yet.", NOT_FOUND, "RUN_NOT_FOUND", ("submit one: spot submit -- COMMAND",))
     return str(newest[0]["run_id"])
-
-
-def active_statuses() -> list[str]:
-    from supervisor.domain.status import ACTIVE
-
-    return sorted(str(status) for status in ACTIVE)
-
-
-def machines_here(client: Client, flag: Sequence[str] = ()) -> Callable[[Sequence[str]], bool]:
-    """Whether all machines are on this computer, for the providers that a spec names (`flag` wins). The
-    supervisor knows it of each; an older one, which does not know the question, calls its own machines local."""
-
-    @cache
-    def here() -> dict[str, bool]:
-        """In the supervisor's order; its own first."""
-        try:
-            providers = client.get("/v1/providers")["providers"]
-            return {each["name"]: each["shares_computer"] for each in providers}
-        except Problem as error:
-            if error.status != 404:
-                raise
-        name = own()
-        return {name: name == "local"}
-
-    def own() -> str:
-        try:
-            return str(client.get("/v1/meta")["provider"])
-        except Problem as error:
-            if error.status != 404:
-                raise
-            return "local"
-
-    def is_here(named: Sequence[str]) -> bool:
-        wanted = flag or named
-        if not wanted:
-            return next(iter(here().values()))
-        return all(here().get(name, name == "local") for name in wanted)
-
-    return is_here

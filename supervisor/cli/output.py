@@ -1,7 +1,7 @@
-"""The forms of output: columns for people, JSON for programs, names for pipes; and text that is safe for a terminal.
+"""How commands print: tables for people, JSON for programs, names for pipes, and text that is safe in a terminal.
 
-Columns are cut to the terminal's width where there is one; without a terminal each record is one whole line, no
-colour. JSON goes out as it came from the API. Text from elsewhere loses whatever a terminal would obey.
+Every list is a `Table`. At a terminal its lines are cut to the width; elsewhere each record is one whole line without
+color. JSON is printed as the API sent it. Text from outside loses everything that a terminal would obey.
 """
 
 from __future__ import annotations
@@ -11,40 +11,188 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from supervisor.cli.exits import DETACHED
 from supervisor.domain.texts import HIDDEN, visible
 from supervisor.wording.figures import CHECK_LOOKS, DASH, STATUS_LOOKS, Look, age_text
 
-_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
-# Colours only; everything else that moves a cursor, renames a window or clears a screen is taken out.
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
+# Everything that moves a cursor, renames a window or clears a screen; colors included.
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
+_COLORS = {  # tone of a look -> color
+    "good": "green", "busy": "cyan", "wait": "yellow", "person": "magenta", "bad": "red", "still": "bright_black",
+}  # fmt: skip
+_UNKNOWN = Look("?", "", "")  # a word of a newer supervisor
 
 
-def parse_duration_s(text: str) -> float:
-    """Seconds of `90`, `90s`, `30m`, `2h`, `1h30m`, `1d`. ValueError for anything else."""
-    rest, total = text.strip().lower(), 0.0
-    if not rest:
-        raise ValueError("empty")
-    while rest:
-        match = _DURATION.match(rest)
-        if match is None or (match.group(2) is None and (match.end() != len(rest) or total)):
-            raise ValueError(f"not a duration: {text!r}")
-        total += float(match.group(1)) * _UNITS_S[match.group(2) or "s"]
-        rest = rest[match.end() :].lstrip()
-    return total
+@dataclass(frozen=True)
+class Table:
+    """A list for people. `key`: the field of a record that `-o name` prints. `columns`: title -> text of a cell, which
+    may have colors. `spare`: titles that a too narrow terminal drops, in this order, before a line is cut."""
+
+    key: str
+    columns: Mapping[str, Callable[[Any], str]]
+    spare: Sequence[str] = ()
+
+    def lines(self, records: Sequence[Any]) -> list[str]:
+        """A title line and one line for each record."""
+        texts = {title: [title, *map(cell, records)] for title, cell in self.columns.items()}
+        width = terminal_columns()
+        for title in self.spare:
+            if width is None or max(map(_length, _rows(texts))) <= width:
+                break
+            texts.pop(title, None)
+        return [_cut(line, width) for line in _rows(texts)]
+
+    def show(self, document: Any, records: Sequence[Any], form: str) -> bool:
+        """Print the records in the form of -o; True where it is the table. No table without records."""
+        if emit(document, records, form, self.key):
+            return False
+        if records:
+            show(self.lines(records))
+        return True
+
+
+def _rows(texts: Mapping[str, Sequence[str]]) -> list[str]:
+    widths = [max(map(_length, column)) for column in texts.values()]
+    return [
+        "  ".join(cell + " " * (width - _length(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*texts.values(), strict=True)
+    ]
+
+
+def _length(text: str) -> int:
+    return len(click.unstyle(text))
+
+
+def _cut(line: str, width: int | None) -> str:
+    """The first `width` visible characters; color codes have no width and are never cut."""
+    if width is None or _length(line) <= width:
+        return line
+    kept, left = [], width - 1
+    for part in _COLOR.split(line):
+        if part.startswith("\x1b"):
+            kept.append(part)
+        elif left > 0:
+            kept.append(part[:left])
+            left -= len(part)
+            if left <= 0:
+                kept.append("…")
+    return "".join(kept)
+
+
+def emit(document: Any, records: Sequence[Any], form: str, key: str) -> bool:
+    """Print json (the document), jsonl or name (a line for each record); False where the form is for people."""
+    if form == "json":
+        click.echo(json_text(document, 2))
+    elif form == "jsonl":
+        show(json_text(record) for record in records)
+    elif form == "name":
+        show(str(record[key]) for record in records)
+    else:
+        return False
+    return True
+
+
+def json_text(document: object, indent: int | None = None) -> str:
+    """JSON as people read it; hidden characters are written as `\\u202e`."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def show(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def terminal_columns() -> int | None:
+    """The width of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def paragraph(text: str, indent: str = "") -> list[str]:
+    """`text` broken between words at a terminal, further lines indented; elsewhere one line."""
+    width = terminal_columns()
+    if width is None or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def paragraphs(texts: Iterable[str], indent: str = "") -> list[str]:
+    return [line for text in texts for line in paragraph(text, indent)]
+
+
+def labeled(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """`label  text` for each row, the texts below each other."""
+    width = max(len(label) for label, _ in rows) + 2
+    return paragraphs((f"{label:<{width}}{text}" for label, text in rows), " " * width)
+
+
+def safe(text: object) -> str:
+    """Text from outside as one line: without control characters and line breaks, hidden characters as numbers."""
+    return visible(re.sub(r"[\n\r\t]", " ", _CONTROL.sub("", str(text))))
+
+
+def safe_log(text: str) -> str:
+    """A log for a terminal: colors, tabs and line breaks stay, everything else that drives the terminal goes."""
+    parts = _COLOR.split(text)  # text and color by turns
+    return "".join(part if at % 2 else visible(_CONTROL.sub("", part)) for at, part in enumerate(parts))
+
+
+def show_log(text: str) -> None:
+    """Print text that a run or machine wrote, at once; made safe at a terminal, unchanged elsewhere."""
+    click.echo(safe_log(text) if sys.stdout.isatty() else text, nl=False)
+    sys.stdout.flush()
+
+
+def status_mark(status: str) -> str:
+    look = STATUS_LOOKS.get(status, _UNKNOWN)
+    return click.style(f"{look.sign} {safe(status)}", fg=_COLORS.get(look.tone, "white"))
+
+
+def run_line(run: dict[str, Any]) -> str:
+    """`digits-7  ● running  Training at step …`: one line, more only on a narrow terminal."""
+    mark = status_mark(run["status"])
+    plain = click.unstyle(mark)
+    text = "\n".join(paragraph(f"{safe(run['run_id'])}  {plain}  {safe(run['status_text'])}", "  "))
+    return text.replace(plain, mark, 1)
+
+
+def show_run(run: dict[str, Any], form: str) -> None:
+    """A run that a command has changed."""
+    if not emit(run, [run], form, "run_id"):
+        click.echo(run_line(run))
+
+
+def show_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        note(f"warning: {safe(warning)}")
+
+
+def check_lines(result: str, text: str, indent: str = "  ") -> list[str]:
+    """`✔ text` of a check, the sign in the color of its result."""
+    look = CHECK_LOOKS.get(result, _UNKNOWN)
+    first, *rest = paragraph(f"{look.sign} {text}", indent)
+    return [click.style(first[:1], fg=_COLORS.get(look.tone, "white")) + first[1:], *rest]
+
+
+def check_advice(check: Mapping[str, Any]) -> list[str]:
+    """The cause and the fix of a check. The fix is never broken, because people paste it."""
+    cause = paragraph(f"    cause: {safe(check['cause'])}", " " * 11) if check.get("cause") else []
+    return [*cause, *([f"    fix: {safe(check['fix'])}"] if check.get("fix") else [])]
 
 
 def bar(value: float | None, cells: int = 10) -> str:
-    """`▇▇▁▁ 50 %`: never full before it is."""
+    """`▇▇▁▁ 50 %` of a percentage; full at 100 % only."""
     if value is None:
         return DASH
     full = int(value / 100.0 * cells)
@@ -60,164 +208,55 @@ def clock(moment: str | None) -> str:
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
-def moment(text: str | None, short: bool = False) -> str:
-    """To the minute, as the API says it: in UTC. `short`: how far off, for a terminal (`3 min ago`, `in 90 d`)."""
-    if text is None:
-        return DASH
-    if not short:
-        return safe(text[:16].replace("T", " ")) + "Z"
-    away_s = datetime.fromisoformat(text).timestamp() - datetime.now(UTC).timestamp()
-    figure = " ".join(age_text(abs(away_s)).split()[:2])  # its largest unit
+def utc_minute(moment: str | None) -> str:
+    """`2026-11-22 06:50Z` of an RFC 3339 text."""
+    return DASH if moment is None else safe(moment[:16].replace("T", " ")) + "Z"
+
+
+def when(moment: str | None) -> str:
+    """How far off a time is, in its largest unit (`3 min ago`, `in 90 d`); without a terminal `utc_minute`."""
+    if moment is None or terminal_columns() is None:
+        return utc_minute(moment)
+    away_s = datetime.fromisoformat(moment).timestamp() - datetime.now(UTC).timestamp()
+    figure = " ".join(age_text(abs(away_s)).split()[:2])
     return f"in {figure}" if away_s > 0 else f"{figure} ago"
 
 
-def safe(text: object) -> str:
-    """One line of text from elsewhere: no control characters, no line ends, no character that hides others."""
-    plain = _CONTROL.sub("", _COLOUR.sub("", str(text)))
-    return visible(plain.replace("\n", " ").replace("\r", " ").replace("\t", " "))
-
-
-def json_text(document: object, indent: int | None = None) -> str:
-    """JSON as people read it; what a terminal would obey or a reader would not see stands there as `\\u202e`."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
-    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
-
-
-def safe_log(text: str) -> str:
-    """Log text for a terminal: colours, tabs and line ends stay, everything that drives the terminal goes."""
-    parts = _COLOUR.split(text)
-    colours = [*_COLOUR.findall(text), ""]
-    return "".join(visible(_CONTROL.sub("", part)) + colour for part, colour in zip(parts, colours, strict=True))
-
-
 def rfc3339_ago(seconds: float) -> str:
-    """The moment so long ago, as the API writes times."""
-    moment = datetime.now(UTC) - timedelta(seconds=seconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-_ESCAPE = re.compile(r"(\x1b\[[0-9;]*m)")
-# title → the cell of a record, from left to right.
-Table = Mapping[str, Callable[[Any], str]]
-_COLOURS = {  # of the tone of a look
-    "good": "green", "busy": "cyan", "wait": "yellow", "person": "magenta", "bad": "red", "still": "bright_black",
-}  # fmt: skip
-NEWER = Look("?", "", "")  # a word of a newer supervisor
-
-
-def status_mark(status: str) -> str:
-    look = STATUS_LOOKS.get(status, NEWER)
-    return click.style(f"{look.sign} {safe(status)}", fg=_COLOURS.get(look.tone, "white"))
-
-
-def check_sign(result: str) -> str:
-    """Of a check of the doctor's."""
-    return CHECK_LOOKS.get(result, NEWER).sign
-
-
-def coloured(line: str, result: str) -> str:
-    """A line of a check, its sign in the colour of the result."""
-    return click.style(line[:1], fg=_COLOURS.get(CHECK_LOOKS.get(result, NEWER).tone, "white")) + line[1:]
-
-
-def emit(document: Any, records: Sequence[dict[str, Any]], form: str, name: str) -> bool:
-    """Print json (the document), jsonl or name (a line for each record); False when the form is for people."""
-    if form == "json":
-        click.echo(json_text(document, 2))
-    elif form == "jsonl":
-        for record in records:
-            click.echo(json_text(record))
-    elif form == "name":
-        for record in records:
-            click.echo(str(record[name]))
-    else:
-        return False
-    return True
-
-
-def terminal_columns() -> int | None:
-    """The width of the terminal; None where the output goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequence[str] = ()) -> list[str]:
-    """The lines of a table: a title line, then one line a row. Cells may carry colours. `spare`: titles of columns that
-    a terminal which is too narrow goes without, in this order, before anything is cut."""
-    lines = [list(titles), *([cell or "" for cell in row] for row in rows)]
-    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(titles))]
-    room = terminal_columns()
-    for title in spare:
-        if room is None or max(len(click.unstyle(_line(line, widths))) for line in lines) <= room:
-            break
-        place = lines[0].index(title)
-        del widths[place]
-        for line in lines:
-            del line[place]
-    return [_fit(_line(line, widths), room) for line in lines]
-
-
-def table(shown: Table, records: Iterable[Any], spare: Sequence[str] = ()) -> list[str]:
-    """The lines of a table with these columns, a record a line; `spare` as in `columns`."""
-    return columns([*shown], [[cell(record) for cell in shown.values()] for record in records], spare)
-
-
-def show(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
-
-
-def paragraph(text: str, indent: str = "") -> list[str]:
-    """`text` broken between words where there is a terminal, further lines indented; else one line."""
-    room = terminal_columns()
-    if room is None or len(text) <= room:
-        return [text]
-    return textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def run_line(run: dict[str, Any]) -> str:
-    """`digits-7  ● running  Training at step …`: one line, more only where a terminal is too narrow."""
-    mark = status_mark(run["status"])
-    plain = click.unstyle(mark)
-    text = "\n".join(paragraph(f"{safe(run['run_id'])}  {plain}  {safe(run['status_text'])}", "  "))
-    return text.replace(plain, mark, 1)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)]
-    return "  ".join(padded).rstrip()
-
-
-def _fit(line: str, room: int | None) -> str:
-    """The first `room` visible characters; escape sequences take no room and are never cut."""
-    if room is None or len(click.unstyle(line)) <= room:
-        return line
-    kept, left = [], room - 1
-    for part in _ESCAPE.split(line):
-        if part.startswith("\x1b"):
-            kept.append(part)
-        elif left > 0:
-            kept.append(part[:left])
-            left -= len(part)
-            if left <= 0:
-                kept.append("…")
-    return "".join(kept)
+    """The time so long ago, as the API writes it."""
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def note(text: str) -> None:
-    """A remark for the person at the terminal, out of the way of the output."""
+    """A remark for the user, on standard error."""
     click.echo(text, err=True)
 
 
 def suggest(command: str) -> None:
-    """The next command that makes sense, shown only where a person reads along."""
+    """The next useful command, at a terminal only."""
     if sys.stdout.isatty() and sys.stderr.isatty():
-        click.echo(click.style(f"next: {command}", dim=True), err=True)
+        note(click.style(f"next: {command}", dim=True))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask unless `yes`. Raises Abort at a no, UsageError without a terminal."""
+    if not confirmed(question, yes):
+        raise click.Abort
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """True with --yes; asks on a terminal; elsewhere nobody can answer, so the command must say --yes."""
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+        raise click.UsageError(f"{question} Add --yes: there is no terminal to ask on.")
     return click.confirm(question)
+
+
+@contextmanager
+def detaching(text: str) -> Iterator[None]:
+    """Ctrl-C leaves the command with `text` and exit code 130; the runs continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"\n{text}")
+        raise click.exceptions.Exit(DETACHED) from None

@@ -135,7 +135,7 @@ TRANSCRIPT = (
         (
             rf"{RUN} would be created\. First try: t4 spot in us-east1-[bcd]\.",
             r"1 +us-east1-[bcd] +t4 +spot +\$1\.20/h",
-            r"✔ \d+ checks well: ",
+            r"✔ \d+ checks passed: ",
             r"Metadata of the first machine: startup-script ",
         ),
     ),
@@ -188,7 +188,7 @@ TRANSCRIPT = (
         "ops list all",
         "spot ls --machines --all",
         (
-            r"MACHINE +WHERE +STATE +AGE +RUN +ATT +\$/H +WHAT FOR",
+            r"MACHINE +WHERE +STATE +AGE +RUN +ATT +\$/H +USE",
             r"forgotten +us-east1-b  .* up .* forgotten-1 .* serves no live run",
             rf"{MACHINE} +us-east1-[bcd]  T4 +up +\d+ s +{RUN} +1 +\$1\.20 +serves attempt 1 of {RUN}",
             r"jupyter-of-alice .* not ours: it carries no supervisor's id",
@@ -203,7 +203,7 @@ TRANSCRIPT = (
     Row(
         "",
         "spot gc --dry-run",
-        (r"forgotten .* serves no live run, but is younger than 30 s", r"1 machine left as said above"),
+        (r"forgotten .* serves no live run, but is younger than 30 s", r"1 machine left for the reason in USE"),
     ),
     Row("ops preempt --run-id RUN", f"spot dev preempt {RUN} --yes", (f"the machine of {RUN}",)),
     Row(

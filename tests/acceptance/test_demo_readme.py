@@ -14,7 +14,7 @@ from examples import demo
 from examples.demo_screen import Screen
 from examples.demo_story import DISASTERS
 from examples.demo_verdict import EXPECTED_CAUSES, Facts, summary
-from supervisor.cli.views.runs import ATTEMPT_TITLES
+from supervisor.cli.views.runs import ATTEMPTS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 STAMPED = re.compile(r"\d\d:\d\d:\d\d  (?:  (?:· |= |[a-z_]+: ))?\S.*")
@@ -100,7 +100,7 @@ def test_all_five_disasters_are_there_in_order(shown: list[str]):
 
 def test_the_table_is_the_one_that_spot_show_prints(shown: list[str], last: dict[str, Any]):
     titles = next(line for line in shown if line.startswith("#  "))
-    assert re.split(r" {2,}", titles) == list(ATTEMPT_TITLES)
+    assert re.split(r" {2,}", titles) == list(ATTEMPTS.columns)
     cells = [re.split(r" {2,}", row) for row in table(shown)]
     assert [row[1] for row in cells] == last["zones"]
     assert [row[4] for row in cells] == last["causes"]

@@ -212,7 +212,7 @@ def test_the_active_environment_of_the_submit_is_the_python_that_runs(
     desk.write("needs.py", "import torch_of_mine, sys\nprint('ran with', sys.prefix)\n")
     monkeypatch.setenv("VIRTUAL_ENV", str(prefix))
     answer = desk.spot("submit", "--run-id", "with-it", "--code", ".", "--", "python", "needs.py")
-    assert f"python: {prefix}/bin/python, of the active environment" in answer.stderr
+    assert f"python: {prefix}/bin/python of the active environment" in answer.stderr
     desk.story.wait("with-it", "completed")
     assert f"ran with {prefix}" in desk.story.log("with-it")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.shapes.beats import ShownRun
-from supervisor.cli.views.runs import telemetry_lines
+from supervisor.cli.views.show import telemetry_lines
 from tests.acceptance.stories import STORY, Stories, stories
 from tests.waiting import wait_for
 

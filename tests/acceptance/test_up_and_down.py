@@ -83,11 +83,11 @@ def test_trainings_go_on_from_a_down_to_the_next_up(desk: Desk) -> None:
     training = int(wait_for((desk.folder / "pid").read_text, 30, "the training's pid"))
     down = desk.spot("down")
     assert down.returncode == 0, down.stderr
-    ended, goes_on = down.stdout.splitlines()
+    ended, continues = down.stdout.splitlines()
     assert ended == f"The supervisor of {desk.data_dir} has ended (pid {pid})."
-    assert goes_on == (
-        "1 run stays active (my-run). Trainings go on without the supervisor, and nothing that ends is started again "
-        "until `spot up`."
+    assert continues == (
+        "1 run stays active (my-run). Trainings continue without the supervisor, and an attempt that ends is replaced "
+        "only after `spot up`."
     )
     assert training in machine_pids(desk.data_dir)
     again = desk.spot("down")
@@ -122,7 +122,7 @@ def test_a_start_that_fails_shows_the_end_of_its_log(desk: Desk) -> None:
         taken.listen()
         ended = desk.spot("up", "--port", str(taken.getsockname()[1]))
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "The supervisor could not be started. The end of its log:" in ended.stderr
+    assert "The supervisor did not start. The end of its log:" in ended.stderr
     assert "Address already in use" in ended.stderr
     assert str(desk.data_dir / "serve.log") in ended.stderr
     assert serving(desk.data_dir) is None

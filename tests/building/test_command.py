@@ -50,7 +50,7 @@ def test_settings_say_what_is_not_said_and_all_of_it_is_shown_first(scene: Scene
         f"image       {scene.image}   (default_image, environment SPOT_DEFAULT_IMAGE)",
         f"project     {PROJECT}   (gce_project, environment SPOT_GCE_PROJECT)",
         f"staging     gs://{BUCKET}/build-staging   (store_url, environment SPOT_STORE_URL)",
-        "Dockerfile  it has none: the one that comes with spot",
+        "Dockerfile  the one of spot, because the folder has none",
     ):
         assert line in shown.splitlines()
     assert "Created [https://cloudbuild.googleapis.com" in after, "gcloud's own words are passed on"
@@ -75,7 +75,7 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(scene: Scene, spot: Callabl
     (scene.folder / "sub" / "key.json").write_text("-----BEGIN RSA PRIVATE KEY-----")
     code, out, err = spot(scene.folder, "--dry-run")
     assert code == 0
-    assert out.splitlines() == [".spot/agent.pyz  (brought by spot)", "Dockerfile  (brought by spot)", "train.py"]
+    assert out.splitlines() == [".spot/agent.pyz  (added by spot)", "Dockerfile  (added by spot)", "train.py"]
     assert "left out    sub/key.json: may be secrets" in err
     assert (scene.builds.requests, scene.storage.names(BUCKET), scene.registry.requests) == ([], [], [])
     told = json.loads(spot(scene.folder, "--dry-run", "-o", "json")[1])

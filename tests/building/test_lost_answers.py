@@ -142,7 +142,7 @@ def test_a_build_over_its_time_is_cancelled_before_the_next_way(scene: Scene, mo
     monkeypatch.setattr("supervisor.images.cloud_build.QUEUE_S", 0.0)
     scene.builds.looks = 10_000
     scene.program("docker", push=True)
-    made = scene.build(ways=("staged", "docker"), build_s=0.3)
+    made = scene.build(ways=("staged", "docker"), build_s=2.0)
     assert made.way == "docker"
     assert [one["status"] for one in scene.builds.builds.values()] == ["CANCELLED"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import main
-from supervisor.cli.runs import control, cost, fleet, logs, submit, watch
+from supervisor.cli.runs import control, fleet, logs, submit, watch
 from tests.cli.fake_api import FakeApi, serving
 
 
@@ -38,8 +38,9 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    for module in (watch, logs, logs, control, cost, fleet):
+    for module in (watch, logs, control, fleet):
         monkeypatch.setattr(module, "POLL_S", 0.0)
+    monkeypatch.setattr(control, "PURGE_POLL_S", 0.0)
     monkeypatch.setattr(submit, "APPEARS_S", 0.0)
     return tmp_path
 

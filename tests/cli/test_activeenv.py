@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.runs.specfile import active
+from supervisor.cli.files.local_inputs import active_environment
 from tests.cli.fake_api import a_run
 
 
@@ -36,7 +36,7 @@ def test_the_active_environment_goes_with_the_run_and_one_line_says_so(
     ended = spot("submit", "--", "python", "train.py")
     assert sent(accepting)["venv"] == prefix
     assert ended.err.splitlines() == [
-        f"python: {prefix}/bin/python, of the active environment (--venv none: the service's own)"
+        f"python: {prefix}/bin/python of the active environment (--venv none: the service's own)"
     ]
     ended = spot("submit", "--venv", "none", "--", "python", "train.py")
     assert (sent(accepting).get("venv"), ended.err) == (None, "")
@@ -53,12 +53,12 @@ def test_conda(accepting, spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_of_two_the_first_on_the_path_is_meant(tmp_path: Path) -> None:
     venv, conda = made(tmp_path / "v"), made(tmp_path / "c", "conda-meta")
     both = {"VIRTUAL_ENV": venv, "CONDA_PREFIX": conda}
-    assert active({**both, "PATH": f"{venv}/bin:{conda}/bin:/bin"}) == ("venv", venv)
-    assert active({**both, "PATH": f"{conda}/bin:{venv}/bin:/bin"}) == ("conda_env", conda)
-    assert active({**both, "PATH": f"{conda}/bin:/bin"}) == ("conda_env", conda)
-    assert active({**both, "PATH": "/bin"}) == ("venv", venv), "as `uv run` says it"
-    assert active({"VIRTUAL_ENV": str(tmp_path / "gone"), "PATH": "/bin"}) is None
-    assert active({"VIRTUAL_ENV": "", "PATH": "/bin"}) is None
+    assert active_environment({**both, "PATH": f"{venv}/bin:{conda}/bin:/bin"}) == ("venv", venv)
+    assert active_environment({**both, "PATH": f"{conda}/bin:{venv}/bin:/bin"}) == ("conda_env", conda)
+    assert active_environment({**both, "PATH": f"{conda}/bin:/bin"}) == ("conda_env", conda)
+    assert active_environment({**both, "PATH": "/bin"}) == ("venv", venv), "as `uv run` says it"
+    assert active_environment({"VIRTUAL_ENV": str(tmp_path / "gone"), "PATH": "/bin"}) is None
+    assert active_environment({"VIRTUAL_ENV": "", "PATH": "/bin"}) is None
 
 
 def test_what_the_spec_says_wins_and_the_flag_over_both(

@@ -158,7 +158,7 @@ class TestStop:
         api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
         ended = spot("stop")
         assert ended.code == 2
-        assert "Stop digits-7? Say --yes" in ended.err
+        assert "Stop digits-7? Add --yes" in ended.err
         assert api.bodies("/v1/runs/digits-7/stop") == []
         assert spot("stop", "--yes").code == 0
 
@@ -198,7 +198,7 @@ def test_a_run_that_is_stopping_is_resumed_when_it_has_stopped(api, spot) -> Non
     still_stopping(api, 3)
     ended = spot("resume", "digits-7")
     assert (ended.code, ended.lines) == (0, ["digits-7  ○ pending  Resumed."])
-    assert ended.err == "digits-7 is still stopping; it is resumed when it has stopped. Ctrl-C leaves.\n"
+    assert ended.err == "digits-7 is still stopping and is resumed when it has stopped. Ctrl-C leaves.\n"
     assert len(api.bodies("/v1/runs/digits-7/resume")) == 4
 
 

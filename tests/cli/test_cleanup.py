@@ -61,7 +61,7 @@ def test_stopped_waited_for_released_and_only_then_submitted(cloud: FakeApi, spo
     ]
     assert sum(one.path == "/v1/machines" for one in cloud.asked) == 4
     assert cloud.bodies("/v1/gc") == [{"dry_run": False}]
-    assert "kept-1 is completed and keeps its machine: it is left as it is." in ended.err
+    assert "kept-1 is completed and keeps its machine: left alone." in ended.err
     assert "asks-1 is awaiting_teardown and keeps its machine" in ended.err
     assert "Waiting until they are gone: digits-7 (spot-1a2b3c4d-a2-t1, stopping). Ctrl-C leaves." in ended.err
     assert "digits-7 (spot-1a2b3c4d-a2-t1 in us-east1-c, ending)" in ended.err
@@ -72,7 +72,7 @@ def test_where_nobody_can_be_asked_nothing_is_stopped(cloud: FakeApi, spot: Any)
     ended = spot(*SUBMIT)
     assert ended.code == 2
     assert "First stop 2 runs ($0.35/h) and release 1 machine without a run" in ended.err
-    assert "Say --yes" in ended.err
+    assert "Add --yes" in ended.err
     assert done(cloud)[-1] == "GET /v1/machines"
 
 
@@ -114,7 +114,7 @@ def test_who_leaves_is_told_what_is_still_on_its_way_and_nothing_is_submitted(
     monkeypatch.setattr(fleet.time, "sleep", leave)
     ended = spot(*SURE)
     assert ended.code == 130
-    assert "Left; nothing was submitted. Still on the way: digits-7 (spot-1a2b3c4d-a2-t1, stopping)." in ended.err
+    assert "Left; nothing was submitted. Still stopping: digits-7 (spot-1a2b3c4d-a2-t1, stopping)." in ended.err
     assert done(cloud)[-1] == "GET /v1/machines"
     assert cloud.bodies("/v1/gc") == []
 

@@ -86,7 +86,7 @@ class TestPreempt:
             ended = spot("dev", "preempt", "digits-7")
             assert self.bodies(api) == confirmed
             assert (ended.code == 0) is answer
-        assert "Google was asked" not in ended.out
+        assert "Google preempts" not in ended.out
 
     def test_yes_says_so_at_once(self, api, spot) -> None:
         api.answers["POST", "/v1/dev/preempt"] = self.DONE
@@ -98,7 +98,7 @@ class TestPreempt:
         api.answers["POST", "/v1/dev/preempt"] = self.REFUSED
         ended = spot("dev", "preempt", "digits-7")
         assert ended.code == 2
-        assert "This takes m-a1 away. Go on? Say --yes" in ended.err
+        assert "This takes m-a1 away. Continue? Add --yes" in ended.err
         assert self.bodies(api) == [None]
 
     @pytest.mark.parametrize("status", [403, 503])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from supervisor.cli.runs import cost as purging
+from supervisor.cli.runs import control
 from supervisor.wording.figures import DASH
 from tests.cli.fake_api import a_cost, a_run, serve_run
 
@@ -124,7 +124,7 @@ def test_a_refusal_is_a_conflict(api, spot) -> None:
 
 
 def test_a_long_purge_is_waited_for(api, spot, monkeypatch) -> None:
-    monkeypatch.setattr(purging, "POLL_S", 0.01)
+    monkeypatch.setattr(control, "PURGE_POLL_S", 0.01)
     serve_run(api, a_run(status="stopped"))
     api.answers[("POST", PURGE)] = (200, None)  # no answer in time
     api.say_in_turn(
@@ -139,8 +139,8 @@ def test_a_long_purge_is_waited_for(api, spot, monkeypatch) -> None:
 
 def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypatch) -> None:
     """Broken variant: cut off by the store after its answer was lost, it was waited for without an end."""
-    monkeypatch.setattr(purging, "POLL_S", 0.01)
-    monkeypatch.setattr(purging, "STUCK_S", 0.1)
+    monkeypatch.setattr(control, "PURGE_POLL_S", 0.01)
+    monkeypatch.setattr(control, "PURGE_STUCK_S", 0.1)
     serve_run(api, a_run(status="stopped"))
     api.answers[("POST", PURGE)] = (200, None)
     api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True))

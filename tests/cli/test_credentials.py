@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import client
-from supervisor.cli.client import same_server
+from supervisor.cli import finding
+from supervisor.cli.finding import same_server
 from supervisor.domain import callers
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_page, serving
@@ -76,7 +76,7 @@ def test_one_that_does_not_look_would_send_it(
     run_cli: Spot, api: FakeApi, clean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variant of the two above."""
-    monkeypatch.setattr(client, "_serves", lambda folder, address: True)
+    monkeypatch.setattr(finding, "_serves", lambda folder, address: True)
     folder = a_folder(clean / "data", "http://127.0.0.1:1", 2**22 + 1)
     run_cli("ls", "--data-dir", str(folder), "--url", api.url)
     assert sent(api) == [f"Bearer {FOUND}"]
@@ -189,8 +189,8 @@ def test_a_folder_that_has_lost_its_token_is_told(run_cli: Spot, api: FakeApi, f
     api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")
     (folder / "admin-token").unlink()
     ended = run_cli("ls", "--data-dir", str(folder))
-    assert f"{folder / 'admin-token'} is not there" in ended.err
-    assert "start the supervisor anew" in ended.err
+    assert f"{folder / 'admin-token'} does not exist" in ended.err
+    assert "restart the supervisor" in ended.err
 
 
 def test_a_mistyped_token_is_told_from_a_strange_one(
@@ -208,6 +208,6 @@ def test_a_mistyped_token_is_told_from_a_strange_one(
 
 def test_an_address_that_cannot_work_says_what_would(run_cli: Spot, api: FakeApi) -> None:
     assert "such as http://127.0.0.1:8787" in run_cli("ls", "--url", "127.0.0.1:8787").err
-    assert "http:// may be meant" in run_cli("ls", "--url", api.url.replace("http", "https")).err
+    assert "try http://" in run_cli("ls", "--url", api.url.replace("http", "https")).err
     api.refuse("GET", "/v1/runs", 400, "HOST_REFUSED", "This server answers to its own names only.")
     assert "SPOT_ALLOWED_HOSTS=127.0.0.1" in run_cli("ls", "--url", api.url).err

@@ -45,7 +45,7 @@ def test_a_pace_is_kept_and_ctrl_c_leaves(api, spot, monkeypatch) -> None:
     ended = spot("watch", "2.5")
     assert (ended.code, waits) == (130, [2.5, 2.5, 2.5])
     assert ended.out.count("There is no run yet.") == 3
-    assert "Left; the runs go on." in ended.err
+    assert "Left; the runs continue." in ended.err
 
 
 def test_one_run_so_often(api, spot, monkeypatch) -> None:

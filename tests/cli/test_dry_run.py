@@ -142,7 +142,7 @@ def test_checks_that_are_well_share_a_line_and_the_others_have_cause_and_cure() 
     bad = a_check("quotas", "fail", fact="L4 0 of 0", cause="no room", fix="raise it")
     soft = a_check("memory", "warn", cause="too little", fix="use more")
     lines = told(checks=[a_check("zones"), soft, a_check("bucket"), bad]).splitlines()
-    assert "✔ 2 checks well: zones, bucket" in lines
+    assert "✔ 2 checks passed: zones, bucket" in lines
     at = lines.index("✗ quotas: L4 0 of 0")
     assert lines[at : at + 4] == [
         "✗ quotas: L4 0 of 0",
@@ -167,7 +167,7 @@ def test_an_unknown_price_is_called_unknown_and_an_old_one_shows_its_age() -> No
 def test_a_place_that_refused_says_when_it_is_asked_again() -> None:
     until = (NOW + timedelta(minutes=3)).isoformat()
     text = told(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
-    assert "asked again in 3 min: no_capacity: none left" in text
+    assert "retry in 3 min: no_capacity: none left" in text
 
 
 def test_columns_without_a_word_are_left_out() -> None:
@@ -185,11 +185,11 @@ def test_a_run_that_stays_as_it_is_is_told_once() -> None:
 def test_metadata_is_told_by_names_and_sizes() -> None:
     text = told()
     assert "startup-script 18.0 kB, spot-nonce 1 B" in text
-    assert "-o json shows all of it" in text
+    assert "All of it: spot submit --dry-run -o json" in text
 
 
 def test_where_nothing_could_be_made_it_is_said() -> None:
-    assert "not known" in told(launch=None)
+    assert "It is unknown" in told(launch=None)
 
 
 def test_words_from_elsewhere_move_no_cursor() -> None:

@@ -103,7 +103,9 @@ def test_a_command_under_a_misspelled_name_is_found(api, spot, tmp_path: Path) -
 def test_a_misspelled_option_or_choice_is_answered_with_the_nearest(spot, words: str, hint: str) -> None:
     ended = spot(*words.split())
     assert ended.code == 2
-    assert ended.err.rstrip().endswith(hint)
+    first, command = ended.err.splitlines()
+    assert first.endswith(hint)
+    assert command == f"  spot {words.split(maxsplit=1)[0]} --help"
 
 
 def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_nobody_at_the_address_that_was_given(run_cli) -> None:
         ended = run_cli("ls", "--url", url)
         assert ended.code == 7
         assert (
-            "error: No supervisor answers at http://127.0.0.1:1 (connection refused).     (SERVER_UNREACHABLE)"
+            "error: No supervisor responds at http://127.0.0.1:1 (connection refused).     (SERVER_UNREACHABLE)"
             in ended.err
         )
         assert "spot up" in ended.err
@@ -151,7 +153,7 @@ def test_a_supervisor_that_died_is_named_by_its_pid(run_cli, clean: Path, free_p
     (folder / "server.json").write_text(json.dumps({"url": f"http://127.0.0.1:{free_port}", "pid": 2**22 + 1}))
     ended = run_cli("ls", "--data-dir", str(folder))
     assert ended.code == 7
-    assert f"(pid {2**22 + 1}) is not running any more; trainings go on without it" in ended.err
+    assert f"(pid {2**22 + 1}) is not running any more; trainings continue without it" in ended.err
     assert f"spot up --data-dir {folder}" in ended.err
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.views.show import evidence_lines, last_failure
+from supervisor.cli.views.show import evidence_lines
+from supervisor.wording.attempt import last_failure
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, a_run, serve_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
@@ -76,7 +77,7 @@ def test_before_the_first_end_there_is_none(api: Any, spot: Any) -> None:
     api.say("GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [SECOND_ATTEMPT], "next": None})
     ended = spot("show", "digits-7", "--evidence")
     assert ended.code != 0
-    assert "No attempt of digits-7 is over yet" in ended.err
+    assert "No attempt of digits-7 has ended yet" in ended.err
 
 
 def test_show_tells_the_last_failure_at_a_glance(api: Any, spot: Any) -> None:
@@ -143,6 +144,6 @@ def test_no_text_of_a_training_drives_the_terminal() -> None:
 
 def test_the_last_failure_is_the_newest_end() -> None:
     failed, preempted = ({**FIRST_ATTEMPT, "cause": "stalled"}, {**FIRST_ATTEMPT, "number": 2, "cause": "preempted"})
-    assert last_failure([failed, SECOND_ATTEMPT]) == 1
+    assert last_failure([failed, SECOND_ATTEMPT]) == failed
     assert last_failure([failed, preempted]) is None
     assert last_failure([]) is None

@@ -56,7 +56,7 @@ class TestWatchWithoutATerminal:
         for command in ("watch", "wait"):
             ended = spot(command, "digits-7")
             assert ended.code == 130
-            assert "Detached from digits-7; it goes on. Come back: spot watch digits-7" in ended.err
+            assert "Detached from digits-7; it continues. To return: spot watch digits-7" in ended.err
 
     def test_a_run_that_needs_a_person_is_left(self, api, spot) -> None:
         serve_run(api, a_run(status="waiting", needs_person="the quota allows no L4"))
@@ -68,7 +68,7 @@ class TestWatchWithoutATerminal:
         serve_run(api, a_run())
         ended = spot("watch", "digits-7", "--timeout", "0s")
         assert ended.code == 8
-        assert "digits-7 is still running after 0 s; it goes on.     (TIMEOUT)" in ended.err
+        assert "digits-7 is still running after 0 s; it continues.     (TIMEOUT)" in ended.err
 
 
 class TestWait:
@@ -114,8 +114,8 @@ class TestWait:
         ended = spot("wait", "digits-7")
         assert ended.code == 0
         assert ended.err.splitlines() == [
-            "No answer from the supervisor. Runs go on without it; waiting for its return.",
-            "The supervisor answers again.",
+            "The supervisor does not respond; retrying. Runs continue without it.",
+            "The supervisor responds again.",
         ]
 
     def test_it_is_not_waited_for_without_end(self, api, spot, monkeypatch) -> None:
@@ -193,7 +193,7 @@ class TestLogs:
         monkeypatch.setattr(logs.time, "sleep", interrupt)
         ended = spot("logs", "digits-7", "-f")
         assert (ended.code, ended.out) == (130, "x")
-        assert "Detached from the log of digits-7; the run goes on." in ended.err
+        assert "Detached from the log of digits-7; the run continues." in ended.err
 
 
 def test_events_follow_to_the_end(api, spot) -> None:
@@ -214,7 +214,7 @@ class TestHealth:
         assert ended.code == 0
         assert ended.lines == [
             "✔ database   a write committed in 1.0 ms",
-            "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago · nobody needs you",
+            "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago · no run needs you",
         ]
 
     def test_json_is_spelled_as_everywhere(self, api, spot) -> None:
@@ -261,7 +261,7 @@ class TestDoctor:
     def test_no_supervisor_is_a_finding(self, run_cli) -> None:
         ended = run_cli("doctor", "--url", "http://127.0.0.1:1")
         assert ended.code == 2
-        assert "✗ supervisor No supervisor answers" in ended.out
+        assert "✗ supervisor No supervisor responds" in ended.out
         assert "fix: " in ended.out
 
 
@@ -285,4 +285,4 @@ def test_following_waits_for_the_stream_and_by_the_clock_where_there_is_none(api
     ],
 )
 def test_a_stream_tells_of_the_next_event(lines: list[bytes], told: bool) -> None:
-    assert logs._tells(lines) is told
+    assert logs._has_event(lines) is told

@@ -35,10 +35,10 @@ def test_what_was_taken_over_is_shown(api: FakeApi, spot: Spot) -> None:
     assert ended.lines == [
         f"rav-1  imported from {URL}",
         f"  ■ stopped  Imported from {URL} at 03:12 UTC.",
-        "  checkpoint: last.pt (412 MB), step not known, counts as 0; history: 8 events; the old run was STOPPED",
+        "  checkpoint: last.pt (412 MB), step unknown, counts as 0; history: 8 events; the old run was STOPPED",
         "  command: set -e python train.py",
         "  image: r/i:1",
-        "  not carried over: zone: the setting gce_zones says which zones are tried.",
+        "  not imported: zone: the setting gce_zones says which zones are tried.",
         "  note: It is odd.",
     ]
     assert api.bodies("/v1/imports") == [{"url": URL, "dry_run": False}]
@@ -51,10 +51,7 @@ def test_what_has_one_reason_is_told_once_and_values_as_people_write_them(api: F
     api.say("POST", "/v1/imports", {**ANSWER, "spec": spec, "left_out": left_out}, 201)
     lines = spot("import", URL).lines
     assert lines[4:6] == ["  env: EPOCHS = 30", "  limits: max_runtime_s = 172800"]
-    assert lines[6:8] == [
-        f"  not carried over: zone, fallback_zones: {why}",
-        "  not carried over: env: K may be a secret.",
-    ]
+    assert lines[6:8] == [f"  not imported: zone, fallback_zones: {why}", "  not imported: env: K may be a secret."]
 
 
 def test_name_spec_and_dry_run_are_handed_on(api: FakeApi, spot: Spot, tmp_path: Path) -> None:
@@ -82,7 +79,7 @@ def test_an_answer_that_takes_too_long_is_waited_for(api: FakeApi, spot: Spot) -
     api.answers[("POST", "/v1/imports")] = [(200, None), (409, running), (200, ANSWER)]
     ended = spot("import", URL, "-o", "name")
     assert (ended.code, ended.lines) == (0, ["rav-1"])
-    assert ended.err.count("takes longer than one answer may") == 1
+    assert ended.err.count("takes longer than one request") == 1
 
 
 def test_an_import_of_somebody_else_is_not_waited_for(api: FakeApi, spot: Spot) -> None:

@@ -108,8 +108,8 @@ def test_show_as_json_holds_the_attempts_too(api, spot) -> None:
 
 
 def test_a_run_without_steps_has_no_bar() -> None:
-    assert views.run_row(a_run(status="completed", progress=None))[3] == DASH
-    assert views.run_row(a_run(status="completed"))[3].endswith("100 %")
+    assert views.progress_text(a_run(status="completed", progress=None)) == DASH
+    assert views.progress_text(a_run(status="completed")).endswith("100 %")
 
 
 def test_what_a_person_must_do_is_suggested() -> None:
@@ -127,16 +127,15 @@ def test_what_a_person_must_do_is_suggested() -> None:
 def test_a_long_name_is_cut_on_a_terminal_only(monkeypatch) -> None:
     run = a_run(run_id="r" * 63)
     assert views.run_lines([run], SUMMARY)[1].startswith("r" * 63 + " ")
-    monkeypatch.setattr(views, "terminal_columns", lambda: 80)
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
     assert views.run_lines([run], SUMMARY)[1].startswith("r" * 25 + "… ")
 
 
 def test_a_bar_is_full_only_at_the_end() -> None:
-    row = views.run_row(a_run(progress={"step": 49_999, "total": 50_000}))
-    assert row[3] == "▇▇▇▇▇▇▇▇▇▁ 99 %"
-    assert views.run_row(a_run(status="completed", progress={"step": 5, "total": None}))[3].endswith("100 %")
-    assert views.run_row(a_run(progress={"step": 4200, "total": None}))[3] == "step 4,200"
-    assert views.run_row(a_run(progress={"step": 9, "total": 0}))[3] == "step 9"
+    assert views.progress_text(a_run(progress={"step": 49_999, "total": 50_000})) == "▇▇▇▇▇▇▇▇▇▁ 99 %"
+    assert views.progress_text(a_run(status="completed", progress={"step": 5, "total": None})).endswith("100 %")
+    assert views.progress_text(a_run(progress={"step": 4200, "total": None})) == "step 4,200"
+    assert views.progress_text(a_run(progress={"step": 9, "total": 0})) == "step 9"
 
 
 def test_an_unknown_status_word_is_shown_not_refused(api, spot) -> None:
@@ -195,7 +194,6 @@ def test_all_kinds_of_events_leave_the_texts_below_each_other() -> None:
 
 
 def test_where_there_is_little_room_the_bar_gives_way_to_what_is_next(monkeypatch) -> None:
-    monkeypatch.setattr(views, "terminal_columns", lambda: 80)
     monkeypatch.setattr(output, "terminal_columns", lambda: 80)
     lines = views.run_lines([a_run(next_action={"what": "ETA 1 min 5 s", "at": None})], SUMMARY)
     assert lines[1].endswith("ETA 1 min 5 s")

@@ -159,7 +159,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_every_command_has_help(run_cli) -> None:
     from supervisor.cli.main import COMMANDS
 
-    for name, (_, _, text) in COMMANDS.items():
+    for name, (_, text) in COMMANDS.items():
         ended = run_cli(name, "--help")
         assert ended.code == 0
         assert text
@@ -170,7 +170,7 @@ def test_the_help_shows_every_command_once_on_one_line(run_cli, monkeypatch) -> 
 
     monkeypatch.setenv("COLUMNS", "80")
     lines = run_cli("--help").out.splitlines()
-    for name, (_, _, text) in COMMANDS.items():
+    for name, (_, text) in COMMANDS.items():
         assert [line.split(maxsplit=1) for line in lines if line.startswith(f"  {name} ")] == [[name, text]]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.views.runs import telemetry_lines
+from supervisor.cli.views.show import telemetry_lines
 from tests.cli.fake_api import a_run, serve_run
 
 GIB = 2**30
@@ -68,7 +68,7 @@ def test_what_needs_a_look_stands_in_a_line_of_its_own(figures: dict[str, Any], 
 
 def test_kills_for_memory_are_told() -> None:
     killed = {"memory_bytes": GIB, "memory_max_bytes": None, "oom_kills": 2}
-    assert telemetry_lines(told(cgroup=killed))[1] == "the kernel has killed 2 of its processes for want of memory"
+    assert telemetry_lines(told(cgroup=killed))[1] == "the kernel killed 2 of its processes for lack of memory"
 
 
 def test_show_prints_it_below_the_sentence(api, spot) -> None:

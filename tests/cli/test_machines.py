@@ -28,14 +28,14 @@ def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None
     api.say("GET", "/v1/machines", seen((a_machine(), ORPHAN), foreign=2))
     ended = spot("ls", "--machines")
     assert [squeezed(line) for line in ended.lines] == [
-        "MACHINE WHERE STATE AGE RUN ATT $/H WHAT FOR",
+        "MACHINE WHERE STATE AGE RUN ATT $/H USE",
         "spot-1a2b3c4d-a2-t1 us-east1-c t4 up 2 h 13 min digits-7 2 $0.35 serves attempt 2 of digits-7",
         f"{OLD} {DASH} {DASH} carries our label and serves no live run",
         "2 machines · $0.35/h, and 1 of unknown price now · project rav-ai (123456789012)",
     ]
     assert ended.err.splitlines() == [
-        "1 machine of ours serves no live run: spot gc",
-        "2 machines of others: spot ls --machines --all",
+        "1 machine of ours without a live run: spot gc",
+        "2 machines not ours: spot ls --machines --all",
     ]
     assert api.asked[-1].query == {}
 
@@ -55,11 +55,11 @@ def test_no_machine_though_runs_think_they_have_one_asks_for_the_project(api, sp
     ended = spot("ls", "--machines")
     assert ended.lines == ["0 machines · $0.00/h now · project rav-ai (123456789012)"]
     not_read, not_seen, hint = ended.err.splitlines()
-    assert not_read == "Not read: us-east1-d. There may be machines there."
-    assert not_seen.startswith("Not seen, though a run thinks it has it: r-0 (m-0 in us-east1-c), r-1 (m-1")
+    assert not_read == "Not read: us-east1-d. Machines there are not listed."
+    assert not_seen.startswith("Missing machines of runs: r-0 (m-0 in us-east1-c), r-1 (m-1")
     assert not_seen.endswith("r-2 (m-2 in us-east1-c) and 2 more.")
     assert hint == (
-        "This supervisor looks at project rav-ai (123456789012). Does your console or gcloud show another project? "
+        "This supervisor uses project rav-ai (123456789012). Does your console or gcloud show another project? "
         "Compare: gcloud config list; gcloud compute instances list --project=rav-ai"
     )
 
@@ -95,7 +95,7 @@ class TestGc:
         api.say("POST", "/v1/gc", collected((a_machine(use="orphan", serves=None),), foreign=2, serving=1))
         ended = spot("gc", "--dry-run")
         assert ended.lines[-1] == "1 machine would be released, $0.35/h."
-        assert ended.err == "2 machines of others: never touched.\n"
+        assert ended.err == "2 machines not ours: never touched.\n"
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_nothing_to_release(self, api, spot) -> None:
@@ -109,7 +109,7 @@ class TestGc:
         api.say("POST", "/v1/gc", collected((ORPHAN,)))
         ended = spot("gc")
         assert ended.code == 2
-        assert "Say --yes" in ended.err
+        assert "Add --yes" in ended.err
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_a_person_is_asked_and_may_say_no(self, api, spot, monkeypatch) -> None:
@@ -126,7 +126,7 @@ class TestGc:
         api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
         ended = spot("gc", "--yes")
         assert ended.code == 1
-        assert ended.lines[-2:] == ["1 machine released, price unknown.", "2 machines left as said above."]
+        assert ended.lines[-2:] == ["1 machine released, price unknown.", "2 machines left for the reason in USE."]
         assert api.bodies("/v1/gc") == [{"dry_run": True}, {"dry_run": False}]
         api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (young,)))
         assert spot("gc", "-y", "-o", "name").out == "spot-99999999-a1-t1\n"

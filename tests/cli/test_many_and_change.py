@@ -87,13 +87,13 @@ def test_all_pages_after_one_question(api, spot, monkeypatch, deed: str) -> None
     assert question.startswith(f"{deed.capitalize()} 7 runs (a-0, a-1, a-2, a-3, a-4 and 2 more")
     assert [request.body for request in api.asked] == [{"dry_run": True}, {"dry_run": True}, {"expect": 9}, {}]
     assert api.asked[3].query == {"label": ["team=vision"], "status": ["running", "waiting"], "cursor": ["c"]}
-    assert ended.lines == [f"{deed}: 7 runs, 2 left as they are."]
+    assert ended.lines == [f"{deed}: 7 runs, 2 unchanged."]
 
 
 def test_it_is_asked_before_it_is_done(api, spot) -> None:
     api.say("POST", "/v1/runs/stop", page("a-1"))
     ended = spot("stop", "--status", "running")
-    assert (ended.code, "Say --yes" in ended.err) == (2, True)
+    assert (ended.code, "Add --yes" in ended.err) == (2, True)
     assert [request.body for request in api.asked] == [{"dry_run": True}]
     assert spot("stop", "--status", "running", "--yes", "-o", "name").out == "a-1\n"
 
@@ -135,7 +135,7 @@ def test_zones(api, spot) -> None:
     ended = spot("zones")
     assert [" ".join(line.split()) for line in ended.lines] == [
         "ZONE SHAPE STATE MACHINES LOST $/H WHY",
-        "r-a t4 cooling, asked again in 0 s 2 1 $0.35 no_capacity: the zone is full",
+        "r-a t4 cooling, retry in 0 s 2 1 $0.35 no_capacity: the zone is full",
         f"r-a t4 on-demand unknown {DASH} 1 $0.35",
     ]
     assert "within the last 6 h" in ended.err

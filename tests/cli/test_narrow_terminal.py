@@ -61,7 +61,7 @@ def test_machines_that_all_serve_are_shown_whole(narrow) -> None:
 
 def test_what_a_machine_is_for_is_seen_where_one_serves_nobody(narrow) -> None:
     lines = machine_lines([{**a_machine(), "shape": "t4"}, {**ORPHAN, "shape": "t4", "spot": True}])
-    assert lines[0].split() == ["MACHINE", "WHERE", "STATE", "RUN", "$/H", "WHAT", "FOR"]
+    assert lines[0].split() == ["MACHINE", "WHERE", "STATE", "RUN", "$/H", "USE"]
     assert "carries our" in lines[2]
 
 

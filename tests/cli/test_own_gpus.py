@@ -31,7 +31,7 @@ def test_each_card_is_a_line_and_a_bad_one_has_its_way_back(api, spot) -> None:
 def test_a_person_brings_a_card_back(api, spot) -> None:
     api.say("POST", "/v1/gpus/back", {"gpu": "GPU-a"})
     ended = spot("gpus", "--back", "GPU-a")
-    assert ended.out == "GPU-a is back: the next run that needs a GPU may have it.\n"
+    assert ended.out == "GPU-a is back: the next run that needs a GPU may use it.\n"
     assert api.bodies("/v1/gpus/back") == [{"gpu": "GPU-a"}]
 
 

@@ -243,7 +243,7 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     for deed in deeds:
         write(folder, {"b.log": "2" * 100})
 
-        def after(place: Path, left_out: list[str], deed: Callable[[Path], object] = deed) -> list[pack.Found]:
+        def after(place: Path, left_out: list[str], deed: Callable[[Path], object] = deed) -> list[pack.Source]:
             found = list(walk(place))
             deed(place / "b.log")
             return found
@@ -257,7 +257,7 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "code", {"a.py": "1"})
 
-    def after(place: Path, left_out: list[str]) -> list[pack.Found]:
+    def after(place: Path, left_out: list[str]) -> list[pack.Source]:
         found = list(walk(place))
         (place / "a.py").unlink()
         (place / "a.py").symlink_to("/etc/hostname")
@@ -268,7 +268,7 @@ def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path, monkeyp
 
 
 def test_a_folder_without_end_is_left_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack, "MAX_SEEN", 10)
+    monkeypatch.setattr(pack, "MAX_NAMES", 10)
     folder = write(tmp_path / "code", {str(number): "1" for number in range(11)})
     assert "more than 10 files" in refused(folder).text
 

@@ -39,7 +39,7 @@ def test_every_price_is_a_line_with_what_is_saved_and_its_age(api, spot) -> None
 def test_the_options_of_the_list_need_no_second_word(api, spot) -> None:
     api.say("GET", "/v1/prices", answer(PRICE))
     assert json.loads(spot("prices", "-o", "json").out)["prices"] == [PRICE]
-    assert "refresh  Ask Google for its prices now" in spot("prices", "--help").out
+    assert "refresh  Read the prices from Google now" in spot("prices", "--help").out
     assert spot("prices", "rfresh").code == 2
 
 
@@ -47,7 +47,7 @@ def test_what_is_unknown_is_never_nothing(api, spot) -> None:
     api.say("GET", "/v1/prices", answer(UNKNOWN))
     ended = spot("prices")
     assert squeezed(ended.lines[1]) == f"t4 me-west1 unknown unknown {DASH} {DASH} {DASH}"
-    assert "a budget on it is refused" in ended.err
+    assert "a run with a budget is refused" in ended.err
     assert "$0" not in ended.out
 
 
@@ -68,7 +68,7 @@ def test_a_refresh_tells_what_has_changed(api, spot) -> None:
 
 def test_a_refresh_without_a_change_says_so(api, spot) -> None:
     api.say("POST", "/v1/prices/refresh", answer(PRICE, changed=[]))
-    assert spot("prices", "refresh").lines[-1] == "Nothing has changed."
+    assert spot("prices", "refresh").lines[-1] == "No price changed."
 
 
 def test_as_json_it_is_the_whole_answer(api, spot) -> None:

@@ -33,7 +33,7 @@ def test_one_is_shown_whole(spot) -> None:
     text = spot("provider", "show", "cloud").out
     assert "cloud (gce): Google Cloud" in text
     assert "commands run in a container image" in text
-    assert "cannot be had back: each release is approved" in text
+    assert "irreplaceable: you approve each release" in text
     assert "local-a in local: cpu, l4" in text
     assert "file: a folder" in text
 
@@ -41,8 +41,8 @@ def test_one_is_shown_whole(spot) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"listing_read": False}, "cannot be read; 4 s ago"),
-        ({"listing_read": False, "listing_age_s": None}, "cannot be read; none yet"),
+        ({"listing_read": False}, "unreadable; 4 s ago"),
+        ({"listing_read": False, "listing_age_s": None}, "unreadable; none yet"),
         ({"breaker": "open"}, "breaker open; 4 s ago"),
         ({"breaker": None, "listing_read": None, "listing_age_s": None}, "another supervisor leads"),
     ],
@@ -55,4 +55,4 @@ def test_what_is_wrong_comes_first(api, spot, change: dict[str, Any], told: str)
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(spot) -> None:
     ended = spot("provider", "show", "moon")
     assert ended.code == 5
-    assert "There is no provider moon; this supervisor has local, cloud." in ended.err
+    assert "There is no provider moon. This supervisor has local, cloud." in ended.err

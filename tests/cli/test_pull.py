@@ -34,7 +34,7 @@ HOSTILE = [
 
 @pytest.fixture
 def house(clean: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    monkeypatch.setattr(fetching, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(fetching, "BACKOFFS_S", (0.0, 0.0))
     with serving_files() as files:
         files.files = {"results/g1/model.npz": MODEL, "results/g1/plots/a.png": PLOT, "logs/a1/0.log": b"line\n"}
         yield files
@@ -209,7 +209,7 @@ def test_partial_results_are_fetched_with_a_sentence_and_without_a_note(house: F
     assert ended.lines[-1] == "OK 2/2, errors 0"
     assert (
         "The results of digits-7 are partial: they are not verified, and were saved in attempt 2 at step 1,200. "
-        "What was written since is not among them." in ended.err
+        "They lack what was written later." in ended.err
     )
     assert "big.bin: 300 bytes is more" in ended.err
     assert house.noted == []
@@ -252,7 +252,7 @@ def test_two_pulls_into_one_folder(house: FileServer, pull: Any, mine: Path) -> 
     finally:
         held.close()
     assert ended.code == 1
-    assert "another pull into this folder is under way" in ended.err
+    assert "another pull into this folder is running" in ended.err
 
 
 def kind_of(path: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class TestFollow:
         api.say_in_turn("GET", PATH, part("one\n"), lost, GONE)
         api.say("GET", "/v1/runs/digits-7", END)
         ended = spot("serial", "digits-7", "-f")
-        assert "896 bytes in between are lost" in ended.err
+        assert "896 bytes are lost" in ended.err
         assert ended.out == "one\nlate\n"
 
     def test_it_goes_on_with_the_machine_of_the_next_attempt(self, api, spot) -> None:
@@ -67,7 +67,7 @@ class TestFollow:
         api.say_in_turn("GET", "/v1/runs/digits-7", waiting, a_run(attempt=2), a_run(status="completed", attempt=2))
         ended = spot("serial", "digits-7", "-f")
         assert ended.out == "one\ntwo\n"
-        assert ended.err.count("waiting for the next attempt's machine") == 1
+        assert ended.err.count("waiting for the machine of the next attempt") == 1
         assert offsets(api.asked) == ["-65536", "4", "12", "0", "4"]
         assert "m-a2 in us-east1-c, attempt 2, now" in ended.err
 
@@ -106,7 +106,7 @@ class TestFollow:
         monkeypatch.setattr(serial.time, "sleep", leave)
         ended = spot("serial", "digits-7", "-f")
         assert ended.code == 130
-        assert "the run goes on" in ended.err
+        assert "the run continues" in ended.err
 
 
 class TestLines:

@@ -27,7 +27,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert files_lines(a_run()) == []
     assert machine_lines([]) == []
     ended = {**SECOND_ATTEMPT, "ended_at": FIRST_ATTEMPT["ended_at"]}
-    assert machine_lines([ended])[0].endswith("in local-b, not known gone yet")
+    assert machine_lines([ended])[0].endswith("in local-b, not confirmed gone yet")
 
 
 def test_of_many_machines_the_newest_are_named() -> None:

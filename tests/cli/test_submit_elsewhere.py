@@ -65,8 +65,8 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
             "image r/train:1 = sha256:" + "ab" * 32 + ", the same in every",
         ),
         ({"name": digest, "digest": digest, "follow_tag": False}, f"image {digest}, the same in every"),
-        ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "each attempt asks anew"),
-        ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned: a tag that"),
+        ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "read again for each attempt"),
+        ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned: if the tag"),
     ):
         api.say("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
         api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})

@@ -112,7 +112,7 @@ def test_a_yes_is_taken_and_the_next_command_is_suggested(api) -> None:
 def test_watch_keeps_a_picture_up_to_date_until_ctrl_c(api) -> None:
     serve_run(api, a_run(), an_event(1, "started", "Training in local-b."))
     with at_a_terminal(api.url, "watch", "digits-7") as terminal:
-        text = COLOUR.sub("", terminal.read_until("the run goes on."))
+        text = COLOUR.sub("", terminal.read_until("the run continues."))
         for part in (
             "digits-7  ● running",
             "Training at step 12,300",
@@ -123,7 +123,7 @@ def test_watch_keeps_a_picture_up_to_date_until_ctrl_c(api) -> None:
             assert part in text
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.code() == 130
-    assert "Detached from digits-7; it goes on. Come back: spot watch digits-7" in terminal.text
+    assert "Detached from digits-7; it continues. To return: spot watch digits-7" in terminal.text
 
 
 def test_watch_ends_with_the_last_picture_and_what_to_do_next(api) -> None:

@@ -14,10 +14,10 @@ def test_the_list_is_kept_up_to_date_until_ctrl_c(api: FakeApi) -> None:
     with at_a_terminal(api.url, "watch", "0.2") as terminal:
         text = COLOUR.sub("", terminal.read_until("second-look"))
         assert "digits-7  ● running" in text
-        assert "again in 0.2 s. Ctrl-C leaves; the runs go on." in text
+        assert "again in 0.2 s. Ctrl-C leaves; the runs continue." in text
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.code() == 130
-    assert "Left; the runs go on. Come back: spot watch 60" in terminal.text
+    assert "Left; the runs continue. To return: spot watch 60" in terminal.text
 
 
 def test_gc_asks_with_the_sum_and_the_project(api: FakeApi) -> None:
@@ -39,5 +39,5 @@ def test_cleaning_up_asks_and_ctrl_c_tells_what_is_on_its_way(api: FakeApi) -> N
         terminal.read_until("Ctrl-C leaves.")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.code() == 130
-    assert "nothing was submitted. Still on the way: digits-7" in " ".join(terminal.text.split())
+    assert "nothing was submitted. Still stopping: digits-7" in " ".join(terminal.text.split())
     assert sum(one.path == "/v1/runs" and not one.query for one in api.asked) == 0

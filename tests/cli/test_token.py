@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
 from supervisor.cli import output
-from supervisor.cli.output import moment
+from supervisor.cli.output import utc_minute, when
 from supervisor.cli.server import token as token_command
 from supervisor.wording.figures import DASH
 
@@ -26,7 +27,7 @@ def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
     words = ("--owner", "lab", "--scope", "runs:read", "--expires", "90d", "--max-active-runs", "3")
     ended = spot("token", "create", "ci", *words)
     assert (ended.code, ended.out) == (0, f"{TEXT}\n")
-    assert "shown this once" in ended.err
+    assert "shown only once" in ended.err
     assert "spot token revoke tok-0123456789ab" in ended.err
     assert TEXT not in ended.err
     assert api.bodies("/v1/tokens") == [
@@ -45,8 +46,8 @@ def test_the_list_has_a_line_for_each(api, spot) -> None:
     assert lines[1].split() == [
         "tok-0123456789ab", "ci", "lab", "runs:read", "3", "2026-11-22", "06:50Z", "2027-02-20", "06:50Z", DASH,
     ]  # fmt: skip
-    assert lines[2].endswith("revoked")
-    assert lines[3].endswith("expired")
+    assert lines[2].split()[-2:] == ["revoked", DASH]
+    assert lines[3].split()[-2:] == ["expired", DASH]
     assert "\x1b[31mred" not in "".join(lines)
     assert spot("token", "ls", "-o", "name").lines == ["tok-0123456789ab", "tok-2", "tok-3"]
     assert len(json.loads(spot("token", "ls", "--json").out)["tokens"]) == 3
@@ -92,16 +93,17 @@ def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.Mo
         "last_used_at": (now - timedelta(minutes=3, seconds=5)).isoformat(),
         "expires_at": (now + timedelta(days=90, minutes=1)).isoformat(),
     }
-    tokens, shown = [{**used, "valid": valid} for valid in (True, False)], token_command.shown(short=True)
-    lines = [click.unstyle(one) for one in output.table(shown, tokens, token_command.SPARE)]
+    tokens = [{**used, "valid": valid} for valid in (True, False)]
+    lines = [click.unstyle(line) for line in token_command.TOKENS.lines(tokens)]
     assert "CREATED" not in lines[0]
     assert "LAST USED" in lines[0]
     assert "OWNER" in lines[0]
     assert lines[1].endswith("runs:read,runs:write  in 90 d  3 min ago")
     assert lines[2].endswith("runs:read,runs:write  expired  3 min ago")
-    assert click.unstyle(output.table(shown, tokens)[1]).endswith("…"), "the broken variant"
+    broken = replace(token_command.TOKENS, spare=())
+    assert click.unstyle(broken.lines(tokens)[1]).endswith("…"), "the broken variant"
 
 
 def test_moments_are_exact_elsewhere() -> None:
-    assert moment("2026-11-22T06:50:21.000Z") == "2026-11-22 06:50Z"
-    assert moment(None, short=True) == DASH
+    assert when("2026-11-22T06:50:21.000Z") == utc_minute("2026-11-22T06:50:21.000Z") == "2026-11-22 06:50Z"
+    assert when(None) == DASH

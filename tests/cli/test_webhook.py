@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -94,13 +95,11 @@ def test_off_on_and_away(api, spot) -> None:
 def test_a_narrow_terminal_shows_that_a_webhook_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "terminal_columns", lambda: 80)
     off = {**SHOWN, "note": "the pager of the lab", "enabled": False, "disabled_why": "HTTP 410"}
-    columns = webhook_command.shown(short=True)
-    shown = output.table(columns, [off], webhook_command.SPARE)
-    assert click.unstyle(shown[1]).endswith("off: HTTP 410")
+    assert click.unstyle(webhook_command.WEBHOOKS.lines([off])[1]).endswith("off: HTTP 410")
     failing = {**SHOWN, "failing_since": (datetime.now(UTC) - timedelta(minutes=18)).isoformat()}
-    assert click.unstyle(columns[""](failing)) == "failing for 18 min"
-    cut = output.table(columns, [off])
-    assert "HTTP 410" not in cut[1], "the broken variant"
+    assert click.unstyle(webhook_command.webhook_state(failing)) == "failing for 18 min"
+    broken = replace(webhook_command.WEBHOOKS, spare=())
+    assert "HTTP 410" not in broken.lines([off])[1], "the broken variant"
 
 
 def test_nothing_is_said_to_be_nothing(api, spot) -> None:
@@ -108,8 +107,8 @@ def test_nothing_is_said_to_be_nothing(api, spot) -> None:
     ended = spot("webhook", "ls")
     assert (ended.out, ended.err) == ("", "There is no webhook yet.\n")
     api.say("GET", f"{HERE}/deliveries", {"deliveries": [], "next_cursor": None})
-    assert "Nothing was given up" in spot("webhook", "deliveries", "wh-0123456789ab", "--failed").err
-    assert "Nothing was sent" in spot("webhook", "deliveries", "wh-0123456789ab").err
+    assert "No message was given up" in spot("webhook", "deliveries", "wh-0123456789ab", "--failed").err
+    assert "No message was sent" in spot("webhook", "deliveries", "wh-0123456789ab").err
 
 
 def test_whose_runs_it_hears_of_is_said(api, spot) -> None:

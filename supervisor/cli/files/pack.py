@@ -1,14 +1,12 @@
-"""A folder as a code bundle: which files travel, and bytes that depend on nothing but them.
+"""A folder as a code bundle: which files it holds, and bytes that depend on these files alone.
 
-Code is everything but what the folder's ignore files name, environments of Python and what `spot pull` has fetched. The
-patterns are git's. Each folder's .gitignore counts for what lies below it, then its .spotignore, which may also take
-something back (`!data/small.csv`); the innermost file that says anything about a name decides. A folder that is left
-out is not looked into. Ignore files above the packed folder do not count: the same tree is the same bundle wherever it
-lies.
+Code is everything but what the ignore files name, Python environments, and what `spot pull` has fetched. The patterns
+are git's. Each folder's .gitignore applies to what lies below it, then its .spotignore, which may also take a file back
+(`!data/small.csv`); the innermost file with a matching pattern decides. A folder that is left out is not entered.
+Ignore files above the packed folder do not apply: the same tree is the same bundle wherever it lies.
 
-Equal trees give equal archives: sorted names, no times, no owners, two modes. Left out are .git and __pycache__, too,
-and folders in which nothing is left. The gzip is written in pieces: one that does not shrink is stored, which is what
-makes packing quick.
+Equal trees give equal archives: sorted names, no times, no owners, two modes. .git, __pycache__ and empty folders are
+left out. The gzip is written in pieces, and a piece that does not shrink is stored, which makes packing fast.
 """
 
 from __future__ import annotations
@@ -39,28 +37,78 @@ from supervisor.wording.figures import size_text
 
 IGNORE_FILES = (".gitignore", ".spotignore")
 ALWAYS = frozenset({".git"})
-USUAL = ("__pycache__/",)  # may be taken back by `!__pycache__/`
-# What lies in a folder -> what the folder is. Such a folder inside is left out, unless a pattern takes it back.
+USUAL = ("__pycache__/",)  # `!__pycache__/` takes it back
+# A name in a folder -> what the folder is. Such a folder inside is left out, unless a pattern takes it back.
 NO_CODE = {"pyvenv.cfg": "a virtual environment", "conda-meta": "a conda environment", PULLED: "pulled results"}
-MAX_SEEN = 20 * MAX_FILES  # names; a folder with more is not code
+MAX_NAMES = 20 * MAX_FILES  # a folder with more is not code
 _KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+_LARGEST_SHOWN = 5
+_NEARLY_ALL = 0.9
+_IN_MEMORY_BYTES = 16_000_000
+_THREADS, _WAITING = 2, 4  # compressing threads, and pieces that wait for them
+_PIECE_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 14
+_WORTH_IT = 0.9  # a piece that does not shrink below this part of its size is stored
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, no system
+_LAST_BLOCK = b"\x03\x00"
 
 Mark = tuple[int, int, int, int]
-Rules = tuple[str, GitIgnoreSpec]  # the folder they stand in, "" or with a slash at its end
+Rules = tuple[str, GitIgnoreSpec]  # the folder of the ignore files, "" or with a slash at its end
 
 
 @dataclass(frozen=True)
-class Found:
-    """`mark` tells whether the file is still the one that was found; (0, …) for a link."""
+class Source:
+    """A file or link of the folder. `mark` changes with the file; (0, …) for a link."""
 
     member: Member
     mark: Mark
 
 
-def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Found]:
-    """Files and links to pack, in no order. `left_out` gets a text for each folder that is no code by what it holds.
-    Raises CliError for what cannot travel, and where a folder cannot be read."""
-    seen = 0
+@dataclass(frozen=True)
+class Packed:
+    """`file`: the gzip, positioned at its beginning, for as long as the `with`. `left_out`: folders that are no code,
+    such as `.venv/ (a virtual environment)`."""
+
+    index: BundleIndex
+    file: IO[bytes]
+    left_out: tuple[str, ...] = ()
+
+
+@contextmanager
+def packed(folder: Path) -> Iterator[Packed]:
+    """The bundle of `folder`. Raises CliError, which names the file, where the folder cannot be packed."""
+    left_out: list[str] = []
+    sources = _checked(folder, sorted(walk(folder, left_out), key=lambda source: os.fsencode(source.member.path)))
+    try:
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                archive = _Archive(file, pool)
+                broken = [source.member.path for source in sources if _add(archive, folder, source)]
+                if broken:
+                    raise _refused(f"{folder}: {crlf_problem(broken)}")
+                sha256 = archive.close()
+            size = file.tell()
+            file.seek(0)
+            index = BundleIndex.of(sha256, (source.member for source in sources), size)
+            yield Packed(index, file, tuple(sorted(left_out)))
+    except OSError as error:  # of the temporary file; errors of the folder are converted where they happen
+        target = f"{tempfile.gettempdir()}: {error.strerror}"
+        text = f"The bundle of {folder} cannot be written to {target}. Free some space there, or set TMPDIR."
+        raise CliError(text, FAILED, "CODE_REFUSED") from None
+
+
+def _refused(text: str, *hints: str) -> CliError:
+    return CliError(text, USAGE, "CODE_REFUSED", hints)
+
+
+def _unreadable(path: Path, error: OSError) -> CliError:
+    return _refused(f"{path} cannot be read: {error.strerror}.")
+
+
+def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Source]:
+    """Files and links to pack, in no order. `left_out` gets a text for each folder that is no code. Raises CliError for
+    what cannot be packed, and where a folder cannot be read."""
+    names = 0
     waiting: list[tuple[str, tuple[Rules, ...], bool]] = [("", (("", parsed(USUAL)),), True)]
     while waiting:
         inside, above, taken_back = waiting.pop()
@@ -72,21 +120,17 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Found]:
             continue
         rules = (*above, *_rules(folder, inside, entries))
         for entry in entries:
-            seen += 1
-            if seen > MAX_SEEN:
-                raise CliError(f"{folder} holds more than {MAX_SEEN:,} files. {HINT}.", USAGE, "CODE_REFUSED")
+            names += 1
+            if names > MAX_NAMES:
+                raise _refused(f"{folder} holds more than {MAX_NAMES:,} files. {HINT}.")
             path, is_folder = inside + entry.name, entry.is_dir(follow_symlinks=False)
-            said = _last_word(path + "/" if is_folder else path, rules)
-            if entry.name in ALWAYS or said:
+            ignored = _ignored(path + "/" if is_folder else path, rules)
+            if entry.name in ALWAYS or ignored:
                 continue
             if is_folder:
-                waiting.append((path + "/", rules, said is False))
+                waiting.append((path + "/", rules, ignored is False))
             else:
-                yield _read_entry(folder, path, entry)
-
-
-def mark(seen: os.stat_result) -> Mark:
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_mode
+                yield _source(folder, path, entry)
 
 
 def _entries(folder: Path, inside: str) -> list[os.DirEntry[str]]:
@@ -94,7 +138,12 @@ def _entries(folder: Path, inside: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder / inside) as entries:
             return list(entries)
     except OSError as error:
-        raise CliError(f"{folder / inside} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED") from None
+        raise _unreadable(folder / inside, error) from None
+
+
+def _no_code(names: set[str]) -> str | None:
+    """What a folder with these names is, where programs create it and no one writes code in it."""
+    return next((kind for name, kind in NO_CODE.items() if name in names), None)
 
 
 def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[Rules]:
@@ -104,142 +153,94 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
         if name in names:
             path = folder / inside / name
             try:
-                if not path.is_file():  # a pipe would be waited for, a device has no end
-                    raise CliError(f"{path} is not a file.", USAGE, "CODE_REFUSED")
-                text = path.read_text(encoding="utf-8", errors="surrogateescape")  # any line end is \n here
+                if not path.is_file():  # reading a pipe would block, a device has no end
+                    raise _refused(f"{path} is not a file.")
+                text = path.read_text(encoding="utf-8", errors="surrogateescape")  # every line end is \n here
             except OSError as error:
-                raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED") from None
+                raise _unreadable(path, error) from None
             lines += text.split("\n")
     try:
         if lines:
             yield inside, parsed(lines)
     except ValueError as error:
-        where = folder / inside
-        raise CliError(f"An ignore file in {where} holds no pattern of git: {error}", USAGE, "CODE_REFUSED") from None
+        raise _refused(f"An ignore file in {folder / inside} holds no pattern of git: {error}") from None
 
 
-def _no_code(names: set[str]) -> str | None:
-    """What a folder is that holds these names, where it is one that programs make and nobody writes code in."""
-    return next((kind for name, kind in NO_CODE.items() if name in names), None)
-
-
-def _last_word(path: str, rules: Sequence[Rules]) -> bool | None:
-    """True: left out, False: taken back, None: no pattern names it. `path` with a slash at its end for a folder. The
-    last pattern that names the path itself decides. One that names a folder above it does not count: we would not be
-    here if it had left that folder out, and if it took it back, that was not meant for everything below."""
+def _ignored(path: str, rules: Sequence[Rules]) -> bool | None:
+    """True: left out, False: taken back, None: no pattern matches. `path` with a slash at its end for a folder. The
+    last pattern that matches the path itself decides. A pattern that matches a folder above it does not count: if it
+    had left that folder out, we would not be here, and if it took it back, it did not mean everything below."""
     for inside, spec in reversed(rules):
-        said = last_word(path[len(inside) :], spec)
-        if said is not None:
-            return said
+        ignored = last_word(path[len(inside) :], spec)
+        if ignored is not None:
+            return ignored
     return None
 
 
-def _read_entry(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:
+def _source(folder: Path, path: str, entry: os.DirEntry[str]) -> Source:
     try:
-        seen = entry.stat(follow_symlinks=False)
-        if stat.S_ISLNK(seen.st_mode):
-            return Found(Member(path, link=os.readlink(folder / path)), (0, 0, 0, 0))
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return Source(Member(path, link=os.readlink(folder / path)), (0, 0, 0, 0))
     except OSError as error:
-        raise CliError(f"{folder / path} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED") from None
-    if not stat.S_ISREG(seen.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(seen.st_mode), "special file")
-        text = f"{folder / path} is a {kind}, which cannot travel. Remove it, or name it in .spotignore."
-        raise CliError(text, USAGE, "CODE_REFUSED")
-    return Found(Member(path, seen.st_size, bool(seen.st_mode & 0o100)), mark(seen))
+        raise _unreadable(folder / path, error) from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+        raise _refused(f"{folder / path} is a {kind}, which cannot be packed. Remove it, or name it in .spotignore.")
+    return Source(Member(path, status.st_size, bool(status.st_mode & 0o100)), _mark(status))
 
 
-REFUSED = "CODE_REFUSED"
-_PIECE_BYTES = 1 << 20
-_SAMPLE_BYTES = 1 << 14
-_WORTH_IT = 0.9  # of its size: a piece that stays larger is stored
-_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, no system
-_LAST_BLOCK = b"\x03\x00"
-_SHOWN = 5
-_NEARLY_ALL = 0.9
-_IN_MEMORY_BYTES = 16_000_000
-_THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
+def _mark(status: os.stat_result) -> Mark:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
-@dataclass(frozen=True)
-class Packed:
-    """`file` holds the gzip, at its beginning; it lives as long as the `with`. `left_out`: folders that are no code,
-    such as `.venv/ (a virtual environment)`."""
-
-    index: BundleIndex
-    file: IO[bytes]
-    left_out: tuple[str, ...] = ()
-
-
-@contextmanager
-def packed(folder: Path) -> Iterator[Packed]:
-    """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
-    left_out: list[str] = []
-    files = _checked(folder, sorted(walk(folder, left_out), key=lambda file: os.fsencode(file.member.path)))
-    try:
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                archive = _Archive(file, pool)
-                broken = [source.member.path for source in files if _add(archive, folder, source)]
-                if broken:
-                    raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
-                sha256 = archive.close()
-            size = file.tell()
-            file.seek(0)
-            yield Packed(
-                BundleIndex.of(sha256, (source.member for source in files), size), file, tuple(sorted(left_out))
-            )
-    except OSError as error:  # of the temporary file: those of the folder are told where they happen
-        place = f"{tempfile.gettempdir()}: {error.strerror}"
-        text = f"The bundle of {folder} cannot be written to {place}. Free some space there, or set TMPDIR."
-        raise CliError(text, FAILED, REFUSED) from None
-
-
-def _checked(folder: Path, files: list[Found]) -> list[Found]:
-    if not files:
-        raise CliError(f"There is nothing in {folder} to pack (or .gitignore names all of it).", USAGE, REFUSED)
-    size = sum(file.member.size for file in files)
-    if size > MAX_BYTES or len(files) > MAX_FILES:
-        what = f"{len(files):,} files, {size / 1e6:,.0f} MB"
-        text = f"{folder} holds {what}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
-        raise CliError(text, USAGE, REFUSED, (*_largest(files, by_size=size > MAX_BYTES), f"{HINT}."))
+def _checked(folder: Path, sources: list[Source]) -> list[Source]:
+    if not sources:
+        raise _refused(f"There is nothing in {folder} to pack (or .gitignore names all of it).")
+    size = sum(source.member.size for source in sources)
+    if size > MAX_BYTES or len(sources) > MAX_FILES:
+        content = f"{len(sources):,} files, {size / 1e6:,.0f} MB"
+        text = (
+            f"{folder} holds {content}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
+        )
+        raise _refused(text, *_largest(sources, by_size=size > MAX_BYTES), f"{HINT}.")
     tree = Tree()
-    for file in files:
+    for source in sources:
         try:
-            tree.add(file.member)
+            tree.add(source.member)
         except BundleRefused as error:
-            raise CliError(f"{folder}: {error}.", USAGE, REFUSED) from None
-    return files
+            raise _refused(f"{folder}: {error}.") from None
+    return sources
 
 
-def _largest(files: list[Found], by_size: bool) -> Iterator[str]:
-    """The largest folders and files of the top, by bytes or by number of files; where one folder inside holds nearly
-    all, that one."""
+def _largest(sources: list[Source], by_size: bool) -> Iterator[str]:
+    """The largest folders and files at the top, by bytes or by number of files; where one folder inside holds nearly
+    all of it, that folder."""
     sizes: dict[str, tuple[int, int]] = {}
-    for file in files:
-        parts = file.member.path.split("/")
+    for source in sources:
+        parts = source.member.path.split("/")
         for depth in range(1, len(parts) + 1):
             name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
             size, number = sizes.get(name, (0, 0))
-            sizes[name] = size + file.member.size, number + 1
-    at = 0 if by_size else 1
-    top = [name for name in sizes if "/" not in name.rstrip("/")]
-    for name in sorted(top, key=lambda name: sizes[name][at], reverse=True)[:_SHOWN]:
-        if sizes[name][at] * 100 < sum(sizes[other][at] for other in top):
+            sizes[name] = size + source.member.size, number + 1
+    weights = {name: both[0 if by_size else 1] for name, both in sizes.items()}
+    top = [name for name in weights if "/" not in name.rstrip("/")]
+    whole = sum(weights[name] for name in top)
+    for name in sorted(top, key=lambda name: weights[name], reverse=True)[:_LARGEST_SHOWN]:
+        if weights[name] * 100 < whole:
             break  # leaving it out would not help
-        deep = _deepest(name, {other: both[at] for other, both in sizes.items()})
+        deep = _deepest(name, weights)
         size, number = sizes[deep]
         yield f"  {size_text(size):>8}  {deep}" + (f"  ({number:,} files)" if deep.endswith("/") else "")
 
 
 def _deepest(name: str, weights: dict[str, int]) -> str:
     while name.endswith("/"):
+        depth, least = name.count("/") + 1, _NEARLY_ALL * weights[name]
         heavy = [
             other
             for other in weights
-            if other.startswith(name)
-            and other.endswith("/")
-            and other.count("/") == name.count("/") + 1
-            and weights[other] >= _NEARLY_ALL * weights[name]
+            if other.startswith(name) and other.endswith("/") and other.count("/") == depth and weights[other] >= least
         ]
         if len(heavy) != 1:
             break
@@ -247,9 +248,9 @@ def _deepest(name: str, weights: dict[str, int]) -> str:
     return name
 
 
-def _add(archive: _Archive, folder: Path, file: Found) -> bool:
+def _add(archive: _Archive, folder: Path, source: Source) -> bool:
     """True for a shell script with Windows line ends."""
-    member = file.member
+    member = source.member
     info = tarfile.TarInfo(member.path)
     if member.link is not None:
         info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
@@ -257,7 +258,7 @@ def _add(archive: _Archive, folder: Path, file: Found) -> bool:
         return False
     info.size, info.mode = member.size, 0o755 if member.executable else 0o644
     archive.write(info.tobuf(tarfile.PAX_FORMAT))
-    content = _content(folder, file, archive)
+    content = _content(folder, source, archive)
     broken = member.path.endswith(".sh") and holds_crlf(content)
     for _ in content:
         pass
@@ -265,74 +266,71 @@ def _add(archive: _Archive, folder: Path, file: Found) -> bool:
     return broken
 
 
-def _content(folder: Path, file: Found, archive: _Archive) -> Iterator[bytes]:
-    """The file's bytes on their way into the archive. Raises CliError when it is not the file that was found."""
-    path = folder / file.member.path
+def _content(folder: Path, source: Source, archive: _Archive) -> Iterator[bytes]:
+    """The bytes of the file on their way into the archive. Raises CliError where the file has changed."""
+    path = folder / source.member.path
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
-    with os.fdopen(descriptor, "rb", buffering=0) as source:
-        left = file.member.size
+        raise _unreadable(path, error) from None
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        left = source.member.size
         while left:
             try:
-                piece = source.read(min(left, _PIECE_BYTES))
+                piece = file.read(min(left, _PIECE_BYTES))
             except OSError as error:
-                raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
+                raise _unreadable(path, error) from None
             if not piece:
                 break
             left -= len(piece)
             archive.write(piece)
             yield piece
-        after = os.fstat(descriptor)
-        if left or mark(after) != file.mark:
+        if left or _mark(os.fstat(descriptor)) != source.mark:
             advice = "Submit again when nothing writes there, or name it in .spotignore."
-            raise CliError(f"{path} changed while it was packed. {advice}", USAGE, REFUSED)
+            raise _refused(f"{path} changed while it was packed. {advice}")
 
 
 class _Archive:
-    """A tar, hashed and gzipped on its way into `sink`; the pieces are compressed beside the reading."""
+    """A tar that is hashed and gzipped on its way into `sink`; threads compress the pieces while the next is read."""
 
     def __init__(self, sink: IO[bytes], pool: Executor) -> None:
         self._sink, self._pool = sink, pool
         self._deflated: deque[Future[bytes]] = deque()
         self._sha256 = hashlib.sha256()
         self._crc, self._size = 0, 0
-        self._waiting: list[bytes] = []
-        self._waits = 0
-        sink.write(_HEADER)
+        self._piece = bytearray()
+        sink.write(_GZIP_HEADER)
 
     def write(self, data: bytes) -> None:
-        self._waiting.append(data)
-        self._waits += len(data)
-        if self._waits >= _PIECE_BYTES:
+        self._piece += data
+        if len(self._piece) >= _PIECE_BYTES:
             self._flush()
 
     def close(self) -> str:
         """Ends the archive; its sha256."""
-        total = self._size + self._waits + 2 * tarfile.BLOCKSIZE
+        total = self._size + len(self._piece) + 2 * tarfile.BLOCKSIZE
         self.write(b"\0" * (2 * tarfile.BLOCKSIZE + -total % tarfile.RECORDSIZE))
         self._flush()
-        self._put(0)
+        self._write_deflated(0)
         self._sink.write(_LAST_BLOCK + struct.pack("<LL", self._crc, self._size & 0xFFFFFFFF))
         return self._sha256.hexdigest()
 
     def _flush(self) -> None:
-        piece = b"".join(self._waiting)
-        self._waiting, self._waits = [], 0
+        piece = bytes(self._piece)
+        self._piece.clear()
         self._sha256.update(piece)
         self._crc = zlib.crc32(piece, self._crc)
         self._size += len(piece)
         self._deflated.append(self._pool.submit(_deflate, piece))
-        self._put(_WAITING)
+        self._write_deflated(_WAITING)
 
-    def _put(self, leave: int) -> None:
+    def _write_deflated(self, leave: int) -> None:
         while len(self._deflated) > leave:
             self._sink.write(self._deflated.popleft().result())
 
 
 def _deflate(piece: bytes) -> bytes:
-    """Deflated by itself up to a byte's end, so that pieces of different kinds make one stream."""
+    """Deflated alone up to the end of a byte, so that pieces of different levels make one stream."""
     deflate = zlib.compressobj(1 if _shrinks(piece) else 0, zlib.DEFLATED, -zlib.MAX_WBITS)
     return deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH)
 

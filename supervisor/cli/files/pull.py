@@ -1,7 +1,7 @@
-"""pull: the files of a run onto this computer, compared with their checksums; the proof is the last line.
+"""pull: the files of a run onto this computer, compared with their checksums; the last line is the proof.
 
-A pull that was cut off goes on where it was: complete files are skipped, a part is continued. When all results are
-here, the supervisor is told, because a run with `require_pull` keeps its machine until then.
+A repeated pull continues where the last one stopped: it skips complete files and continues a part. When all results are
+here, it reports that to the supervisor, because a run with `require_pull` keeps its machine until then.
 """
 
 from __future__ import annotations
@@ -20,32 +20,29 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import DETACHED, FAILED, NOT_FOUND, CliError
+from supervisor.cli.exits import FAILED, NOT_FOUND, CliError
 from supervisor.cli.files.fetching import Fetcher, Interrupted, reason
 from supervisor.cli.files.pulling import Destination, FileRefused, Wanted, laid_out, results_folder, wanted
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options
-from supervisor.cli.output import safe
+from supervisor.cli.output import note, safe
 from supervisor.contract.baton import FileEntry
 from supervisor.contract.runfiles import manifest_sha256
 from supervisor.wording.figures import plural, size_text
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
-AT_ONCE, IN_HAND = 4, 16
+AT_ONCE, QUEUED = 4, 16
 SHOW_S = 0.2
-FILES_MAX = 1_000_000  # a list without an end is no list
+FILES_MAX = 1_000_000  # a longer list is an error of the server
 
 
 @click.command()
 @run_argument
 @click.argument("folder", metavar="[DIR]", required=False, callback=not_empty)
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("results",), show_default=True,
-              help="Which files; may be given several times.")  # fmt: skip
 @click.option(
-    "--partial",
-    is_flag=True,
-    help="Results that are not verified too: of a run that goes on, or did not succeed, as saved last.",
+    "--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("results",), help="Repeatable (results)."
 )
+@click.option("--partial", is_flag=True, help="Unverified results too, of a live or failed run, as last saved.")
 @click.option("--load-check", metavar="CMD", help="Run CMD in DIR at the end; it must succeed.")
 @server_options
 @click.pass_context
@@ -60,18 +57,19 @@ def pull(
     partial: bool,
     load_check: str | None,
 ) -> None:
-    """Fetch the files of a run into DIR (default: ./RUN) and compare them with their checksums.
+    """Download the files of a run into DIR (default: ./RUN) and verify their checksums.
 
-    Results lie in DIR itself; below g1, g2, … only where the run has results of several generations. With other kinds
-    every file keeps its whole path. Repeat it after an interruption: what is here already is not fetched again. The
-    last line says OK N/N, errors 0 only when every file is complete. CMD sees SPOT_RESULTS_DIR, the results' folder.
+    Results go to DIR itself, or to g1, g2, … where the run has several generations; with other kinds every file keeps
+    its whole path. A repeated pull fetches only what is missing. The last line is OK N/N, errors 0 only if every file
+    is complete. CMD gets the folder of the results as SPOT_RESULTS_DIR.
     """
     name = choose_run(client, run_id)
     listed, results_sha256, saved = _list(client, name, kinds)
     if not listed:
         _refuse_nothing(client, name, kinds, results_sha256)
-    if results_sha256 is None and any(file.kind == "results" for file in listed):
-        _tell_partial(name, saved, partial)
+    has_results = any(file.kind == "results" for file in listed)
+    if results_sha256 is None and has_results:
+        _check_partial(name, saved, partial)
     listed = laid_out(listed, kinds)
     try:
         into = Destination(Path(folder or name))
@@ -81,18 +79,15 @@ def pull(
         raise CliError(text, FAILED, "PULL_REFUSED") from None
     try:
         pulled = _Pull(client, name, into)
-        try:
+        again = shlex.join(["spot", "pull", name, *([folder] if folder else [])])
+        with output.detaching(f"Left. To continue where this pull stopped: {again}"):
             pulled.run(listed)
-        except KeyboardInterrupt:
-            again = shlex.join(["spot", "pull", name, *([folder] if folder else [])])
-            output.note(f"\nLeft. The same command goes on where this one was: {again}")
-            ctx.exit(DETACHED)
         if not pulled.errors:
             into.clear()
             if load_check is not None:
                 pulled.check(load_check, results_folder(listed))
         if not pulled.errors and "results" in kinds:
-            pulled.report(results_sha256, any(file.kind == "results" for file in listed))
+            pulled.report(results_sha256, has_results)
     finally:
         into.close()
     total = len(listed)
@@ -103,7 +98,7 @@ def pull(
 
 
 def _refuse_nothing(client: Client, name: str, kinds: Sequence[str], promised: str | None) -> None:
-    """Raises CliError. A run that was verified without any result may wait for its pull: that is noted all the same."""
+    """Raises CliError. A run that was verified without any result may wait for its pull, which is reported here."""
     empty = manifest_sha256(())
     if "results" in kinds and promised == empty:
         client.post(run_path(name, "pulled"), {"results_sha256": empty, "files": 0})
@@ -111,26 +106,26 @@ def _refuse_nothing(client: Client, name: str, kinds: Sequence[str], promised: s
     raise CliError(text, NOT_FOUND, "NOTHING_TO_PULL", (f"what it is doing: spot show {name}",))
 
 
-def _tell_partial(name: str, saved: Json | None, wanted_so: bool) -> None:
-    """Results that are not verified are fetched only by who has asked for them. Raises CliError."""
-    if not wanted_so:
+def _check_partial(name: str, saved: Json | None, partial: bool) -> None:
+    """Unverified results are fetched only with --partial. Raises CliError."""
+    if not partial:
         text = (
-            f"The results of {safe(name)} are not verified, so nothing was fetched: they are those of a run that goes "
-            f"on, or did not succeed. `spot pull {safe(name)} --partial` fetches them as they were saved last."
+            f"The results of {safe(name)} are not verified, because the run is live or failed, so nothing was fetched. "
+            f"`spot pull {safe(name)} --partial` fetches them as last saved."
         )
         raise CliError(text, FAILED, "RESULTS_PARTIAL")
     text = f"The results of {safe(name)} are partial: they are not verified"
     if saved is not None:
         at = "" if saved["step"] is None else f" at step {saved['step']:,}"
-        text += f", and were saved in attempt {saved['attempt']}{at}. What was written since is not among them"
-    output.note(text + ".")
+        text += f", and were saved in attempt {saved['attempt']}{at}. They lack what was written later"
+    note(text + ".")
     for left in (saved or {}).get("left_out", []):
-        output.note(f"Not as new as the rest: {safe(left['name'])}: {safe(left['why'])}")
+        note(f"Older than the rest: {safe(left['name'])}: {safe(left['why'])}")
 
 
 def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted], str | None, Json | None]:
-    """All files of these kinds, the hash of the verified results (None while there are none), and where partial ones
-    come from."""
+    """All files of these kinds, the hash of the verified results (None while there are none), and the source of partial
+    ones."""
     files: list[Wanted] = []
     cursor: str | None = None
     while True:
@@ -140,8 +135,8 @@ def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted]
             following, sha256 = page["next_cursor"], page["results_sha256"]
             saved = page.get("partial_results")
         except (KeyError, TypeError, ValueError):
-            raise CliError("The list of files makes no sense: is this address a Spot Supervisor?",
-                           FAILED, "NOT_A_SUPERVISOR") from None  # fmt: skip
+            text = "The list of files is malformed. Is this address a Spot Supervisor?"
+            raise CliError(text, FAILED, "NOT_A_SUPERVISOR") from None
         if following is None:
             return files, sha256, saved
         if len(files) > FILES_MAX or (cursor is not None and following <= cursor):
@@ -150,7 +145,7 @@ def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted]
 
 
 class _Pull:
-    """`here`: the files that are complete. `errors`: how many lines of trouble were told."""
+    """`here`: the complete files. `errors`: how many errors were printed."""
 
     def __init__(self, client: Client, name: str, into: Destination) -> None:
         self._client, self._name, self._into = client, name, into
@@ -160,7 +155,7 @@ class _Pull:
         self.errors = 0
 
     def run(self, listed: list[Wanted]) -> None:
-        """Raises KeyboardInterrupt, when no thread is at work any more."""
+        """Raises KeyboardInterrupt, after all threads have stopped."""
         stop, total = threading.Event(), sum(file.size for file in listed)
         fetcher = Fetcher(self._client, self._name, self._into, stop, self._count)
         with ThreadPoolExecutor(AT_ONCE, "pull") as pool:
@@ -168,7 +163,7 @@ class _Pull:
                 waiting = iter(listed)
                 open_: dict[Future[FileEntry], Wanted] = {}
                 while True:
-                    for file in islice(waiting, IN_HAND - len(open_)):
+                    for file in islice(waiting, QUEUED - len(open_)):
                         open_[pool.submit(fetcher.fetch, file)] = file
                     if not open_:
                         break
@@ -189,44 +184,43 @@ class _Pull:
         elif isinstance(error, Interrupted):
             raise KeyboardInterrupt
         else:
-            self.trouble(f"{safe(file.path)}: {safe(reason(error))}")
+            self._error(f"{safe(file.path)}: {safe(reason(error))}")
 
-    def trouble(self, text: str) -> None:
+    def _error(self, text: str) -> None:
         self.errors += 1
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        output.note(f"{clear}error: {text}")
+        note(f"{clear}error: {text}")
 
     def check(self, command: str, results: str) -> None:
-        """Proof by load: the user's command on what is here. `results`: their folder in DIR."""
+        """Run the user's command on the files. `results`: the folder of the results in DIR."""
         env = {**os.environ, "SPOT_RESULTS_DIR": str((self._into.folder / results).absolute())}
         done = subprocess.run(["/bin/sh", "-c", command], cwd=self._into.folder, env=env, check=False)
         if done.returncode != 0:
-            self.trouble(f"--load-check ended with exit code {done.returncode}")
+            self._error(f"--load-check ended with exit code {done.returncode}")
 
     def report(self, promised: str | None, any_files: bool) -> None:
-        """Tell the supervisor that all results are here, by the hash of what is here."""
+        """Report to the supervisor that all results are here, with the hash of what is here."""
         if promised is None:
             if any_files:
-                text = f"The results of {safe(self._name)} are not verified, so this is not noted as its pull."
-                output.note(text)
+                note(f"The results of {safe(self._name)} are not verified, so this does not count as its pull.")
             return
         names = [(entry.name.split("/", 2)[2], entry) for entry in self.here if entry.name.startswith("results/")]
         held = manifest_sha256(FileEntry(name, entry.size, entry.sha256) for name, entry in names)
         if held != promised:
-            self.trouble("the results are others than the verified ones by now; pull again")
+            self._error("the results differ from the verified ones by now; pull again")
             return
         body: Json = {"results_sha256": held, "files": len(names)}
         try:
             self._client.post(run_path(self._name, "pulled"), body)
         except CliError as error:
-            self.trouble(f"the files are here, but the supervisor did not note it: {safe(error.text)}")
+            self._error(f"the files are here, but the supervisor did not record it: {safe(error.text)}")
 
     def _count(self, size: int) -> None:
         with self._lock:
             self._bytes += size
 
     def _show(self, files: int, total: int, last: bool = False) -> None:
-        """One line that is written over, and only for a person at a terminal."""
+        """One line that is overwritten, at a terminal only."""
         if not sys.stderr.isatty() or not files:
             return
         text = f"{len(self.here)} of {plural(files, 'file')}, {size_text(self._bytes)} of {size_text(total)}"

@@ -1,9 +1,9 @@
-"""Files from a server onto this disk: nothing outside the folder, nothing half, nothing twice.
+"""Files from a server onto this disk: nothing outside the folder, no incomplete file, no byte twice.
 
-The names come from elsewhere and are not trusted: every folder on the way is opened without following a link, and a
-finished file gets its name by a rename inside the open folder. What is under way lies in DIR/.spot-pull under the hash
-of its name, beside the tag of the content that it is a part of: a later pull asks for the rest of that content only. A
-file counts when its size and its checksum are those of the list.
+The names come from outside and are not trusted: each folder is opened without following links, and a finished file gets
+its name by a rename inside the open folder. A part lies in DIR/.spot-pull under the hash of its name, beside the tag of
+its content, so that a later pull fetches only the rest of that content. A file is complete when its size and checksum
+are those of the list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ".spot-pull"
-PULLED = ".spot-pulled"  # stays in a folder that a pull has made: it holds results, so it is not code (pack)
+PULLED = ".spot-pulled"  # marks a folder that a pull has created: it holds results, so it is not code (pack)
 _GENERATION = re.compile(r"results/g(\d{1,9})/.")
 CHUNK_BYTES = 1 << 20
 PART_NAME_BYTES = 255
@@ -30,17 +30,17 @@ _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileRefused(Exception):
-    """This file cannot be brought here; the text says why, without the file's name."""
+    """This file cannot be fetched; the text says why, without the file's name."""
 
 
 class Mismatch(FileRefused):
-    """What arrived is not what the list promises."""
+    """The content is not the one of the list."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One entry of the list. `sha256` None: the server does not know it. `dropped`: how many of the first folders of
-    its path it goes without on this disk."""
+    """One entry of the list. `sha256` None: the server does not know it. `dropped`: how many leading folders of the
+    path are left out on this disk."""
 
     path: str
     kind: str
@@ -50,7 +50,7 @@ class Wanted:
 
 
 def wanted(entry: Any, kinds: Collection[str]) -> Wanted:
-    """An entry of the server's list. ValueError when it is none, or of a kind that nobody asked for."""
+    """An entry of the server's list. ValueError for anything else, and for a kind that was not requested."""
     path, kind, size, sha256 = entry["path"], entry["kind"], entry["size"], entry["sha256"]
     plain = isinstance(path, str) and kind in kinds and type(size) is int and size >= 0
     if not plain or not (sha256 is None or isinstance(sha256, str)):
@@ -59,8 +59,8 @@ def wanted(entry: Any, kinds: Collection[str]) -> Wanted:
 
 
 def laid_out(listed: list[Wanted], kinds: Collection[str]) -> list[Wanted]:
-    """Results alone lie flat in DIR, below their generation (`g1`) only where there are several. Beside other kinds
-    every file keeps its whole path, and so does a result whose name this folder needs itself."""
+    """Results alone lie flat in DIR; below their generation (`g1`) only where there are several. With other kinds every
+    file keeps its whole path, and so does a result whose name this folder needs itself."""
     if set(kinds) != {"results"}:
         return listed
     several = len({match.group(1) for file in listed if (match := _GENERATION.match(file.path))}) > 1
@@ -74,27 +74,27 @@ def _dropped(path: str, several: bool) -> int:
 
 
 def results_folder(listed: list[Wanted]) -> str:
-    """Where the newest generation's results lie in DIR."""
+    """The folder of the newest generation's results in DIR."""
     generations = [(int(match.group(1)), file.dropped) for file in listed if (match := _GENERATION.match(file.path))]
     generation, dropped = max(generations, default=(0, 2))
     return "/".join(["results", f"g{generation}"][dropped:]) or "."
 
 
 def parts_of(file: Wanted) -> list[str]:
-    """The folders on this disk and the name, checked. Raises FileRefused for a name that a run's file cannot have."""
+    """The checked folders and name on this disk. Raises FileRefused for a name that a run's file cannot have."""
     parts = file.path.split("/")
     if parts[0] != file.kind or len(parts) < 2:
-        raise FileRefused("its name is not one of this kind")
+        raise FileRefused("its name does not match its kind")
     for part in parts:
         if part in ("", ".", "..") or "\0" in part or not part.isprintable():
-            raise FileRefused("its name leads elsewhere or cannot be printed")
+            raise FileRefused("its name leads out of the folder or cannot be printed")
         if len(os.fsencode(part)) > PART_NAME_BYTES:
             raise FileRefused("its name is too long for this disk")
     return parts[file.dropped :]
 
 
 class Destination:
-    """The folder DIR, made if it is not there. One pull at a time: FileRefused when another one holds it."""
+    """The folder DIR, created if needed. One pull at a time: FileRefused while another one holds it."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,14 +111,14 @@ class Destination:
             fcntl.flock(self._parts, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise FileRefused("another pull into this folder is under way") from None
+            raise FileRefused("another pull into this folder is running") from None
 
     def close(self) -> None:
         os.close(self._parts)
         os.close(self._root)
 
     def clear(self) -> None:
-        """Nothing is under way any more: take the folder of the parts away."""
+        """Remove the folder of the parts."""
         for name in os.listdir(self._parts):
             with suppress(OSError):
                 os.unlink(name, dir_fd=self._parts)
@@ -126,7 +126,7 @@ class Destination:
             os.rmdir(PARTS, dir_fd=self._root)
 
     def has(self, file: Wanted) -> bool:
-        """The file is there already, by size and checksum. Raises FileRefused, OSError."""
+        """The complete file exists already, by size and checksum. Raises FileRefused, OSError."""
         if file.sha256 is None:
             return False
         *folders, name = parts_of(file)
@@ -134,7 +134,7 @@ class Destination:
             try:
                 descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=folder)
             except OSError:
-                return False  # not there, or a link: a rename replaces it
+                return False  # absent, or a link, which a rename replaces
         with os.fdopen(descriptor, "rb") as content:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
@@ -142,7 +142,7 @@ class Destination:
             return hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
 
     def part(self, file: Wanted) -> Part:
-        """What was fetched of it before, or nothing yet. Raises FileRefused, OSError."""
+        """The bytes fetched before, if any. Raises FileRefused, OSError."""
         parts_of(file)
         return Part(self._parts, file)
 
@@ -155,7 +155,7 @@ class Destination:
 
     @contextmanager
     def _inside(self, folders: list[str]) -> Iterator[int]:
-        """The descriptor of a folder below DIR; those that are missing are made, links are not followed."""
+        """The descriptor of a folder below DIR; missing folders are created, links are not followed."""
         descriptor = os.dup(self._root)
         try:
             for folder in folders:
@@ -173,13 +173,13 @@ def _below(folder: int, name: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except NotADirectoryError:
-        raise FileRefused(f"{name} in the way is a link or a file, not a folder") from None
+        raise FileRefused(f"{name} on its path is a link or a file, not a folder") from None
     except OSError as error:
-        raise FileRefused(f"{name} in the way cannot be opened: {error.strerror}") from None
+        raise FileRefused(f"{name} on its path cannot be opened: {error.strerror}") from None
 
 
 class Part:
-    """A file under way. `size` bytes of the content `tag` ("" = not known) are here, hashed in `digest`."""
+    """An incomplete file: `size` bytes of the content `tag` ("" = unknown), hashed in `digest`."""
 
     def __init__(self, parts: int, file: Wanted) -> None:
         self.file = file
@@ -187,7 +187,7 @@ class Part:
         self._folder = parts
         descriptor = os.open(self.name, os.O_RDWR | os.O_CREAT | _OPEN, 0o666, dir_fd=parts)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        self.tag = self._known_tag()
+        self.tag = self._kept_tag()
         self.digest = hashlib.sha256()
         self.size = 0
         if not self.tag:
@@ -198,7 +198,7 @@ class Part:
             self.size += len(chunk)
 
     def restart(self, tag: str) -> None:
-        """From nothing, with the content `tag`."""
+        """Begin again, with the content `tag`."""
         self._file.seek(0)
         self._file.truncate()
         self.digest, self.size, self.tag = hashlib.sha256(), 0, tag
@@ -220,7 +220,7 @@ class Part:
         self._file.close()
 
     def drop(self) -> None:
-        """Close it and forget what was fetched."""
+        """Close it and delete what was fetched."""
         self.close()
         for name in (self.name, self._note):
             with suppress(FileNotFoundError):
@@ -230,8 +230,8 @@ class Part:
     def _note(self) -> str:
         return self.name + ".json"
 
-    def _known_tag(self) -> str:
-        """The tag, where the part belongs to the content that the list now tells of."""
+    def _kept_tag(self) -> str:
+        """The tag, where the part belongs to the content that the list has now."""
         try:
             descriptor = os.open(self._note, os.O_RDONLY | _OPEN, dir_fd=self._folder)
             with os.fdopen(descriptor, encoding="utf-8") as source:

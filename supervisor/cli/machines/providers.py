@@ -1,6 +1,11 @@
-"""provider: the places that machines come from, what each can do, and whether the supervisor can read it now."""
+"""provider: where machines come from, what each provider can do, and whether its machines can be listed now.
+
+zones: in which of their zones machines were available lately, and in which not.
+"""
 
 from __future__ import annotations
+
+import time
 
 import click
 
@@ -8,26 +13,48 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import NOT_FOUND, CliError
 from supervisor.cli.options import output_option, server_options
-from supervisor.cli.output import safe
-from supervisor.wording.figures import DASH, duration
+from supervisor.cli.output import Table, safe
+from supervisor.wording.figures import DASH, duration, epoch, money
 
-SPARE = ("TITLE", "STORES")
+
+def _listing(provider: Json) -> str:
+    """The age of the last complete listing, after what is wrong."""
+    if provider["breaker"] is None:
+        return "another supervisor leads"
+    age_s = provider["listing_age_s"]
+    text = "none yet" if age_s is None else f"{duration(age_s)} ago"
+    if not provider["listing_read"]:
+        text = f"unreadable; {text}"
+    return f"breaker open; {text}" if provider["breaker"] == "open" else text
+
+
+PROVIDERS = Table(
+    "name",
+    {
+        "NAME": lambda provider: safe(provider["name"]),
+        "KIND": lambda provider: safe(provider["kind"]),
+        "TITLE": lambda provider: safe(provider["title"]),
+        "ZONES": lambda provider: str(len(provider["places"])),
+        "IMAGES": lambda provider: "yes" if provider["images"] else "no",
+        "STORES": lambda provider: ", ".join(map(safe, provider["stores"])),
+        "LISTING": _listing,
+    },
+    spare=("TITLE", "STORES"),
+)
 
 
 @click.group()
 def provider() -> None:
-    """The providers of the supervisor: where machines come from."""
+    """Show the providers of the supervisor: where machines come from."""
 
 
-@provider.command("list", short_help="Show all providers, the first choice first.")
+@provider.command("list", short_help="List the providers, the first choice first.")
 @output_option
 @server_options
 def list_(client: Client, form: str) -> None:
-    """Show all providers in the order of preference, and how old the last listing of their machines is."""
+    """List the providers in the order of preference, with the age of the last listing of their machines."""
     answer = client.get("/v1/providers")
-    if output.emit(answer, answer["providers"], form, "name"):
-        return
-    output.show(output.table(PROVIDERS, answer["providers"], SPARE))
+    PROVIDERS.show(answer, answer["providers"], form)
 
 
 @provider.command(short_help="Show what one provider can do.")
@@ -35,58 +62,65 @@ def list_(client: Client, form: str) -> None:
 @output_option
 @server_options
 def show(client: Client, form: str, name: str) -> None:
-    """Show what the provider NAME can do, its zones and shapes, and whether its machines can be read now."""
-    answer = client.get("/v1/providers")["providers"]
-    chosen = next((each for each in answer if each["name"] == name), None)
+    """Show what the provider NAME can do, its zones and shapes, and whether its machines can be listed now."""
+    providers = client.get("/v1/providers")["providers"]
+    chosen = next((listed for listed in providers if listed["name"] == name), None)
     if chosen is None:
-        names = ", ".join(safe(each["name"]) for each in answer)
-        raise CliError(
-            f"There is no provider {safe(name)}; this supervisor has {names}.",
-            NOT_FOUND,
-            "PROVIDER_UNKNOWN",
-            ("spot provider list",),
-        )
-    if output.emit(chosen, [chosen], form, "name"):
-        return
-    facts = _facts(chosen)
-    width = max(map(len, (title for title, _ in facts)))
-    for title, text in facts:
-        click.echo(f"{title:<{width}}  {text}")
+        names = ", ".join(safe(listed["name"]) for listed in providers)
+        text = f"There is no provider {safe(name)}. This supervisor has {names}."
+        raise CliError(text, NOT_FOUND, "PROVIDER_UNKNOWN", ("spot provider list",))
+    if not output.emit(chosen, [chosen], form, PROVIDERS.key):
+        output.show(output.labeled(_facts(chosen)))
 
 
-def _listing(each: Json) -> str:
-    """How old the last complete listing is; what is wrong comes first."""
-    if each["breaker"] is None:
-        return "another supervisor leads"
-    age_s = each["listing_age_s"]
-    text = "none yet" if age_s is None else f"{duration(age_s)} ago"
-    if not each["listing_read"]:
-        text = f"cannot be read; {text}"
-    return f"breaker open; {text}" if each["breaker"] == "open" else text
-
-
-PROVIDERS: output.Table = {
-    "NAME": lambda each: safe(each["name"]),
-    "KIND": lambda each: safe(each["kind"]),
-    "TITLE": lambda each: safe(each["title"]),
-    "ZONES": lambda each: str(len(each["places"])),
-    "IMAGES": lambda each: "yes" if each["images"] else "no",
-    "STORES": lambda each: ", ".join(map(safe, each["stores"])),
-    "LISTING": _listing,
-}
-
-
-def _facts(each: Json) -> list[tuple[str, str]]:
+def _facts(provider: Json) -> list[tuple[str, str]]:
     facts = [
-        ("provider", f"{safe(each['name'])} ({safe(each['kind'])}): {safe(each['title'])}"),
-        ("listing", _listing(each)),
-        ("meter", safe(each["meter"])),
-        ("images", "commands run in a container image" if each["images"] else "commands run as they are"),
-        ("secrets", safe(each["secrets"])),
-        ("machines", "cannot be had back: each release is approved" if each["irreplaceable"] else "replaceable"),
+        ("provider", f"{safe(provider['name'])} ({safe(provider['kind'])}): {safe(provider['title'])}"),
+        ("listing", _listing(provider)),
+        ("billing", safe(provider["meter"])),
+        ("images", "commands run in a container image" if provider["images"] else "commands run without an image"),
+        ("secrets", safe(provider["secrets"])),
+        ("machines", "irreplaceable: you approve each release" if provider["irreplaceable"] else "replaceable"),
     ]
-    facts += [("store", f"{safe(scheme)}: {safe(how)}") for scheme, how in each["stores"].items()]
-    for place in each["places"]:
+    facts += [("store", f"{safe(scheme)}: {safe(how)}") for scheme, how in provider["stores"].items()]
+    for place in provider["places"]:
         shapes = ", ".join(map(safe, place["shapes"])) or DASH
-        facts.append(("place", f"{safe(place['zone'])} in {safe(place['region'])}: {shapes}"))
+        facts.append(("zone", f"{safe(place['zone'])} in {safe(place['region'])}: {shapes}"))
     return facts
+
+
+def _state(zone: Json) -> str:
+    until, refused = epoch(zone["cool_until"]), epoch(zone["last_stock_out_at"])
+    if until is not None:
+        return f"{safe(zone['state'])}, retry in {duration(max(0.0, until - time.time()))}"
+    ago = "" if refused is None else f", no capacity {duration(max(0.0, time.time() - refused))} ago"
+    return safe(zone["state"]) + ago
+
+
+def _shape(zone: Json) -> str:
+    gpu = f" ({safe(zone['gpu'])})" if zone.get("gpu") else ""
+    return safe(zone["shape"]) + gpu + ("" if zone["spot"] else "  on-demand")
+
+
+ZONES = Table(
+    "zone",
+    {
+        "ZONE": lambda zone: safe(zone["zone"]),
+        "SHAPE": _shape,
+        "STATE": _state,
+        "MACHINES": lambda zone: str(zone["machines"] or DASH),
+        "LOST": lambda zone: str(zone["preemptions"] or DASH),
+        "$/H": lambda zone: money(zone["price_usd_per_h"]),
+        "WHY": lambda zone: safe(": ".join(part for part in (zone["cause"], zone["detail"]) if part)),
+    },
+)
+
+
+@click.command()
+@output_option
+@server_options
+def zones(client: Client, form: str) -> None:
+    """Show what is known of each zone: capacity, refusals and the time of the next retry, preempted machines."""
+    answer = client.get("/v1/zones")
+    if ZONES.show(answer, answer["zones"], form):
+        output.note(f"LOST: machines preempted within the last {duration(answer['window_s'])}. No cloud was queried.")

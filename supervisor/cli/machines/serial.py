@@ -1,73 +1,43 @@
-"""serial: the console of a run's machine, while it lives, as it was kept, or as the cloud's log service kept it.
+"""serial: the serial console of a run's machine: of the live machine, as it was kept, or from the cloud's log service.
 
-Following asks for what comes after an offset, so that nothing comes twice, and says what the platform has dropped
-between two questions. When the machine is gone it goes on with that of the next attempt.
+Following reads from an offset on, so that no byte comes twice, and says what the platform dropped between two reads.
+When the machine is gone, it continues with the machine of the next attempt.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
 
 import click
 
-from supervisor.cli import exits, output
+from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
-from supervisor.cli.finding import TERMINAL, choose_run
-from supervisor.cli.options import duration_s, run_argument, server_options
-from supervisor.cli.output import rfc3339_ago, safe, safe_log
+from supervisor.cli.finding import choose_run
+from supervisor.cli.options import attempt_option, run_argument, server_options, since_option
+from supervisor.cli.output import safe, show_log
+from supervisor.domain.status import TERMINAL
 
-F = TypeVar("F", bound=Callable[..., Any])
 POLL_S = 2.0
 LINES, LINES_MAX = 200, 100_000
-LINE_BYTES = 320  # of one line, when the room for N of them is guessed
+LINE_BYTES = 320  # of one line, to guess the bytes of N lines
 BYTES, BYTES_MAX = 65_536, 1_048_576
-ARCHIVE_MAX = 10_000  # lines of one answer of the log service
-
-
-def archive_options(command: F) -> F:
-    """--cloud-logging and its --since; the command gets `archive`: None = not asked for, else the moment that --since
-    says ("" = none was said)."""
-
-    @wraps(command)
-    def with_archive(*args: Any, cloud_logging: bool, since: float | None, **kwargs: Any) -> Any:
-        if since is not None and not cloud_logging:
-            raise click.UsageError("--since goes with --cloud-logging; LINES says how much is shown otherwise.")
-        if cloud_logging and kwargs["follow"]:
-            raise click.UsageError("--cloud-logging shows what was kept; it cannot be followed with -f.")
-        moment = "" if since is None else rfc3339_ago(since)
-        return command(*args, archive=moment if cloud_logging else None, **kwargs)
-
-    kept = "What Cloud Logging kept: also of a machine that is gone."
-    age = "With --cloud-logging: within this time, such as 1h (default: since the machine was asked for)."
-    decorated: Any = click.option("--since", type=duration_s, metavar="AGE", help=age)(with_archive)
-    return cast(F, click.option("--cloud-logging", is_flag=True, help=kept)(decorated))
+ARCHIVE_MAX = 10_000  # lines in one response of the log service
 
 
 @click.command()
 @run_argument
 @click.argument("count", metavar="[LINES]", required=False)
-@click.option("-a", "--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt (default: the newest).")
+@attempt_option
 @click.option(
-    "-n",
-    "--lines",
-    type=click.IntRange(1, LINES_MAX),
-    default=LINES,
-    show_default=True,
-    help="At most so many; the same as LINES.",
+    "-n", "--lines", type=click.IntRange(1, LINES_MAX), default=LINES, metavar="N", help=f"At most N lines ({LINES})."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as it grows, with the next attempt's machine too.")
-@archive_options
+@click.option("-f", "--follow", is_flag=True, help="Continue as the console grows, and with the next attempt.")
+@click.option("--cloud-logging", is_flag=True, help="What Cloud Logging kept, also of a deleted machine.")
+@since_option("With --cloud-logging: within this time, such as 1h (default: since the machine was requested).")
 @server_options
-@click.pass_context
 def serial(
-    ctx: click.Context,
-    /,
     *,
     client: Client,
     run_id: str | None,
@@ -75,24 +45,31 @@ def serial(
     attempt: int | None,
     lines: int,
     follow: bool,
-    archive: str | None,
+    cloud_logging: bool,
+    since: str | None,
 ) -> None:
-    """Print the end of what a machine wrote to its console: the boot, the driver, the container.
+    """Print the end of a machine's serial console: boot, driver, container.
 
-    `spot serial 200` prints 200 lines of the chosen run: no run's name begins with a digit."""
+    `spot serial 200` prints 200 lines: no run id begins with a digit.
+    """
+    if since is not None and not cloud_logging:
+        raise click.UsageError("--since goes with --cloud-logging; elsewhere LINES limits the output.")
+    if cloud_logging and follow:
+        raise click.UsageError("--cloud-logging prints what was kept; it cannot be followed with -f.")
     if count is None and run_id is not None and run_id.isdigit():
         run_id, count = None, run_id
     wanted = lines if count is None else _number(count)
     name = choose_run(client, run_id)
     if follow:
-        ctx.exit(Follower(client, name, attempt).follow(wanted))
-    if archive is not None:
-        _print_end(_archived(client, name, attempt, wanted, archive), wanted)
-        return
-    answer = _shown(client, name, attempt, wanted)
-    _print_end(answer, wanted)
-    if answer.get("source") == "kept":
-        _hint(answer)
+        with output.detaching(f"Detached from the console of {name}; the run continues."):
+            Follower(client, name, attempt, stay=attempt is not None).follow(wanted)
+    elif cloud_logging:
+        _print_end(_archived(client, name, attempt, wanted, since), wanted)
+    else:
+        answer = _kept(client, name, attempt, wanted)
+        _print_end(answer, wanted)
+        if answer.get("source") == "kept":
+            _hint(answer)
 
 
 def _number(text: str) -> int:
@@ -101,29 +78,27 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _shown(client: Client, name: str, attempt: int | None, wanted: int) -> Json:
-    """200 lines are 200 lines, also where they are long: what did not fit is asked for once more, with all the room."""
-    room = min(max(BYTES, wanted * LINE_BYTES), BYTES_MAX)
+def _kept(client: Client, name: str, attempt: int | None, wanted: int) -> Json:
+    """The console, live or kept. Where `wanted` long lines need more than the usual bytes, it is read again with the
+    largest limit."""
+    limit = min(max(BYTES, wanted * LINE_BYTES), BYTES_MAX)
 
-    def ask(limit: int | None) -> Json:
+    def read(limit: int | None) -> Json:
         return dict(client.get(run_path(name, "console"), attempt=attempt, limit=limit))
 
-    answer = ask(room if room > BYTES else None)
+    answer = read(limit if limit > BYTES else None)
     text = answer["text"]
-    # The first line of a full room may have lost its beginning, so it does not count.
-    if room < BYTES_MAX and len(text.encode()) >= room and len(text.splitlines()) <= wanted:
-        answer = ask(BYTES_MAX)
+    # The first line of a full response may have lost its beginning, so it does not count.
+    if limit < BYTES_MAX and len(text.encode()) >= limit and len(text.splitlines()) <= wanted:
+        answer = read(BYTES_MAX)
     _head(answer, "now" if answer["live"] else "as it was kept")
     return answer
 
 
-def _archived(client: Client, name: str, attempt: int | None, wanted: int, since: str) -> Json:
+def _archived(client: Client, name: str, attempt: int | None, wanted: int, since: str | None) -> Json:
+    lines = min(wanted, ARCHIVE_MAX)
     answer: Json = client.get(
-        run_path(name, "console"),
-        attempt=attempt,
-        source="cloud_logging",
-        lines=min(wanted, ARCHIVE_MAX),
-        since=since or None,
+        run_path(name, "console"), attempt=attempt, source="cloud_logging", lines=lines, since=since
     )
     _head(answer, "from Cloud Logging")
     return answer
@@ -131,47 +106,38 @@ def _archived(client: Client, name: str, attempt: int | None, wanted: int, since
 
 @dataclass
 class Follower:
-    """Where we are: the attempt (None = the newest that there is) and the offset in its console. `stay`: this attempt
-    only. `machine`: whose console was shown last."""
+    """The position: the attempt (None = the newest) and the offset in its console. `stay`: this attempt only.
+    `machine`: whose console was printed last."""
 
     client: Client
     run_id: str
     attempt: int | None
+    stay: bool
     offset: int = -BYTES
     machine: str = ""
     last_note: str = ""
-    stay: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.stay = self.attempt is not None
+    def follow(self, wanted: int) -> None:
+        """Until no more can come."""
+        while True:
+            answer = self._read()
+            if answer is not None:
+                self._print(answer, wanted)
+            more = answer is not None and (answer["live"] or answer["text"])
+            if not more and self._over(answer):
+                return
+            if answer is None or not answer["text"]:
+                time.sleep(POLL_S)
 
-    def follow(self, wanted: int) -> int:
-        """The exit code."""
+    def _read(self) -> Json | None:
+        """None: there is no machine yet."""
+        path = run_path(self.run_id, "console")
         try:
-            while True:
-                answer = self._ask()
-                if answer is not None:
-                    self._print(answer, wanted)
-                more = answer is not None and (answer["live"] or answer["text"])
-                if not more and self._over(answer):
-                    return exits.OK
-                if answer is None or not answer["text"]:
-                    time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            output.note(f"\nDetached from the console of {self.run_id}; the run goes on.")
-            return exits.DETACHED
-
-    def _ask(self) -> Json | None:
-        """None: there is no machine yet, and that is no reason to leave."""
-        where = run_path(self.run_id, "console")
-        try:
-            answer: Json = self.client.patiently(
-                lambda: self.client.get(where, attempt=self.attempt, after=self.offset), output.note
-            )
+            answer: Json = self.client.patiently(lambda: self.client.get(path, attempt=self.attempt, after=self.offset))
         except Problem as problem:
             if problem.code != "EVIDENCE_NOT_FOUND" or self.stay:
                 raise
-            self._say(problem.text)
+            self._note(problem.text)
             return None
         return answer
 
@@ -181,29 +147,28 @@ class Follower:
             self._begin(answer, wanted)
         else:
             if answer["lost_bytes"]:
-                lost = f"{answer['lost_bytes']} bytes in between are lost: the platform keeps only the newest"
-                output.note(f"--- {lost} ---")
+                output.note(f"--- {answer['lost_bytes']} bytes are lost: the platform keeps only the newest ---")
                 _hint(answer)
-            _print(answer["text"])
+            show_log(answer["text"])
         self.offset = answer["next_offset"]
 
     def _begin(self, answer: Json, wanted: int) -> None:
-        """The first words of this machine, or the last ones where it is gone."""
+        """The end of what a machine has written so far, or of what was kept of a machine that is gone."""
         if answer["live"]:
             _head(answer, "now")
             text = answer["text"]
-            _print(_last(text, wanted) + ("\n" if text.endswith("\n") else ""))
+            show_log(_last(text, wanted) + ("\n" if text.endswith("\n") else ""))
             return
         try:
-            _print_end(_shown(self.client, self.run_id, self.attempt, wanted), wanted)
+            _print_end(_kept(self.client, self.run_id, self.attempt, wanted), wanted)
         except Problem as problem:
             if problem.code != "EVIDENCE_NOT_FOUND":
                 raise
             output.note(safe(problem.text))
 
     def _over(self, answer: Json | None) -> bool:
-        """There is no machine, or it is gone: nothing more will come, or the next attempt has one."""
-        run: Json = self.client.patiently(lambda: self.client.get(run_path(self.run_id)), output.note)
+        """Without a live machine: no more will come. Steps to the next attempt where it has a machine."""
+        run = self.client.run(self.run_id)
         newest = run.get("attempt") or 0
         if answer is None:
             return run["status"] in TERMINAL
@@ -214,23 +179,23 @@ class Follower:
             output.note(f"--- {safe(answer['machine'])} is gone ---")
             _hint(answer)
             return True
-        self._say(f"{answer['machine']} is gone; waiting for the next attempt's machine.")
+        self._note(f"{answer['machine']} is gone; waiting for the machine of the next attempt.")
         return False
 
-    def _say(self, text: str) -> None:
-        """Once."""
+    def _note(self, text: str) -> None:
+        """Once, not at each poll."""
         if text != self.last_note:
             output.note(f"--- {safe(text)} ---")
         self.last_note = text
 
 
 def _head(answer: Json, state: str) -> None:
-    where = f"{safe(answer['machine'])} in {safe(answer['zone'])}"
-    output.note(f"--- {where}, attempt {answer['attempt']}, {state} ---")
+    machine = f"{safe(answer['machine'])} in {safe(answer['zone'])}"
+    output.note(f"--- {machine}, attempt {answer['attempt']}, {state} ---")
 
 
 def _hint(answer: Json) -> None:
-    """Where more of it may be."""
+    """Where more of the console may be."""
     if answer.get("log_service"):
         command = f"spot serial {answer['run_id']} -a {answer['attempt']} --cloud-logging"
         output.note(f"{safe(answer['log_service'])} may have more: {safe(command)}")
@@ -241,9 +206,4 @@ def _last(text: str, wanted: int) -> str:
 
 
 def _print_end(answer: Json, wanted: int) -> None:
-    _print(_last(answer["text"], wanted) + "\n")
-
-
-def _print(text: str) -> None:
-    click.echo(safe_log(text) if sys.stdout.isatty() else text, nl=False)
-    sys.stdout.flush()
+    show_log(_last(answer["text"], wanted) + "\n")

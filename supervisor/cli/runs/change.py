@@ -1,6 +1,6 @@
-"""change: other labels, limits, or zones of later attempts for a run that exists already.
+"""change: other labels, limits, or zones of later attempts for an existing run.
 
-The change is made to the run as it was read: where somebody was faster, it is read again, once.
+The request names the version of the run that was read. After a change by another user the run is read again, once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import amount, duration_s, label_option, output_option, run_argument, server_options
+from supervisor.cli.options import label_option, output_option, run_argument, server_options
 from supervisor.cli.output import safe
+from supervisor.cli.runs.submit_options import LIMITS
 
 DEFAULT = "default"
-LIMITS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
-    ("--budget", "budget_usd", amount, "Cost at most, in US dollars."),
-    ("--deadline", "deadline", str, "When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."),
-    ("--max-runtime", "max_runtime_s", duration_s, "Training time at most (90s, 30m, 2h)."),
-    ("--wait", "wait_for_capacity_s", duration_s, "How long to wait for capacity."),
-    ("--max-attempts", "max_attempts", int, "Attempts that count (preemptions do not)."),
-    ("--max-user-failures", "max_user_failures", int, "Failures of the command itself."),
-)
 
 
 def label_change(value: str) -> tuple[str, str | None]:
-    """The type of `KEY=VALUE` and of `KEY-`, which takes the label away."""
+    """The type of `KEY=VALUE`, and of `KEY-`, which removes the label."""
     key, sign, text = value.partition("=")
     if sign and key:
         return key, text
@@ -39,7 +32,7 @@ def label_change(value: str) -> tuple[str, str | None]:
 
 
 def or_default(read: Callable[[str], object]) -> Callable[[str], tuple[object]]:
-    """The value in a tuple, so that the default, which is None for the API, is not taken for "not given"."""
+    """The value in a tuple: (None,) is the default of the API, None an option that was not given."""
 
     def reading(value: str) -> tuple[object]:
         if value == DEFAULT:
@@ -53,16 +46,20 @@ def or_default(read: Callable[[str], object]) -> Callable[[str], tuple[object]]:
 
 
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for flag, name, read, help_text in reversed(LIMITS):
-        option = click.option(flag, name, type=or_default(read), metavar="VALUE", help=help_text)
-        command = option(command)
+    for limit in reversed(LIMITS):
+        kind = or_default(limit.click.get("type", str))
+        command = click.option(
+            *limit.flags, limit.name, type=kind, metavar=limit.click["metavar"], help=limit.click["help"]
+        )(command)
     return command
 
 
 @click.command()
 @run_argument
-@label_option(label_change, "Set a label; KEY- takes it away.")
-@click.option("--zone", multiple=True, help="Only these zones, in this order, for later attempts; `default`: all.")
+@label_option(label_change, "Set a label; KEY- removes it.")
+@click.option(
+    "--zone", multiple=True, metavar="ZONE", help="Only these zones, in this order, for later attempts; `default`: all."
+)
 @_limit_options
 @output_option
 @server_options
@@ -74,49 +71,45 @@ def change(
     zone: tuple[str, ...],
     **limits: tuple[object] | None,
 ) -> None:
-    """Change labels, limits, or the zones of later attempts of a run. `default` gives a limit its default back.
+    """Change labels, limits, or the zones of later attempts. The value `default` restores the default of a limit.
 
-    What is trained changes by a resume: spot resume RUN --spec FILE --replace-spec.
+    A resume changes the other fields of the spec: spot resume RUN --spec FILE --replace-spec
     """
     patch: Json = {}
     if label:
         patch["labels"] = dict(label)
     if zone:
         patch["zones"] = None if zone == (DEFAULT,) else list(zone)
-    given = {name: value[0] for name, value in limits.items() if value is not None}
-    if given:
-        patch["limits"] = given
+    new_limits = {name.removeprefix("limits_"): value[0] for name, value in limits.items() if value is not None}
+    if new_limits:
+        patch["limits"] = new_limits
     if not patch:
-        raise click.UsageError("Say what to change: --label, --zone, --budget, --deadline or another limit.")
+        raise click.UsageError("Name a change: --label, --zone, --budget, --deadline or another limit.")
     run = _changed(client, run_path(choose_run(client, run_id)), patch)
-    for warning in run["warnings"]:
-        output.note(f"warning: {safe(warning)}")
+    output.show_warnings(run["warnings"])
     if output.emit(run, [run], form, "run_id"):
         return
     click.echo(output.run_line(run))
     for name in run["before"]:
         click.echo(f"  {safe(name)}: {_shown(run['before'][name])} → {_shown(run['after'][name])}")
     if not run["before"]:
-        click.echo("  It was so already: nothing was changed.")
+        click.echo("  Nothing changed: these are its values already.")
 
 
 def _changed(client: Client, path: str, patch: Json) -> Json:
-    try:
-        return _once(client, path, patch)
-    except Problem as error:
-        if error.code != "PRECONDITION_FAILED":
-            raise
-    return _once(client, path, patch)
-
-
-def _once(client: Client, path: str, patch: Json) -> Json:
-    tag = client.send("GET", path).headers.get("etag", "*")
-    return dict(client.send("PATCH", path, body=patch, headers={"If-Match": tag}).json())
+    for last in (False, True):
+        tag = client.send("GET", path).headers.get("etag", "*")
+        try:
+            return dict(client.send("PATCH", path, body=patch, headers={"If-Match": tag}).json())
+        except Problem as error:
+            if last or error.code != "PRECONDITION_FAILED":
+                raise
+    raise AssertionError("the last pass returns or raises")
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):
-        return ", ".join(safe(part) for part in value) or "all"
+        return ", ".join(map(safe, value)) or "all"
     return f"{value:g}" if isinstance(value, float) else safe(value)

@@ -1,71 +1,107 @@
-"""stop, resume, retry, approve: the commands that change a run, or every run that filters name.
+"""stop, resume, retry, approve, purge: the commands that end a run, restart it or give up what it holds.
 
-Of many runs: first what it would be, then the question, then page after page. The question names the number that was
-seen, and the supervisor is told that number: where it is another one by then, nothing is done.
+stop and resume also take filters instead of a run. They first ask the supervisor which runs match, then the user, and
+then send page after page. The first page carries the number of matches that the user saw: where it differs by then, the
+supervisor does nothing.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import Any
 
 import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
-from supervisor.cli.files.codedir import settle_code
-from supervisor.cli.finding import TERMINAL, choose_run, machines_here
-from supervisor.cli.options import output_option, run_argument, run_filters, server_options
-from supervisor.cli.output import safe
-from supervisor.cli.runs.specfile import settle_environment
-from supervisor.wording.figures import money, plural
+from supervisor.cli.exits import CONFLICT, FAILED, USAGE, CliError, Problem, Unreachable
+from supervisor.cli.files.local_inputs import machines_here, settle_code, settle_environment
+from supervisor.cli.finding import choose_run
+from supervisor.cli.options import not_empty, output_option, run_argument, run_filters, server_options, yes_option
+from supervisor.cli.output import confirm, note, safe, show_run, suggest
+from supervisor.cli.runs.cost import stored_line
+from supervisor.cli.runs.specfile import in_words_of_file, read_spec
+from supervisor.domain.status import TERMINAL
+from supervisor.wording.figures import count, money, plural
 
-NAMED = 5
+NAMES_SHOWN = 5
+POLL_S = 0.5  # while a run is stopping
+PURGE_POLL_S = 5.0
+PURGE_STUCK_S = 60.0  # a purge that deletes no file for so long was cut off
 
 
-def each(client: Client, deed: str, query: Json, form: str, yes: bool) -> None:
-    """`deed`: stop or resume. Raises click.Abort where the person says no, Exit where a run refuses."""
-    seen = _pages(client, deed, query, {"dry_run": True})
-    if not seen["changed"]:
-        output.note(f"{plural(seen['matched'], 'run')} {_match(seen['matched'])}; there is nothing to {deed}.")
-    elif not output.confirmed(_question(deed, seen), yes):
-        raise click.Abort
-    done = _pages(client, deed, query, {"expect": seen["matched"]}) if seen["changed"] else seen
-    if not output.emit(done, [{"run_id": name} for name in done["runs"]], form, "run_id") and seen["changed"]:
-        click.echo(f"{deed}: {plural(done['changed'], 'run')}, {done['unchanged']} left as they are.")
+@click.command()
+@run_argument
+@click.option("--all", "everything", is_flag=True, help="Every active run of this supervisor.")
+@run_filters
+@yes_option()
+@output_option
+@server_options
+def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
+    """Stop a run, or every run that the filters match: the last checkpoint is saved, the machine is released."""
+    if _filtered(query, run_id):
+        _change_matching(client, "stop", query, form, yes)
+        return
+    if everything:
+        if run_id is not None:
+            raise click.UsageError(f"Name {run_id} or use --all, not both.")
+        _stop_all(client, form, yes)
+        return
+    name = choose_run(client, run_id)
+    if run_id is None:
+        confirm(f"Stop {name}?", yes)
+    run = client.post(run_path(name, "stop"), {})
+    show_run(run, form)
+    suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
+
+
+def _filtered(query: Json, run_id: str | None) -> bool:
+    """Whether filters were given. An empty one counts: it comes from an unset variable and must not select another
+    run."""
+    filtered = any(value is not None for value in query.values())
+    if filtered and run_id is not None:
+        raise click.UsageError(f"Name {run_id} or use filters, not both.")
+    return filtered
+
+
+def _change_matching(client: Client, action: str, query: Json, form: str, yes: bool) -> None:
+    """`action`: stop or resume. Raises Abort at a no, Exit where a run refuses."""
+    plan = _pages(client, action, query, {"dry_run": True})
+    if plan["changed"]:
+        confirm(_question(action, plan), yes)
+        done = _pages(client, action, query, {"expect": plan["matched"]})
+    else:
+        done = plan
+        note(f"{_matching(plan['matched'], 'run')}; there is nothing to {action}.")
+    if not output.emit(done, [{"run_id": name} for name in done["runs"]], form, "run_id") and plan["changed"]:
+        click.echo(f"{action}: {plural(done['changed'], 'run')}, {done['unchanged']} unchanged.")
     for refusal in done["refused"]:
-        output.note(f"{safe(refusal['run_id'])}: {safe(refusal['detail'])}     ({safe(refusal['code'])})")
+        note(f"{safe(refusal['run_id'])}: {safe(refusal['detail'])}     ({safe(refusal['code'])})")
     if done["refused"]:
         raise click.exceptions.Exit(FAILED)
 
 
-def _question(deed: str, seen: Json) -> str:
-    names, more = seen["runs"][:NAMED], seen["changed"] - NAMED
-    listed = ", ".join(safe(name) for name in names) + (f" and {more} more" if more > 0 else "")
-    others = seen["matched"] - seen["changed"]
-    rest = (
-        f"; {plural(others, 'other')} that {_match(others)} {'stay as they are' if others > 1 else 'stays as it is'}"
-        if others
-        else ""
-    )
-    return f"{deed.capitalize()} {plural(seen['changed'], 'run')} ({listed}{rest})?"
+def _question(action: str, plan: Json) -> str:
+    names, more = plan["runs"][:NAMES_SHOWN], plan["changed"] - NAMES_SHOWN
+    listed = ", ".join(map(safe, names)) + (f" and {more} more" if more > 0 else "")
+    others = plan["matched"] - plan["changed"]
+    rest = f"; {_matching(others, 'other')} and {'stays' if others == 1 else 'stay'} unchanged" if others else ""
+    return f"{action.capitalize()} {plural(plan['changed'], 'run')} ({listed}{rest})?"
 
 
-def _match(count: int) -> str:
-    return "matches" if count == 1 else "match"
+def _matching(count: int, noun: str) -> str:
+    return f"{plural(count, noun)} {'matches' if count == 1 else 'match'}"
 
 
-def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
-    """All pages as one answer; how many match is what the first one says."""
+def _pages(client: Client, action: str, query: Json, body: Json) -> Json:
+    """All pages as one response; the first page says how many runs match, and it alone gets `expect`."""
     result: Json = {}
     cursor: str | None = None
     while True:
-        page = client.send(
-            "POST", f"/v1/runs/{deed}", {**query, "cursor": cursor}, body if cursor is None else _going_on(body)
-        ).json()
+        page = client.send("POST", f"/v1/runs/{action}", {**query, "cursor": cursor}, body).json()
         if not result:
             result = {name: page[name] for name in ("dry_run", "matched", "changed", "unchanged", "refused", "runs")}
+            body = {name: value for name, value in body.items() if name != "expect"}
         else:
             for name in ("changed", "unchanged", "refused", "runs"):
                 result[name] += page[name]
@@ -74,140 +110,83 @@ def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
             return result
 
 
-def _going_on(body: Json) -> Json:
-    return {name: value for name, value in body.items() if name != "expect"}
-
-
-POLL_S = 0.5
-YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-
-
-def show_change(run: Json, form: str) -> None:
-    """The run after the change, in the form that was asked for."""
-    if not output.emit(run, [run], form, "run_id"):
-        click.echo(output.run_line(run))
-
-
-@click.command()
-@run_argument
-@click.option("--all", "everything", is_flag=True, help="Every active run of this supervisor.")
-@run_filters
-@YES
-@output_option
-@server_options
-def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
-    """Stop a run: its last checkpoint is saved, its machine is released. With filters: every run that they name."""
-    if _filtered(query):
-        _many(client, "stop", query, run_id, form=form, yes=yes)
-        return
-    if everything:
-        if run_id is not None:
-            raise click.UsageError(f"Name {run_id} or say --all, not both.")
-        _stop_all(client, form, yes)
-        return
-    name = choose_run(client, run_id)
-    if run_id is None and not output.confirmed(f"Stop {name}?", yes):
-        raise click.Abort
-    run = client.post(run_path(name, "stop"), {})
-    show_change(run, form)
-    output.suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
-
-
-def _filtered(query: Json) -> bool:
-    """A filter was given, if only an empty one: from a variable that is not set, it must not mean another run."""
-    return any(value is not None for value in query.values())
-
-
-def _many(client: Client, deed: str, query: Json, run_id: str | None, *, form: str, yes: bool) -> None:
-
-    if run_id is not None:
-        raise click.UsageError(f"Name {run_id} or say which runs by filters, not both.")
-    each(client, deed, query, form, yes)
-
-
 def _stop_all(client: Client, form: str, yes: bool) -> None:
     from supervisor.cli.runs import fleet
 
     runs = fleet.active(client)
     for line in fleet.run_lines(runs):
-        output.note(line)
-    if not runs:
-        output.note("No run is active.")
-    elif not output.confirmed(f"Stop {plural(len(runs), 'run')} ({fleet.cost_of(runs)})?", yes):
-        raise click.Abort
+        note(line)
+    if runs:
+        confirm(f"Stop {plural(len(runs), 'run')} ({fleet.cost_of(runs)})?", yes)
+    else:
+        note("No run is active.")
     stopped = fleet.stop_each(client, runs)
     if not output.emit({"runs": stopped}, stopped, form, "run_id"):
-        for run in stopped:
-            show_change(run, form)
-    output.suggest("spot ls --machines")
+        output.show(map(output.run_line, stopped))
+    suggest("spot ls --machines")
 
 
 @click.command()
 @run_argument
-@click.option("--spec", "file", metavar="FILE", help="Go on with this spec (YAML); needs --replace-spec if it differs.")
-@click.option("--replace-spec", is_flag=True, help="Accept another spec than the run had.")
-@click.option("--rerun", is_flag=True, help="Start over: a completed run too, without its checkpoint.")
+@click.option("--spec", "file", metavar="FILE", help="Continue with this spec (YAML).")
+@click.option("--replace-spec", is_flag=True, help="Accept a spec that differs from the run's.")
+@click.option("--rerun", is_flag=True, help="Start over, a completed run too, without its checkpoint.")
 @click.option("--no-wait", is_flag=True, help="Refuse (exit 6) while the run is still stopping.")
 @run_filters
-@YES
+@yes_option()
 @output_option
 @server_options
-@click.pass_context
 def resume(
-    ctx: click.Context, /, *, client: Client, form: str, yes: bool, query: Json, run_id: str | None, **how: Any
+    *,
+    client: Client,
+    form: str,
+    yes: bool,
+    query: Json,
+    run_id: str | None,
+    file: str | None,
+    no_wait: bool,
+    **changes: bool,
 ) -> None:
-    """Start a run that has ended again, from its checkpoint; one that is stopping, when it has stopped.
+    """Restart an ended run, or every run that the filters match, from its checkpoint.
 
-    A live run is left alone. With filters: every run that they name, each with the spec that it has.
+    A run that is stopping is resumed when it has stopped; a live run is left alone.
     """
-    if _filtered(query):
-        if how["file"] is not None or how["replace_spec"] or how["rerun"]:
-            raise click.UsageError("With filters each run goes on with its own spec: leave the other options out.")
-        _many(client, "resume", query, run_id, form=form, yes=yes)
+    if _filtered(query, run_id):
+        if file is not None or any(changes.values()):
+            raise click.UsageError("With filters each run keeps its own spec: leave out the other options.")
+        _change_matching(client, "resume", query, form, yes)
         return
     name = choose_run(client, run_id)
-    body: Json = {"replace_spec": how["replace_spec"], "rerun": how["rerun"]}
-    if how["file"] is not None:
-        from supervisor.cli.runs.specfile import read_spec
-
+    body: Json = {**changes}  # replace_spec, rerun
+    if file is not None:
         is_local = machines_here(client)
-        body["spec"] = read_spec(how["file"], is_local=is_local)[1]
+        body["spec"] = read_spec(file, is_local=is_local)[1]
         settle_environment(body["spec"], None, client.url, is_local)
         settle_code(client, body["spec"])
     try:
-        run = _resume(client, name, body, how["no_wait"])
+        run = _resumed(client, name, body, no_wait)
     except Problem as error:
-        if how["file"] is not None:
-            from supervisor.cli.runs.specfile import in_words_of_file
-
-            in_words_of_file(error, how["file"])
-        raise
-    if run is None:
-        ctx.exit(DETACHED)
-    show_change(run, form)
-    output.suggest(f"spot watch {name}")
+        raise in_words_of_file(error, file) from None
+    show_run(run, form)
+    suggest(f"spot watch {name}")
 
 
-def _resume(client: Client, name: str, body: Json, no_wait: bool) -> Json | None:
-    """The resumed run; None when the person left while it was still stopping."""
+def _resumed(client: Client, name: str, body: Json, no_wait: bool) -> Json:
     path = run_path(name, "resume")
     try:
         return dict(client.post(path, body))
     except Problem as error:
         if no_wait or error.code != "RUN_STOPPING":
             raise
-    output.note(f"{name} is still stopping; it is resumed when it has stopped. Ctrl-C leaves.")
-    try:
+    note(f"{name} is still stopping and is resumed when it has stopped. Ctrl-C leaves.")
+    with output.detaching(f"Left; {name} continues to stop. Then resume it: spot resume {name}"):
         while True:
             time.sleep(POLL_S)
-            try:  # asked again as a whole: a repeated resume of a run that lives changes nothing
-                return dict(client.patiently(lambda: client.post(path, body), output.note))
+            try:  # a repeated resume of a live run changes nothing
+                return dict(client.patiently(lambda: client.post(path, body)))
             except Problem as error:
                 if error.code != "RUN_STOPPING":
                     raise
-    except KeyboardInterrupt:
-        output.note(f"\nLeft; {name} goes on stopping. Resume it when it has stopped: spot resume {name}")
-        return None
 
 
 @click.command()
@@ -215,35 +194,91 @@ def _resume(client: Client, name: str, body: Json, no_wait: bool) -> Json | None
 @output_option
 @server_options
 def retry(client: Client, form: str, run_id: str | None) -> None:
-    """Try now: ask for the machine of a waiting run at once, whatever pause is left."""
+    """Request the machine of a waiting run now, without waiting for the end of its backoff."""
     name = choose_run(client, run_id)
-    show_change(client.post(run_path(name, "retry"), {}), form)
-    output.suggest(f"spot watch {name}")
+    show_run(client.post(run_path(name, "retry"), {}), form)
+    suggest(f"spot watch {name}")
 
 
 @click.command()
 @run_argument
-@click.option("--accept-loss", metavar="REASON", help="Give up results that cannot be verified; the reason is kept.")
-@YES
+@click.option("--accept-loss", metavar="REASON", help="Give up unverified results; REASON is recorded.")
+@yes_option()
 @output_option
 @server_options
 def approve(client: Client, form: str, run_id: str | None, accept_loss: str | None, yes: bool) -> None:
-    """Let the machine of a finished run go, after you have seen that its results are safe."""
+    """Release the machine of a finished run, after you have checked that its results are safe."""
     name = choose_run(client, run_id)
     run = client.get(run_path(name))
-    machine_id = run.get("machine_id")
+    machine_id, manifest = run.get("machine_id"), run.get("results_manifest_sha256")
     if not machine_id:
-        raise CliError(
-            f"{name} is {run['status']} and holds no machine: nothing to approve.", FAILED, "NOTHING_TO_APPROVE"
-        )
-    output.note(safe(run["status_text"]))
-    output.note(f"machine {safe(machine_id)}, {money(run.get('price_usd_per_h'))}/h, results manifest "
-                f"{safe(run.get('results_manifest_sha256') or 'none')}")  # fmt: skip
-    question = f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?"
-    if not output.confirmed(question, yes):
-        raise click.Abort
-    body: Json = {"machine_id": machine_id, "results_sha256": run.get("results_manifest_sha256")}
+        text = f"{name} is {run['status']} and has no machine: nothing to approve."
+        raise CliError(text, FAILED, "NOTHING_TO_APPROVE")
+    note(safe(run["status_text"]))
+    price = money(run.get("price_usd_per_h"))
+    note(f"machine {safe(machine_id)}, {price}/h, results manifest {safe(manifest or 'none')}")
+    confirm(f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?", yes)
+    body: Json = {"machine_id": machine_id, "results_sha256": manifest}
     if accept_loss:
         body["accept_loss"] = accept_loss
-    show_change(client.post(run_path(name, "approve"), body), form)
-    output.suggest(f"spot show {name}")
+    show_run(client.post(run_path(name, "approve"), body), form)
+    suggest(f"spot show {name}")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN", callback=not_empty)
+@click.option("--confirm", "typed", metavar="RUN", help="The id of the run again, instead of the question.")
+@output_option
+@server_options
+def purge(client: Client, form: str, run_id: str, typed: str | None) -> None:
+    """Delete all files of an ended run: results, checkpoints, logs. Its history and shared code stay.
+
+    Its machines must be gone. The same command finishes a purge that was cut off.
+    """
+    run, cost = client.get(run_path(run_id)), client.get(run_path(run_id, "cost"))
+    if typed is None and run["status"] not in TERMINAL:
+        text = f"Nothing of {run_id} was deleted, because it is {run['status']}. Stop it first, and wait for its end."
+        raise CliError(text, CONFLICT, "PURGE_REFUSED", (f"spot stop {run_id}",))
+    results = run.get("results")
+    files = "none verified" if results is None else f"{count(results['files'])} verified"
+    note(safe(run["status_text"]))
+    note(stored_line(cost))
+    note(f"Newest checkpoint: {count(run['checkpoint_step'])}. Results: {files}. All of it is deleted for good.")
+    if typed is None:
+        typed = _typed(run_id)
+    if typed != run_id:
+        raise CliError(f"Nothing was deleted: {typed!r} is not {run_id}.", USAGE, "INVALID_REQUEST")
+    show_run(_purged(client, run_id), form)
+    suggest(f"spot events {run_id}")
+
+
+def _typed(run_id: str) -> str:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"Add --confirm {run_id}: there is no terminal to ask on.")
+    return str(click.prompt(f"Type {run_id} to delete all of its files", err=True)).strip()
+
+
+def _purged(client: Client, run_id: str) -> Json:
+    """One request. Where its response takes longer than the client waits, the run shows whether the purge is over, and
+    the number of its files whether it still proceeds."""
+    try:
+        return dict(client.post(run_path(run_id, "purge"), {"confirm": run_id}))
+    except Unreachable as error:
+        if not error.sent:
+            raise
+        lost = error
+    run = client.get(run_path(run_id))
+    if not run["purging"] and run["purged_at"] is None:
+        raise lost
+    note("The purge takes longer than one request. Ctrl-C leaves; the purge continues.")
+    left, since = 0, time.monotonic()
+    while run["purging"]:
+        time.sleep(PURGE_POLL_S)
+        files = client.get(run_path(run_id, "cost"))["files"]
+        if files != left:
+            left, since = files, time.monotonic()
+        elif time.monotonic() - since > PURGE_STUCK_S:
+            text = f"The purge of {run_id} was cut off. Repeat it: it continues where it stopped."
+            raise CliError(text, FAILED, "UNAVAILABLE", (f"spot purge {run_id}",))
+        run = client.get(run_path(run_id))
+    return dict(run)

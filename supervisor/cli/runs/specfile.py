@@ -1,11 +1,7 @@
-"""The YAML file of a submit: a RunSpec, with `run_id` beside its fields where the user wants a name of his own.
+"""The YAML file of a submit: the fields of a RunSpec, with `run_id` beside them.
 
-The file is checked by the API; here only what YAML can hold and JSON cannot is refused or put right.
-
-Here, too: which Python environment a run on this computer is started in. `--venv DIR` names one; without it the
-environment that is active in the submitter's shell counts, because that is the Python which has just run the script by
-hand. The service's own environment is rarely the right one. A spec that names an environment keeps it, and machines on
-other computers cannot see ours.
+The API checks the fields. Here only what YAML can hold and JSON cannot is refused or converted, and errors of the API
+get the names and lines of the file.
 """
 
 from __future__ import annotations
@@ -14,74 +10,65 @@ import datetime as dt
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from supervisor.cli import output
-from supervisor.cli.client import Json
 from supervisor.cli.exits import USAGE, CliError, Problem
-from supervisor.cli.files.codedir import code_from
-from supervisor.cli.output import safe
+from supervisor.cli.files.local_inputs import IsLocal, code_from, names_local, providers_of
 
 
-def names_local(providers: Sequence[str]) -> bool:
-    """Whether all machines are on this computer, where no supervisor is asked which provider is its own."""
-    return all(name == "local" for name in providers)
+def read_spec(path: str, with_code: bool = False, is_local: IsLocal = names_local) -> tuple[str | None, dict[str, Any]]:
+    """(run_id or None, spec) of the file, or of standard input where `path` is "-". A relative `workdir` is taken from
+    the folder of the file (standard input: the current one), which is also its default; so is the folder that `code`
+    names. Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is;
+    where machines are elsewhere, one of the image. Raises CliError with the place of what is wrong."""
+    run_id, spec = _load(path)
+    folder = Path(os.path.abspath(path)).parent
+    if isinstance(spec.get("code"), str):
+        spec["code"] = code_from(spec["code"], str(folder))
+    workdir = spec.get("workdir", "")
+    if workdir is None:  # asks for none
+        del spec["workdir"]
+    elif not with_code and spec.get("code") is None and isinstance(workdir, str) and is_local(providers_of(spec)):
+        spec["workdir"] = str(folder / Path(workdir).expanduser())
+    return run_id, spec
 
 
-def providers_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that the spec names. What is no name the API refuses."""
-    listed = spec.get("providers")
-    named = listed if isinstance(listed, list) and listed else [spec.get("provider")]
-    return tuple(name for name in named if isinstance(name, str))
-
-
-def read_spec(
-    path: str, with_code: bool = False, is_local: Callable[[Sequence[str]], bool] = names_local
-) -> tuple[str | None, dict[str, Any]]:
-    """(run_id or None, spec) of the file, or of standard input where `path` is "-". Relative `workdir` is taken from
-    the file's folder (standard input: the present one), which is also its default; so is a folder that `code` names.
-    Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is; where
-    machines are not on this computer (`is_local`, asked with the providers that are named), one of the image. Raises
-    CliError with the place of what is wrong."""
+def _load(path: str) -> tuple[str | None, dict[str, Any]]:
     import yaml
 
     shown = _shown(path)
+
+    def refused(text: str) -> CliError:
+        # A user may have named the script itself.
+        starter = {".py": "python", ".sh": "sh"}.get(Path(path).suffix)
+        hints = (f"to run it: spot submit -- {starter} {path}",) if starter else ()
+        return CliError(f"{shown} {text}", USAGE, "SPEC_UNREADABLE", hints)
+
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         loaded = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that refuses more
     except OSError as error:
         raise CliError(f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        text = f"{shown} is not YAML: " + " ".join(str(error).split()).replace('in "<unicode string>", ', "")
-        raise CliError(text, USAGE, "SPEC_UNREADABLE", _command_hint(path)) from None
+        raise refused("is not YAML: " + " ".join(str(error).split()).replace('in "<unicode string>", ', "")) from None
     if not isinstance(loaded, dict):
-        text = f"{shown} does not hold the fields of a run (command: …)."
-        raise CliError(text, USAGE, "SPEC_UNREADABLE", _command_hint(path))
+        raise refused("does not hold the fields of a run (command: …).")
     try:
         spec = _json(loaded, "")
+        run_id = spec.pop("run_id", None)
+        if run_id is not None and not isinstance(run_id, str):
+            raise ValueError("run_id is not a text; put it in quotes.")
     except RecursionError:
         raise CliError(f"{shown} refers to itself.", USAGE, "SPEC_UNREADABLE") from None
     except ValueError as error:
         raise CliError(f"{shown}: {error}", USAGE, "SPEC_UNREADABLE") from None
-    run_id = spec.pop("run_id", None)
-    if run_id is not None and not isinstance(run_id, str):
-        raise CliError(f"{shown}: run_id is not a text; put it in quotes.", USAGE, "SPEC_UNREADABLE")
-    folder = Path(os.path.abspath(path)).parent
-    if isinstance(spec.get("code"), str):
-        spec["code"] = code_from(spec["code"], str(folder))
-    if not with_code and spec.get("code") is None:
-        _settle_workdir(spec, folder, is_local)
-    elif spec.get("workdir", "") is None:
-        del spec["workdir"]
     return run_id, spec
 
 
 def missing_command(file: str, spec: dict[str, Any]) -> str:
-    """What to say of a file in which no `command` stands: often it does, under a name that is nearly that."""
+    """The error for a file without `command`; often the field is there under a similar name."""
     shown = _shown(file)
     near = next((key for key in spec if get_close_matches(key.lower(), ["command"], cutoff=0.6)), None)
     if near is not None:
@@ -91,8 +78,11 @@ def missing_command(file: str, spec: dict[str, Any]) -> str:
     return f"{shown} names no command to run."
 
 
-def in_words_of_file(error: Problem, file: str) -> None:
-    """The API's pointers become the file's own names and lines: the file has no `spec` around its fields."""
+def in_words_of_file(error: Problem, file: str | None) -> Problem:
+    """The error with the names and lines of the file instead of the API's pointers: a file has no `spec` around its
+    fields. Unchanged without a file."""
+    if file is None:
+        return error
     shown, body = _shown(file), "The body is refused: "
     inside = [(pointer.removeprefix("#/spec/").removeprefix("#/"), text) for pointer, text in error.errors]
     if error.text.startswith(body) and inside:
@@ -104,6 +94,7 @@ def in_words_of_file(error: Problem, file: str) -> None:
     else:
         line = _line(file, inside[0][0].split("/")) if len(inside) == 1 else ""
         error.text = f"{shown}{line}: {error.text}"
+    return error
 
 
 def _shown(path: str) -> str:
@@ -111,7 +102,7 @@ def _shown(path: str) -> str:
 
 
 def _line(path: str, names: list[str]) -> str:
-    """`, line 3` where the field stands; empty where it stands nowhere, and for standard input, which is read once."""
+    """`, line 3` of the field; empty where the file has no such field, and for standard input, which is read once."""
     import yaml
 
     try:
@@ -121,13 +112,11 @@ def _line(path: str, names: list[str]) -> str:
         return ""
     mark = None
     for name in names:
-        children = (
-            {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
-            if isinstance(node, yaml.MappingNode)
-            else {str(number): (value, value) for number, value in enumerate(node.value)}
-            if isinstance(node, yaml.SequenceNode)
-            else {}
-        )
+        children: dict[str, tuple[Any, Any]] = {}
+        if isinstance(node, yaml.MappingNode):
+            children = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        elif isinstance(node, yaml.SequenceNode):
+            children = {str(number): (value, value) for number, value in enumerate(node.value)}
         if name not in children:
             break
         key, node = children[name]
@@ -135,43 +124,25 @@ def _line(path: str, names: list[str]) -> str:
     return "" if mark is None else f", line {mark.line + 1}"
 
 
-def _command_hint(path: str) -> tuple[str, ...]:
-    """Where somebody gave the script itself."""
-    starter = {".py": "python", ".sh": "sh"}.get(Path(path).suffix)
-    return (f"to run it: spot submit -- {starter} {path}",) if starter else ()
-
-
 def _loader() -> type[Any]:
-    """YAML keeps the last of two equal keys in silence; we refuse them: which one was meant?"""
+    """A SafeLoader that refuses two equal keys: YAML keeps the last one silently."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
+            keys: set[str] = set()
             for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
                     problem = f"the key {key.value!r} stands there twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(str(key.value))
+                keys.add(str(key.value))
             return super().construct_mapping(node, deep)
 
     return Loader
 
 
-def _settle_workdir(spec: dict[str, Any], folder: Path, is_local: Callable[[Sequence[str]], bool]) -> None:
-    """Only this computer's provider can see the folder; `workdir: null` asks for none."""
-    if spec.get("workdir", "") is None:
-        del spec["workdir"]
-        return
-    if not is_local(providers_of(spec)):
-        return
-    if "workdir" not in spec:
-        spec["workdir"] = str(folder)
-    elif isinstance(spec["workdir"], str):
-        spec["workdir"] = str(folder / Path(spec["workdir"]).expanduser())
-
-
 def _json(value: Any, where: str) -> Any:
+    """`value` as JSON can hold it. ValueError with the place of a value that it cannot hold."""
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -188,71 +159,3 @@ def _json(value: Any, where: str) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     raise ValueError(f"{where} is a {type(value).__name__}; put it in quotes")
-
-
-NONE = "none"  # --venv none: the first Python on the service's PATH
-FIELDS = ("venv", "conda_env")
-
-
-def settle_environment(
-    spec: Json,
-    named: str | None,
-    url: str,
-    is_local: Callable[[Sequence[str]], bool],
-    environ: Mapping[str, str] = os.environ,
-) -> None:
-    """Put the environment into `spec`, and say so in one line. `named`: --venv (None = not given). `url`: of the
-    supervisor. Raises CliError where `named` is no environment."""
-    if named is not None:
-        for field in FIELDS:
-            spec.pop(field, None)
-        if named != NONE:
-            spec.update(_named(named))
-        return
-    variables = spec.get("env")
-    if any(field in spec for field in FIELDS) or (isinstance(variables, dict) and "PATH" in variables):
-        return
-    environment = active(environ)
-    if environment is None or not _on_this_computer(url):
-        return
-    if is_local(providers_of(spec)):
-        field, prefix = environment
-        spec[field] = prefix
-        output.note(f"python: {safe(prefix)}/bin/python, of the active environment (--venv none: the service's own)")
-
-
-def active(environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """(field of the spec, folder) of the active environment; of two, the one that comes first on PATH."""
-    path = environ.get("PATH", "").split(os.pathsep)
-    environments: list[tuple[int, str, str]] = []
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        prefix = environ.get(variable, "").rstrip("/")
-        kind = _kind(prefix) if os.path.isabs(prefix) else None
-        if kind is not None:
-            folder = os.path.join(prefix, "bin")
-            environments.append((path.index(folder) if folder in path else len(path), kind, prefix))
-    return min(environments, key=lambda environment: environment[0])[1:] if environments else None
-
-
-def _named(given: str) -> Json:
-    prefix = os.path.abspath(os.path.expanduser(given))
-    kind = _kind(prefix)
-    if kind is None:
-        text = f"--venv: {safe(prefix)} is neither a virtual environment (pyvenv.cfg) nor one of conda (conda-meta)."
-        raise CliError(text, USAGE, "VENV_REFUSED", (f"make one: python3 -m venv {safe(given)}",))
-    return {kind: prefix}
-
-
-def _kind(prefix: str) -> str | None:
-    """The field that names it; None: there is no Python environment in that folder. conda_env takes no white space."""
-    if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
-        return "venv"
-    if os.path.isdir(os.path.join(prefix, "conda-meta")) and not any(char.isspace() for char in prefix):
-        return "conda_env"
-    return None
-
-
-def _on_this_computer(url: str) -> bool:
-    from supervisor.settings.values import is_loopback
-
-    return is_loopback(urlsplit(url).hostname or "")

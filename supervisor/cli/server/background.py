@@ -1,7 +1,7 @@
-"""up and down: the supervisor of this computer without a terminal of its own.
+"""up and down: the supervisor of this computer, in the background.
 
-`up` starts `spot serve` in a session of its own, with its output in DATA_DIR/serve.log, and returns when it answers.
-`down` ends exactly the process that serves the data folder, by its pid and its start, and says what goes on without it.
+`up` starts `spot serve` in a session of its own, with its output in DATA_DIR/serve.log, and returns when it is ready.
+`down` ends exactly the process that serves the data folder, by its pid and start time, and says what continues.
 Both are safe to repeat.
 """
 
@@ -19,7 +19,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import AUTH, FAILED, TIMEOUT, CliError
-from supervisor.cli.finding import active_statuses, client_for
+from supervisor.cli.finding import ACTIVE_STATUSES, Target
 from supervisor.cli.output import safe
 from supervisor.cli.server.server import serve_options, settings_options
 from supervisor.settings.serving_process import ServingProcess, serving, starting
@@ -27,41 +27,46 @@ from supervisor.wiring import settings as wired
 
 READY_S = 60.0
 ENDED_S = 30.0
-LOOK_S = 0.05
+POLL_S = 0.05
 LOG = "serve.log"
-LOG_MAX_BYTES = 10_000_000  # a longer log is put aside at the next start, in place of the one before
-LAST_LINES = 6
-SHOWN = 5
+LOG_MAX_BYTES = 10_000_000  # a longer log is renamed at the next start, over the one before
+LINES_SHOWN = 6  # of the log of a failed start
+RUNS_SHOWN = 5
 
 
 @click.command()
 @serve_options
-def up(file: str | None, env_file: str | None, **flags: object) -> None:
-    """Start the supervisor in the background, and wait until it is ready. Its log: serve.log in the data folder.
+def up(file: str | None, env_file: str | None, **options: object) -> None:
+    """Start the supervisor in the background and wait until it is ready. Its log: serve.log in the data folder.
 
-    It stays until `spot down`, or until the computer restarts. As a service that comes back by itself:
-    docs/operations.md.
+    It runs until `spot down` or a restart of the computer. To run it as a service: docs/operations.md.
     """
-    settings = wired.load(flags, file=file, env_file=env_file)
-    log = settings.data_dir / LOG
-    process = serving(settings.data_dir) or starting(settings.data_dir)
-    child = None
-    began = time.monotonic()
-    if process is None:
-        child = start_serving(serve_command(file, env_file, settings.data_dir, flags), log)
-    elif serving(settings.data_dir) is not None:
-        click.echo(f"The supervisor runs already: {_address(settings.data_dir)} (pid {process.pid})")
+    settings = wired.load(options, file=file, env_file=env_file)
+    folder, log = settings.data_dir, settings.data_dir / LOG
+    process, child = serving(folder), None
+    if process is not None:
+        click.echo(f"The supervisor runs already: {client_of(folder).url} (pid {process.pid})")
         return
-    wait_until_ready(settings.data_dir, child, log)
-    _tell_ready(settings.data_dir, log, time.monotonic() - began)
+    began = time.monotonic()
+    if starting(folder) is None:
+        child = start_serving(serve_command(file, env_file, folder, options), log)
+    wait_until_ready(folder, child, log)
+    process, url = serving(folder), client_of(folder).url
+    click.echo(
+        f"Supervisor ready after {time.monotonic() - began:.1f} s: {url} (pid {process.pid if process else '?'})"
+    )
+    text = "It keeps running when this terminal closes, until `spot down` or a restart of the computer."
+    output.show(output.paragraph(text))
+    output.show([f"  log        {log}", f"  dashboard  {url}/ui/runs"])
+    output.suggest("spot submit --run-id my-run --code . -- python train.py")
 
 
-def serve_command(file: str | None, env_file: str | None, data_dir: Path, flags: dict[str, object]) -> list[str]:
-    """`serve` with the options that were given here. -P: modules that lie in this folder are not ours."""
+def serve_command(file: str | None, env_file: str | None, data_dir: Path, options: dict[str, object]) -> list[str]:
+    """`spot serve` with these options. -P keeps Python from importing modules of the current folder."""
     words = [sys.executable, "-P", "-m", "supervisor", "serve", "--data-dir", str(data_dir)]
     for option, path in (("--config", file), ("--env-file", env_file)):
         words += [] if path is None else [option, os.path.abspath(path)]
-    for name, value in flags.items():
+    for name, value in options.items():
         if value is None or name == "data_dir":
             continue
         option = "--" + name.replace("_", "-")
@@ -77,94 +82,74 @@ def start_serving(command: list[str], log: Path) -> subprocess.Popen[bytes]:
             os.replace(log, log.with_name(f"{LOG}.1"))
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(log, flags, 0o600), "ab") as sink:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-            )
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
     except OSError as error:
         raise CliError(f"{log} cannot be written: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
-    return child
 
 
 def wait_until_ready(data_dir: Path, child: subprocess.Popen[bytes] | None, log: Path) -> None:
-    """`child` None: somebody else has started it. Raises CliError where it ended, or is not ready in time."""
+    """`child` None: another command has started it. Raises CliError where it ended, or is not ready in time."""
     until = time.monotonic() + READY_S
-    while time.monotonic() < until:
-        process = serving(data_dir)
-        ready = process is not None and (child is None or process.pid == child.pid)
-        if ready and _answers(data_dir):
-            if child is not None:
-                child.returncode = 0  # it outlives us: Popen must not warn of that
-            return
-        gone = starting(data_dir) is None and process is None
-        if gone if child is None else child.poll() is not None:
-            raise _failed(log)
-        time.sleep(LOOK_S)
-    if child is not None:
-        child.returncode = 0
+    try:
+        while time.monotonic() < until:
+            process = serving(data_dir)
+            if process is not None and (child is None or process.pid == child.pid) and _responds(data_dir):
+                return
+            ended = process is None and starting(data_dir) is None if child is None else child.poll() is not None
+            if ended:
+                raise _start_failed(log)
+            time.sleep(POLL_S)
+    finally:
+        if child is not None and child.returncode is None:
+            child.returncode = 0  # it outlives this command: Popen must not warn about it
     text = f"The supervisor runs, but is not ready after {READY_S:g} s."
     raise CliError(text, TIMEOUT, "NOT_READY", ("see why: spot health", f"its log: {log}"))
 
 
-def _failed(log: Path) -> CliError:
+def _start_failed(log: Path) -> CliError:
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES_SHOWN:]
     except OSError:
         lines = []
-    said = tuple(safe(line) for line in lines)
-    return CliError(
-        "The supervisor could not be started. The end of its log:", FAILED, "START_FAILED", (*said, f"all of it: {log}")
-    )
+    text = "The supervisor did not start. The end of its log:"
+    return CliError(text, FAILED, "START_FAILED", (*map(safe, lines), f"all of it: {log}"))
 
 
-def _answers(data_dir: Path) -> bool:
+def _responds(data_dir: Path) -> bool:
     try:
-        client = _client(data_dir)
-        client.timeout_s = LOOK_S * 20
+        client = client_of(data_dir)
+        client.timeout_s = POLL_S * 20
         return client.send("GET", "/readyz", accept=503).status == 200
     except CliError as error:
-        return error.exit_code == AUTH  # it answers; what it thinks of our token is told by the next command
+        return error.exit_code == AUTH  # it responds; the next command reports the refused token
 
 
-def _client(data_dir: Path) -> Client:
+def client_of(data_dir: Path) -> Client:
     """Of the supervisor that serves this folder, whatever SPOT_URL names."""
-    return client_for(None, str(data_dir), None, None)
-
-
-def _address(data_dir: Path) -> str:
-    return _client(data_dir).url
-
-
-def _tell_ready(data_dir: Path, log: Path, took_s: float) -> None:
-    process = serving(data_dir)
-    url = _address(data_dir)
-    click.echo(f"Supervisor ready after {took_s:.1f} s: {url} (pid {process.pid if process else '?'})")
-    click.echo("It stays running when this terminal is closed, until `spot down` or a restart of the computer.")
-    click.echo(f"  log        {log}")
-    click.echo(f"  dashboard  {url}/ui/runs")
-    output.suggest("spot submit --run-id my-run --code . -- python train.py")
+    return Target(data_dir=str(data_dir)).client()
 
 
 @click.command()
 @settings_options
-def down(file: str | None, env_file: str | None, **flags: str | None) -> None:
-    """End the supervisor of this computer. Trainings go on without it; the next `spot up` finds them again."""
-    settings = wired.load(flags, file=file, env_file=env_file)
-    process = serving(settings.data_dir) or starting(settings.data_dir)
+def down(file: str | None, env_file: str | None, **options: str | None) -> None:
+    """Stop the supervisor of this computer. Trainings continue; the next `spot up` finds them again."""
+    folder = wired.load(options, file=file, env_file=env_file).data_dir
+    process = serving(folder) or starting(folder)
     if process is None:
-        click.echo(f"No supervisor of {settings.data_dir} is running.")
+        click.echo(f"No supervisor of {folder} is running.")
         return
-    live = _live_runs(settings.data_dir)
+    live = _live_runs(folder)
     _end(process)
-    click.echo(f"The supervisor of {settings.data_dir} has ended (pid {process.pid}).")
-    click.echo(_what_goes_on(live))
+    click.echo(f"The supervisor of {folder} has ended (pid {process.pid}).")
+    click.echo(_what_continues(live))
 
 
 def _live_runs(data_dir: Path) -> list[Json] | None:
-    """None where the supervisor did not say."""
+    """None where the supervisor did not respond."""
     try:
-        client = _client(data_dir)
+        client = client_of(data_dir)
         client.timeout_s = 5.0
-        runs: list[Json] = client.get("/v1/runs", status=active_statuses(), page_size=1000)["runs"]
+        runs: list[Json] = client.get("/v1/runs", status=ACTIVE_STATUSES, page_size=1000)["runs"]
         return runs
     except CliError:
         return None
@@ -179,20 +164,19 @@ def _end(process: ServingProcess) -> None:
     until = time.monotonic() + ENDED_S
     while process.lives():
         if time.monotonic() > until:
-            text = f"The supervisor (pid {process.pid}) was asked to end and still runs after {ENDED_S:g} s."
-            raise CliError(
-                text, TIMEOUT, "STILL_RUNNING", ("wait, or end it now: no run is lost by it", f"kill -9 {process.pid}")
-            )
-        time.sleep(LOOK_S)
+            text = f"The supervisor (pid {process.pid}) got SIGTERM and still runs after {ENDED_S:g} s."
+            hints = ("wait, or kill it: no run is lost by that", f"kill -9 {process.pid}")
+            raise CliError(text, TIMEOUT, "STILL_RUNNING", hints)
+        time.sleep(POLL_S)
 
 
-def _what_goes_on(live: list[Json] | None) -> str:
+def _what_continues(live: list[Json] | None) -> str:
     if live is None:
-        return "Trainings that were running go on; `spot up` finds them again."
+        return "Running trainings continue; `spot up` finds them again."
     if not live:
         return "No run was active."
-    names = ", ".join(safe(run["run_id"]) for run in live[:SHOWN]) + (", …" if len(live) > SHOWN else "")
+    names = ", ".join(safe(run["run_id"]) for run in live[:RUNS_SHOWN]) + (", …" if len(live) > RUNS_SHOWN else "")
     active = "1 run stays active" if len(live) == 1 else f"{len(live)} runs stay active"
     training = any(run.get("machine_id") for run in live)
-    on = "Trainings go on without the supervisor" if training else "No training has begun"
-    return f"{active} ({names}). {on}, and nothing that ends is started again until `spot up`."
+    state = "Trainings continue without the supervisor" if training else "No training has started"
+    return f"{active} ({names}). {state}, and an attempt that ends is replaced only after `spot up`."

@@ -1,5 +1,5 @@
-"""dev: disasters on purpose, to see with one's own eyes that a training survives them. All of them on local machines; a
-Spot VM can be preempted, which costs real work, so that a person is asked."""
+"""dev: failures on purpose, to see that a training survives them. They work on local machines; a rented Spot VM can be
+preempted, which costs real work, so the user is asked first."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import duration_s, run_argument, server_options
+from supervisor.cli.options import duration_s, run_argument, server_options, yes_option
 from supervisor.cli.output import safe
 
 
 @click.group()
 def dev() -> None:
-    """Disasters on purpose (local machines; a Spot VM can only be preempted)."""
+    """Cause failures on purpose, on local machines; a Spot VM can only be preempted."""
 
 
-@dev.command()
+@dev.command(short_help="Preempt the machine of a run.")
 @run_argument
 @click.option(
-    "--notice", "notice_s", type=duration_s, default="30", show_default=True, help="Time between notice and end."
+    "--notice", "notice_s", type=duration_s, default="30", metavar="TIME", help="From the notice to the end (30s)."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask, where machines are rented.")
+@yes_option("Do not ask, where the machine is rented.")
 @server_options
 def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> None:
-    """Give the machine of a run notice, then take it away; on Google Cloud in earnest, with the VM's own notice."""
+    """Give the machine of a run a preemption notice, then end it. On Google Cloud: a real preemption of the VM."""
     name = choose_run(client, run_id)
     body: Json = {"run_id": name, "notice_s": notice_s, **({"confirm": True} if yes else {})}
     try:
@@ -34,55 +34,45 @@ def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> N
     except Problem as problem:
         if problem.code != "CONFIRM_NEEDED":
             raise
-        if not output.confirmed(f"{safe(problem.text)} Go on?", False):
-            raise click.Abort from None
+        output.confirm(f"{safe(problem.text)} Continue?", False)
         answer = client.post("/v1/dev/preempt", {**body, "confirm": True})
     if answer.get("notice_s", notice_s) is None:
-        _done(name, f"Google was asked to take the machine of {name} away; it goes after the VM's own notice.")
+        _show(name, f"Google preempts the machine of {name}; it ends after the VM's own notice.")
     else:
-        _done(name, f"The machine of {name} was told that it goes in {notice_s:g} s.")
+        _show(name, f"The machine of {name} has its notice and ends in {notice_s:g} s.")
 
 
-@dev.command()
+@dev.command(short_help="Kill all processes on the machine of a run.")
 @run_argument
 @server_options
 def kill(client: Client, run_id: str | None) -> None:
-    """Kill everything on the machine of a run at once (kill -9), without any record."""
+    """Kill all processes on the machine of a run at once (kill -9). Nothing records it."""
     name = choose_run(client, run_id)
     client.post("/v1/dev/kill", {"run_id": name})
-    _done(name, f"The machine of {name} is dead.")
+    _show(name, f"The machine of {name} is dead.")
 
 
-@dev.command()
+@dev.command(short_help="Freeze the training of a run.")
 @run_argument
 @server_options
 def freeze(client: Client, run_id: str | None) -> None:
-    """Freeze the training of a run (SIGSTOP): its beats go on, its progress does not."""
+    """Freeze the training of a run (SIGSTOP): its beats continue, its progress does not."""
     name = choose_run(client, run_id)
     client.post("/v1/dev/freeze", {"run_id": name})
-    _done(name, f"The training of {name} is frozen; its beats go on.")
+    _show(name, f"The training of {name} is frozen; its beats continue.")
 
 
-@dev.command()
+@dev.command(short_help="Take away the capacity of zones.")
 @click.argument("zones", nargs=-1, required=True, metavar="ZONE...")
-@click.option(
-    "--for",
-    "for_s",
-    type=duration_s,
-    metavar="TIME",
-    help="For this time (90s, 30m); 0 ends it (default: until ended).",
-)
+@click.option("--for", "for_s", type=duration_s, metavar="TIME", help="For this time (90s, 30m); 0 ends it.")
 @server_options
 def stockout(client: Client, zones: tuple[str, ...], for_s: float | None) -> None:
-    """Let these zones have no capacity."""
-    body: Json = {"zones": list(zones)}
-    if for_s is not None:
-        body["for_s"] = for_s
-    client.post("/v1/dev/stockout", body)
-    where = ", ".join(safe(zone) for zone in zones)
-    click.echo(f"There is capacity in {where} again." if for_s == 0 else f"There is no capacity in {where}.")
+    """Take away the capacity of zones, without --for until you end it."""
+    client.post("/v1/dev/stockout", {"zones": list(zones), **({} if for_s is None else {"for_s": for_s})})
+    names = ", ".join(map(safe, zones))
+    click.echo(f"There is capacity in {names} again." if for_s == 0 else f"There is no capacity in {names}.")
 
 
-def _done(run_id: str, text: str) -> None:
+def _show(run_id: str, text: str) -> None:
     click.echo(safe(text))
     output.suggest(f"spot watch {run_id}")

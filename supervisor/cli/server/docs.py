@@ -1,7 +1,7 @@
-"""`spot docs`: documents that are drawn from the code, and `spot completion`.
+"""docs: documents that are generated from the code. completion: the script with which a shell completes `spot`.
 
-The tables of statuses and causes in docs/rules.md are drawn from the tables that the supervisor itself works by: a test
-compares them with what `spot docs states` prints, so the page cannot fall behind the code.
+The tables of statuses and causes in docs/rules.md come from the tables that the supervisor itself uses. A test compares
+the page with the output of `spot docs states`, so the page cannot fall behind the code.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from supervisor.domain.status import TERMINAL, TRANSITIONS, Status
 
 _MEANING = {
     Status.PENDING: "accepted; the first machine is being chosen",
-    Status.WAITING: "no machine can be had now; tried again from time to time, costs nothing",
-    Status.LAUNCHING: "a machine is asked for, or boots",
+    Status.WAITING: "no machine is available now; retried from time to time, costs nothing",
+    Status.LAUNCHING: "a machine is requested, or boots",
     Status.RUNNING: "the command runs, or its checkpoint is being restored",
     Status.RECOVERING: "an attempt ended; the next one is being placed",
-    Status.FINISHING: "the command has done its work; its results are saved and verified",
-    Status.STOPPING: "a stop was asked for; the last checkpoint is saved, then the machine goes",
+    Status.FINISHING: "the command has done its work; its results are being saved and verified",
+    Status.STOPPING: "a stop was requested; the last checkpoint is saved, then the machine is released",
     Status.AWAITING_TEARDOWN: "results verified; the machine waits for an approval or for a pull of the results",
     Status.COMPLETED: "done, results verified",
-    Status.PARTIAL: "done and verified, but something that was promised is missing",
+    Status.PARTIAL: "done and verified, but a promised result or step is missing",
     Status.FAILED: "ended for good; the cause says why",
     Status.STOPPED: "stopped on request; can be resumed",
 }
 
 
 _MADE = (
-    "Every status that a run can have, every move from one to another, and every cause of an end, with what it costs "
-    "and what follows. `spot docs states` prints this section from the tables in `supervisor/domain/status.py` and "
-    "`supervisor/domain/causes.py`. Do not edit it by hand: put there what the command prints."
+    "Every status that a run can have, every move from one to another, and every cause of an end, with its cost and "
+    "what follows. `spot docs states` prints this section from the tables in `supervisor/domain/status.py` and "
+    "`supervisor/domain/causes.py`. Do not edit it by hand: replace it with the output of the command."
 )
 _CAUSES = (
     "Every attempt, every try to get a machine and every run ends with exactly one cause. The first row that "
-    "matches decides what the end costs and what follows. *Counts*: spends one of `limits.max_attempts`. *No "
+    "matches decides what the end costs and what follows. *Counts*: uses one of `limits.max_attempts`. *No "
     "progress*: three such ends in a row without a newer checkpoint end the run. *Avoids the zone*: the next attempt "
-    "begins elsewhere while another zone is good. Programs that read causes must accept words that are not in this "
+    "starts elsewhere while another zone is good. Programs that read causes must accept words that are not in this "
     "table."
 )
 _KINDS = (
-    "The kinds: `free` is nobody's fault and spends nothing; `paced` means that no machine was had, which spends "
-    "nothing either; `infra` is the platform's fault but costs; `paid` costs and may come again; `user` is the "
-    "command's own error, worth a repeat; `final` ends the run."
+    "The kinds: `free` is no fault of the run and uses no attempt; `paced` means that no machine was available, which "
+    "uses none either; `infra` is the platform's fault but counts; `paid` counts and may happen again; `user` is an "
+    "error of the command that is worth a retry; `final` ends the run."
 )
 _CAUSE_HEAD = ("cause", "only if", "kind", "counts", "no progress", "avoids the zone", "then")
 
@@ -54,8 +54,8 @@ def states_markdown() -> str:
     moves = ((f"`{before}`", f"`{after}`", why) for (before, after), why in TRANSITIONS.items())
     parts = [
         _MADE,
-        "### The drawing",
-        _drawing(),
+        "### The diagram",
+        _diagram(),
         "### Statuses",
         _table(("status", "what it means"), ((f"`{status}`", _meaning(status)) for status in Status)),
         "### Moves",
@@ -73,7 +73,7 @@ def _meaning(status: Status) -> str:
     return _MEANING[status] + (" (final)" if status in TERMINAL else "")
 
 
-def _drawing() -> str:
+def _diagram() -> str:
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> pending: submit"]
     for (before, after), why in TRANSITIONS.items():
         # A colon or semicolon would end the label.
@@ -88,8 +88,8 @@ def _cause_row(rule: CauseRule) -> tuple[str, ...]:
     return (causes, rule.only_if, f"`{rule.kind}`", *marks, rule.then)
 
 
-def _yes(held: bool) -> str:
-    return "yes" if held else "no"
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -99,25 +99,23 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @click.group()
 def docs() -> None:
-    """Print documents that are drawn from the code."""
+    """Print documents that are generated from the code."""
 
 
-@docs.command()
+@docs.command(short_help="Print statuses, moves and causes as Markdown.")
 def states() -> None:
-    """The statuses, who may move what to what, and the table of causes, as Markdown."""
-
+    """Print the statuses, the moves between them and the table of causes, as Markdown."""
     click.echo(states_markdown(), nl=False)
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell; for bash: eval "$(spot completion bash)"."""
+    """Print the completion script of a shell. In bash: eval "$(spot completion bash)"."""
     from click.shell_completion import get_completion_class
 
     from supervisor.cli.main import cli
 
     kind = get_completion_class(shell)
-    if kind is None:
-        raise click.UsageError(f"There is no completion for {shell}.")
+    assert kind is not None  # for each of the choices
     click.echo(kind(cli, {}, "spot", "_SPOT_COMPLETE").source())

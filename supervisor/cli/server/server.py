@@ -1,6 +1,6 @@
-"""serve, backup, migrate and config: the only commands that run inside the supervisor instead of talking to one.
+"""serve, backup, migrate and config: the commands that run inside the supervisor instead of sending it requests.
 
-The composition root is imported when the settings are known to be good, so a refusal comes at once.
+The composition root is imported only when the settings are valid, so that a refusal comes at once.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import logging
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from supervisor.cli.exits import CliError
-from supervisor.cli.output import json_text, note, terminal_columns
+from supervisor.cli.options import F, add_options, json_option, settings_file_options
+from supervisor.cli.output import json_text, show_warnings, terminal_columns
+from supervisor.cli.output import show as show_lines
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.domain.machines import Offer
 from supervisor.settings import alerts as settings_alerts
@@ -27,56 +29,52 @@ from supervisor.settings.sections import SECTIONS
 from supervisor.settings.serving_process import announced
 from supervisor.wiring import settings as wired
 
-F = TypeVar("F", bound=Callable[..., Any])
 LOG = logging.getLogger("supervisor.cli.server.server")
+VALUE_WIDTH = 21  # so that 80 columns show what follows a value
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 
 def settings_options(command: F) -> F:
-    """Where settings come from; used by serve, migrate and config show."""
-    for option in (
-        click.option(
-            "--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="SPOT_ variables, or the older runner's file."
-        ),
-        click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings."),
-        click.option("--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."),
-        click.option("--database-url", metavar="URL", help="Database (default: SQLite in the data folder)."),
+    """The sources of the settings; the command gets `file`, `env_file` and the settings by name."""
+    return add_options(
+        settings_file_options(command),
         click.option("--data-dir", metavar="DIR", help="Data folder (default: the XDG state folder)."),
-    ):
-        command = option(command)
-    return command
+        click.option("--database-url", metavar="URL", help="Database (default: SQLite in the data folder)."),
+        click.option("--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."),
+    )
 
 
 def serve_options(command: F) -> F:
-    """Every option of serve; `up` hands them on."""
-    insecure = "Ask nobody for a token; on loopback only."
-    for option in (
-        click.option("--log-format", metavar="FORM", help="plain or json (plain)."),
-        click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)."),
-        click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30)."),
-        click.option("--insecure-loopback", is_flag=True, default=None, help=insecure),
-        click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one."),
+    """Every option of serve; `up` passes them on."""
+    insecure = "Require no token; on loopback only."
+    command = add_options(
+        command,
         click.option("--host", metavar="HOST", help="Address to listen on (127.0.0.1)."),
-    ):
-        command = option(command)
+        click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free port."),
+        click.option("--insecure-loopback", is_flag=True, default=None, help=insecure),
+        click.option("--poll-interval-s", metavar="S", help="Seconds between two ticks (30)."),
+        click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)."),
+        click.option("--log-format", metavar="FORM", help="plain or json (plain)."),
+    )
     return settings_options(command)
 
 
 @click.command()
 @serve_options
 @click.option(
-    "--start-over", is_flag=True, help="Make a new database beside a data folder or store of another supervisor."
+    "--start-over", is_flag=True, help="Create a new database beside a data folder or store of another supervisor."
 )
-def serve(file: str | None, env_file: str | None, start_over: bool, **flags: object) -> None:
-    """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
+def serve(file: str | None, env_file: str | None, start_over: bool, **options: object) -> None:
+    """Run the supervisor on this computer until SIGTERM or Ctrl-C. Running trainings continue when it ends.
 
     Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
     """
-    settings = wired.load(flags, file=file, env_file=env_file)
+    settings = wired.load(options, file=file, env_file=env_file)
     _begin_log(settings)
     before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with announced(settings.data_dir):
-            from supervisor.wiring import bootstrap  # takes a second or more, in which a submit may come
+            from supervisor.wiring import bootstrap  # takes a second or more, during which a submit may come
 
             code = bootstrap.serve(settings, start_over)
     finally:
@@ -86,29 +84,37 @@ def serve(file: str | None, env_file: str | None, start_over: bool, **flags: obj
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGINT unwind the stack, so that everything that was opened is closed. Also after the HTTP server has
-    caught one of them: it sends it again when it has ended, and the default would kill us in the middle of closing."""
+    """SIGTERM and SIGINT unwind the stack, so that everything open is closed. Also after the HTTP server has caught a
+    signal: it sends it again when it has ended, and the default action would kill the process while it closes."""
     raise SystemExit(0)
+
+
+def _begin_log(settings: Settings) -> None:
+    from supervisor.telemetry import logs as telemetry
+
+    telemetry.configure(settings.log_level, settings.log_format)
+    for warning in settings.warnings:
+        LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})
 
 
 @click.command()
 @settings_options
-def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None:
-    """Bring the database to this version's schema. Stop the supervisor first."""
-    settings = wired.load(flags, file=file, env_file=env_file)
+def migrate(file: str | None, env_file: str | None, **options: str | None) -> None:
+    """Upgrade the database to the schema of this version. Stop the supervisor first."""
+    settings = wired.load(options, file=file, env_file=env_file)
     _begin_log(settings)
     from supervisor.wiring import bootstrap
 
     bootstrap.migrate(settings)
-    click.echo("The database has this version's schema.")
+    click.echo("The database has the schema of this version.")
 
 
 @click.command()
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @settings_options
-def backup(target: Path, file: str | None, env_file: str | None, **flags: str | None) -> None:
-    """Copy the SQLite database to FILE, while the supervisor goes on; docs/operations.md tells how to restore it."""
-    settings = wired.load(flags, file=file, env_file=env_file)
+def backup(target: Path, file: str | None, env_file: str | None, **options: str | None) -> None:
+    """Copy the SQLite database to FILE while the supervisor runs. To restore it: docs/operations.md."""
+    settings = wired.load(options, file=file, env_file=env_file)
     from supervisor.wiring import bootstrap
 
     try:
@@ -121,21 +127,20 @@ def backup(target: Path, file: str | None, env_file: str | None, **flags: str | 
 
 
 def examine_here(
-    flags: dict[str, object], file: str | None, env_file: str | None, alert_test: bool, deadline_s: float
+    options: dict[str, object], file: str | None, env_file: str | None, alert_test: bool, deadline_s: float
 ) -> dict[str, Any]:
-    """The doctor's report on these settings, made in this process. Refused settings are a line of it, too. `deadline_s`
-    counts from now: loading the libraries, which takes more than a second, is time in which a person waits."""
+    """The doctor's report on these settings, made in this process. Refused settings are a check, too. `deadline_s`
+    counts from now, because the user also waits while the libraries load, for more than a second."""
     began = time.monotonic()
     from supervisor.telemetry import logs as telemetry
 
     telemetry.configure("error", "plain")
     try:
-        settings = wired.load(flags, file=file, env_file=env_file)
+        settings = wired.load(options, file=file, env_file=env_file)
     except SpotError as error:
-        detail = str(error)
-        fix = "correct the settings as told; spot config show --origin tells where each is from"
-        line = {"group": "local", "name": "settings", "result": "fail", "fact": "refused", "cause": detail, "fix": fix}
-        return {"worst": "fail", "checks": [line]}
+        fix = "correct the settings; spot config show --origin shows where each value comes from"
+        check = {"group": "local", "name": "settings", "result": "fail", "fact": "refused"}
+        return {"worst": "fail", "checks": [{**check, "cause": str(error), "fix": fix}]}
     from supervisor.wiring import bootstrap
 
     return bootstrap.examine(settings, alert_test, deadline_s - (time.monotonic() - began))
@@ -148,23 +153,11 @@ def trial_offers(settings: Settings) -> tuple[Offer, ...]:
     return bootstrap.trial_offers(settings)
 
 
-def remove_trial(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
-    """(machines, objects) of a trial that were still there and are gone now. Raises SpotError."""
+def remove_trial(settings: Settings, report: Callable[[str], None]) -> tuple[int, int]:
+    """Delete what is left of a trial: (machines, objects). Raises SpotError."""
     from supervisor.wiring import bootstrap
 
-    return bootstrap.remove_trial(settings, say)
-
-
-def _begin_log(settings: Settings) -> None:
-    from supervisor.telemetry import logs as telemetry
-
-    telemetry.configure(settings.log_level, settings.log_format)
-    for warning in settings.warnings:
-        LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})
-
-
-VALUE_ROOM = 21  # so that a line of 80 columns shows what stands behind a value
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+    return bootstrap.remove_trial(settings, report)
 
 
 @click.group()
@@ -174,41 +167,37 @@ def config() -> None:
 
 @config.command()
 @settings_options
-@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
-def show(origin: bool, form: str, file: str | None, env_file: str | None, **flags: str | None) -> None:
-    """Show every setting as `spot serve` would see it here and now."""
-    settings = wired.load(flags, file=file, env_file=env_file)
-    for warning in settings.warnings:
-        note(f"warning: {warning}")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@json_option
+def show(origin: bool, form: str, file: str | None, env_file: str | None, **options: str | None) -> None:
+    """Show every setting as `spot serve` would read it here and now."""
+    settings = wired.load(options, file=file, env_file=env_file)
+    show_warnings(settings.warnings)
     values = {name: _value_of(settings, name) for name in settings.origins}
     if form == "json":
         rows = {name: {"value": value, "origin": settings.origins[name]} for name, value in values.items()}
         click.echo(json_text(rows if origin else values, 2))
         return
-    table = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
-    for name, value in values.items():
-        table.append((name, _value_text(value), settings.origins[name] if origin else _variable(name)))
-    for line in _lines(table):
-        click.echo(line)
+    source = settings.origins.__getitem__ if origin else _variable
+    lines = [(name, _value_text(value), source(name)) for name, value in values.items()]
+    show_lines(_table([("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT"), *lines]))
 
 
 def _variable(name: str) -> str:
-    """A key of a section of the file has none."""
+    """The environment variable; a key of a section of the file has none."""
     return "" if name.startswith(SECTIONS) else settings_of.env_name(name)
 
 
-def _lines(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """At a terminal a value that is longer than most pushes only its own line: it is never cut, and the others keep
-    what stands behind them."""
-    room = None if terminal_columns() is None else VALUE_ROOM
+def _table(rows: list[tuple[str, str, str]]) -> list[str]:
+    """A value is never cut, so this is no output.Table: at a terminal a long value pushes only its own line."""
+    limit = None if terminal_columns() is None else VALUE_WIDTH
     first = max(len(name) for name, _, _ in rows)
-    second = max(len(value) for _, value, _ in rows if room is None or len(value) <= room)
-    return [f"{name:<{first}}  {value:<{second}}  {source}" for name, value, source in rows]
+    second = max(len(value) for _, value, _ in rows if limit is None or len(value) <= limit)
+    return [f"{name:<{first}}  {value:<{second}}  {source}".rstrip() for name, value, source in rows]
 
 
 def _value_of(settings: Settings, name: str) -> object:
-    """A JSON value; a password in a URL is left out, and so is what is a credential as a whole."""
+    """A JSON value without the password of a URL and without whole credentials."""
     value = settings.value(name)
     if isinstance(value, Path):
         return str(value)
@@ -227,11 +216,11 @@ def _value_text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
-        return ",".join(str(part) for part in value)
+        return ",".join(map(str, value))
     if isinstance(value, dict):
-        return ",".join(f"{key}={_pair(part)}" for key, part in value.items()) or "none"
+        return ",".join(f"{key}={_part_text(part)}" for key, part in value.items()) or "none"
     return str(value)
 
 
-def _pair(part: object) -> str:
+def _part_text(part: object) -> str:
     return "/".join(f"{number:g}" for number in part) if isinstance(part, tuple | list) else str(part)

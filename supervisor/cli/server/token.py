@@ -1,4 +1,4 @@
-"""token: who may ask. The text of a new one is printed once, alone on its line, and is nowhere else."""
+"""token: who may use this supervisor. The text of a new token is printed once, alone on its line, and nowhere else."""
 
 from __future__ import annotations
 
@@ -8,35 +8,54 @@ from urllib.parse import quote
 
 import click
 
-from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.options import AS_JSON, duration_s, output_option, server_options
-from supervisor.cli.output import json_text, moment, safe
+from supervisor.cli.options import duration_s, json_flag, json_option, output_option, server_options
+from supervisor.cli.output import Table, emit, note, safe, suggest, utc_minute, when
+from supervisor.domain.callers import Scope
 from supervisor.wording.figures import DASH
 
-# What a narrow terminal goes without first.
-SPARE = ("CREATED", "RUNS", "OWNER")
-SCOPES = ("runs:read", "runs:write", "metrics:read", "admin")
+
+def _expiry(token: Json) -> str:
+    if token["valid"]:
+        return when(token["expires_at"])
+    return click.style("revoked" if token["revoked_at"] else "expired", fg="red")
+
+
+TOKENS = Table(
+    "token_id",
+    {
+        "ID": lambda token: safe(token["token_id"]),
+        "NAME": lambda token: safe(token["name"]),
+        "OWNER": lambda token: safe(token["owner"]),
+        "SCOPES": lambda token: safe(",".join(token["scopes"])),
+        "RUNS": lambda token: str(token["max_active_runs"] or DASH),
+        "CREATED": lambda token: when(token["created_at"]),
+        "EXPIRES": _expiry,
+        "LAST USED": lambda token: when(token["last_used_at"]),
+    },
+    spare=("CREATED", "RUNS", "OWNER"),
+)
 
 
 @click.group()
 def token() -> None:
-    """Tokens: who may ask this supervisor for what. For administrators."""
+    """Create, list and revoke the tokens of this supervisor. For administrators."""
 
 
-@token.command(short_help="Make a token; it is shown once.")
+@token.command(short_help="Create a token; it is shown once.")
 @click.argument("name")
-@click.option("--owner", help="Whose runs it submits and sees (default: yours).")
+@click.option("--owner", metavar="NAME", help="Owner of its runs (default: you).")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(SCOPES),
-    help="What it may do; may be repeated (default: runs:read and runs:write).",
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What it may do; repeatable (default: runs:read and runs:write).",
 )
 @click.option("--expires", type=duration_s, metavar="TIME", help="Valid for this time, such as 90d.")
-@click.option("--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most so many runs at once.")
-@AS_JSON
+@click.option("--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most N active runs.")
+@json_flag
+@json_option
 @server_options
 def create(
     *,
@@ -46,59 +65,56 @@ def create(
     scopes: tuple[str, ...],
     expires: float | None,
     max_active_runs: int | None,
-    as_json: bool,
+    form: str,
 ) -> None:
-    """Make a token. NAME stands in the history of what is done with it."""
-    body: dict[str, Any] = {"name": name}
+    """Create a token. The history shows NAME beside each action of the token."""
     more = {
         "owner": owner,
         "scopes": list(dict.fromkeys(scopes)) or None,
         "expires_in_s": expires,
         "max_active_runs": max_active_runs,
     }
-    made = client.post("/v1/tokens", body | {key: value for key, value in more.items() if value is not None})
-    if as_json:
-        click.echo(json_text(made, 2))
+    body: dict[str, Any] = {"name": name} | {key: value for key, value in more.items() if value is not None}
+    created = client.post("/v1/tokens", body)
+    if emit(created, [created], form, TOKENS.key):
         return
-    output.note(
-        f"Token {safe(made['name'])} ({safe(made['token_id'])}) for {_scope_text(made)}. It is shown this once:"
-    )
-    click.echo(safe(made["token"]))
-    output.note(f"Use it:     {_first_use(client.url, made['scopes'])}")
-    output.note(f"Revoke it:  spot token revoke {safe(made['token_id'])}")
+    token_id = safe(created["token_id"])
+    note(f"Token {safe(created['name'])} ({token_id}) for {_scope_text(created)}. It is shown only once:")
+    click.echo(safe(created["token"]))
+    note(f"Use it:     {_first_use(client.url, created['scopes'])}")
+    note(f"Revoke it:  spot token revoke {token_id}")
 
 
-@token.command(short_help="Show the tokens, without their texts.")
-@AS_JSON
+@token.command(short_help="List the tokens, without their texts.")
+@json_flag
 @output_option
 @server_options
 def ls(client: Client, form: str) -> None:
-    """Show the tokens: those first that were not revoked. The token itself is never shown again."""
+    """List the tokens, revoked ones last. The text of a token is never shown again."""
     answer = client.get("/v1/tokens")
-    if output.emit(answer, answer["tokens"], form, "token_id"):
-        return
-    output.show(output.table(shown(output.terminal_columns() is not None), answer["tokens"], SPARE))
-    output.suggest("spot token create NAME")
+    if TOKENS.show(answer, answer["tokens"], form):
+        suggest("spot token create NAME")
 
 
-@token.command(short_help="Revoke a token; it counts no more at once.")
+@token.command(short_help="Revoke a token at once.")
 @click.argument("token_id", metavar="ID")
-@AS_JSON
+@json_flag
+@json_option
 @server_options
-def revoke(client: Client, token_id: str, as_json: bool) -> None:
-    """Revoke a token. It counts no more at once; on other replicas within five seconds."""
+def revoke(client: Client, token_id: str, form: str) -> None:
+    """Revoke a token at once; other replicas follow within five seconds."""
     if token_id.startswith("sup_"):
-        raise click.UsageError("That is a token itself; name its id: `spot token ls` shows it.")
-    gone = client.send("DELETE", f"/v1/tokens/{quote(token_id, safe='')}").json()
-    if as_json:
-        click.echo(json_text(gone, 2))
-        return
-    click.echo(f"Token {safe(gone['name'])} ({safe(gone['token_id'])}) of {safe(gone['owner'])} is revoked.")
-    output.suggest("spot token ls")
+        raise click.UsageError("That is a token; name its id, which `spot token ls` shows.")
+    revoked = client.send("DELETE", f"/v1/tokens/{quote(token_id, safe='')}").json()
+    if not emit(revoked, [revoked], form, TOKENS.key):
+        click.echo(
+            f"Token {safe(revoked['name'])} ({safe(revoked['token_id'])}) of {safe(revoked['owner'])} is revoked."
+        )
+        suggest("spot token ls")
 
 
 def _first_use(url: str, scopes: Sequence[str]) -> str:
-    """Something that this token may do."""
+    """A command that this token may run."""
     if "runs:read" in scopes or "admin" in scopes:
         return f"SPOT_URL={url} SPOT_TOKEN=sup_… spot ls"
     if "runs:write" in scopes:
@@ -106,27 +122,7 @@ def _first_use(url: str, scopes: Sequence[str]) -> str:
     return f"curl -H 'Authorization: Bearer sup_…' {url}/metrics"
 
 
-def _scope_text(made: Json) -> str:
-    until = f"until {moment(made['expires_at'])}" if made["expires_at"] else "without an end"
-    most = f", {made['max_active_runs']} active runs at most" if made["max_active_runs"] else ""
-    return f"{safe(made['owner'])}: {safe(', '.join(made['scopes']))}, {until}{most}"
-
-
-def shown(short: bool) -> output.Table:
-    """`short`: for a terminal, where what has become of a token takes the place of its end."""
-    return {
-        "ID": lambda token: safe(token["token_id"]),
-        "NAME": lambda token: safe(token["name"]),
-        "OWNER": lambda token: safe(token["owner"]),
-        "SCOPES": lambda token: safe(",".join(token["scopes"])),
-        "RUNS": lambda token: str(token["max_active_runs"] or DASH),
-        "CREATED": lambda token: moment(token["created_at"], short),
-        "EXPIRES": lambda token: (short and _state(token)) or moment(token["expires_at"], short),
-        "LAST USED": lambda token: moment(token["last_used_at"], short),
-        "": lambda token: "" if short else _state(token),
-    }
-
-
-def _state(token: Json) -> str:
-    state = "" if token["valid"] else "revoked" if token["revoked_at"] else "expired"
-    return click.style(state, fg="red") if state else ""
+def _scope_text(created: Json) -> str:
+    until = f"until {utc_minute(created['expires_at'])}" if created["expires_at"] else "without expiry"
+    most = f", at most {created['max_active_runs']} active runs" if created["max_active_runs"] else ""
+    return f"{safe(created['owner'])}: {safe(', '.join(created['scopes']))}, {until}{most}"

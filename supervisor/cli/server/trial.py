@@ -1,9 +1,9 @@
-"""trial: the whole way on a real Google project, with one small Spot machine, and nothing of it stays behind.
+"""trial: a whole run on a real Google project, on one small Spot machine, after which nothing is left there.
 
-A supervisor of its own (`serve`, with its data folder in DATA_DIR/trial and a prefix of its own in the bucket) keeps
-one run through boot, preemption, resume and end; trial_phases watches. DATA_DIR/trial/trial.json is written before
-anything else, so that a trial that was killed is removed by the next call. Whatever happens, the end is the same: the
-supervisor is ended, its machines are deleted, its objects too, and then the folder.
+A supervisor of its own (`serve`, with its data folder in DATA_DIR/trial and its own prefix in the bucket) runs one
+training through boot, preemption, resume and end; trial_phases.py watches it. DATA_DIR/trial/trial.json is written
+before anything else, so that the next call can remove a trial that was killed. The end is always the same: stop the
+supervisor, delete its machines, then its objects, then the folder.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 import click
 
 from supervisor.cli import output
-from supervisor.cli.exits import CONFLICT, DETACHED, FAILED, USAGE, CliError
-from supervisor.cli.finding import client_for
+from supervisor.cli.exits import CONFLICT, DETACHED, FAILED, OK, USAGE, CliError
+from supervisor.cli.options import yes_option
 from supervisor.cli.output import safe
-from supervisor.cli.server.background import serve_command, start_serving, wait_until_ready
+from supervisor.cli.server.background import client_of, serve_command, start_serving, wait_until_ready
 from supervisor.cli.server.server import examine_here, remove_trial, settings_options, trial_offers
 from supervisor.cli.server.trial_phases import PHASES, TRAINING, Phase, PhaseFailed, Report, Watch, play
 from supervisor.domain.errors import SpotError
@@ -41,11 +41,11 @@ from supervisor.wiring import settings as wired
 
 GPU_SHAPE = "n1-standard-4+1xnvidia-tesla-t4"
 CPU_SHAPE = "e2-standard-2"
-TRIAL_S = 3600.0  # after that it is given up, and Google itself ends a machine that is so old
+TRIAL_S = 3600.0  # then the trial is given up, and Google itself ends so old a machine
 USUAL_S = 1200.0
 DOCTOR_S = 8.0
 ENDED_S = 30.0
-LOOK_S = 0.1
+POLL_S = 0.1
 GCE = "gce"
 RUN = "trial"
 NOTE = "trial.json"
@@ -54,7 +54,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Plan:
-    """`file`, `env_file`: where the settings come from."""
+    """`file`, `env_file`: the sources of the settings. `out`: the folder of the report."""
 
     file: str | None
     env_file: str | None
@@ -70,44 +70,46 @@ class Plan:
 
     @property
     def gpu(self) -> bool:
-        """Whether the machine has cards: added ones, or those of the series a and g."""
+        """Whether the machine has GPUs: added ones, or those of the series a and g."""
         return "+" in self.shape or self.shape[0] in "ag"
 
 
 @click.command()
-@click.option("--no-gpu", is_flag=True, help=f"A machine without a card ({CPU_SHAPE}): no quota for GPUs needed.")
+@click.option("--no-gpu", is_flag=True, help=f"A machine without GPU ({CPU_SHAPE}), which needs no GPU quota.")
 @click.option("--machine", metavar="SHAPE", help=f"Another machine (default: {GPU_SHAPE}).")
-@click.option("--zones", metavar="ZONE,ZONE", help="Where to try (default: gce_zones).")
-@click.option("--image", metavar="REF", help="An image with Python 3.8 or newer (default: default_image).")
+@click.option("--zones", metavar="ZONE,ZONE", help="Zones to try (default: gce_zones).")
+@click.option("--image", metavar="REF", help="Image with Python 3.8 or newer (default: default_image).")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the report.")
-@click.option("--clean", is_flag=True, help="Only remove what a trial that was killed has left.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent.")
+@click.option("--clean", is_flag=True, help="Only remove what is left of a killed trial.")
+@yes_option("Do not ask before money is spent.")
 @settings_options
 @click.pass_context
-def trial(ctx: click.Context, /, file: str | None, env_file: str | None, clean: bool, yes: bool, **flags: Any) -> None:
-    """Try the whole way on a real Google project: costs cents, says so first, and leaves nothing behind.
+def trial(
+    ctx: click.Context, /, file: str | None, env_file: str | None, clean: bool, yes: bool, **options: Any
+) -> None:
+    """Test a whole run on a real Google project. It costs cents, asks first, and leaves nothing there.
 
-    Doctor, one small Spot machine through driver, card, container, bucket, heartbeat, preemption, resume and deletion;
-    at the end a report with what failed and what mends it, and a recording of every exchange with Google, without
-    secrets. 10 to 20 minutes. Exit 0: every phase was ok.
+    The doctor, then one small Spot machine: driver, GPU, container, bucket, heartbeat, preemption, resume, deletion.
+    Takes 10 to 20 minutes. The report says what failed and how to fix it; a recording holds every exchange with Google,
+    without secrets. Exit 0: every phase passed.
     """
-    wishes = {name: flags.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
-    settings = wired.load(flags, file=file, env_file=env_file)
+    own = {name: options.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
+    settings = wired.load(options, file=file, env_file=env_file)
     if list(settings.sections) != [GCE]:
-        raise _no_google_alone(settings)
+        raise _not_one_project(settings)
     with _alone(settings.data_dir):
         _remove_left(settings.data_dir / "trial")
         if clean:
-            click.echo("Nothing of a trial is left.")
+            click.echo("Nothing is left of a trial.")
             return
-        plan = _plan(file, env_file, settings, wishes)
+        plan = _plan(file, env_file, settings, **own)
         report = _prepared(plan)
         _agree(plan, yes)
         ctx.exit(_tried(plan, report))
 
 
-def _no_google_alone(settings: Settings) -> CliError:
-    """A trial has a supervisor of its own, with one provider and settings of its own for it."""
+def _not_one_project(settings: Settings) -> CliError:
+    """A trial has its own supervisor, with one provider and its own settings."""
     kinds = [section.kind for section in settings.sections.values()]
     text = "The trial is for Google Cloud, and these settings have provider = local."
     if GCE in kinds or len(kinds) > 1:
@@ -115,25 +117,36 @@ def _no_google_alone(settings: Settings) -> CliError:
     return CliError(text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md"))
 
 
-def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: dict[str, Any]) -> Plan:
-    if wishes["no_gpu"] and wishes["machine"]:
-        raise click.UsageError("Say --no-gpu or --machine, not both.")
-    image = wishes["image"] or settings.default_image
+def _plan(
+    file: str | None,
+    env_file: str | None,
+    settings: Settings,
+    *,
+    no_gpu: bool,
+    machine: str | None,
+    zones: str | None,
+    image: str | None,
+    out: Path | None,
+) -> Plan:
+    if no_gpu and machine:
+        raise click.UsageError("Use --no-gpu or --machine, not both.")
+    image = image or settings.default_image
     if not image:
         hint = "spot trial --image mirror.gcr.io/library/python:3.12-slim"
         raise CliError("The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,))
-    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.value("gce_zones")
-    shape = wishes["machine"] or (CPU_SHAPE if wishes["no_gpu"] else GPU_SHAPE)
-    named = wishes["out"] or Path(f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")
-    return Plan(_whole(file), _whole(env_file), settings, shape, image, zones, Path(os.path.abspath(named)))
-
-
-def _whole(path: str | None) -> str | None:
-    return None if path is None else os.path.abspath(path)
+    return Plan(
+        file and os.path.abspath(file),
+        env_file and os.path.abspath(env_file),
+        settings,
+        shape=machine or (CPU_SHAPE if no_gpu else GPU_SHAPE),
+        image=image,
+        zones=tuple(zones.split(",")) if zones else settings.value("gce_zones"),
+        out=Path(os.path.abspath(out or f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")),
+    )
 
 
 def _prepared(plan: Plan) -> Report:
-    """The folders, the note for whoever comes after a kill, and the settings of the trial in this environment."""
+    """The folders, the note for a call after a kill, and the settings of the trial in this environment."""
     token = secrets.token_hex(4)
     environ = _environ(plan, token)
     try:
@@ -142,9 +155,9 @@ def _prepared(plan: Plan) -> Report:
         note = {"file": plan.file, "env_file": plan.env_file, "environ": environ}
         draft = plan.folder / f".{NOTE}"
         draft.write_text(json.dumps(note), encoding="utf-8")
-        draft.replace(plan.folder / NOTE)  # whole or not at all: what names the machines must be readable
+        draft.replace(plan.folder / NOTE)  # whole or not at all, because it names the machines
     except OSError as error:
-        raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
+        raise _unwritable(error) from None
     os.environ.update(environ)
     facts = {
         "project": plan.settings.value("gce_project"),
@@ -156,8 +169,12 @@ def _prepared(plan: Plan) -> Report:
     return Report(plan.out, token, facts, phases)
 
 
+def _unwritable(error: OSError) -> CliError:
+    return CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE")
+
+
 def _environ(plan: Plan, token: str) -> dict[str, str]:
-    """What is the trial's own; everything else is as in the settings. No alert, no disk of the user's."""
+    """The trial's own settings, without alerts and without the user's disk; every other setting stays."""
     settings, folder = plan.settings, plan.folder
     own = {
         "data_dir": str(folder),
@@ -184,12 +201,11 @@ def _environ(plan: Plan, token: str) -> dict[str, str]:
 
 
 def _agree(plan: Plan, yes: bool) -> None:
-    """Raises Abort where the person does not want it; nothing was asked of Google then."""
+    """Show the cost and ask. Raises Abort at a no; no request was sent to Google then."""
     try:
         offers = trial_offers(wired.load({}, file=plan.file, env_file=plan.env_file))
-        click.echo("\n".join(output.paragraph(_cost_text(plan, offers))))
-        if not output.confirmed("Go on?", yes):
-            raise click.Abort
+        output.show(output.paragraph(_cost_text(plan, offers)))
+        output.confirm("Continue?", yes)
     except BaseException:
         shutil.rmtree(plan.folder)
         shutil.rmtree(plan.out)
@@ -203,7 +219,7 @@ def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
     what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
     what += f" Its files go to {settings.store_url} and are deleted."
     if not prices:
-        return f"{what} Its price is not known (spot prices refresh); it is ended after 60 min."
+        return f"{what} Its price is unknown (spot prices refresh); it is ended after 60 min."
     usual, most = max(prices) * USUAL_S / 3600, max(prices) * TRIAL_S / 3600
     return (
         f"{what} The machine costs up to ${max(prices):.2f}/h: about ${usual:.2f} in {USUAL_S / 60:g} min, at most"
@@ -219,10 +235,10 @@ def _tried(plan: Plan, report: Report) -> int:
         _play(plan, report)
     except KeyboardInterrupt:
         code = DETACHED
-        _say("\nEnding the trial, and deleting what it made. Please wait.")
+        _note("\nEnding the trial and deleting what it created. Please wait.")
     except (PhaseFailed, SpotError, CliError) as error:
         if not any(phase.result == "failed" for phase in report.phases):
-            _say(safe(str(error)))
+            _note(safe(str(error)))
     finally:
         for number in ENDINGS:
             signal.signal(number, signal.SIG_IGN)
@@ -230,7 +246,7 @@ def _tried(plan: Plan, report: Report) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     report.finish()
-    return 0 if report.ok() else code
+    return OK if report.ok() else code
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -245,7 +261,7 @@ def _play(plan: Plan, report: Report) -> None:
         log = plan.out / "serve.log"
         child = start_serving(serve_command(plan.file, plan.env_file, plan.folder, {}), log)
         wait_until_ready(plan.folder, child, log)
-        client = client_for(None, str(plan.folder), None, None)
+        client = client_of(plan.folder)
         phase.seen = f"ready at {client.url}"
     watch = Watch(client, RUN, plan.out / "console.log", until)
     client.post("/v1/runs", {"run_id": RUN, "spec": _spec()})
@@ -265,78 +281,73 @@ def _spec() -> dict[str, Any]:
 
 
 def _examined(plan: Plan) -> str:
-    """Raises PhaseFailed where a line fails: nothing is rented then."""
+    """Raises PhaseFailed where a check fails: nothing is rented then."""
     checks = examine_here({}, plan.file, plan.env_file, False, DOCTOR_S)["checks"]
-    wrong = [check for check in checks if check["result"] == "fail"]
-    if wrong:
-        lines = (f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}" for line in wrong)
-        raise PhaseFailed("\n".join(lines))
+    failed = [check for check in checks if check["result"] == "fail"]
+    if failed:
+        raise PhaseFailed("\n".join(
+            f"{check['name']}: {check['fact']}; {check['cause'] or ''} fix: {check['fix'] or ''}" for check in failed
+        ))  # fmt: skip
     warned = [check["name"] for check in checks if check["result"] == "warn"]
     return f"{len(checks)} checks" + (f"; warnings: {', '.join(warned)}" if warned else "")
 
 
-def _say(text: str) -> None:
-    """Who listened may be gone (a closed terminal or pipe): that must not keep anything from being removed."""
+def _note(text: str) -> None:
+    """The reader may be gone (a closed terminal or pipe), which must not keep anything from being removed."""
     with suppress(OSError):
         output.note(text)
 
 
-# --- nothing stays behind -------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _alone(data_dir: Path) -> Iterator[None]:
-    """One trial of a data folder at a time: the other's machines are not removed as if they were left."""
+    """One trial of a data folder at a time: it must not remove the machines of another one as left over."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        held = os.open(data_dir / "trial.lock", flags, 0o600)
+        lock = os.open(data_dir / "trial.lock", flags, 0o600)
     except OSError as error:
-        raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
+        raise _unwritable(error) from None
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = f"Another trial of {data_dir} is under way."
             raise CliError(text, CONFLICT, "TRIAL_RUNS", ("wait until it has ended",)) from None
         yield
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def _leave_nothing(plan: Plan, report: Report) -> None:
-    try:
-        with report.phase("clean") as phase:
-            machines, objects = _removed(plan.folder, plan.file, plan.env_file)
-            phase.seen = f"{machines} machines and {objects} objects deleted; nothing is left"
-    except SpotError:
-        return  # the report says what is left, and the folder stays for --clean
+    # With an error, the report says what is left, and the folder stays for --clean.
+    with suppress(SpotError), report.phase("clean") as phase:
+        phase.seen = f"{_removed(plan.folder, plan.file, plan.env_file)} deleted; nothing is left"
 
 
 def _remove_left(folder: Path) -> None:
-    """What a trial that was killed has left. Raises SpotError: then it is still there."""
+    """Remove what a killed trial has left. Raises SpotError: then it is still there."""
     try:
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         shutil.rmtree(folder, ignore_errors=True)  # killed before it did anything
         return
-    _say("A trial was cut off; removing what it left.")
+    _note("A trial was cut off; removing what it left.")
     before = dict(os.environ)
     os.environ.update(note["environ"])
     try:
-        machines, objects = _removed(folder, note["file"], note["env_file"])
+        removed = _removed(folder, note["file"], note["env_file"])
     finally:
         os.environ.clear()
         os.environ.update(before)
-    _say(f"{machines} machines and {objects} objects deleted.")
+    _note(f"{removed} deleted.")
 
 
-def _removed(folder: Path, file: str | None, env_file: str | None) -> tuple[int, int]:
-    """The environment holds the settings of the trial. Raises SpotError."""
+def _removed(folder: Path, file: str | None, env_file: str | None) -> str:
+    """`1 machines and 12 objects`. The environment holds the settings of the trial. Raises SpotError."""
     _end_supervisor(folder)
-    counts = remove_trial(wired.load({}, file=file, env_file=env_file), _say)
+    machines, objects = remove_trial(wired.load({}, file=file, env_file=env_file), _note)
     shutil.rmtree(folder)
-    return counts
+    return f"{machines} machines and {objects} objects"
 
 
 def _end_supervisor(folder: Path) -> None:
@@ -347,4 +358,4 @@ def _end_supervisor(folder: Path) -> None:
         process.send(number)
         until = time.monotonic() + ENDED_S
         while process.lives() and time.monotonic() < until:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)

@@ -1,8 +1,8 @@
-"""What a trial waits for, phase by phase, and the report of it.
+"""The phases of a trial, what each of them waits for, and the report.
 
 Everything is read from the trial's own supervisor, as any client would: the run, its attempts, its facts, the consoles
-of its machines. A phase takes from the end of the one before until it was seen. The first that fails ends the trial;
-what was not reached says so.
+of its machines. A phase lasts from the end of the one before until its condition holds. The first failed phase ends the
+trial; the later ones are "not reached".
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import CliError, Problem
-from supervisor.cli.finding import TERMINAL
+from supervisor.cli.exits import Problem
 from supervisor.cli.output import safe
+from supervisor.domain.status import TERMINAL
 
 T = TypeVar("T")
 POLL_S = 1.0
 LAST_BYTES = 65_536
 SIGNS = {"ok": ("✔", "green"), "failed": ("✗", "red"), "not reached": ("·", "bright_black")}
-# The training of a trial: it counts until it is taken away; resumed, it has 20 steps left. Any Python 3 runs it.
+# The training of a trial: it counts until its machine is preempted; resumed, it has 20 steps left. Any Python 3 runs
+# it.
 TRAINING = """\
 import json, os, pathlib, sys, time
 box = pathlib.Path(os.environ["SPOT_CHECKPOINT_DIR"])
@@ -48,18 +49,18 @@ while step < last:
     time.sleep(0.5)
 pathlib.Path(os.environ["SPOT_RESULTS_DIR"], "trial.txt").write_text("%d steps\\n" % step)
 """
-# Phase -> what helps where it fails, beside what the run itself says.
+# Phase -> what helps where it fails, beside what the run itself reports.
 REMEDIES = {
-    "doctor": "do what the line says, then try again: nothing was rented",
+    "doctor": "apply the fix of the check, then try again: nothing was rented",
     "supervisor": "read serve.log in the report's folder",
-    "machine": "try other zones (--zones), another hour, or --no-gpu; a quota is raised in the console of the project",
+    "machine": "try other zones (--zones), a later time, or --no-gpu; raise a quota in the console of the project",
     "driver": "read console.log in the report's folder; gce_gpu_driver_version and gce_boot_image choose the driver",
     "container": "check the image's name, and that the machines' account may pull it: spot doctor",
     "beat": "the machine's account must be allowed to write to the bucket: spot doctor; see console.log",
-    "card": "driver and image do not fit: gce_gpu_driver_version = latest, or an image for an older CUDA",
+    "card": "driver and image do not match: gce_gpu_driver_version = latest, or an image for an older CUDA",
     "bucket": "the machine's account must be allowed to create and read objects in the bucket: spot doctor",
     "notice": "your account needs compute.instances.simulateMaintenanceEvent (feature preempt of deploy/terraform)",
-    "resume": "read the events in report.json: they say what became of the next machine",
+    "resume": "read the events in report.json: they show what happened to the next machine",
     "finish": "read console.log and the events in report.json",
     "delete": "spot trial --clean deletes what is left",
     "clean": "spot trial --clean deletes what is left",
@@ -68,11 +69,13 @@ PHASES = tuple(REMEDIES)
 
 
 class PhaseFailed(Exception):
-    """What was seen instead."""
+    """The text says what was seen instead."""
 
 
 @dataclass
 class Phase:
+    """A line of the report; its fields are those of report.json."""
+
     name: str
     result: str = "not reached"  # or ok, failed
     seconds: float | None = None
@@ -82,7 +85,7 @@ class Phase:
 
 @dataclass
 class Report:
-    """`folder` holds it as report.json, beside the recording, the consoles and the supervisor's log."""
+    """Written to report.json in `folder`, beside the recording, the consoles and the supervisor's log."""
 
     folder: Path
     trial: str
@@ -93,14 +96,14 @@ class Report:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
-        """Its line is shown when it ends. Raises what the body raises, once it is written down."""
+        """Its line is printed when it ends. Raises what the body raises, after it was recorded."""
         phase, began = next(listed for listed in self.phases if listed.name == name), time.monotonic()
         try:
             yield phase
             phase.result = "ok"
         except BaseException as error:
             phase.result, phase.remedy = "failed", REMEDIES[name]
-            phase.seen = "interrupted" if isinstance(error, KeyboardInterrupt) else _sentence(error)
+            phase.seen = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
             raise
         finally:
             phase.seconds = round(time.monotonic() - began, 1)
@@ -123,40 +126,35 @@ class Report:
         path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _show(self, phase: Phase) -> None:
-        sign, colour = SIGNS[phase.result]
+        sign, color = SIGNS[phase.result]
         seconds = "" if phase.seconds is None else f"{phase.seconds:.1f} s"
         line = f"{sign} {phase.name:<10} {seconds:>8}  {safe(phase.seen)}"
-        _print(click.style("\n".join(output.paragraph(line, " " * 23)), fg=colour))
+        _print(click.style("\n".join(output.paragraph(line, " " * 23)), fg=color))
         if phase.remedy:
             _print(f"    fix: {phase.remedy}")
 
     def finish(self) -> None:
-        """What was not reached, the sum, and where everything lies."""
+        """Print the phases that were not reached, the sum, and where the files are."""
         for phase in self.phases:
             if phase.result == "not reached":
                 self._show(phase)
         done = sum(phase.result == "ok" for phase in self.phases)
-        cost = "not known" if self.cost_usd is None else f"${self.cost_usd:.2f}"
+        cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:.2f}"
         _print(f"\n{done} of {len(self.phases)} phases ok. Cost of the machines: {cost}.")
         _print(f"Report: {self.folder / 'report.json'}")
-        _print(f"Recording: {self.folder / 'recording.jsonl'} (look through it before you hand it on)")
+        _print(f"Recording: {self.folder / 'recording.jsonl'} (read it before you share it)")
         self.save()
 
 
 def _print(text: str) -> None:
-    """A trial whose reader has left goes on to its end, because there it removes what it made."""
+    """A trial whose reader has left continues to its end, where it removes what it created."""
     with suppress(OSError):
         click.echo(text)
 
 
-def _sentence(error: BaseException) -> str:
-    text = error.text if isinstance(error, CliError) else str(error)
-    return text or type(error).__name__
-
-
 @dataclass
 class Watch:
-    """One run, looked at until something holds. `until`: of time.monotonic, when the trial is given up."""
+    """One run, read until a condition holds. `until`: of time.monotonic, when the trial is given up."""
 
     client: Client
     run_id: str
@@ -165,12 +163,12 @@ class Watch:
     run: Json = field(default_factory=dict)
     attempts: list[Json] = field(default_factory=list)
     text: str = ""  # all consoles so far
-    _offsets: dict[str, int] = field(default_factory=dict)
+    _offsets: dict[int, int] = field(default_factory=dict)  # attempt -> offset in its console
 
     def wait(self, holds: Callable[[], T], what: str) -> T:
-        """What `holds` gives once it is true. Raises PhaseFailed where the run ended before, or time is up."""
+        """The result of `holds` once it is true. Raises PhaseFailed where the run ends before, or time is up."""
         while True:
-            self._look()
+            self.read()
             result = holds()
             if result:
                 return result
@@ -181,14 +179,14 @@ class Watch:
             time.sleep(POLL_S)
 
     def line(self, words: str) -> str:
-        """The newest line of a console with these words; "" = none. A training that runs has left the boot behind."""
+        """The newest line of a console with these words; "" = none. Once the training runs, the line may be gone."""
         lines = [line for line in self.text.splitlines() if words in line]
         if lines:
             return lines[-1].partition('msg="')[2].rstrip('"') or lines[-1]
-        return "not seen on the console, but the training runs" if self.run["status"] == "running" else ""
+        return "not on the console, but the training runs" if self.run["status"] == "running" else ""
 
     def facts(self) -> Json:
-        """Of the newest attempt whose facts are known."""
+        """Those of the newest attempt with known facts."""
         attempts = self.client.get(run_path(self.run_id, "facts"))["attempts"]
         facts: list[Json] = [attempt["facts"] for attempt in attempts if attempt["facts"]]
         return facts[-1] if facts else {}
@@ -197,20 +195,19 @@ class Watch:
         events: list[Json] = self.client.get(run_path(self.run_id, "events"), limit=200)["events"]
         return events
 
-    def _look(self) -> None:
+    def read(self) -> None:
         self.run = self.client.get(run_path(self.run_id))
         self.attempts = self.client.get(run_path(self.run_id, "attempts"))["attempts"]
         if self.attempts:
             self._read_console(self.attempts[-1]["number"])
 
     def _read_console(self, attempt: int) -> None:
-        where = run_path(self.run_id, "console")
-        key = str(attempt)
+        path, after = run_path(self.run_id, "console"), self._offsets.get(attempt, -LAST_BYTES)
         try:
-            console = self.client.get(where, attempt=attempt, after=self._offsets.get(key, -LAST_BYTES))
-        except Problem:  # there is none yet, or no more
+            console = self.client.get(path, attempt=attempt, after=after)
+        except Problem:  # there is none yet, or none any more
             return
-        self._offsets[key] = console["next_offset"]
+        self._offsets[attempt] = console["next_offset"]
         if console["text"]:
             self.text += console["text"]
             with self.console.open("a", encoding="utf-8") as file:
@@ -223,24 +220,19 @@ def play(report: Report, watch: Watch, gpu: bool) -> None:
     number = _is_preempted(report, watch)
     with report.phase("resume") as phase:
         watch.wait(lambda: watch.run["attempt"] and watch.run["attempt"] > number, "another machine")
-        at = watch.wait(lambda: watch.attempts[-1]["step_from"], "a step to go on from")
-        phase.seen = f"attempt {watch.attempts[-1]['number']} in {_zone(watch)} went on from step {at}"
+        at = watch.wait(lambda: watch.attempts[-1]["step_from"], "a step to continue from")
+        phase.seen = f"attempt {watch.attempts[-1]['number']} in {_zone(watch)} continued from step {at}"
     with report.phase("finish") as phase:
         watch.wait(lambda: watch.run["status"] == "completed", "the end")
         phase.seen = watch.run["status_text"]
     with report.phase("delete") as phase:
-        gone = lambda: all(attempt["gone_at"] for attempt in watch.attempts)  # noqa: E731
-        _gone(watch, gone)
+        # Not watch.wait, because the run has ended.
+        while not all(attempt["gone_at"] for attempt in watch.attempts):
+            if time.monotonic() > watch.until:
+                raise PhaseFailed("a machine of the run is still there")
+            time.sleep(POLL_S)
+            watch.read()
         phase.seen = f"{len(watch.attempts)} machines are gone"
-
-
-def _gone(watch: Watch, gone: Callable[[], bool]) -> None:
-    """The run is over, so its end does not end the waiting."""
-    while not gone():
-        if time.monotonic() > watch.until:
-            raise PhaseFailed("a machine of the run is still there")
-        time.sleep(POLL_S)
-        watch._look()
 
 
 def _boots(report: Report, watch: Watch, gpu: bool) -> None:
@@ -257,8 +249,9 @@ def _boots(report: Report, watch: Watch, gpu: bool) -> None:
         phase.seen = watch.run["status_text"]
     if gpu:
         with report.phase("card") as phase:
-            cards = watch.wait(lambda: watch.facts().get("gpus"), "the card's name")
-            phase.seen = f"{_cards(cards)}, driver {watch.facts().get('driver')}"
+            cards: list[Any] = watch.wait(lambda: watch.facts().get("gpus") or [], "the name of the GPU")
+            names = [str(card.get("name", card)) if isinstance(card, dict) else str(card) for card in cards]
+            phase.seen = f"{', '.join(names)}, driver {watch.facts().get('driver')}"
     with report.phase("bucket") as phase:
         step = watch.wait(lambda: watch.run["checkpoint_step"], "a checkpoint in the bucket")
         phase.seen = f"checkpoint of step {step} stored and verified"
@@ -272,7 +265,7 @@ def _is_preempted(report: Report, watch: Watch) -> int:
         watch.wait(lambda: _attempt(watch, number)["cause"], "the end of the machine")
         lost = _attempt(watch, number)
         if lost["cause"] != "preempted":
-            raise PhaseFailed(f"the machine's end was taken for {lost['cause']}: {lost['evidence']}")
+            raise PhaseFailed(f"the end of the machine was recorded as {lost['cause']}: {lost['evidence']}")
         phase.seen = f"preempted; step {lost['step_kept']} is kept"
     return number
 
@@ -283,8 +276,3 @@ def _attempt(watch: Watch, number: int) -> Json:
 
 def _zone(watch: Watch) -> str:
     return str(watch.attempts[-1]["placement"]["zone"])
-
-
-def _cards(cards: Any) -> str:
-    names = [str(card.get("name", card)) if isinstance(card, dict) else str(card) for card in cards]
-    return ", ".join(names)

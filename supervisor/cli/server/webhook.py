@@ -1,4 +1,4 @@
-"""webhook: who is told of announcements. The secret of a new one is printed once, alone on its line."""
+"""webhook: where announcements are sent. The secret of a new webhook is printed once, alone on its line."""
 
 from __future__ import annotations
 
@@ -7,259 +7,247 @@ from urllib.parse import quote
 
 import click
 
-from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages
 from supervisor.cli.exits import FAILED, Problem
-from supervisor.cli.options import AS_JSON, duration_s, output_option, server_options
-from supervisor.cli.output import json_text, moment, safe
+from supervisor.cli.options import (
+    json_flag,
+    json_option,
+    limit_option,
+    output_option,
+    server_options,
+    since_option,
+    yes_option,
+)
+from supervisor.cli.output import Table, confirm, emit, note, safe, suggest, utc_minute, when
 from supervisor.wording.figures import DASH, plural
 
-SPARE = ("SINCE", "FORM", "NOTE", "OWNER")  # what a narrow terminal goes without first
-SENT_SPARE = ("STATUS", "TRIES", "AT")
-STATES = {"delivered": "green", "pending": "yellow", "given_up": "red"}
+STATE_COLORS = {"delivered": "green", "pending": "yellow", "given_up": "red"}
 FORMS = ("standard", "slack", "discord")
+
+
+def webhook_state(webhook: Json) -> str:
+    if not webhook["enabled"]:
+        return click.style(f"off: {safe(webhook['disabled_why'])}", fg="red")
+    if not webhook["failing_since"]:
+        return ""
+    since = when(webhook["failing_since"])
+    text = f"failing for {since.removesuffix(' ago')}" if since.endswith(" ago") else f"failing since {since}"
+    return click.style(text, fg="yellow")
+
+
+WEBHOOKS = Table(
+    "webhook_id",
+    {
+        "ID": lambda webhook: safe(webhook["webhook_id"]),
+        "URL": lambda webhook: safe(webhook["url"]),
+        "FORM": lambda webhook: safe(webhook["form"]),
+        "OWNER": lambda webhook: safe(webhook["owner"]) + (", all" if webhook["everything"] else ""),
+        "KINDS": lambda webhook: (
+            safe(",".join(webhook["kinds"])) or ("all" if webhook["form"] == "standard" else "usual")
+        ),
+        "SINCE": lambda webhook: when(webhook["created_at"]),
+        "NOTE": lambda webhook: safe(webhook["note"]),
+        "": webhook_state,
+    },
+    spare=("SINCE", "FORM", "NOTE", "OWNER"),
+)
+DELIVERIES = Table(
+    "delivery_id",
+    {
+        "NUMBER": lambda delivery: str(delivery["delivery_id"]),
+        "AT": lambda delivery: when(delivery["at"]),
+        "RUN": lambda delivery: safe(delivery["run_id"] or DASH),
+        "KIND": lambda delivery: safe(delivery["kind"]),
+        "STATE": lambda delivery: click.style(safe(delivery["state"]), fg=STATE_COLORS.get(delivery["state"], "white")),
+        "TRIES": lambda delivery: str(delivery["tries"]),
+        "STATUS": lambda delivery: str(delivery["status"] or DASH),
+        "NEXT TRY": lambda delivery: when(delivery["next_try_at"]),
+        "WHY": lambda delivery: safe(delivery["detail"]),
+    },
+    spare=("STATUS", "TRIES", "AT"),
+)
 
 
 @click.group()
 def webhook() -> None:
-    """Webhooks: addresses that are told of announcements, in Slack, in Discord, or signed for your own receiver."""
+    """Send announcements to Slack, to Discord, or signed to your own receiver."""
 
 
 @webhook.command(short_help="Add a webhook; its secret is shown once.")
 @click.argument("address", metavar="URL")
-@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these announcements; may be repeated.")
-@click.option("--form", type=click.Choice(FORMS), help="What the receiver understands (default: as its host says).")
-@click.option("--everything", is_flag=True, help="Of all owners, and of the supervisor itself; for administrators.")
-@click.option("--note", default="", help="For people, such as what it is for.")
-@AS_JSON
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind of announcement; repeatable.")
+@click.option("--form", "message_form", type=click.Choice(FORMS), help="Form of the messages (default: by the host).")
+@click.option("--everything", is_flag=True, help="Of all owners and of the supervisor; for administrators.")
+@click.option("--note", "note_text", default="", metavar="TEXT", help="A note for people.")
+@json_flag
+@json_option
 @server_options
 def add(
     *,
     client: Client,
     address: str,
     kinds: tuple[str, ...],
-    form: str | None,
+    message_form: str | None,
     everything: bool,
-    note: str,
-    as_json: bool,
+    note_text: str,
+    form: str,
 ) -> None:
-    """Tell URL of announcements from now on. Without --kind: of all; in Slack and Discord of what needs a person or is
-    over."""
-    body: dict[str, Any] = {"url": address, "kinds": list(dict.fromkeys(kinds)), "note": note}
-    body |= {"everything": everything} | ({"form": form} if form else {})
+    """Send announcements to URL from now on. Without --kind: all; to Slack and Discord those that need you or end a
+    run."""
+    body: dict[str, Any] = {"url": address, "kinds": list(dict.fromkeys(kinds)), "note": note_text}
+    body |= {"everything": everything} | ({"form": message_form} if message_form else {})
     try:
-        made = client.post("/v1/webhooks", body)
+        added = client.post("/v1/webhooks", body)
     except Problem as error:
         if error.code == "URL_REFUSED":
-            error.hints = ("for a receiver of your own network, whoever runs the supervisor sets webhook_allow_hosts",)
+            error.hints = ("for a receiver in a private network, the administrator sets webhook_allow_hosts",)
         raise
-    if as_json:
-        _print(made)
+    if emit(added, [added], form, WEBHOOKS.key):
         return
-    name = safe(made["webhook_id"])
-    output.note(f"Webhook {name} to {safe(made['url'])} hears of {_hears(made)}.")
-    _show_secret(made)
-    output.note(f"Try it:     spot webhook test {name}")
-    output.note(f"Remove it:  spot webhook rm {name}")
+    name = safe(added["webhook_id"])
+    note(f"Webhook {name} to {safe(added['url'])} sends {_announcements(added)}.")
+    _show_secret(added)
+    note(f"Test it:    spot webhook test {name}")
+    note(f"Remove it:  spot webhook rm {name}")
 
 
-@webhook.command(short_help="Show the webhooks, without addresses and secrets.")
-@AS_JSON
+@webhook.command(short_help="List the webhooks, without secrets.")
+@json_flag
 @output_option
 @server_options
 def ls(client: Client, form: str) -> None:
-    """Show the webhooks: where they lead, what they hear of, and whether it is taken."""
+    """List the webhooks: where they send, what they send, and whether it is accepted."""
     answer = client.get("/v1/webhooks")
-    if output.emit(answer, answer["webhooks"], form, "webhook_id"):
-        return
-    if not answer["webhooks"]:
-        output.note("There is no webhook yet.")
-    else:
-        output.show(output.table(shown(output.terminal_columns() is not None), answer["webhooks"], SPARE))
-    output.suggest("spot webhook add URL")
+    if WEBHOOKS.show(answer, answer["webhooks"], form):
+        if not answer["webhooks"]:
+            note("There is no webhook yet.")
+        suggest("spot webhook add URL")
 
 
-@webhook.command(short_help="Send one message that says that it is a test.")
+@webhook.command(short_help="Send a message that is marked as a test.")
 @click.argument("webhook_id", metavar="ID")
-@AS_JSON
+@json_flag
+@json_option
 @server_options
 @click.pass_context
-def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) -> None:
-    """Send one message that says that it is a test; exit code 1 where it was not taken."""
+def test(ctx: click.Context, /, client: Client, webhook_id: str, form: str) -> None:
+    """Send a message that is marked as a test. Exit 1 where it is not accepted."""
     answer = client.post(_path(webhook_id, "test"), {})
-    if as_json:
-        _print(answer)
-    elif answer["delivered"]:
-        click.echo(f"{safe(webhook_id)} took a test message (HTTP {answer['status']}).")
-    else:
-        click.echo(f"{safe(webhook_id)} did not take a test message: {safe(answer['detail'])}.", err=True)
+    if not emit(answer, [answer], form, WEBHOOKS.key):
+        if answer["delivered"]:
+            click.echo(f"{safe(webhook_id)} accepted a test message (HTTP {answer['status']}).")
+        else:
+            note(f"{safe(webhook_id)} did not accept a test message: {safe(answer['detail'])}.")
     if not answer["delivered"]:
         ctx.exit(FAILED)
 
 
-@webhook.command(short_help="Show what was sent, and what became of it.")
+@webhook.command(short_help="List the messages and their states.")
 @click.argument("webhook_id", metavar="ID")
-@click.option("--failed", is_flag=True, help="Only what was given up.")
-@click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many.")
-@AS_JSON
+@click.option("--failed", is_flag=True, help="Only messages that were given up.")
+@limit_option
+@json_flag
 @output_option
 @server_options
 def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, form: str) -> None:
-    """Show what was sent and what is still to be sent to a webhook, newest first."""
-    wish = {"failed": "true"} if failed else {}
-    deliveries = [
-        delivery
-        for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **wish)
-        for delivery in page["deliveries"]
-    ]
-    if output.emit({"deliveries": deliveries}, deliveries, form, "delivery_id"):
-        return
-    if not deliveries:
-        output.note("Nothing was given up." if failed else "Nothing was sent to it yet.")
-        return
-    output.show(output.table(_sent(output.terminal_columns() is not None), deliveries, SENT_SPARE))
-    if any(delivery["state"] == "given_up" for delivery in deliveries):
-        output.suggest(f"spot webhook replay {safe(webhook_id)} --failed")
+    """List the messages to a webhook, sent and still to be sent, the newest first."""
+    query = {"failed": "true"} if failed else {}
+    records: list[Json] = []
+    for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **query):
+        records += page["deliveries"]
+    if DELIVERIES.show({"deliveries": records}, records, form):
+        if not records:
+            note("No message was given up." if failed else "No message was sent yet.")
+        if any(record["state"] == "given_up" for record in records):
+            suggest(f"spot webhook replay {safe(webhook_id)} --failed")
 
 
-@webhook.command(short_help="Send something again.")
+@webhook.command(short_help="Send messages again.")
 @click.argument("webhook_id", metavar="ID")
 @click.argument("number", required=False, type=click.IntRange(1))
-@click.option("--failed", is_flag=True, help="All that was given up, instead of one NUMBER.")
-@click.option("--since", type=duration_s, metavar="AGE", help="With --failed: within this time (default: 7d).")
-@AS_JSON
+@click.option("--failed", is_flag=True, help="All messages that were given up, instead of NUMBER.")
+@since_option("With --failed: within this time (default: 7d).")
+@json_flag
+@json_option
 @server_options
-def replay(
-    *, client: Client, webhook_id: str, number: int | None, failed: bool, since: float | None, as_json: bool
-) -> None:
-    """Send delivery NUMBER again, or with --failed all that was given up; with the ids that they had."""
+def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool, since: str | None, form: str) -> None:
+    """Send the message NUMBER again, or with --failed all that were given up; with their old ids."""
     if failed == (number is not None):
-        raise click.UsageError("Say either the number of one delivery, or --failed for all that was given up.")
+        raise click.UsageError("Give either the NUMBER of one message, or --failed.")
     if number is not None:
         answer = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
     else:
-        body = {} if since is None else {"since": output.rfc3339_ago(since)}
-        answer = client.post(_path(webhook_id, "replay"), body)
-    if as_json:
-        _print(answer)
-        return
-    click.echo(f"{plural(answer['replayed'], 'message')} to be sent again.")
-    output.suggest(f"spot webhook deliveries {safe(webhook_id)}")
+        answer = client.post(_path(webhook_id, "replay"), {"since": since} if since else {})
+    if not emit(answer, [answer], form, "replayed"):
+        click.echo(f"{plural(answer['replayed'], 'message')} to be sent again.")
+        suggest(f"spot webhook deliveries {safe(webhook_id)}")
 
 
-@webhook.command(short_help="Make a new secret; the old one signs too for a day.")
+@webhook.command(short_help="Make a new secret; the old one is valid for a day.")
 @click.argument("webhook_id", metavar="ID")
-@AS_JSON
+@json_flag
+@json_option
 @server_options
-def rotate(client: Client, webhook_id: str, as_json: bool) -> None:
-    """Make a new secret, shown once. For 24 hours messages carry both signatures."""
-    made = client.post(_path(webhook_id, "rotate"), {})
-    if as_json:
-        _print(made)
-        return
-    output.note(
-        f"Webhook {safe(made['webhook_id'])}: the old secret signs too until {moment(made['old_secret_until'])}."
-    )
-    _show_secret(made)
+def rotate(client: Client, webhook_id: str, form: str) -> None:
+    """Make a new secret, shown once. For 24 hours each message carries both signatures."""
+    rotated = client.post(_path(webhook_id, "rotate"), {})
+    if not emit(rotated, [rotated], form, WEBHOOKS.key):
+        until = utc_minute(rotated["old_secret_until"])
+        note(f"Webhook {safe(rotated['webhook_id'])}: the old secret signs too until {until}.")
+        _show_secret(rotated)
 
 
-@webhook.command(short_help="Switch a webhook on again.")
+@webhook.command(short_help="Switch a webhook on.")
 @click.argument("webhook_id", metavar="ID")
-@AS_JSON
+@json_flag
+@json_option
 @server_options
-def enable(client: Client, webhook_id: str, as_json: bool) -> None:
-    """Switch a webhook on again. What waited for it is sent now."""
-    _switch(client, webhook_id, True, as_json)
+def enable(client: Client, webhook_id: str, form: str) -> None:
+    """Switch a webhook on. Its waiting messages are sent now."""
+    _switch(client, webhook_id, True, form)
 
 
-@webhook.command(short_help="Switch a webhook off; what waits for it is kept.")
+@webhook.command(short_help="Switch a webhook off; waiting messages are kept.")
 @click.argument("webhook_id", metavar="ID")
-@AS_JSON
+@json_flag
+@json_option
 @server_options
-def disable(client: Client, webhook_id: str, as_json: bool) -> None:
-    """Switch a webhook off. What waits for it is kept, what happens meanwhile is not told."""
-    _switch(client, webhook_id, False, as_json)
+def disable(client: Client, webhook_id: str, form: str) -> None:
+    """Switch a webhook off. Its waiting messages are kept; until it is on again, no message is added."""
+    _switch(client, webhook_id, False, form)
 
 
 @webhook.command(short_help="Remove a webhook.")
 @click.argument("webhook_id", metavar="ID")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@AS_JSON
+@yes_option()
+@json_flag
+@json_option
 @server_options
-def rm(client: Client, webhook_id: str, yes: bool, as_json: bool) -> None:
-    """Remove a webhook, with the record of what was sent to it."""
-    if not output.confirmed(f"Remove webhook {safe(webhook_id)} and all that waits for it?", yes):
-        raise click.Abort
-    gone = client.send("DELETE", _path(webhook_id)).json()
-    if as_json:
-        _print(gone)
-        return
-    click.echo(f"Webhook {safe(gone['webhook_id'])} to {safe(gone['url'])} is removed.")
+def rm(client: Client, webhook_id: str, yes: bool, form: str) -> None:
+    """Remove a webhook and the record of its messages."""
+    confirm(f"Remove webhook {safe(webhook_id)} and its waiting messages?", yes)
+    removed = client.send("DELETE", _path(webhook_id)).json()
+    if not emit(removed, [removed], form, WEBHOOKS.key):
+        click.echo(f"Webhook {safe(removed['webhook_id'])} to {safe(removed['url'])} is removed.")
 
 
-def _switch(client: Client, webhook_id: str, enabled: bool, as_json: bool) -> None:
+def _switch(client: Client, webhook_id: str, enabled: bool, form: str) -> None:
     webhook = client.send("PATCH", _path(webhook_id), body={"enabled": enabled}).json()
-    if as_json:
-        _print(webhook)
-        return
-    click.echo(f"Webhook {safe(webhook['webhook_id'])} is {'on' if webhook['enabled'] else 'off'}.")
+    if not emit(webhook, [webhook], form, WEBHOOKS.key):
+        click.echo(f"Webhook {safe(webhook['webhook_id'])} is {'on' if webhook['enabled'] else 'off'}.")
 
 
 def _path(webhook_id: str, *more: str) -> str:
     return "/".join(["/v1/webhooks", quote(webhook_id, safe=""), *more])
 
 
-def _print(document: Json) -> None:
-    click.echo(json_text(document, 2))
+def _show_secret(webhook: Json) -> None:
+    if webhook["secret"]:
+        note("Its messages are signed with this secret, which is shown only once:")
+        click.echo(safe(webhook["secret"]))
 
 
-def _show_secret(made: Json) -> None:
-    if made["secret"]:
-        output.note("Its messages are signed with this secret, which is shown this once:")
-        click.echo(safe(made["secret"]))
-
-
-def _hears(webhook: Json) -> str:
-    usual = "all announcements" if webhook["form"] == "standard" else "what needs a person or is over"
+def _announcements(webhook: Json) -> str:
+    usual = "all announcements" if webhook["form"] == "standard" else "announcements that need you or end a run"
     whose = "of every owner" if webhook["everything"] else f"of runs of {safe(webhook['owner'])}"
     return f"{safe(', '.join(webhook['kinds'])) or usual}, {whose}"
-
-
-def shown(short: bool) -> output.Table:
-    """`short`: for a terminal, with times as ages."""
-
-    def state(webhook: Json) -> str:
-        if not webhook["enabled"]:
-            return click.style(f"off: {safe(webhook['disabled_why'])}", fg="red")
-        if not webhook["failing_since"]:
-            return ""
-        since = moment(webhook["failing_since"], short)
-        text = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
-        return click.style(text, fg="yellow")
-
-    return {
-        "ID": lambda webhook: safe(webhook["webhook_id"]),
-        "WHERE": lambda webhook: safe(webhook["url"]),
-        "FORM": lambda webhook: safe(webhook["form"]),
-        "OWNER": lambda webhook: safe(webhook["owner"]) + (", all" if webhook["everything"] else ""),
-        "HEARS": lambda webhook: (
-            safe(",".join(webhook["kinds"])) or ("all" if webhook["form"] == "standard" else "usual")
-        ),
-        "SINCE": lambda webhook: moment(webhook["created_at"], short),
-        "NOTE": lambda webhook: safe(webhook["note"]),
-        "": state,
-    }
-
-
-def _sent(short: bool) -> output.Table:
-    return {
-        "NUMBER": lambda delivery: str(delivery["delivery_id"]),
-        "AT": lambda delivery: moment(delivery["at"], short),
-        "RUN": lambda delivery: safe(delivery["run_id"] or DASH),
-        "KIND": lambda delivery: safe(delivery["kind"]),
-        "STATE": lambda delivery: click.style(safe(delivery["state"]), fg=STATES.get(delivery["state"], "white")),
-        "TRIES": lambda delivery: str(delivery["tries"]),
-        "STATUS": lambda delivery: str(delivery["status"] or DASH),
-        "NEXT TRY": lambda delivery: moment(delivery["next_try_at"], short),
-        "WHY": lambda delivery: safe(delivery["detail"]),
-    }

@@ -1,1 +1,1 @@
-"""How runs and attempts look in a terminal."""
+"""How runs look in a terminal: from the API's JSON to lines of text."""

@@ -1,76 +1,80 @@
-"""submit --dry-run: the plan of a submit for a person. What would happen, where, for how much, and what speaks against.
+"""submit --dry-run: the plan of a submit for people: what would happen, where, for how much, and which checks fail.
 
-Checks that are well share one line; what is not has its cause and its cure. What a machine would be sent is told by
-names and sizes; -o json holds it in full.
+Passed checks share one line; every other check has its cause and its fix. What the first machine would receive is
+shown as names and sizes; -o json holds it in full.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.output import check_sign, coloured, safe
+from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
-OLD_DAYS = 30  # a price that was read longer ago is shown with its age
+OLD_DAYS = 30  # an older price is shown with its age
 
 
 def ask_plan(client: Client, body: Json, code_follows: bool) -> Json:
     """Raises the Problem that the submit would meet."""
     query = {"validate_only": "true", **({"code_follows": "true"} if code_follows else {})}
-    # A submit of this command carries a key: the order of the checks is that of such a one.
+    # A submit carries a key: with one, the API makes its checks in the same order.
     headers = {"Idempotency-Key": "dry-run"}
-    answer: Json = client.send("POST", "/v1/runs", query, body, headers=headers).json()
-    return answer
+    return dict(client.send("POST", "/v1/runs", query, body, headers=headers).json())
 
 
 def show_plan(plan: Json, form: str) -> None:
-    """In the form that was asked for; `-o name` says what would happen, in one word."""
-    if output.emit(plan, [plan], form, "would"):
-        return
-    output.show(plan_lines(plan, datetime.now(UTC)))
+    """`-o name` prints what would happen, as one word."""
+    if not output.emit(plan, [plan], form, "would"):
+        output.show(plan_lines(plan, datetime.now(UTC)))
 
 
 def plan_lines(plan: Json, now: datetime) -> list[str]:
-    said = "" if plan["would"] == "unchanged" else " Nothing was done yet."
-    lines = output.paragraph(f"{safe(plan['sentence'])}{said}")
+    nothing = "" if plan["would"] == "unchanged" else " Nothing was done yet."
+    lines = paragraph(safe(plan["sentence"]) + nothing)
     if plan["differs"]:
-        lines += output.paragraph(f"The spec differs in {', '.join(safe(name) for name in plan['differs'])}.")
-    lines += [coloured(f"{check_sign('warn')} {safe(text)}", "warn") for text in plan["warnings"]]
+        lines += paragraph(f"The spec differs in {', '.join(map(safe, plan['differs']))}.")
+    for text in plan["warnings"]:
+        lines += check_lines("warn", safe(text))
     if plan["zones"]:
-        lines += ["", *_places(plan["zones"], now)]
-    lines += ["", *_paragraphs(plan["cost"]["lines"]), *_paragraphs([_limits(plan["limits"])])]
-    lines += ["", *_checks(plan["checks"])]
-    return [*lines, "", *_launch(plan)]
+        lines += ["", *_offer_lines(plan["zones"], now)]
+    lines += ["", *paragraphs([*map(safe, plan["cost"]["lines"]), _limits(plan["limits"])], "  ")]
+    return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
 
 
-def _places(places: Sequence[Json], now: datetime) -> list[str]:
-    """The table, without the columns that have nothing to say."""
-    shown: output.Table = {
-        "#": lambda place: str(place["number"]),
-        "ZONE": lambda place: safe(place["zone"]),
-        "SHAPE": lambda place: safe(place["shape"]),
-        "MARKET": lambda place: "spot" if place["spot"] else "on-demand",
-        "PRICE": lambda place: _per_h(place["price_usd_per_h"]),
-        "ON-DEMAND": lambda place: _per_h(place["on_demand_usd_per_h"]),
-        "CHANCE": lambda place: DASH if place["chance"] is None else f"{100 * place['chance']:.0f} %",
-        "PRICE READ": lambda place: _read(place, now),
-        "NOTE": lambda place: _note(place, now),
+def _offer_lines(offers: Sequence[Json], now: datetime) -> list[str]:
+    """The table of the order in which zones are tried, without the columns that are empty."""
+    table = Table(
+        "zone",
+        {
+            "#": lambda offer: str(offer["number"]),
+            "ZONE": lambda offer: safe(offer["zone"]),
+            "SHAPE": lambda offer: safe(offer["shape"]),
+            "MARKET": lambda offer: "spot" if offer["spot"] else "on-demand",
+            "PRICE": lambda offer: _per_h(offer["price_usd_per_h"]),
+            "ON-DEMAND": lambda offer: _per_h(offer["on_demand_usd_per_h"]),
+            "CHANCE": lambda offer: DASH if offer["chance"] is None else f"{100 * offer['chance']:.0f} %",
+            "PRICE READ": lambda offer: _price_source(offer, now),
+            "NOTE": lambda offer: _retry(offer, now),
+        },
+    )
+    numbered = [{**offer, "number": number} for number, offer in enumerate(offers, 1)]
+    filled = {
+        title: cell for title, cell in table.columns.items() if any(cell(row) not in ("", DASH) for row in numbered)
     }
-    numbered = [{**place, "number": number} for number, place in enumerate(places, 1)]
-    filled = {title for title, cell in shown.items() if any(cell(row) not in ("", DASH) for row in numbered)}
-    return output.table({title: cell for title, cell in shown.items() if title in filled}, numbered)
+    return replace(table, columns=filled).lines(numbered)
 
 
-def _note(place: Json, now: datetime) -> str:
-    if place["cooling_until"] is None:
+def _retry(offer: Json, now: datetime) -> str:
+    until = epoch(offer["cooling_until"])
+    if until is None:
         return ""
-    left_s = max(0.0, (epoch(place["cooling_until"]) or 0.0) - now.timestamp())
-    return f"asked again in {age_text(left_s)}: {safe(place['cooling_why'])}"
+    return f"retry in {age_text(max(0.0, until - now.timestamp()))}: {safe(offer['cooling_why'])}"
 
 
 def _per_h(price: float | None) -> str:
@@ -79,9 +83,9 @@ def _per_h(price: float | None) -> str:
     return f"{money(price)}/h" if price >= 0.1 or price == 0 else f"${price:.4f}/h"
 
 
-def _read(place: Json, now: datetime) -> str:
-    """Where the price comes from, and how old it is where that is worth knowing."""
-    source, dated = place["price_source"], place["price_dated"]
+def _price_source(offer: Json, now: datetime) -> str:
+    """The date of the price, with its age from OLD_DAYS on; the source where it has no date."""
+    source, dated = offer["price_source"], offer["price_dated"]
     if source is None:
         return DASH
     if dated is None:
@@ -106,44 +110,25 @@ def _limits(limits: Mapping[str, Any]) -> str:
     return f"Limits: {', '.join(parts)}."
 
 
-def _checks(checks: Iterable[Json]) -> list[str]:
-    results = list(checks)
-    well = [safe(check["name"]) for check in results if check["result"] == "ok"]
-    lines = []
-    if well:
-        first, *rest = output.paragraph(
-            f"{check_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
-        )
-        lines += [coloured(first, "ok"), *rest]
-    for check in sorted((check for check in results if check["result"] != "ok"), key=_worst_first):
-        line = f"{check_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
-        first, *rest = output.paragraph(line, "  ")
-        lines += [coloured(first, check["result"]), *rest]
-        if check.get("cause"):
-            lines += output.paragraph(f"    cause: {safe(check['cause'])}", " " * 11)
-        if check.get("fix"):  # never broken: it is there to be pasted
-            lines.append(f"    fix: {safe(check['fix'])}")
+def _checks(checks: Sequence[Json]) -> list[str]:
+    passed = [safe(check["name"]) for check in checks if check["result"] == "ok"]
+    lines = check_lines("ok", f"{plural(len(passed), 'check')} passed: {', '.join(passed)}") if passed else []
+    others = (check for check in checks if check["result"] != "ok")
+    for check in sorted(others, key=lambda check: bool(check["result"] != "fail")):  # the worst first
+        lines += check_lines(check["result"], f"{safe(check['name'])}: {safe(check['fact'])}")
+        lines += check_advice(check)
     return lines or ["No checks apply to this run."]
 
 
-def _worst_first(check: Json) -> int:
-    return 0 if check["result"] == "fail" else 1
-
-
-def _launch(plan: Json) -> list[str]:
-    launch = plan["launch"]
+def _launch(launch: Json | None) -> list[str]:
+    """Names and sizes of what the first machine would receive."""
     if launch is None:
-        return ["What a machine would be sent is not known; the lines above say why."]
+        return ["It is unknown what the first machine would receive; the lines above say why."]
     metadata = launch.get("metadata")
-    hint = "spot submit --dry-run -o json shows all of it"
     if isinstance(metadata, dict):
-        sizes = ", ".join(f"{safe(key)} {size_text(len(str(value).encode()))}" for key, value in metadata.items())
-        return output.paragraph(f"Metadata of the first machine: {sizes}. {hint}.", "  ")
-    parts = ", ".join(
-        f"{safe(key)} {size_text(len(json.dumps(value)))}" for key, value in launch.items() if key != "kind"
-    )
-    return output.paragraph(f"The first machine ({safe(launch.get('kind', 'machine'))}): {parts}. {hint}.", "  ")
-
-
-def _paragraphs(texts: Iterable[str]) -> list[str]:
-    return [line for text in texts for line in output.paragraph(safe(text), "  ")]
+        head, sizes = "Metadata of the first machine", {key: len(str(metadata[key]).encode()) for key in metadata}
+    else:
+        head = f"The first machine ({safe(launch.get('kind', 'machine'))})"
+        sizes = {key: len(json.dumps(launch[key])) for key in launch if key != "kind"}
+    parts = ", ".join(f"{safe(key)} {size_text(size)}" for key, size in sizes.items())
+    return [*paragraph(f"{head}: {parts}.", "  "), "All of it: spot submit --dry-run -o json"]

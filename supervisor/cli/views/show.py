@@ -1,24 +1,24 @@
-"""What `spot show` tells of one run beside its sentence. Pure: JSON to lines.
+"""The sections of `spot show RUN`. Pure: from the API's JSON to lines of text.
 
-Below the attempts: the machines they had, the last beat, where the files lie (the older runner's summary told the same
-three: manifest, heartbeat, instance history); and the spec.
+- the run now: its machine's figures, image, machines, last beat, code, files;
+- `--spec`: the spec as a file that `spot submit` takes;
+- `--evidence`: why an attempt ended and what proves it. Nothing that an agent wrote is trusted (wording/attempt.py);
+- `--facts`: what a paper needs of an attempt, then all attempts, then where they differ.
 
-`--evidence`: why an attempt ended, on what that rests, and its last words. What an agent wrote is believed in nothing
-(wording/attempt.py), and is made harmless for a terminal here.
-
-`--facts`: what a paper needs, in one block; then the attempts; then where attempts differ.
+An unknown value is left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from supervisor.cli.client import Json
-from supervisor.cli.output import Table, clock, safe, table
+from supervisor.cli.output import Table, clock, safe
+from supervisor.domain.figures import mean, share_pct
+from supervisor.domain.status import TERMINAL
 from supervisor.domain.texts import HIDDEN
-from supervisor.wording import attempt as evidence_words
 from supervisor.wording.attempt import (
     beat_words,
     disk_words,
@@ -29,119 +29,158 @@ from supervisor.wording.attempt import (
     mapping,
     memory_words,
 )
-from supervisor.wording.figures import DASH, count, duration, fact_text, plural
+from supervisor.wording.figures import DASH, count, duration, fact_text, gib_text, plural
 
-BRIEF_LINES, BRIEF_STACK = 5, 12
-STACK_LINES = 200
-_SECONDS = re.compile(r"\.\d+(?=Z$)")  # nobody reads a beat's microseconds
-
-
-def evidence_lines(kept: Json, brief: bool = False) -> list[str]:
-    """All that is kept of an attempt; `brief`: what one needs at a glance."""
-    agent = mapping(kept.get("agent"))
-    lines = [f"Evidence of attempt {kept['attempt']}: {safe(kept.get('cause') or DASH)}"]
-    lines += _row("why", kept.get("detail")) + _row(
-        "exit", exit_words(mapping(kept.get("exit")) or mapping(agent.get("exit")))
-    )
-    lines += _row("memory", _memory(kept, agent)) + _row("disk", disk_words(mapping(kept.get("exit")), agent))
-    if not brief:
-        lines += _row("beat", _beat(mapping(kept.get("beat")))) + _row("boot", _boot(agent))
-        for name in ("end", "release"):
-            for reading in listed(mapping(kept.get("readings")).get(name)):
-                lines += _row(f"read, {name}", reading)
-        lines += _row("console", kept.get("console"))
-        lines += _row("agent", kept.get("agent_missing") and f"no part: {kept['agent_missing']}")
-    lines += _stacks(agent, BRIEF_STACK if brief else STACK_LINES)
-    tail = listed(kept.get("log_tail"))
-    shown = tail[-BRIEF_LINES:] if brief else tail
-    if shown:
-        lines += [f"  last {plural(len(shown), 'line')} of the log", *(f"    {safe(line)}" for line in shown)]
-    return lines
+MIB = 2**20
+# NVML's clock event reasons that cost speed: hardware slowdown, software and hardware thermal, power brake.
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+MACHINES_SHOWN = 5
+HASH_CHARS = 12
+BRIEF_LINES, BRIEF_STACK, STACK_LINES = 5, 12, 200
+NONE = "none"
+_FRACTION = re.compile(r"\.\d+(?=Z$)")  # of the seconds of a beat's time
+# Label -> fact, in the order of a methods section.
+BLOCK = (
+    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
+    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
+    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
+    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
+)  # fmt: skip
 
 
-def last_failure(attempts: Sequence[Json]) -> int | None:
-    """The number of the newest attempt that is over, if its end is one that people ask about."""
-    failed = evidence_words.last_failure(attempts)
-    return None if failed is None else failed["number"]
+def telemetry_lines(run: Json) -> list[str]:
+    """`GPU 93 %, 20.1 of 22.5 GiB, 71 °C · memory 12 of 30 GiB · checkpoints disk 80 GiB free, 96 % of inodes free`,
+    and a second line of troubles: a lost GPU, a driver error, processes killed for memory."""
+    telemetry = run.get("telemetry") or {}
+    gpus = telemetry.get("gpus") or []
+    parts = [_gpus(gpus), _memory(telemetry), *_disks(telemetry.get("disks") or {})]
+    lines = [" · ".join(filter(None, parts)), "; ".join(_troubles(gpus, telemetry.get("cgroup") or {}))]
+    return [line for line in lines if line]
 
 
-def _memory(kept: Json, agent: Mapping[str, Any]) -> str:
-    end = mapping(kept.get("exit"))
-    parts = [kills_words(kills_of(end, agent)), memory_words(kept)]
-    return "; ".join(filter(None, parts)) if end or agent else ""
-
-
-def _beat(beat: Mapping[str, Any]) -> str:
-    return beat_words(beat, _SECONDS.sub("", str(beat.get("at"))))
-
-
-def _boot(agent: Mapping[str, Any]) -> str:
-    boot = mapping(agent.get("boot"))
-    if not boot:
+def _gpus(gpus: Sequence[Json]) -> str:
+    if not gpus:
         return ""
-    same = boot.get("at_start") == boot.get("now")
-    return f"{boot.get('now')}" + ("" if same else f"; it was {boot.get('at_start')} at the start")
+    name = "GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    use = mean(_figures(gpus, "util_pct"))
+    parts = [f"{name} {use:.0f} %" if use is not None else name]
+    used, total = _figures(gpus, "memory_used_mib"), _figures(gpus, "memory_total_mib")
+    if used and len(used) == len(total):
+        parts.append(_of(sum(used) * MIB, sum(total) * MIB))
+    hottest = max(_figures(gpus, "temperature_c"), default=None)
+    if hottest is not None:
+        parts.append(f"{'' if len(gpus) == 1 else 'up to '}{hottest:.0f} °C")
+    return ", ".join(parts)
 
 
-def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
-    stall = mapping(agent.get("stall"))
-    lines = []
-    for dump in map(mapping, listed(stall.get("threads"))):
-        lines.append(f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}")
-        lines += [f"    {_one_line(line)}" for line in str(dump.get("text", "")).splitlines() if line.strip()]
-    if len(lines) > limit:
-        lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
-    return lines
+def _figures(gpus: Sequence[Json], name: str) -> list[float]:
+    return [gpu[name] for gpu in gpus if gpu.get(name) is not None]
 
 
-def _one_line(text: str) -> str:
-    """Indented as it was: stacks are read by their shape."""
-    return " " * (len(text) - len(text.lstrip())) + safe(text.strip())
+def _of(used: float, total: float) -> str:
+    return f"{gib_text(used)} of {gib_text(total)} GiB"
 
 
-def _row(label: str, value: object) -> list[str]:
-    return [f"  {label:<13} {safe(value)}"] if value else []
+def _memory(telemetry: Json) -> str:
+    cgroup, tree = telemetry.get("cgroup") or {}, telemetry.get("tree") or {}
+    used, limit = cgroup.get("memory_bytes"), cgroup.get("memory_max_bytes")
+    if used is None:
+        used = tree.get("rss_bytes")
+    if used is None:
+        return ""
+    return "memory " + (gib_text(used) + " GiB" if limit is None else _of(used, limit))
 
 
-SHOWN = 5
+def _disks(disks: Mapping[str, Json | None]) -> list[str]:
+    parts = []
+    for role, disk in disks.items():
+        if disk is None or disk.get("free_bytes") is None:
+            continue
+        text = f"{role} disk {gib_text(disk['free_bytes'])} GiB free"
+        inodes = share_pct(disk.get("free_inodes"), disk.get("total_inodes"))
+        parts.append(text if inodes is None else f"{text}, {inodes:.0f} % of inodes free")
+    return parts
+
+
+def _troubles(gpus: Sequence[Json], cgroup: Json) -> list[str]:
+    troubles = []
+    for number, gpu in enumerate(gpus):
+        if gpu.get("lost"):
+            troubles.append(f"GPU {number} is lost")
+        if gpu.get("last_xid") is not None:
+            troubles.append(f"GPU {number}: Xid {gpu['last_xid']:.0f}")
+        if gpu.get("ecc_uncorrected"):
+            troubles.append(f"GPU {number}: {plural(int(gpu['ecc_uncorrected']), 'uncorrected memory error')}")
+        if int(gpu.get("clock_reasons") or 0) & SLOWED:
+            troubles.append(f"GPU {number} is slowed down by heat or power")
+    if cgroup.get("oom_kills"):
+        troubles.append(f"the kernel killed {int(cgroup['oom_kills'])} of its processes for lack of memory")
+    return troubles
+
+
+def image_lines(run: Json) -> list[str]:
+    """`image train:1 = sha256:…, the same in every attempt`."""
+    image = run.get("image")
+    if not image:
+        return []
+    name, digest = safe(image["name"]), image.get("digest")
+    if not digest:
+        pending, over = run["status"] == "pending", run["status"] in TERMINAL
+        why = " yet" if pending else "" if over else ": if the tag moves, the next attempt runs another image"
+        return [f"image {name}, not pinned{why}"]
+    scope = "read again for each attempt" if image.get("follow_tag") else "the same in every attempt"
+    same = "" if digest == image["name"] else f" = {safe(digest.rpartition('@')[2])}"
+    return [f"image {name}{same}, {scope}"]
 
 
 def machine_lines(attempts: Sequence[Json]) -> list[str]:
-    """`machines: 1 spot-…-a1-t1 (g2-standard-8) in us-east1-c, gone 02:14:02 · 2 …`: the newest few, by attempt. Their
-    shape stands here where the table of attempts names the GPU instead."""
+    """`machines: 1 spot-…-a1-t1 (g2-standard-8) in us-east1-c, gone 02:14:02 · 2 …`: the newest, by attempt. The shape
+    stands here where the table of attempts names the GPU instead."""
     named = [attempt for attempt in attempts if attempt.get("machine")]
     if not named:
         return []
-    left_out = len(named) - SHOWN
+    left_out = len(named) - MACHINES_SHOWN
     parts = [f"{plural(left_out, 'earlier one')} in instances/"] if left_out > 0 else []
-    return ["machines: " + " · ".join([*parts, *map(_machine, named[-SHOWN:])])]
+    return ["machines: " + " · ".join([*parts, *map(_machine, named[-MACHINES_SHOWN:])])]
 
 
 def _machine(attempt: Json) -> str:
     place = attempt.get("placement") or {}
     zone, shape = safe(place.get("zone") or "?"), f" ({safe(place['shape'])})" if place.get("gpu") else ""
     if attempt.get("gone_at"):
-        ended = f", gone {clock(attempt['gone_at'])}"
+        end = f", gone {clock(attempt['gone_at'])}"
     else:
-        ended = ", not known gone yet" if attempt.get("ended_at") else ""
-    return f"{attempt['number']} {safe(attempt['machine'])}{shape} in {zone}{ended}"
+        end = ", not confirmed gone yet" if attempt.get("ended_at") else ""
+    return f"{attempt['number']} {safe(attempt['machine'])}{shape} in {zone}{end}"
 
 
 def account_lines(run: Json) -> list[str]:
-    """Whose machines these are, by name and number, and how to see the same ones: a cloud's own tools show
-    those of whatever account they were last told."""
+    """The cloud account of the machines, by name and number, and how a cloud's own tools show the same machines: they
+    show those of the account that they used last."""
     account = run.get("account") or {}
     if not account.get("console_url"):
         return []
-    name, number = safe(account["name"]), account.get("number")
     noun = f"{safe(account['noun'])} " if account.get("noun") else ""
-    whose = f"{noun}{name}" + (f" (number {safe(number)})" if number else "")
+    number = f" (number {safe(account['number'])})" if account.get("number") else ""
     tool = f" · {safe(account['tool'])}" if account.get("tool") else ""
-    return [f"in {whose}: {safe(account['console_url'])}{tool}"]
+    return [f"in {noun}{safe(account['name'])}{number}: {safe(account['console_url'])}{tool}"]
+
+
+def code_lines(attempts: Iterable[Json]) -> list[str]:
+    """`code 1f2e3d4c5b6a (attempts 1, 2), 9a8b… (attempt 3)`; nothing where no attempt had a bundle."""
+    numbers: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.get("code"):
+            numbers.setdefault(attempt["code"], []).append(str(attempt["number"]))
+    parts = [
+        f"{safe(code[:HASH_CHARS])} (attempt{'s' if len(its) > 1 else ''} {', '.join(its)})"
+        for code, its in numbers.items()
+    ]
+    return ["code " + ", ".join(parts)] if parts else []
 
 
 def beat_lines(run: Json) -> list[str]:
-    """`last beat 8 s ago, phase training, step 12,300 of 50,000, checkpoint 12,000`; nothing where no attempt lives."""
+    """`last beat 8 s ago, phase training, step 12,300 of 50,000, checkpoint 12,000`; nothing without a live attempt."""
     beat, progress = run.get("beat"), run.get("progress") or {}
     if not beat:
         return []
@@ -155,43 +194,74 @@ def beat_lines(run: Json) -> list[str]:
 
 
 def files_lines(run: Json) -> list[str]:
-    """Where the manifest and the instance history are, or will be."""
+    """Where the manifest and the history of the machines are, or will be."""
     return [f"files {safe(run['files_url'])}"] if run.get("files_url") else []
 
 
 def spec_text(spec: Json) -> str:
-    """The spec as a file that `spot submit FILE` takes."""
+    """The spec as YAML. Hidden characters get YAML's own escapes, so that the file means the same."""
     import yaml
 
     def text(allow_unicode: bool) -> str:
-        form = yaml.safe_dump(spec, sort_keys=False, allow_unicode=allow_unicode, default_flow_style=False)
-        return str(form)
+        return str(yaml.safe_dump(spec, sort_keys=False, allow_unicode=allow_unicode, default_flow_style=False))
 
-    return text(False) if HIDDEN.search(text(True)) else text(True)  # YAML's own escapes: it can be submitted again
+    return text(False) if HIDDEN.search(text(True)) else text(True)
 
 
-NONE = "none"
-HASH_CHARS = 12
-# Label -> fact, in the order of a methods section.
-BLOCK = (
-    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
-    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
-    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
-    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
-)  # fmt: skip
+def evidence_lines(kept: Json, brief: bool = False) -> list[str]:
+    """Everything that is kept of an attempt; `brief`: the main rows and the end of its log."""
+    agent, end = mapping(kept.get("agent")), mapping(kept.get("exit"))
+    kills = kills_words(kills_of(end, agent))
+    rows: list[tuple[str, object]] = [
+        ("why", kept.get("detail")),
+        ("exit", exit_words(end or mapping(agent.get("exit")))),
+        ("memory", "; ".join(filter(None, (kills, memory_words(kept)))) if end or agent else ""),
+        ("disk", disk_words(end, agent)),
+    ]
+    if not brief:
+        beat, readings = mapping(kept.get("beat")), mapping(kept.get("readings"))
+        rows += [("beat", beat_words(beat, _FRACTION.sub("", str(beat.get("at"))))), ("boot", _boot(agent))]
+        rows += [(f"read, {name}", text) for name in ("end", "release") for text in listed(readings.get(name))]
+        missing = kept.get("agent_missing")
+        rows += [("console", kept.get("console")), ("agent", missing and f"no part: {missing}")]
+    lines = [f"Evidence of attempt {kept['attempt']}: {safe(kept.get('cause') or DASH)}"]
+    lines += [f"  {label:<13} {safe(value)}" for label, value in rows if value]
+    lines += _stacks(agent, BRIEF_STACK if brief else STACK_LINES)
+    tail = listed(kept.get("log_tail"))[-BRIEF_LINES if brief else 0 :]
+    if tail:
+        lines += [f"  last {plural(len(tail), 'line')} of the log", *(f"    {safe(line)}" for line in tail)]
+    return lines
+
+
+def _boot(agent: Mapping[str, Any]) -> str:
+    boot = mapping(agent.get("boot"))
+    if not boot:
+        return ""
+    same = boot.get("at_start") == boot.get("now")
+    return f"{boot.get('now')}" + ("" if same else f"; it was {boot.get('at_start')} at the start")
+
+
+def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
+    """The stacks of a stalled training, with their own indent."""
+    lines = []
+    for dump in map(mapping, listed(mapping(agent.get("stall")).get("threads"))):
+        lines.append(f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}")
+        texts = [line for line in str(dump.get("text", "")).splitlines() if line.strip()]
+        lines += ["    " + " " * (len(line) - len(line.lstrip())) + safe(line.strip()) for line in texts]
+    if len(lines) > limit:
+        lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
+    return lines
 
 
 def facts_lines(answer: Json) -> list[str]:
-    """Of the answer of GET /v1/runs/{id}/facts."""
+    """Of the response to GET /v1/runs/{id}/facts."""
     attempts: Sequence[Json] = answer["attempts"]
     described = [attempt for attempt in attempts if attempt.get("facts") is not None]
-    lines = (
-        _block(described[-1])
-        if described
-        else ["No facts are known yet: an attempt notes them when its command starts."]
-    )
+    lines = ["No facts are known yet: an attempt records them when its command starts."]
+    if described:
+        lines = _block(described[-1])
     if attempts:
-        lines += ["", *table(FACTS, attempts)]
+        lines += ["", *FACTS.lines(attempts)]
     if len(described) > 1:
         differing = [line for row in answer["differs"] for line in _difference(row)]
         lines += ["", "Attempts that differ"] + (differing or ["none: all attempts ran on the same facts"])
@@ -200,8 +270,7 @@ def facts_lines(answer: Json) -> list[str]:
 
 def _block(attempt: Json) -> list[str]:
     facts = attempt["facts"]
-    absent = facts.get("absent")
-    reasons: Mapping[str, Any] = absent if isinstance(absent, Mapping) else {}
+    reasons = mapping(facts.get("absent"))
     lines = [f"Facts of attempt {attempt['attempt']}"]
     for label, name in BLOCK:
         if name in facts:
@@ -223,34 +292,32 @@ def _fact_text(facts: Json, name: str) -> str:
         return f"{value / 2**30:.1f} GiB"
     if name == "command" and isinstance(value, list):
         return " ".join(map(str, value))
-    return _text(value)
-
-
-def _text(value: object) -> str:
     return fact_text(value) or NONE
 
 
-def _fact(name: str) -> Callable[[Json], str]:
+def _fact(name: str, length: int | None = None) -> Callable[[Json], str]:
+    """A cell with the first `length` characters of a fact."""
+
     def cell(attempt: Json) -> str:
         facts = attempt.get("facts") or {}
-        if name not in facts:
-            return DASH
-        text = _text(facts[name])
-        return safe(text[:HASH_CHARS] if name in ("code", "packages_sha256") else text)
+        return safe((fact_text(facts[name]) or NONE)[:length]) if name in facts else DASH
 
     return cell
 
 
-FACTS: Table = {
-    "#": lambda attempt: str(attempt["attempt"]),
-    "ENDED BY": lambda attempt: safe(attempt.get("cause") or DASH),
-    "CODE": _fact("code"),
-    "PYTHON": _fact("python"),
-    "TORCH": _fact("torch"),
-    "DRIVER": _fact("driver"),
-    "GPUS": _fact("gpus"),
-    "PACKAGES": _fact("packages_sha256"),
-}
+FACTS = Table(
+    "attempt",
+    {
+        "#": lambda attempt: str(attempt["attempt"]),
+        "ENDED BY": lambda attempt: safe(attempt.get("cause") or DASH),
+        "CODE": _fact("code", HASH_CHARS),
+        "PYTHON": _fact("python"),
+        "TORCH": _fact("torch"),
+        "DRIVER": _fact("driver"),
+        "GPUS": _fact("gpus"),
+        "PACKAGES": _fact("packages_sha256", HASH_CHARS),
+    },
+)
 
 
 def _difference(row: Json) -> list[str]:

@@ -11,9 +11,10 @@ import pytest
 
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import CliError, Problem, Unreachable
-from supervisor.cli.files.codedir import code_lines, settle_code
+from supervisor.cli.files.local_inputs import settle_code
 from supervisor.cli.runs.specfile import read_spec
 from supervisor.cli.runs.submit import body_from
+from supervisor.cli.views.show import code_lines
 from supervisor.contract.bundle import Opened
 
 HASH = "ab" * 32
