@@ -1,5 +1,5 @@
-# `make` alone lists the targets. Everything runs inside .venv; nothing but Python >= 3.11 needs to be installed. With
-# npm, too, the pages of the dashboard have their scripts.
+# `make` alone lists the targets. Everything runs inside .venv and needs only Python >= 3.11. With npm the pages of the
+# dashboard also get their scripts.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -12,7 +12,7 @@ PY := $(BIN)/python
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/.project-installed build/vendor/.fetched  ## Make or refresh the environment in .venv (at once when nothing changed)
+env: $(VENV)/.project-installed build/vendor/.fetched  ## Make or refresh the environment in .venv (nothing to do: at once)
 	@:
 
 $(VENV)/.lock-installed: requirements-dev.lock tools/make_venv.sh
@@ -29,7 +29,7 @@ build/vendor/.fetched: $(addprefix supervisor/dashboard/,package.json package-lo
 	@tools/fetch_assets.sh
 
 CHECKS := check-types check-style check-imports check-caps check-agent check-openapi check-lock check-links
-check: env  ## Every rule that a program can check (-k: do not stop at the first that fails)
+check: env  ## Check every rule that a program can check (-k: continue after a failure)
 	@$(MAKE) --jobs=2 --output-sync=target $(CHECKS)
 
 check-style: env
@@ -51,10 +51,10 @@ check-agent: env
 check-caps: env
 	$(PY) -m tools.checks caps
 
-house: env  ## Is the house in order? Figures and their goals; ARGS=--list names each place that breaks a rule
+house: env  ## Print the figures of the code with their goals; ARGS=--list lists each place that breaks a rule
 	@$(PY) -m tools.house $(ARGS)
 
-house-ratchet: env  ## Write the numbers of now into tools/house/limits.toml
+house-ratchet: env  ## Write the present numbers into tools/house/limits.toml
 	@$(PY) -m tools.house --ratchet
 
 check-lock: env
@@ -67,44 +67,44 @@ check-openapi: env
 	$(PY) -m tools.checks openapi
 
 # Three workers on two cores: tests of real processes wait more than they compute.
-test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS="..." is passed on to pytest
+test: env agent  ## Run the whole suite, on SQLite and on a real PostgreSQL; ARGS="..." goes to pytest
 	$(PY) -m pytest -n 3 --dist loadgroup --durations=10 $(ARGS)
 
-demo: env agent  ## A real training, five disasters, the same model in the end
+demo: env agent  ## Run a real training through five failures to the same model
 	@$(PY) -m examples.demo
 
-demo-cloud: env agent  ## The same on Google Cloud: machines that boot, on a stand-in of Google's on loopback
+demo-cloud: env agent  ## The same on Google Cloud: machines that boot, on a local stand-in for Google
 	@$(PY) -m examples.demo_cloud
 
-replay: env  ## RECORDING=path: hold a recording of `spot trial` against the tests' cloud, and name each difference
+replay: env  ## RECORDING=path: compare a recording of `spot trial` with the tests' cloud
 	@$(PY) -m tests.cloud.replay "$(RECORDING)"
 
-bench: env agent  ## One JSON line for each figure, with its target
+bench: env agent  ## Run the benchmarks: one JSON line for each figure, with its target
 	@$(PY) -m tests.benchmarks
 
-campaign: env agent  ## The long random campaigns that `make test` runs a little of
+campaign: env agent  ## Run the long random campaigns; `make test` runs short ones
 	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
-fuzz: env  ## The API under schemathesis, ten times as long as in `make test`, and with the boundary values of each field
+fuzz: env  ## Fuzz the API with schemathesis, ten times as long as `make test`, with the boundary values of each field
 	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
 agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
 
-screenshots: env  ## Write docs/images/ again: each page of the dashboard, light and dark
+screenshots: env  ## Write docs/images/: each page of the dashboard, light and dark
 	@$(PY) -m tests.dashboard.screenshots $(ARGS)
 
-openapi: env  ## Write openapi/ again from the routes
+openapi: env  ## Write openapi/ from the routes
 	@$(PY) -m tests.api.record_examples
 	@$(PY) -m tools.write_openapi
 
 release-openapi: openapi  ## Let clients rely on the present API; the changelog must describe the change
 	@$(PY) -m tools.write_openapi --release
 
-lock:  ## Make requirements-dev.lock again; UPGRADE=1 takes the newest versions
+lock:  ## Write requirements-dev.lock; UPGRADE=1 takes the newest versions
 	@tools/make_lock.sh $(if $(UPGRADE),--upgrade)
 
-clean:  ## Remove what was built and cached; .venv stays
+clean:  ## Remove built and cached files; .venv stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

@@ -1,1 +1,1 @@
-"""Programs for building and checking this project; none of them is part of the product."""
+"""Programs that build and check this project; none of them is part of the product."""

@@ -1,4 +1,4 @@
-"""Build the agent's archive, build/agent.pyz: the same bytes from the same sources, whoever builds it."""
+"""Build the agent's archive, build/agent.pyz: the same sources give the same bytes."""
 
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# fetch_assets.sh - the scripts of others that the dashboard serves, with their licences, into build/vendor; exact
-# versions, by hash. Without npm the pages work as they do without JavaScript: that is told, and a failure only where
-# CI=true.
+# fetch_assets.sh - put the third-party scripts of the dashboard, with their licenses, into build/vendor: exact versions,
+# by hash. Without npm the pages work as without JavaScript; a message says so, and with CI=true it is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=supervisor/dashboard work=build/npm vendor=build/vendor

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# install_browser.sh [npm|chromium] - what the dashboard and its tests need beside Python, where it is missing and we may
-# install it: npm, and a Chromium without a window, from the packages of Debian or Ubuntu. Elsewhere nothing is done:
-# make and the tests say what they lack.
+# install_browser.sh [npm|chromium] - install what the dashboard and its tests need beside Python, if it is missing and
+# we are root on Debian or Ubuntu: npm, and a Chromium without a window. Elsewhere do nothing: make and the tests say
+# what is missing.
 set -euo pipefail
 
 wanted=()

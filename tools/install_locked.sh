@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_locked.sh PYTHON LOCK - installs what LOCK pins, with hashes, and says how far it is: a line that is written
-# over at a terminal, a line for every 25 packages elsewhere. What pip says is shown only when it fails.
+# install_locked.sh PYTHON LOCK - install what LOCK pins, with hashes, and show the progress: one line that is
+# overwritten at a terminal, a line for every 25 packages elsewhere. The output of pip is shown only when it fails.
 set -euo pipefail
 python=$1 lock=$2
 total=$(grep -c '^[A-Za-z0-9].*==' "$lock")
@@ -11,9 +11,9 @@ person=0
 echo "installing $total packages for development and the demos: about 1 GB, once"
 if ! "$python" -m pip --disable-pip-version-check --no-color install --progress-bar off --require-hashes -r "$lock" 2>&1 |
     tee "$log" | awk -v total="$total" -v person="$person" '
-        /^Collecting / { fetched++; told(person || fetched % 25 == 0, "fetched " fetched " of " total) }
-        /^Installing collected packages/ { told(1, "fetched " total " of " total ", unpacking them") }
-        function told(now, text) {
+        /^Collecting / { fetched++; report(person || fetched % 25 == 0, "fetched " fetched " of " total) }
+        /^Installing collected packages/ { report(1, "fetched " total " of " total ", unpacking them") }
+        function report(now, text) {
             if (!now) return
             printf (person ? "\r\033[K  %s" : "  %s\n"), text
             fflush()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make_lock.sh [--upgrade] - pin what pyproject.toml asks for, with hashes, for every platform and Python >= 3.11:
-# everything for whoever works on the project, and for the server's image what runs there, in the same versions.
-# Pins that still fit are kept. uv's own lock file is not used: it names the registry it was made from.
+# make_lock.sh [--upgrade] - pin the requirements of pyproject.toml, with hashes, for every platform and Python >= 3.11:
+# all of them for development, and those of the server's image in the same versions. Pins that still fit are kept. uv's
+# own lock file is not used, because it names the registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ if [ -z "$uv" ]; then
     fi
 fi
 
-# pin LOCK WHAT OPTION... - write LOCK, whose first line says what it is.
+# pin LOCK WHAT OPTION... - write LOCK; its first line says what it is.
 pin() {
     local lock=$1 what=$2 body
     shift 2

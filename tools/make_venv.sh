@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make_venv.sh DIR - a virtual environment on Python >= 3.11 in DIR; one that works already is left as it is.
+# make_venv.sh DIR - make a virtual environment on Python >= 3.11 in DIR; a working one is kept.
 set -euo pipefail
 dir=$1
 new_enough='import sys; sys.exit(sys.version_info < (3, 11))'

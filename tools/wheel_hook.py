@@ -1,13 +1,13 @@
-"""Part of the wheel build: what a checkout keeps beside the package goes into the package.
+"""Part of the wheel build: files beside the package in a checkout go into the package.
 
     migrations/        -> supervisor/_migrations/
     build/agent.pyz    -> supervisor/_agent.pyz     (built here from the sources at hand)
     deploy/training-image -> supervisor/_training_image
-    build/vendor/      -> supervisor/dashboard/_vendor/  (scripts of others, as `make env` left them)
+    build/vendor/      -> supervisor/dashboard/_vendor/  (third-party scripts, from `make env`)
 
-Without those scripts the wheel is built all the same: its pages do everything, as plain pages.
-Code that needs one of them looks inside the package first, then at the checkout. An editable install has neither
-inside: it would otherwise go on using yesterday's copy.
+Without those scripts the wheel is built too: its pages work without scripts. Code that needs one of these files looks
+inside the package first, then at the checkout. An editable install has none inside, because it would keep using an old
+copy.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ class BesideThePackage(BuildHookInterface[WheelBuilderConfig]):
     """Found by hatchling through pyproject.toml (hooks.custom)."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the agent and add what lies beside the package to the files of the wheel."""
+        """Build the agent, and add the files beside the package to the wheel."""
         if version == "editable":
             return
         subprocess.run([sys.executable, "-m", "tools.build_agent"], cwd=self.root, check=True)

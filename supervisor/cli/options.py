@@ -59,6 +59,16 @@ def settings_file_options(command: F) -> F:
     )
 
 
+def output_options(command: F) -> F:
+    """-o with all forms, and the supervisor; the command gets `form` and `client`."""
+    return output_option(server_options(command))
+
+
+def json_options(command: F) -> F:
+    """The same of a command that prints no list: -o table or json, and the older spelling --json."""
+    return json_flag(json_option(server_options(command)))
+
+
 def output_option(command: F) -> F:
     """-o with all forms; the command gets `form`."""
     return _form_option(command, FORMS, "Output form: table, json, jsonl or name.")

@@ -229,7 +229,7 @@ def test_windows_line_ends(tmp_path: Path) -> None:
     long = "x\n" * 600_000 + "y\r\n"
     folder = write(tmp_path / "code", {"a.sh": "echo\r\n", "b/c.sh": long, "d.py": "x\r\n", "e.sh": "x\n"})
     text = refused(folder).text
-    assert r"sed -i 's/\r$//' a.sh b/c.sh, and put" in text
+    assert r"sed -i 's/\r$//' a.sh b/c.sh, and add" in text
 
 
 def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,2 @@
-"""How well the house is in order: figures of the whole (`make house`), and caps on each file (`make check`)."""
+"""How well the code follows the rules of its plan: figures of the whole (`make house`), and limits on each file
+(`make check`)."""

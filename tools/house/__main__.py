@@ -1,5 +1,5 @@
-"""`make house`: the figures and their goals, and how often each rule is broken. With --list each place, rule by rule;
-with --ratchet the numbers of today are written into limits.toml."""
+"""`make house`: the figures with their goals, and how often each rule is broken. --list prints each place; --ratchet
+writes the present numbers into limits.toml."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ MET, OPEN = "ok", ""
 def main(root: Path, arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make house", description=__doc__)
     parser.add_argument("--list", action="store_true", help="each place that breaks a rule")
-    parser.add_argument("--ratchet", action="store_true", help="write limits.toml: the numbers of today")
+    parser.add_argument("--ratchet", action="store_true", help="write the present numbers into limits.toml")
     options = parser.parse_args(arguments)
     broken = violations(root)
     if options.ratchet:

@@ -1,4 +1,4 @@
-"""The named exceptions to the rules of the house, each with its reason: the one list of them.
+"""All exceptions to the rules of this package, each with its reason.
 
 A pattern is matched against the path from the project's root; `**` stands for any folders, also none.
 """
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 Table = tuple[tuple[str, str], ...]
 
 SHORT_FILES: Table = (
-    ("**/__main__.py", "a door: it starts what lies beside it"),
+    ("**/__main__.py", "an entry point: it starts what lies beside it"),
     ("supervisor/ports/**", "ports"),
     ("supervisor/api/routes/**", "routes"),
     ("supervisor/dashboard/pages/**", "routes of the dashboard"),
@@ -20,15 +20,15 @@ SHORT_FILES: Table = (
     ("supervisor/notifiers/**", "an implementation of one small port each"),
     ("supervisor/providers/kinds.py", "a table: the one list of providers"),
     ("supervisor/providers/*/traits.py", "a table each"),
-    ("supervisor/providers/*/make.py", "a door each: it opens what lies beside it"),
+    ("supervisor/providers/*/make.py", "an entry point each: it opens what lies beside it"),
     ("tools/**", "a program each"),
 )
 
-# Files that stand alone although one neighbor alone imports them.
+# Files that stay separate although only one neighbor imports them.
 OWN_FILES: Table = (
-    ("supervisor/providers/*/settings.py", "each provider's folder has the same files, by the plan of the house"),
+    ("supervisor/providers/*/settings.py", "each provider's folder has the same files, by plan"),
     ("supervisor/providers/*/traits.py", "the same"),
-    ("supervisor/providers/*/provider.py", "the same; what opens it imports it only when it is used"),
+    ("supervisor/providers/*/provider.py", "the same; it is imported only when the provider is used"),
     ("supervisor/providers/*/platform.py", "the same"),
 )
 
@@ -36,37 +36,37 @@ OWN_FILES: Table = (
 VENDOR_HOMES: Table = (
     ("supervisor/objectstores/gcs/**", "Google's object store behind the port"),
     ("supervisor/agent/**/gcs*", "the agent's side of that store"),
-    ("supervisor/agent/**/google*", "calls of the agent to Google, which the store is made of"),
+    ("supervisor/agent/**/google*", "the agent's calls to Google, which that store uses"),
     ("supervisor/services/migration/**", "the older runner ran on Google alone"),
     ("supervisor/settings/env/**", "the older runner's environment file names what it ran on"),
     ("supervisor/objectstores/reading.py", "the one list of remote object stores"),
-    ("supervisor/images/**", "a vendor's build service, docker and the registries are what this room speaks to"),
-    ("supervisor/cli/files/build_image.py", "the command of that room"),
-    ("supervisor/cli/server/trial*.py", "a trial is of one cloud by its nature: another cloud is another trial"),
+    ("supervisor/images/**", "this package uses a vendor's build service, docker and the registries"),
+    ("supervisor/cli/files/build_image.py", "the command of that package"),
+    ("supervisor/cli/server/trial*.py", "a trial is for one cloud; another cloud needs another trial"),
     ("supervisor/agent/machine/secrets.py", "the agent's side of Google's Secret Manager"),
     ("supervisor/agent/life/station.py", "the agent's own wiring: which stores and notices a job may name"),
-    ("supervisor/**/examples.json", "recorded answers of a made-up house, not code"),
+    ("supervisor/**/examples.json", "recorded responses with made-up data, not code"),
 )
 
 
-# Words of a vendor that one file may have. Each file stands here for a sentence or a form that cannot ask whose it is.
+# Words of a vendor that one file may have, because its text cannot depend on the provider.
 VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("supervisor/agent/machine/folder.py", ("googleapi", "Google", "gce"), "fields of the file that each job is"),
     ("supervisor/agent/watch/ends.py", ("googleapi",), "the length of the notice that this cloud gives"),
-    ("supervisor/api/shapes/run_spec.py", ("gcp",), "how a reference to a secret is written is part of the API"),
+    ("supervisor/api/shapes/run_spec.py", ("gcp",), "the form of a reference to a secret is part of the API"),
     ("supervisor/api/wire/reading.py", ("gcp",), "the same, in words"),
     ("supervisor/cli/options.py", ("gcp",), "the same, as an option"),
-    ("supervisor/cli/runs/submit_options.py", ("gcp", "Google"), "the same, in the help of that option"),
+    ("supervisor/cli/runs/submit_options.py", ("gcp",), "the same, in the help of that option"),
     ("supervisor/api/shapes/plan.py", ("gs://",), "a run of the older runner lies in its bucket"),
     ("supervisor/cli/server/importing.py", ("gs://",), "the same, in the help of the command"),
-    ("supervisor/cli/main.py", ("Google",), "help is read without a supervisor that could say whose machines it has"),
+    ("supervisor/cli/main.py", ("Google",), "help texts know no supervisor, and so no provider"),
     ("supervisor/cli/machines/prices.py", ("Google",), "the same"),
     ("supervisor/cli/server/dev.py", ("Google",), "the same"),
     ("supervisor/domain/texts.py", ("Google",), "the keys of vendors are known by their forms, wherever they turn up"),
     ("supervisor/services/reading/cost.py", ("Google", "google"), "the page that its figures were read from"),
     ("supervisor/cli/files/local_inputs.py", ('name == "local"',), "where no supervisor is asked"),
     ("supervisor/dashboard/pages/spec.py", ('provider", "local") == "local"',), "as the command line takes it"),
-    ("supervisor/providers/local/provider.py", ("Google",), "tells who asks where there is what is not here"),
+    ("supervisor/providers/local/provider.py", ("Google",), "says where to find what this provider does not have"),
 )
 
 
@@ -75,7 +75,7 @@ def allowed_words(path: PurePosixPath) -> frozenset[str]:
 
 
 def reason_for(path: PurePosixPath, table: Table) -> str | None:
-    """Why a file need not keep a rule; None = it must."""
+    """Why a file is an exception; None = it is none."""
     return next((reason for pattern, reason in table if _compiled(pattern).fullmatch(str(path))), None)
 
 

@@ -1,4 +1,4 @@
-"""The figures of supervisor/, each with its goal. What a figure counts stands in the text beside it."""
+"""The figures of supervisor/, each with its goal. The text beside a figure says what it counts."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tools.house.vendors import vendor_names
 
 @dataclass(frozen=True)
 class Figure:
-    """`value` None = it could not be measured; `note` then says why, else what more there is to say."""
+    """`value` None = it could not be measured, and `note` says why."""
 
     name: str
     value: float | None
@@ -29,7 +29,7 @@ class Figure:
 
 
 def figures(root: Path, tree: Tree) -> Iterator[Figure]:
-    """All that can be read from the files; `tree` is that of supervisor/."""
+    """The figures that come from the files; `tree`: of supervisor/."""
     modules = tree.modules
     rooms = {room for source in modules if (room := room_of(source))}
     loose = [source for source in modules if len(source.path.parts) == 2]
@@ -37,8 +37,8 @@ def figures(root: Path, tree: Tree) -> Iterator[Figure]:
     yield Figure("loose modules", len(loose), 2)
     yield Figure("arrows between rooms", len(arrows(tree)), 80)
     yield Figure("modules", len(modules), 380)
-    lonely = sum(len(tree.importers[source.path]) == 1 for source in modules)
-    yield Figure("modules that one other module alone imports", _percent(lonely, len(modules)), 25, "%")
+    with_one_importer = sum(len(tree.importers[source.path]) == 1 for source in modules)
+    yield Figure("modules that one other module alone imports", _percent(with_one_importer, len(modules)), 25, "%")
     lines = sum(source.length for source in tree.sources)
     imports = sum(lines_of(import_statements(source)) for source in tree.sources)
     yield Figure("lines of import statements", _percent(imports, lines), 6, "%")
@@ -50,8 +50,8 @@ def figures(root: Path, tree: Tree) -> Iterator[Figure]:
 
 
 def stops(root: Path) -> dict[str, list[str]]:
-    """ "submit" and "beat" -> the functions on the way of one, each as `file: name`. They are run for it: the bed is a
-    test's. Raises RuntimeError with the last line of what went wrong."""
+    """ "submit" and "beat" -> the functions on its way, each as `file: name`, measured by a test program. Raises
+    RuntimeError with the last line of its error."""
     command = [sys.executable, "-m", "tests.architecture.stops"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:

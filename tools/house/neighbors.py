@@ -1,4 +1,4 @@
-"""Rules about files and their neighbors: who imports a file, and what lies beside it."""
+"""Rules about files and their neighbors: which files import a file, and how many lie beside each other."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from tools.house.violations import Violation
 MAX_TOGETHER = 350
 MAX_BESIDE = 20
 MIN_FAMILY = 3
-DOORS = frozenset({"__init__", "__main__"})
+ENTRIES = frozenset({"__init__", "__main__"})
 
 
 def one_importer(tree: Tree) -> Iterator[Violation]:
-    """A file that one neighbor alone imports, and that would fit into it, was cut off and belongs back.
+    """A file that only one neighbor imports, and that fits into it, belongs there.
 
-    Not into an `__init__.py` or a `__main__.py`: the one holds no logic, the other cannot be imported by a test."""
+    Not into an `__init__.py` or a `__main__.py`: the first holds no logic, a test cannot import the second."""
     for source in tree.modules:
         importers = tree.importers[source.path]
-        if len(importers) != 1 or importers[0].path.stem in DOORS or reason_for(source.path, OWN_FILES):
+        if len(importers) != 1 or importers[0].path.stem in ENTRIES or reason_for(source.path, OWN_FILES):
             continue
         importer = importers[0]
         together = source.length + importer.length
@@ -37,7 +37,7 @@ def crowded_folders(tree: Tree) -> Iterator[Violation]:
 
 
 def prefix_families(tree: Tree) -> Iterator[Violation]:
-    """Files `x_a`, `x_b`, `x_c` beside each other are a folder `x` that nobody made."""
+    """Files `x_a`, `x_b`, `x_c` beside each other should be a folder `x`."""
     for folder, names in beside(tree).items():
         families: dict[str, list[str]] = defaultdict(list)
         for name in names:
@@ -51,7 +51,7 @@ def prefix_families(tree: Tree) -> Iterator[Violation]:
 
 
 def beside(tree: Tree) -> dict[PurePosixPath, list[str]]:
-    """folder -> names of its modules; an `__init__.py` is the folder itself."""
+    """Folder -> names of its modules, without `__init__.py`."""
     folders: dict[PurePosixPath, list[str]] = defaultdict(list)
     for source in tree.modules:
         folders[source.path.parent].append(source.path.stem)

@@ -1,10 +1,10 @@
 """Pairs of places in which six or more lines say the same.
 
-Blank lines, comments, docstrings, imports, decorators and lines of punctuation alone are passed over. Of the other
-lines the *shape* counts: each name that is no keyword is the same name, each string the same string, each number the
-same number. Two files that share six such lines in a row are one pair, however many rows they share; so is one file
-with itself, where the rows do not overlap. A row counts only if four of its six shapes differ from each other (six
-fields of a dataclass are no repetition), and if it stands in at most eight places (what stands everywhere is an idiom).
+Blank lines, comments, docstrings, imports, decorators and lines of punctuation are skipped. Of the other lines the
+*shape* counts: all names that are no keywords are equal, all strings, and all numbers. Two files that share six such
+lines in a row are one pair, however many rows they share; so is a file with itself, where the rows do not overlap. A
+row counts only if four of its six shapes differ (six fields of a dataclass are no repetition), and if it stands in at
+most eight places (otherwise it is an idiom).
 """
 
 import io
@@ -27,7 +27,7 @@ PLAIN = {tokenize.NAME: "n", tokenize.NUMBER: "0", tokenize.STRING: STRING}
 
 @dataclass(frozen=True)
 class Place:
-    """`index`: of the row among the shapes of its file."""
+    """`index`: the number of the row among the shapes of its file."""
 
     path: PurePosixPath
     line: int
@@ -41,7 +41,7 @@ class Place:
 
 
 def repeated_pairs(tree: Tree) -> list[tuple[Place, Place]]:
-    """For each pair the first row that it shares."""
+    """For each pair its first shared row."""
     rows: dict[tuple[str, ...], list[Place]] = defaultdict(list)
     for source in tree.sources:
         for row, place in _rows(source):
@@ -64,8 +64,8 @@ def _rows(source: Source) -> Iterator[tuple[tuple[str, ...], Place]]:
 
 
 def _shapes(source: Source) -> Iterator[tuple[int, str]]:
-    """(number, shape) of each line that counts."""
-    passed_over = {
+    """(line number, shape) of each line that counts."""
+    skipped = {
         line
         for statement in import_statements(source)
         for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
@@ -73,12 +73,12 @@ def _shapes(source: Source) -> Iterator[tuple[int, str]]:
     for line, words in sorted(_words(source).items()):
         shape = " ".join(words)
         thin = shape == STRING or shape.startswith("@") or not any(word.isalnum() for word in words)
-        if not thin and line not in passed_over:
+        if not thin and line not in skipped:
             yield line, shape
 
 
 def _words(source: Source) -> dict[int, list[str]]:
-    """For each line its tokens, made alike."""
+    """For each line its tokens, normalized."""
     words: dict[int, list[str]] = defaultdict(list)
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.OP or keyword.iskeyword(token.string):

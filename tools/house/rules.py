@@ -1,6 +1,6 @@
-"""All rules of the house over one project, and the ratchet that only lets them get better.
+"""All rules applied to one project, and the ratchet that only lets the numbers go down.
 
-`limits.toml` holds for each rule how much of it is broken today. More fails `make check`; less is praised, and
+`limits.toml` holds for each rule how often it is broken today. A higher number fails `make check`; after a lower one
 `make house-ratchet` writes the new number.
 """
 
@@ -47,7 +47,7 @@ def _broken_in(tree: Tree) -> Iterator[Violation]:
 
 
 def counts(broken: Iterable[Violation]) -> dict[str, int]:
-    """rule -> how much of it is broken; every rule is there."""
+    """Rule -> how often it is broken; with every rule."""
     sums = Counter(dict.fromkeys(RULES, 0))
     for violation in broken:
         sums[violation.rule] += violation.weight
@@ -55,7 +55,7 @@ def counts(broken: Iterable[Violation]) -> dict[str, int]:
 
 
 def read_limits(root: Path) -> dict[str, int]:
-    """A rule without a line may not be broken at all."""
+    """A rule without a line may not be broken."""
     text = (root / LIMITS).read_text(encoding="utf-8")
     return dict.fromkeys(RULES, 0) | tomllib.loads(text)
 
@@ -67,7 +67,7 @@ def write_limits(root: Path, limits: dict[str, int]) -> None:
 
 
 def beyond(broken: list[Violation], limits: dict[str, int]) -> list[str]:
-    """For each rule that is broken more often than allowed the sentence that says so."""
+    """A sentence for each rule that is broken more often than allowed."""
     return [
         f"{LIMITS}: {rule}: {count}, at most {limits[rule]} are allowed; `make house ARGS=--list` shows them"
         for rule, count in counts(broken).items()
@@ -76,7 +76,7 @@ def beyond(broken: list[Violation], limits: dict[str, int]) -> list[str]:
 
 
 def hints(broken: list[Violation], limits: dict[str, int]) -> list[str]:
-    """For each rule that is broken less often than allowed that its number can go down."""
+    """A sentence for each rule whose number can go down."""
     return [
         f"{rule}: {count}, and {LIMITS} allows {limits[rule]}: `make house-ratchet` lowers the number"
         for rule, count in counts(broken).items()

@@ -1,8 +1,8 @@
-"""The Python files of one folder, parsed once, and who imports whom among them.
+"""The Python files of one folder, parsed once, and the imports among them.
 
-A module is a Python file that is no `__init__.py`. An import counts wherever it stands: at the top of a file, inside a
-function, below TYPE_CHECKING. `from a import b` is an import of the module `a.b` if there is one, else of `a`. A module
-that is only named in a string (a command that is imported late) has no importer here.
+A module is a Python file other than `__init__.py`. Every import counts: at the top of a file, inside a function, below
+TYPE_CHECKING. `from a import b` imports the module `a.b` if it exists, else `a`. A module that is named only in a
+string (a command that is imported late) has no importer here.
 """
 
 import ast
@@ -98,7 +98,7 @@ def lines_of(statements: Iterable[ast.stmt]) -> int:
 
 
 def _candidates(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, ...]]:
-    """For each imported name the modules that may be meant, the most exact first."""
+    """For each imported name the possible modules, the most exact one first."""
     for alias in statement.names:
         if isinstance(statement, ast.Import):
             yield (alias.name,)

@@ -1,10 +1,10 @@
-"""Files outside a provider's folder in which the provider, or the vendor behind it, is named.
+"""Files outside a provider's folder that name the provider, or the vendor behind it.
 
-The providers are the folders of supervisor/providers. Whatever is text counts: code, comments, pages. A provider's
-words are its folder's name and, for a vendor with several names, those of VENDORS; they count as words and as parts of
-identifiers (`GcsStore`, `gce_zones`). A name that is also a plain word (`local`) counts only where it is a string of
-its own beside the word `provider`, or the value of a constant of that name: `provider == "local"`, `LOCAL = "local"`.
-One such file is right: the list of all providers.
+The providers are the folders of supervisor/providers. Every text counts: code, comments, pages. A provider's words are
+the name of its folder and, for a vendor with several names, those of VENDORS; they count as words and as parts of
+identifiers (`GcsStore`, `gce_zones`). A name that is also a plain word (`local`) counts only as a string beside the
+word `provider`, or as the value of a constant of that name: `provider == "local"`, `LOCAL = "local"`. One such file is
+right: the list of all providers.
 """
 
 import re
@@ -48,7 +48,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _spellings(word: str) -> str:
-    """Small, capital and upper-case; no part of a longer plain word, but of `googleapis`."""
+    """Lower case, capitalized and upper case; not inside a longer plain word, except `googleapis`."""
     if not word.isalpha():
         return re.escape(word)
     end = r"(?:apis?)?(?![a-z])"

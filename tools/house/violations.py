@@ -1,7 +1,4 @@
-"""One place that breaks a rule of the house, and the rules that look at one file alone.
-
-Rules that need the neighbors of a file (its importers, its folder) stand in `neighbors.py`.
-"""
+"""A place that breaks a rule, and the rules that need one file only; `neighbors.py` has those about its neighbors."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +17,7 @@ NAMING = (ast.Name, ast.Attribute, ast.arg, *DEFINITIONS, ast.ExceptHandler, ast
 
 @dataclass(frozen=True, order=True)
 class Violation:
-    """`weight`: how much it counts, so that a folder of 30 files is worse than one of 21."""
+    """`weight`: how often it counts, so that a folder of 30 files is worse than one of 21."""
 
     rule: str
     path: PurePosixPath
@@ -33,13 +30,13 @@ class Violation:
 
 
 def short_file(source: Source) -> Iterator[Violation]:
-    """A file of a few lines costs its reader a jump; only a port, a door, a table or a route may be short."""
+    """A file of a few lines costs its reader a jump; only a port, an entry point, a table or a route may be short."""
     if source.is_module and source.length < MIN_FILE_LINES and not reason_for(source.path, SHORT_FILES):
         yield Violation("short-files", source.path, 1, f"{source.length} lines, at least {MIN_FILE_LINES} are wanted")
 
 
 def positional_arguments(source: Source) -> Iterator[Violation]:
-    """Nobody knows what the sixth of six values in a row means."""
+    """A reader cannot know the meaning of the sixth value in a row."""
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
@@ -50,7 +47,7 @@ def positional_arguments(source: Source) -> Iterator[Violation]:
 
 
 def bare_names(source: Source) -> Iterator[Violation]:
-    """Each line that gives something a name without a noun. Uses of the name do not count, nor does `event_found`."""
+    """Each line that defines a name without a noun. Uses of the name do not count, nor does `event_found`."""
     places = {
         (line, name)
         for node in source.nodes

@@ -13,7 +13,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED
-from supervisor.cli.options import output_option, server_options, yes_option
+from supervisor.cli.options import output_options, yes_option
 from supervisor.cli.output import Table, safe
 from supervisor.cli.views.runs import where
 from supervisor.wording.figures import DASH, duration, money, plural
@@ -110,8 +110,7 @@ def _missing(answer: Json) -> list[str]:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show what would be released.")
 @yes_option()
-@output_option
-@server_options
+@output_options
 @click.pass_context
 def gc(ctx: click.Context, /, client: Client, form: str, dry_run: bool, yes: bool) -> None:
     """Release the machines of this supervisor that serve no run. Machines of others are never touched."""
@@ -159,8 +158,7 @@ def _sum(answer: Json) -> str:
 
 @click.command()
 @click.option("--back", metavar="UUID", help="This GPU works again: runs may use it.")
-@output_option
-@server_options
+@output_options
 def gpus(client: Client, form: str, back: str | None) -> None:
     """Show the GPUs of the supervisor's computer: which run has each, and which are set aside as broken.
 

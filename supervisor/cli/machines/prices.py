@@ -6,7 +6,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.options import output_option, server_options
+from supervisor.cli.options import output_options
 from supervisor.cli.output import Table, safe
 from supervisor.wording.figures import DASH, plural
 
@@ -58,8 +58,7 @@ def prices() -> None:
 
 
 @prices.command(short_help="Show the price of each shape in each region.")
-@output_option
-@server_options
+@output_options
 def ls(client: Client, form: str) -> None:
     """Show the price of each shape in each region, boot disk and address included."""
     answer = client.get("/v1/prices")
@@ -68,8 +67,7 @@ def ls(client: Client, form: str) -> None:
 
 
 @prices.command(short_help="Read the prices from Google now and use them.")
-@output_option
-@server_options
+@output_options
 def refresh(client: Client, form: str) -> None:
     """Read the prices from Google now and use them; takes up to a minute. A run keeps the price of its machine."""
     client.timeout_s = REFRESH_S

@@ -12,7 +12,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import NOT_FOUND, CliError
-from supervisor.cli.options import output_option, server_options
+from supervisor.cli.options import output_options
 from supervisor.cli.output import Table, safe
 from supervisor.wording.figures import DASH, duration, epoch, money
 
@@ -49,8 +49,7 @@ def provider() -> None:
 
 
 @provider.command("list", short_help="List the providers, the first choice first.")
-@output_option
-@server_options
+@output_options
 def list_(client: Client, form: str) -> None:
     """List the providers in the order of preference, with the age of the last listing of their machines."""
     answer = client.get("/v1/providers")
@@ -59,8 +58,7 @@ def list_(client: Client, form: str) -> None:
 
 @provider.command(short_help="Show what one provider can do.")
 @click.argument("name")
-@output_option
-@server_options
+@output_options
 def show(client: Client, form: str, name: str) -> None:
     """Show what the provider NAME can do, its zones and shapes, and whether its machines can be listed now."""
     providers = client.get("/v1/providers")["providers"]
@@ -117,8 +115,7 @@ ZONES = Table(
 
 
 @click.command()
-@output_option
-@server_options
+@output_options
 def zones(client: Client, form: str) -> None:
     """Show what is known of each zone: capacity, refusals and the time of the next retry, preempted machines."""
     answer = client.get("/v1/zones")

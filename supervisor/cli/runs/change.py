@@ -14,7 +14,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import label_option, output_option, run_argument, server_options
+from supervisor.cli.options import add_options, label_option, output_options, run_argument
 from supervisor.cli.output import safe
 from supervisor.cli.runs.submit_options import LIMITS
 
@@ -46,12 +46,8 @@ def or_default(read: Callable[[str], object]) -> Callable[[str], tuple[object]]:
 
 
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for limit in reversed(LIMITS):
-        kind = or_default(limit.click.get("type", str))
-        command = click.option(
-            *limit.flags, limit.name, type=kind, metavar=limit.click["metavar"], help=limit.click["help"]
-        )(command)
-    return command
+    options = (limit.decorator(type=or_default(limit.settings.get("type", str))) for limit in LIMITS)
+    return add_options(command, *options)
 
 
 @click.command()
@@ -61,8 +57,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--zone", multiple=True, metavar="ZONE", help="Only these zones, in this order, for later attempts; `default`: all."
 )
 @_limit_options
-@output_option
-@server_options
+@output_options
 def change(
     client: Client,
     form: str,

@@ -17,7 +17,7 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import CONFLICT, FAILED, USAGE, CliError, Problem, Unreachable
 from supervisor.cli.files.local_inputs import machines_here, settle_code, settle_environment
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import not_empty, output_option, run_argument, run_filters, server_options, yes_option
+from supervisor.cli.options import not_empty, output_options, run_argument, run_filters, yes_option
 from supervisor.cli.output import confirm, note, safe, show_run, suggest
 from supervisor.cli.runs.cost import stored_line
 from supervisor.cli.runs.specfile import in_words_of_file, read_spec
@@ -35,8 +35,7 @@ PURGE_STUCK_S = 60.0  # a purge that deletes no file for so long was cut off
 @click.option("--all", "everything", is_flag=True, help="Every active run of this supervisor.")
 @run_filters
 @yes_option()
-@output_option
-@server_options
+@output_options
 def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
     """Stop a run, or every run that the filters match: the last checkpoint is saved, the machine is released."""
     if _filtered(query, run_id):
@@ -134,8 +133,7 @@ def _stop_all(client: Client, form: str, yes: bool) -> None:
 @click.option("--no-wait", is_flag=True, help="Refuse (exit 6) while the run is still stopping.")
 @run_filters
 @yes_option()
-@output_option
-@server_options
+@output_options
 def resume(
     *,
     client: Client,
@@ -191,8 +189,7 @@ def _resumed(client: Client, name: str, body: Json, no_wait: bool) -> Json:
 
 @click.command()
 @run_argument
-@output_option
-@server_options
+@output_options
 def retry(client: Client, form: str, run_id: str | None) -> None:
     """Request the machine of a waiting run now, without waiting for the end of its backoff."""
     name = choose_run(client, run_id)
@@ -204,8 +201,7 @@ def retry(client: Client, form: str, run_id: str | None) -> None:
 @run_argument
 @click.option("--accept-loss", metavar="REASON", help="Give up unverified results; REASON is recorded.")
 @yes_option()
-@output_option
-@server_options
+@output_options
 def approve(client: Client, form: str, run_id: str | None, accept_loss: str | None, yes: bool) -> None:
     """Release the machine of a finished run, after you have checked that its results are safe."""
     name = choose_run(client, run_id)
@@ -228,8 +224,7 @@ def approve(client: Client, form: str, run_id: str | None, accept_loss: str | No
 @click.command()
 @click.argument("run_id", metavar="RUN", callback=not_empty)
 @click.option("--confirm", "typed", metavar="RUN", help="The id of the run again, instead of the question.")
-@output_option
-@server_options
+@output_options
 def purge(client: Client, form: str, run_id: str, typed: str | None) -> None:
     """Delete all files of an ended run: results, checkpoints, logs. Its history and shared code stay.
 

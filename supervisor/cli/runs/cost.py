@@ -9,7 +9,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
-from supervisor.cli.options import limit_option, not_empty, output_option, run_filters, server_options
+from supervisor.cli.options import limit_option, not_empty, output_options, run_filters
 from supervisor.cli.output import Table, safe
 from supervisor.cli.views import runs as views
 from supervisor.wording.figures import DASH, money, plural, size_text
@@ -66,8 +66,7 @@ ATTEMPTS = Table(
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @run_filters
 @limit_option
-@output_option
-@server_options
+@output_options
 @click.pass_context
 def cost(
     ctx: click.Context, /, *, client: Client, form: str, run_ids: tuple[str, ...], limit: int, query: Json

@@ -16,7 +16,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import attempt_option, output_option, run_argument, server_options, since_option
+from supervisor.cli.options import attempt_option, output_options, run_argument, server_options, since_option
 from supervisor.cli.output import note, safe, show_log
 from supervisor.cli.views import runs as views
 from supervisor.domain.events import ROUTINE
@@ -94,8 +94,7 @@ class LogReader:
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events until the run ends.")
 @click.option("--cloud/--no-cloud", default=True, help="With the cloud's own events of the machines (default: with).")
 @click.option("--all", "everything", is_flag=True, help="Routine events too, such as removed checkpoints.")
-@output_option
-@server_options
+@output_options
 def events(
     *, client: Client, form: str, run_id: str | None, since: str | None, follow: bool, cloud: bool, everything: bool
 ) -> None:

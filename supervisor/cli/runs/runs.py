@@ -8,7 +8,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import NOT_FOUND, CliError, Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import limit_option, output_option, run_argument, run_filters, server_options
+from supervisor.cli.options import limit_option, output_options, run_argument, run_filters
 from supervisor.cli.output import emit, note, paragraphs, safe, safe_log, suggest
 from supervisor.cli.views import runs as views
 from supervisor.cli.views import show as sections
@@ -21,8 +21,7 @@ from supervisor.wording.attempt import last_failure
 @click.option("--all", "everything", is_flag=True, help="With --machines: foreign machines too.")
 @run_filters
 @limit_option
-@output_option
-@server_options
+@output_options
 def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, everything: bool) -> None:
     """List runs, the newest first; or the machines."""
     filtered = any(query.values())
@@ -66,8 +65,7 @@ def runs_and_summary(client: Client, limit: int, query: Json) -> tuple[list[Json
     metavar="[N]",
     help="Why attempt N (default: the last) ended, with all that is known.",
 )
-@output_option
-@server_options
+@output_options
 def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None) -> None:
     """Show one run: its status, attempts and cost, and what happens next."""
     if facts + spec + (evidence is not None) > 1:

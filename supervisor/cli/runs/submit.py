@@ -30,7 +30,7 @@ from supervisor.cli.finding import Target
 from supervisor.cli.options import output_option, target_options
 from supervisor.cli.output import safe
 from supervisor.cli.runs.specfile import in_words_of_file, missing_command, read_spec
-from supervisor.cli.runs.submit_options import put_options, submit_options
+from supervisor.cli.runs.submit_options import put_options, submit_options, write_help
 
 APPEARS_S = 2.0  # after `spot serve &` on the same line, the first sign of the supervisor may come after us
 _COMMAND = "supervisor.cli.runs.submit.command"
@@ -51,6 +51,9 @@ class SubmitCommand(click.Command):
                 text = f"{error.message}. A command comes after --: spot submit -- python train.py"
                 raise click.UsageError(text, error.ctx) from None
             raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_help(self, ctx, formatter)
 
 
 @click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")

@@ -21,7 +21,7 @@ import click
 from supervisor.cli import exits, output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import duration_s, output_option, run_argument, server_options
+from supervisor.cli.options import duration_s, output_options, run_argument, server_options
 from supervisor.cli.output import bar, safe
 from supervisor.cli.runs.runs import next_command, release_command, runs_and_summary
 from supervisor.cli.views import runs as views
@@ -108,8 +108,7 @@ def _screen() -> Iterator[Callable[[list[str], str], None]]:
 @click.command()
 @run_argument
 @TIMEOUT
-@output_option
-@server_options
+@output_options
 @click.pass_context
 def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, timeout: float | None) -> None:
     """Wait silently until a run ends or needs you. Exit 0: completed, 9: it needs you, 3: another end."""

@@ -16,7 +16,7 @@ import click
 from supervisor.cli import exits
 from supervisor.cli.client import Client, Json
 from supervisor.cli.finding import Target
-from supervisor.cli.options import json_flag, json_option, server_options, target_options
+from supervisor.cli.options import json_flag, json_option, json_options, target_options
 from supervisor.cli.output import check_advice, check_lines, json_text, paragraph, safe, show
 from supervisor.cli.views import runs as views
 from supervisor.domain.errors import SpotError
@@ -33,9 +33,7 @@ REFUSES = "a server responds at that address and refuses our token"
 
 
 @click.command()
-@json_flag
-@json_option
-@server_options
+@json_options
 @click.pass_context
 def health(ctx: click.Context, /, client: Client, form: str) -> None:
     """Show whether the supervisor is ready (exit 0, else 1) and which runs need you."""

@@ -15,7 +15,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import Problem, Unreachable
-from supervisor.cli.options import not_empty, output_option, server_options
+from supervisor.cli.options import not_empty, output_options
 from supervisor.cli.output import safe
 from supervisor.cli.runs.specfile import read_spec
 from supervisor.wording.figures import count, plural, size_text
@@ -29,8 +29,7 @@ VALUE_CHARS = 160
 @click.option("--as", "run_id", metavar="NEW_ID", help="Id of the new run (default: the old one's).")
 @click.option("--spec", "file", metavar="FILE", help="Spec (YAML) instead of the old run's own.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@output_option
-@server_options
+@output_options
 def import_(*, client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool) -> None:
     """Import a run of the older shell runner: its checkpoint and its history, as a stopped run.
 

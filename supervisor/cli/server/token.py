@@ -9,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from supervisor.cli.client import Client, Json
-from supervisor.cli.options import duration_s, json_flag, json_option, output_option, server_options
+from supervisor.cli.options import duration_s, json_flag, json_options, output_options
 from supervisor.cli.output import Table, emit, note, safe, suggest, utc_minute, when
 from supervisor.domain.callers import Scope
 from supervisor.wording.figures import DASH
@@ -54,9 +54,7 @@ def token() -> None:
 )
 @click.option("--expires", type=duration_s, metavar="TIME", help="Valid for this time, such as 90d.")
 @click.option("--max-active-runs", type=click.IntRange(1, 1_000_000), metavar="N", help="At most N active runs.")
-@json_flag
-@json_option
-@server_options
+@json_options
 def create(
     *,
     client: Client,
@@ -87,8 +85,7 @@ def create(
 
 @token.command(short_help="List the tokens, without their texts.")
 @json_flag
-@output_option
-@server_options
+@output_options
 def ls(client: Client, form: str) -> None:
     """List the tokens, revoked ones last. The text of a token is never shown again."""
     answer = client.get("/v1/tokens")
@@ -98,9 +95,7 @@ def ls(client: Client, form: str) -> None:
 
 @token.command(short_help="Revoke a token at once.")
 @click.argument("token_id", metavar="ID")
-@json_flag
-@json_option
-@server_options
+@json_options
 def revoke(client: Client, token_id: str, form: str) -> None:
     """Revoke a token at once; other replicas follow within five seconds."""
     if token_id.startswith("sup_"):

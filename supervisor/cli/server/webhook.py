@@ -9,15 +9,7 @@ import click
 
 from supervisor.cli.client import Client, Json, pages
 from supervisor.cli.exits import FAILED, Problem
-from supervisor.cli.options import (
-    json_flag,
-    json_option,
-    limit_option,
-    output_option,
-    server_options,
-    since_option,
-    yes_option,
-)
+from supervisor.cli.options import json_flag, json_options, limit_option, output_options, since_option, yes_option
 from supervisor.cli.output import Table, confirm, emit, note, safe, suggest, utc_minute, when
 from supervisor.wording.figures import DASH, plural
 
@@ -79,9 +71,7 @@ def webhook() -> None:
 @click.option("--form", "message_form", type=click.Choice(FORMS), help="Form of the messages (default: by the host).")
 @click.option("--everything", is_flag=True, help="Of all owners and of the supervisor; for administrators.")
 @click.option("--note", "note_text", default="", metavar="TEXT", help="A note for people.")
-@json_flag
-@json_option
-@server_options
+@json_options
 def add(
     *,
     client: Client,
@@ -113,8 +103,7 @@ def add(
 
 @webhook.command(short_help="List the webhooks, without secrets.")
 @json_flag
-@output_option
-@server_options
+@output_options
 def ls(client: Client, form: str) -> None:
     """List the webhooks: where they send, what they send, and whether it is accepted."""
     answer = client.get("/v1/webhooks")
@@ -126,9 +115,7 @@ def ls(client: Client, form: str) -> None:
 
 @webhook.command(short_help="Send a message that is marked as a test.")
 @click.argument("webhook_id", metavar="ID")
-@json_flag
-@json_option
-@server_options
+@json_options
 @click.pass_context
 def test(ctx: click.Context, /, client: Client, webhook_id: str, form: str) -> None:
     """Send a message that is marked as a test. Exit 1 where it is not accepted."""
@@ -147,8 +134,7 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, form: str) -> N
 @click.option("--failed", is_flag=True, help="Only messages that were given up.")
 @limit_option
 @json_flag
-@output_option
-@server_options
+@output_options
 def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, form: str) -> None:
     """List the messages to a webhook, sent and still to be sent, the newest first."""
     query = {"failed": "true"} if failed else {}
@@ -167,9 +153,7 @@ def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, for
 @click.argument("number", required=False, type=click.IntRange(1))
 @click.option("--failed", is_flag=True, help="All messages that were given up, instead of NUMBER.")
 @since_option("With --failed: within this time (default: 7d).")
-@json_flag
-@json_option
-@server_options
+@json_options
 def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool, since: str | None, form: str) -> None:
     """Send the message NUMBER again, or with --failed all that were given up; with their old ids."""
     if failed == (number is not None):
@@ -185,9 +169,7 @@ def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool,
 
 @webhook.command(short_help="Make a new secret; the old one is valid for a day.")
 @click.argument("webhook_id", metavar="ID")
-@json_flag
-@json_option
-@server_options
+@json_options
 def rotate(client: Client, webhook_id: str, form: str) -> None:
     """Make a new secret, shown once. For 24 hours each message carries both signatures."""
     rotated = client.post(_path(webhook_id, "rotate"), {})
@@ -199,9 +181,7 @@ def rotate(client: Client, webhook_id: str, form: str) -> None:
 
 @webhook.command(short_help="Switch a webhook on.")
 @click.argument("webhook_id", metavar="ID")
-@json_flag
-@json_option
-@server_options
+@json_options
 def enable(client: Client, webhook_id: str, form: str) -> None:
     """Switch a webhook on. Its waiting messages are sent now."""
     _switch(client, webhook_id, True, form)
@@ -209,9 +189,7 @@ def enable(client: Client, webhook_id: str, form: str) -> None:
 
 @webhook.command(short_help="Switch a webhook off; waiting messages are kept.")
 @click.argument("webhook_id", metavar="ID")
-@json_flag
-@json_option
-@server_options
+@json_options
 def disable(client: Client, webhook_id: str, form: str) -> None:
     """Switch a webhook off. Its waiting messages are kept; until it is on again, no message is added."""
     _switch(client, webhook_id, False, form)
@@ -220,9 +198,7 @@ def disable(client: Client, webhook_id: str, form: str) -> None:
 @webhook.command(short_help="Remove a webhook.")
 @click.argument("webhook_id", metavar="ID")
 @yes_option()
-@json_flag
-@json_option
-@server_options
+@json_options
 def rm(client: Client, webhook_id: str, yes: bool, form: str) -> None:
     """Remove a webhook and the record of its messages."""
     confirm(f"Remove webhook {safe(webhook_id)} and its waiting messages?", yes)
