@@ -60,13 +60,13 @@ def test_a_figure_that_a_measurement_forgot_is_a_row_too() -> None:
 
 
 def test_a_missed_target_says_by_how_much() -> None:
-    found = {
+    figures = {
         "slow_ms": Figure(150.0),
         "few_per_s": Figure(300.0, baseline=600.0, target=480.0),
         "good_ms": Figure(60.0),
     }
     rows = (Row("slow_ms", "ms", target=100.0), Row("few_per_s", "1/s", AT_LEAST), Row("good_ms", "ms", target=80.0))
-    lines = Bench(lambda size: found, rows).report(FULL)
+    lines = Bench(lambda size: figures, rows).report(FULL)
     assert [(line["met"], line["distance"]) for line in lines] == [(False, 1.5), (False, 1.6), (True, 0.75)]
     assert lines[1]["baseline"] == 600.0
     assert all(set(line["machine"]) == {"cores", "cpu", "python", "os"} for line in lines)

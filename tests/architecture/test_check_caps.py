@@ -31,9 +31,9 @@ def function_of(lines: int) -> str:
     ],
 )
 def test_a_broken_cap_is_found(tmp_path: Path, name: str, text: str, complaint: str) -> None:
-    found = problems(tmp_path, name, text)
-    assert len(found) == 1
-    assert complaint in found[0]
+    complaints = problems(tmp_path, name, text)
+    assert len(complaints) == 1
+    assert complaint in complaints[0]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,6 @@ def test_good_links_pass(root: Path, text: str) -> None:
 )
 def test_links_that_lead_nowhere_are_found(root: Path, text: str, complaint: str) -> None:
     (root / "docs" / "page.md").write_text(text)
-    found = check(root)
-    assert len(found) == 1
-    assert complaint in found[0]
+    complaints = check(root)
+    assert len(complaints) == 1
+    assert complaint in complaints[0]

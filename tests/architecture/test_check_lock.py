@@ -72,9 +72,9 @@ def test_a_good_lock_passes(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
-    found = [one for one in problems(tmp_path, lock) if one.startswith(DEV_LOCK)]
-    assert len(found) == 1
-    assert complaint in found[0]
+    complaints = [line for line in problems(tmp_path, lock) if line.startswith(DEV_LOCK)]
+    assert len(complaints) == 1
+    assert complaint in complaints[0]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
     ],
 )
 def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
-    found = problems(tmp_path, image=lock)
-    assert complaint in found[0]
-    assert all(one.startswith(IMAGE) for one in found)
+    complaints = problems(tmp_path, image=lock)
+    assert complaint in complaints[0]
+    assert all(line.startswith(IMAGE) for line in complaints)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_bad_lock_of_the_scripts_is_found(
 ) -> None:
     npm = deepcopy(NPM)
     npm["packages"].setdefault(place, {})[name] = value
-    (found,) = problems(tmp_path, npm=npm)
-    assert found.startswith(SCRIPTS_LOCK)
-    assert complaint in found
+    (complaints,) = problems(tmp_path, npm=npm)
+    assert complaints.startswith(SCRIPTS_LOCK)
+    assert complaint in complaints
 
 
 @pytest.mark.parametrize("host", REGISTRIES)

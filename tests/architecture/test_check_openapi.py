@@ -107,9 +107,9 @@ BREAKING: dict[str, Callable[[Json, Json, Json], object]] = {
 
 @pytest.mark.parametrize("problem", BREAKING)
 def test_what_breaks_a_client_is_found(problem: str) -> None:
-    found = changed(BREAKING[problem])
-    assert any(problem in line for line in found), found
-    assert all(line.startswith("POST /v1/runs: ") for line in found)
+    complaints = changed(BREAKING[problem])
+    assert any(problem in line for line in complaints), complaints
+    assert all(line.startswith("POST /v1/runs: ") for line in complaints)
 
 
 HARMLESS: dict[str, Callable[[Json, Json, Json], object]] = {

@@ -73,8 +73,8 @@ def test_shellcheck_refuses() -> None:
 def test_every_shell_script_is_checked() -> None:
     (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "shellcheck" in line]
     search = step.strip().removeprefix("@").partition("-print0")[0]
-    found = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {ROOT / name for name in found.stdout.split()} == set(project_files(ROOT, ".sh"))
+    listing = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {ROOT / name for name in listing.stdout.split()} == set(project_files(ROOT, ".sh"))
 
 
 def test_hadolint_refuses() -> None:
@@ -86,9 +86,9 @@ def test_hadolint_refuses() -> None:
 def test_every_dockerfile_is_checked() -> None:
     (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "hadolint" in line]
     search = step.strip().removeprefix("@").partition("-print0")[0]
-    found = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listing = subprocess.run([*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True)
     dockerfiles = {path for path in project_files(ROOT) if path.name.startswith("Dockerfile")}
-    assert {ROOT / name for name in found.stdout.split()} == dockerfiles
+    assert {ROOT / name for name in listing.stdout.split()} == dockerfiles
     assert ROOT / "deploy" / "training-image" / "Dockerfile" in dockerfiles
 
 

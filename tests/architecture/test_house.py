@@ -136,14 +136,14 @@ def test_a_plain_word_is_no_vendor(tmp_path: Path, text: str) -> None:
 def test_a_word_is_allowed_in_its_own_file_alone(tmp_path: Path) -> None:
     (tmp_path / "supervisor" / "providers" / "gce").mkdir(parents=True)
     write(tmp_path, {"cli/main": "# Google", "cli/other": "# Google", "cli/options": "# Google and gcp:"})
-    found = {str(violation.path): violation.text for violation in vendor_names(tmp_path)}
-    assert list(found) == ["supervisor/cli/options.py", "supervisor/cli/other.py"]
-    assert found["supervisor/cli/options.py"] == "1 names of providers or vendors: Google"
+    texts = {str(violation.path): violation.text for violation in vendor_names(tmp_path)}
+    assert list(texts) == ["supervisor/cli/options.py", "supervisor/cli/other.py"]
+    assert texts["supervisor/cli/options.py"] == "1 names of providers or vendors: Google"
 
 
 def test_the_list_alone_names_a_provider() -> None:
-    found = [str(violation.path) for violation in vendor_names(Path(__file__).parents[2])]
-    assert found == ["supervisor/providers/kinds.py"]
+    paths = [str(violation.path) for violation in vendor_names(Path(__file__).parents[2])]
+    assert paths == ["supervisor/providers/kinds.py"]
 
 
 @pytest.mark.parametrize(("name", "words", "reason"), VENDOR_WORDS)

@@ -11,7 +11,7 @@ REAL = ("bash", "timeout", "env")
 
 
 @pytest.mark.parametrize(
-    ("there", "user", "asked", "installed"),
+    ("there", "user", "wanted", "installed"),
     [
         ((), "0", (), "npm chromium-headless-shell"),
         (("npm",), "0", (), "chromium-headless-shell"),
@@ -22,10 +22,10 @@ REAL = ("bash", "timeout", "env")
     ],
 )
 def test_only_what_is_missing_is_installed(
-    tmp_path: Path, there: tuple[str, ...], user: str, asked: tuple[str, ...], installed: str
+    tmp_path: Path, there: tuple[str, ...], user: str, wanted: tuple[str, ...], installed: str
 ) -> None:
-    told = tmp_path / "told"
-    programs = {"id": f"echo {user}", "apt-get": f'echo "$@" >> {told}', **dict.fromkeys(there, "true")}
+    log = tmp_path / "log"
+    programs = {"id": f"echo {user}", "apt-get": f'echo "$@" >> {log}', **dict.fromkeys(there, "true")}
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, what in programs.items():
@@ -33,6 +33,6 @@ def test_only_what_is_missing_is_installed(
         (folder / name).chmod(0o755)
     for name in REAL:
         (folder / name).symlink_to(next(p for d in os.get_exec_path() if (p := Path(d, name)).exists()))
-    subprocess.run([SCRIPT, *asked], env={"PATH": str(folder)}, check=True, timeout=30)
-    calls = told.read_text().splitlines() if told.exists() else []
+    subprocess.run([SCRIPT, *wanted], env={"PATH": str(folder)}, check=True, timeout=30)
+    calls = log.read_text().splitlines() if log.exists() else []
     assert [call.rpartition("recommends ")[2] for call in calls] == ([installed] if installed else [])

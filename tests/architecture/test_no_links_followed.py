@@ -47,9 +47,9 @@ def test_the_search_finds_what_it_looks_for() -> None:
 
 
 def test_no_file_of_ours_is_written_through_a_link() -> None:
-    found = {}
+    lines_of = {}
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         if not name.startswith(ELSEWHERE) and name not in ALLOWED:
-            found[name] = list(writes(path.read_text(encoding="utf-8")))
-    assert {name: lines for name, lines in found.items() if lines} == {}
+            lines_of[name] = list(writes(path.read_text(encoding="utf-8")))
+    assert {name: lines for name, lines in lines_of.items() if lines} == {}

@@ -34,25 +34,25 @@ OTHERS = ("sa.delete", "sqlalchemy.delete", "router.delete")
 
 def callers(text: str) -> list[str]:
     """`receiver.delete` of each call in this source."""
-    found = []
+    receivers = []
     for node in ast.walk(ast.parse(text)):
-        called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Attribute) and called.attr == "delete":
-            found.append(ast.unparse(called))
-        # Handed on to somebody who calls it.
+        function = node.func if isinstance(node, ast.Call) else None
+        if isinstance(function, ast.Attribute) and function.attr == "delete":
+            receivers.append(ast.unparse(function))
+        # Passed to a function that calls it.
         if isinstance(node, ast.Call):
-            handed = [*node.args, *(keyword.value for keyword in node.keywords)]
-            found += [ast.unparse(one) for one in handed if isinstance(one, ast.Attribute) and one.attr == "delete"]
-    return [one for one in found if one not in OTHERS]
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            receivers += [ast.unparse(a) for a in arguments if isinstance(a, ast.Attribute) and a.attr == "delete"]
+    return [receiver for receiver in receivers if receiver not in OTHERS]
 
 
 def test_nobody_else_deletes_objects() -> None:
-    found = {}
+    calls_of = {}
     for path in sorted(ROOT.rglob("*.py")):
         calls = callers(path.read_text())
         if calls:
-            found[path.relative_to(ROOT).as_posix()] = calls
-    assert set(found) == set(ALLOWED), found
+            calls_of[path.relative_to(ROOT).as_posix()] = calls
+    assert set(calls_of) == set(ALLOWED), calls_of
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ class Scene:
 
     def files(self, name: str) -> list[str]:
         """What the program was about to send."""
-        found: list[str] = json.loads((self.room / f"{name}.files").read_text())
-        return found
+        names: list[str] = json.loads((self.room / f"{name}.files").read_text())
+        return names
 
     def request(self, **more: Any) -> BuildRequest:
         values = {

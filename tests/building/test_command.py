@@ -35,8 +35,8 @@ def spot(
 
     def run(*words: Any) -> tuple[int, str, str]:
         code = main.run(["build-image", *map(str, words)])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -78,17 +78,17 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(scene: Scene, spot: Callabl
     assert out.splitlines() == [".spot/agent.pyz  (added by spot)", "Dockerfile  (added by spot)", "train.py"]
     assert "left out    sub/key.json: may be secrets" in err
     assert (scene.builds.requests, scene.storage.names(BUCKET), scene.registry.requests) == ([], [], [])
-    told = json.loads(spot(scene.folder, "--dry-run", "-o", "json")[1])
-    assert told["files"] == [".spot/agent.pyz", "Dockerfile", "train.py"]
-    assert told["secrets_left_out"] == ["sub/key.json"]
+    document = json.loads(spot(scene.folder, "--dry-run", "-o", "json")[1])
+    assert document["files"] == [".spot/agent.pyz", "Dockerfile", "train.py"]
+    assert document["secrets_left_out"] == ["sub/key.json"]
 
 
 def test_json_tells_which_way_worked_and_why_others_did_not(scene: Scene, spot: Callable[..., Any]) -> None:
     scene.program("gcloud", before="ERROR: gcloud crashed (OSError): unexpected end of data", code=1)
     code, out, _ = spot(scene.folder, "-o", "json")
-    told = json.loads(out)
-    assert (code, told["way"], told["digest"], told["build"]) == (0, "staged", scene.digest(), "build-1")
-    (failure,) = told["failures"]
+    document = json.loads(out)
+    assert (code, document["way"], document["digest"], document["build"]) == (0, "staged", scene.digest(), "build-1")
+    (failure,) = document["failures"]
     assert (failure["way"], failure["kind"]) == ("cloud-build", "other")
     assert "unexpected end of data" in failure["reason"]
 
@@ -151,9 +151,9 @@ def test_a_folder_that_is_not_there(scene: Scene, spot: Callable[..., Any]) -> N
 
 def test_submit_builds_by_the_same_function(scene: Scene, spot: Callable[..., Any], capsys: Any) -> None:
     scene.program("gcloud", submit=True)
-    known = wired.load({})
-    made = built(scene.folder, known)
+    settings = wired.load({})
+    made = built(scene.folder, settings)
     assert made.reference == f"{scene.registry.host}/team/train@{scene.digest()}"
-    other = built(scene.folder, known, f"{scene.registry.host}/team/other")
+    other = built(scene.folder, settings, f"{scene.registry.host}/team/other")
     assert other.image == f"{scene.registry.host}/team/other:latest"
     assert capsys.readouterr().out == "", "standard output is the submit's"

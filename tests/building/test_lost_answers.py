@@ -144,7 +144,7 @@ def test_a_build_over_its_time_is_cancelled_before_the_next_way(scene: Scene, mo
     scene.program("docker", push=True)
     made = scene.build(ways=("staged", "docker"), build_s=2.0)
     assert made.way == "docker"
-    assert [one["status"] for one in scene.builds.builds.values()] == ["CANCELLED"]
+    assert [begun["status"] for begun in scene.builds.builds.values()] == ["CANCELLED"]
 
 
 def test_ctrl_c_says_what_still_runs_and_how_to_end_it(scene: Scene) -> None:

@@ -14,8 +14,8 @@ IMAGE = "us-east1-docker.pkg.dev/my-project/images/train:1"
 
 
 def request(**more: str) -> BuildRequest:
-    known = {"image": IMAGE, "project": "my-project", "staging": "gs://bkt/build-staging"}
-    return checked(BuildRequest(folder=Path(), **(known | more)))
+    values = {"image": IMAGE, "project": "my-project", "staging": "gs://bkt/build-staging"}
+    return checked(BuildRequest(folder=Path(), **(values | more)))
 
 
 # way, what was said, kind, part of the sentence, part of the fix
@@ -91,7 +91,7 @@ MET = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("way", "said", "kind", "text", "fix"), MET, ids=[one[3][:40] for one in MET])
+@pytest.mark.parametrize(("way", "said", "kind", "text", "fix"), MET, ids=[row[3][:40] for row in MET])
 def test_what_was_said_becomes_a_sentence(way: str, said: str, kind: str, text: str, fix: str) -> None:
     reason = diagnose(said, request(), way)
     assert reason.kind == kind
@@ -115,15 +115,15 @@ def test_a_registry_that_is_not_googles_gets_no_command_of_googles() -> None:
     "text", ["Bearer ya29.c0AY_VpZ", "token=s3cr3tvalue", "https://me:s3cr3tvalue@host/x", "HF_TOKEN: s3cr3tvalue"]
 )
 def test_secrets_are_masked(text: str) -> None:
-    told = masked(f"before {text} after")
-    assert "***" in told
-    assert told.startswith("before ")
-    assert "s3cr3tvalue" not in told
-    assert "c0AY" not in told
+    shown = masked(f"before {text} after")
+    assert "***" in shown
+    assert shown.startswith("before ")
+    assert "s3cr3tvalue" not in shown
+    assert "c0AY" not in shown
 
 
 def test_a_mark_is_a_tag_and_nobody_elses() -> None:
     assert new_mark(0.0).startswith("spot-19700101-000000-")
     assert len({new_mark(0.0) for _ in range(100)}) == 100
-    asked = request()
-    assert asked.marked == f"{IMAGE.removesuffix(':1')}:{asked.mark}"
+    build_request = request()
+    assert build_request.marked == f"{IMAGE.removesuffix(':1')}:{build_request.mark}"

@@ -51,8 +51,8 @@ def packed(folder: Path, room: Path) -> dict[str, tarfile.TarInfo]:
     room.mkdir()
     lay_out(chosen(folder), room / "source")
     ways.pack(room / "source", room / "source.tgz")
-    with tarfile.open(room / "source.tgz") as found:
-        return {member.name: member for member in found.getmembers()}
+    with tarfile.open(room / "source.tgz") as archive:
+        return {member.name: member for member in archive.getmembers()}
 
 
 def test_the_archive_holds_code_and_its_settings_and_nothing_else(project: Path, tmp_path: Path) -> None:
@@ -69,16 +69,16 @@ def test_every_way_sends_the_same_files(scene: Scene, project: Path, tmp_path: P
     scene.builds.on_work = lambda build: stored.append(staged(scene, build))
     scene.build(ways=("staged",), folder=project)
     scene.builds.on_work = insert
-    with tarfile.open(fileobj=io.BytesIO(stored[0])) as found:
-        by_api = sorted(found.getnames())
+    with tarfile.open(fileobj=io.BytesIO(stored[0])) as archive:
+        by_api = sorted(archive.getnames())
     assert scene.files("gcloud") == scene.files("docker") == by_api == SENT
 
 
 def staged(scene: Scene, build: dict) -> bytes:
     source = build["source"]["storageSource"]
-    found = scene.storage.find(source["bucket"], source["object"])
-    assert found is not None
-    return found.data
+    stored = scene.storage.find(source["bucket"], source["object"])
+    assert stored is not None
+    return stored.data
 
 
 def test_the_same_files_are_the_same_bytes(project: Path, tmp_path: Path) -> None:
@@ -94,15 +94,15 @@ def test_the_same_files_are_the_same_bytes(project: Path, tmp_path: Path) -> Non
 def test_nobody_owns_the_files_and_programs_stay_programs(project: Path, tmp_path: Path) -> None:
     (project / "run.sh").write_text("#!/bin/sh\n")
     (project / "run.sh").chmod(0o700)
-    found = packed(project, tmp_path / "room")
-    assert {(member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, "")}
-    assert (found["run.sh"].mode, found["train.py"].mode) == (0o755, 0o644)
+    members = packed(project, tmp_path / "room")
+    assert {(member.uid, member.gid, member.uname) for member in members.values()} == {(0, 0, "")}
+    assert (members["run.sh"].mode, members["train.py"].mode) == (0o755, 0o644)
 
 
 def test_no_time_is_in_the_archive(project: Path, tmp_path: Path) -> None:
     (project / "link.py").symlink_to("train.py")
-    found = packed(project, tmp_path / "room")
-    assert {member.mtime for member in found.values()} == {TIME_S}
+    members = packed(project, tmp_path / "room")
+    assert {member.mtime for member in members.values()} == {TIME_S}
     header = (tmp_path / "room" / "source.tgz").read_bytes()[:8]
     assert struct.unpack("<4xI", header) == (0,)
 
@@ -170,19 +170,19 @@ def test_git_reads_the_list_that_comes_with_spot_as_we_do(project: Path) -> None
     (project / ".git" / "config").unlink()
     subprocess.run([*git, "init", "--quiet"], check=True)
     listed = f"--exclude-from={context.brought_folder() / '.gcloudignore'}"
-    told = subprocess.run(
+    listing = subprocess.run(
         [*git, "ls-files", "--others", listed], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     by_content = {"conf/innocent.json", "my_venv/lib/site.py", "my_venv/pyvenv.cfg"}  # what only we look at
-    assert set(told) - by_content == set(chosen(project).files)
+    assert set(listing) - by_content == set(chosen(project).files)
 
 
 def test_a_dockerfile_of_the_folder_is_used_and_ours_is_not_brought(project: Path, tmp_path: Path) -> None:
     (project / "Dockerfile").write_text("FROM scratch\n")
     (project / ".dockerignore").write_text("conf\n")
     (project / ".gcloudignore").write_text("/*\n!/train.py\n")
-    found = packed(project, tmp_path / "room")
-    assert sorted(found) == [".dockerignore", "Dockerfile", "train.py"]
+    members = packed(project, tmp_path / "room")
+    assert sorted(members) == [".dockerignore", "Dockerfile", "train.py"]
     assert (tmp_path / "room" / "source" / "Dockerfile").read_text() == "FROM scratch\n"
 
 
@@ -190,9 +190,9 @@ def test_links_that_lead_out_stay_here(project: Path, tmp_path: Path) -> None:
     (project / "inside.py").symlink_to("src/deep/model.py")
     (project / "outside.py").symlink_to("../../etc/passwd")
     (project / "absolute.py").symlink_to(project / "train.py")
-    found = packed(project, tmp_path / "room")
-    assert found["inside.py"].linkname == "src/deep/model.py"
-    assert not {"outside.py", "absolute.py"} & set(found)
+    members = packed(project, tmp_path / "room")
+    assert members["inside.py"].linkname == "src/deep/model.py"
+    assert not {"outside.py", "absolute.py"} & set(members)
 
 
 @pytest.mark.parametrize(

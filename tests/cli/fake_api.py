@@ -28,31 +28,31 @@ class FakeApi:
     A body of None drops the connection without an answer."""
 
     url: str = ""
-    answers: dict[tuple[str, str], Any] = field(default_factory=dict)
-    asked: list[Request] = field(default_factory=list)
+    responses: dict[tuple[str, str], Any] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
 
-    def say(self, method: str, path: str, body: Any, status: int = 200) -> None:
-        self.answers[(method, path)] = (status, body)
+    def respond(self, method: str, path: str, body: Any, status: int = 200) -> None:
+        self.responses[(method, path)] = (status, body)
 
-    def say_in_turn(self, method: str, path: str, *bodies: Any) -> None:
-        self.answers[(method, path)] = [(200, body) for body in bodies]
+    def respond_in_turn(self, method: str, path: str, *bodies: Any) -> None:
+        self.responses[(method, path)] = [(200, body) for body in bodies]
 
     def refuse(self, method: str, path: str, status: int, code: str, detail: str, **more: Any) -> None:
         document = {"type": f"urn:{code}", "title": code, "status": status, "detail": detail, "code": code, **more}
-        self.say(method, path, document, status)
+        self.respond(method, path, document, status)
 
-    def answer(self, request: Request) -> tuple[int, Any]:
-        found = self.answers.get((request.method, request.path))
-        if found is None:
+    def response_to(self, request: Request) -> tuple[int, Any]:
+        response = self.responses.get((request.method, request.path))
+        if response is None:
             return 404, {"title": "Not Found", "detail": f"nothing at {request.path}", "code": "NOT_FOUND"}
-        if isinstance(found, Callable):
-            return found(request)
-        if isinstance(found, list):
-            return found.pop(0) if len(found) > 1 else found[0]
-        return found
+        if isinstance(response, Callable):
+            return response(request)
+        if isinstance(response, list):
+            return response.pop(0) if len(response) > 1 else response[0]
+        return response
 
     def bodies(self, path: str) -> list[Json | None]:
-        return [request.body for request in self.asked if request.path == path]
+        return [request.body for request in self.requests if request.path == path]
 
 
 @contextmanager
@@ -79,8 +79,8 @@ def serving() -> Iterator[FakeApi]:
             request = Request(
                 self.command, parts.path, parse_qs(parts.query), headers, json.loads(raw) if raw else None
             )
-            api.asked.append(request)
-            status, body = api.answer(request)
+            api.requests.append(request)
+            status, body = api.response_to(request)
             if body is None:
                 return
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -165,9 +165,9 @@ def a_page(*runs: Json, cursor: str | None = None) -> Json:
 def serve_run(api: FakeApi, run: Json, *events: Json) -> None:
     """All that `show` and `watch` ask of one run."""
     path = f"/v1/runs/{run['run_id']}"
-    api.say("GET", path, run)
-    api.say("GET", f"{path}/cost", a_cost(run["run_id"]))
-    api.say(
+    api.respond("GET", path, run)
+    api.respond("GET", f"{path}/cost", a_cost(run["run_id"]))
+    api.respond(
         "GET", f"{path}/attempts", {"run_id": run["run_id"], "attempts": [FIRST_ATTEMPT, SECOND_ATTEMPT], "next": None}
     )
 
@@ -175,4 +175,4 @@ def serve_run(api: FakeApi, run: Json, *events: Json) -> None:
         after = int(request.query.get("after", ["0"])[0])
         return 200, {"events": [event for event in events if event["id"] > after], "complete": True}
 
-    api.answers[("GET", f"{path}/events")] = fresh
+    api.responses[("GET", f"{path}/events")] = fresh

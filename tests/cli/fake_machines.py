@@ -39,13 +39,13 @@ def a_machine(**changes: Any) -> Json:
 
 
 def an_active_run(run_id: str = "digits-7", status: str = "running", **changes: Any) -> Json:
-    known = {"usd_per_h": 0.35, "machines": ["spot-1a2b3c4d-a2-t1"], "kept": False}
-    return {"run_id": run_id, "status": status, **known, **changes}
+    fields = {"usd_per_h": 0.35, "machines": ["spot-1a2b3c4d-a2-t1"], "kept": False}
+    return {"run_id": run_id, "status": status, **fields, **changes}
 
 
 def seen(machines: tuple[Json, ...] = (), runs: tuple[Json, ...] = (), foreign: int = 0, **more: Any) -> Json:
-    ours = [one for one in machines if one["ours"]]
-    prices = [one["usd_per_h"] for one in ours]
+    ours = [machine for machine in machines if machine["ours"]]
+    prices = [machine["usd_per_h"] for machine in ours]
     summary = {
         "ours": len(ours), "foreign": foreign, "usd_per_h": sum(price for price in prices if price is not None),
         "unpriced": sum(price is None for price in prices),
@@ -57,7 +57,7 @@ def seen(machines: tuple[Json, ...] = (), runs: tuple[Json, ...] = (), foreign: 
 
 
 def collected(released: tuple[Json, ...] = (), left: tuple[Json, ...] = (), **more: Any) -> Json:
-    prices = [one["usd_per_h"] for one in released]
+    prices = [machine["usd_per_h"] for machine in released]
     return {
         "dry_run": True, "account": ACCOUNT, "released": list(released), "left": list(left), "foreign": 0, "serving": 0,
         "usd_per_h": sum(price for price in prices if price is not None),

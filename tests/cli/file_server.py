@@ -59,9 +59,9 @@ def sha256(data: bytes) -> str:
 
 def asked_from(headers: Any, tag: str) -> int:
     """The first byte of the range that is asked for, 0 when the range is of another content."""
-    asked = headers.get("Range", "")
-    same = asked and headers.get("If-Range") == tag
-    return int(asked.removeprefix("bytes=").rstrip("-")) if same else 0
+    wanted_range = headers.get("Range", "")
+    same = wanted_range and headers.get("If-Range") == tag
+    return int(wanted_range.removeprefix("bytes=").rstrip("-")) if same else 0
 
 
 class _Handler(BaseHTTPRequestHandler):

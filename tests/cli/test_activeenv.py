@@ -13,8 +13,8 @@ from tests.cli.fake_api import a_run
 
 @pytest.fixture
 def accepting(api):
-    api.say("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
-    api.say("GET", "/v1/meta", {"provider": "local"})
+    api.respond("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
+    api.respond("GET", "/v1/meta", {"provider": "local"})
     return api
 
 
@@ -88,7 +88,7 @@ def test_machines_elsewhere_cannot_see_our_environments(
 ) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", made(tmp_path / "active"))
     assert spot("submit", "--provider", "gce", "--", "x").err == ""
-    accepting.say("GET", "/v1/meta", {"provider": "gce"})
+    accepting.respond("GET", "/v1/meta", {"provider": "gce"})
     assert spot("submit", "--", "x").err == ""
     assert all("venv" not in body["spec"] for body in accepting.bodies("/v1/runs"))
 
@@ -98,7 +98,7 @@ def test_a_resume_with_another_spec_takes_it_too(
 ) -> None:
     prefix = made(tmp_path / "active")
     monkeypatch.setenv("VIRTUAL_ENV", prefix)
-    accepting.say("POST", "/v1/runs/digits-7/resume", a_run())
+    accepting.respond("POST", "/v1/runs/digits-7/resume", a_run())
     file = tmp_path / "train.yaml"
     file.write_text("command: x\n")
     assert spot("resume", "digits-7", "--spec", str(file), "--replace-spec").code == 0

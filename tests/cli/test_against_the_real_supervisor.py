@@ -19,12 +19,12 @@ TRAINING = "import time\nfor n in range(4):\n    print('line', n, flush=True)\n 
 
 @pytest.fixture
 def daemon(clean: Path) -> Iterator[Daemon]:
-    found = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
+    served = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
     try:
-        found.start()
-        yield found
+        served.start()
+        yield served
     finally:
-        found.close()
+        served.close()
 
 
 def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:

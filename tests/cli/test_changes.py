@@ -14,7 +14,7 @@ from tests.cli.fake_api import a_page, a_run, serve_run
 @pytest.fixture
 def accepting(api):
     """The API accepts every submit."""
-    api.say(
+    api.respond(
         "POST", "/v1/runs", {**a_run(status="pending", status_text="Accepted."), "warnings": [], "differs": []}, 201
     )
     return api
@@ -98,7 +98,7 @@ class TestSubmit:
         ended = spot(*words)
         assert ended.code == 2
         assert f"({code})" in ended.err
-        assert accepting.asked == []
+        assert accepting.requests == []
 
     @pytest.mark.parametrize(
         ("text", "where"),
@@ -110,7 +110,7 @@ class TestSubmit:
             ("command: x\nlabels: {day: 2030-01-01}\n", "/labels/day is a date; put it in quotes"),
             ("run_id: 7\ncommand: x\n", "run_id is not a text"),
             ("command: !!binary aGk=\n", "/command is a bytes"),
-            ("command: x\nlimits: {max_attempts: 1, max_attempts: 2}\n", "the key 'max_attempts' stands there twice"),
+            ("command: x\nlimits: {max_attempts: 1, max_attempts: 2}\n", "the key 'max_attempts' appears twice"),
             ("command: &a [*a]\n", "refers to itself"),
             ("command: !!python/object/apply:os.system ['true']\n", "is not YAML"),
         ],
@@ -121,20 +121,20 @@ class TestSubmit:
         ended = spot("submit", str(file))
         assert ended.code == 2
         assert where in ended.err
-        assert accepting.asked == []
+        assert accepting.requests == []
 
     def test_each_submit_has_a_key_of_its_own_and_a_lost_answer_is_asked_for_again(self, accepting, spot) -> None:
-        given = accepting.answers[("POST", "/v1/runs")]
-        accepting.answers[("POST", "/v1/runs")] = [(0, None), given]
+        given = accepting.responses[("POST", "/v1/runs")]
+        accepting.responses[("POST", "/v1/runs")] = [(0, None), given]
         assert spot("submit", "--", "x").code == 0
-        first, again = (request for request in accepting.asked if request.method == "POST")
+        first, again = (request for request in accepting.requests if request.method == "POST")
         assert first.headers["idempotency-key"] == again.headers["idempotency-key"]
         assert first.body == again.body
         spot("submit", "--", "x")
-        assert accepting.asked[-1].headers["idempotency-key"] != first.headers["idempotency-key"]
+        assert accepting.requests[-1].headers["idempotency-key"] != first.headers["idempotency-key"]
 
     def test_warnings_and_forms(self, accepting, spot) -> None:
-        accepting.say("POST", "/v1/runs", {**a_run(), "warnings": ["image is ignored."], "differs": []}, 201)
+        accepting.respond("POST", "/v1/runs", {**a_run(), "warnings": ["image is ignored."], "differs": []}, 201)
         ended = spot("submit", "-o", "name", "--", "x")
         assert (ended.out, ended.err) == ("digits-7\n", "warning: image is ignored.\n")
         assert json.loads(spot("submit", "-o", "json", "--", "x").out)["run_id"] == "digits-7"
@@ -148,14 +148,14 @@ class TestSubmit:
 
 class TestStop:
     def test_a_named_run_is_stopped_without_a_question(self, api, spot) -> None:
-        api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stop asked for."), 202)
+        api.respond("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stop asked for."), 202)
         ended = spot("stop", "digits-7")
         assert ended.lines == ["digits-7  ◌ stopping  Stop asked for."]
         assert api.bodies("/v1/runs/digits-7/stop") == [{}]
 
     def test_without_a_name_and_a_terminal_it_must_be_said(self, api, spot) -> None:
-        api.say("GET", "/v1/runs", a_page(a_run()))
-        api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
+        api.respond("GET", "/v1/runs", a_page(a_run()))
+        api.respond("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
         ended = spot("stop")
         assert ended.code == 2
         assert "Stop digits-7? Add --yes" in ended.err
@@ -163,7 +163,7 @@ class TestStop:
         assert spot("stop", "--yes").code == 0
 
     def test_a_no_at_the_question_changes_nothing(self, api, spot, monkeypatch) -> None:
-        api.say("GET", "/v1/runs", a_page(a_run()))
+        api.respond("GET", "/v1/runs", a_page(a_run()))
         monkeypatch.setattr(output, "confirmed", lambda question, yes: False)
         ended = spot("stop")
         assert ended.code == 130
@@ -171,7 +171,7 @@ class TestStop:
 
 
 def test_resume(api, spot, tmp_path: Path) -> None:
-    api.say("POST", "/v1/runs/digits-7/resume", a_run(status="pending", status_text="Resumed."), 202)
+    api.respond("POST", "/v1/runs/digits-7/resume", a_run(status="pending", status_text="Resumed."), 202)
     assert spot("resume", "digits-7").lines == ["digits-7  ○ pending  Resumed."]
     file = tmp_path / "other.yaml"
     file.write_text("command: y\n")
@@ -191,7 +191,7 @@ def test_a_conflict_is_told(api, spot) -> None:
 def still_stopping(api, times: int) -> None:
     problem = {"detail": "digits-7 is still stopping.", "code": "RUN_STOPPING"}
     resumed = a_run(status="pending", status_text="Resumed.")
-    api.answers[("POST", "/v1/runs/digits-7/resume")] = [(409, problem)] * times + [(202, resumed)]
+    api.responses[("POST", "/v1/runs/digits-7/resume")] = [(409, problem)] * times + [(202, resumed)]
 
 
 def test_a_run_that_is_stopping_is_resumed_when_it_has_stopped(api, spot) -> None:
@@ -227,8 +227,8 @@ class TestApprove:
     )
 
     def test_what_is_sent_is_what_was_shown(self, api, spot) -> None:
-        api.say("GET", "/v1/runs/digits-7", self.RUN)
-        api.say("POST", "/v1/runs/digits-7/approve", self.RUN, 202)
+        api.respond("GET", "/v1/runs/digits-7", self.RUN)
+        api.respond("POST", "/v1/runs/digits-7/approve", self.RUN, 202)
         ended = spot("approve", "digits-7", "--yes")
         assert ended.code == 0
         assert "Results verified" in ended.err
@@ -239,21 +239,21 @@ class TestApprove:
         ]
 
     def test_a_machine_is_never_let_go_unasked(self, api, spot) -> None:
-        api.say("GET", "/v1/runs/digits-7", self.RUN)
+        api.respond("GET", "/v1/runs/digits-7", self.RUN)
         ended = spot("approve", "digits-7")
         assert ended.code == 2
         assert api.bodies("/v1/runs/digits-7/approve") == []
 
     def test_a_loss_is_accepted_with_its_reason(self, api, spot) -> None:
-        api.say("GET", "/v1/runs/digits-7", a_run(results_manifest_sha256=None))
-        api.say("POST", "/v1/runs/digits-7/approve", a_run(), 202)
+        api.respond("GET", "/v1/runs/digits-7", a_run(results_manifest_sha256=None))
+        api.respond("POST", "/v1/runs/digits-7/approve", a_run(), 202)
         spot("approve", "digits-7", "-y", "--accept-loss", "not needed")
         assert api.bodies("/v1/runs/digits-7/approve") == [
             {"machine_id": "local:12345678:42:99", "results_sha256": None, "accept_loss": "not needed"}
         ]
 
     def test_a_run_without_a_machine(self, api, spot) -> None:
-        api.say("GET", "/v1/runs/digits-7", a_run(machine_id=None, status="completed"))
+        api.respond("GET", "/v1/runs/digits-7", a_run(machine_id=None, status="completed"))
         ended = spot("approve", "digits-7", "-y")
         assert ended.code == 1
         assert "NOTHING_TO_APPROVE" in ended.err
@@ -261,7 +261,7 @@ class TestApprove:
 
 def test_disasters(api, spot) -> None:
     for name in ("preempt", "kill", "freeze", "stockout"):
-        api.say("POST", f"/v1/dev/{name}", {"done": name}, 202)
+        api.respond("POST", f"/v1/dev/{name}", {"done": name}, 202)
     assert spot("dev", "preempt", "digits-7", "--notice", "5s").code == 0
     assert spot("dev", "kill", "digits-7").code == 0
     assert spot("dev", "freeze", "digits-7").code == 0
@@ -270,7 +270,7 @@ def test_disasters(api, spot) -> None:
         == "There is no capacity in local-a, local-b.\n"
     )
     assert spot("dev", "stockout", "local-a", "--for", "0").out == "There is capacity in local-a again.\n"
-    assert [request.body for request in api.asked] == [
+    assert [request.body for request in api.requests] == [
         {"run_id": "digits-7", "notice_s": 5.0}, {"run_id": "digits-7"}, {"run_id": "digits-7"},
         {"zones": ["local-a", "local-b"], "for_s": 60.0}, {"zones": ["local-a"], "for_s": 0.0},
     ]  # fmt: skip

@@ -22,7 +22,7 @@ def cloud(api: FakeApi) -> FakeApi:
     """Two runs are active; the second look finds one still stopping, the third none."""
     probe = an_active_run("probe-2", "waiting", usd_per_h=0.0, machines=[])
     going = a_machine(use="retiring", serves=None, why="on its way out", state="ending")
-    api.say_in_turn(
+    api.respond_in_turn(
         "GET", "/v1/machines",
         seen((a_machine(), ORPHAN), (an_active_run(), probe, KEPT, VERIFIED)),
         seen((going,), (an_active_run(status="stopping"), KEPT, VERIFIED)),
@@ -30,21 +30,21 @@ def cloud(api: FakeApi) -> FakeApi:
         seen((), (KEPT, VERIFIED)),
     )  # fmt: skip
     for run_id in ("digits-7", "probe-2"):
-        api.say("POST", f"/v1/runs/{run_id}/stop", a_run(run_id=run_id, status="stopping", status_text="Stopping."))
-    api.say("POST", "/v1/gc", collected((ORPHAN,), dry_run=False))
+        api.respond("POST", f"/v1/runs/{run_id}/stop", a_run(run_id=run_id, status="stopping", status_text="Stopping."))
+    api.respond("POST", "/v1/gc", collected((ORPHAN,), dry_run=False))
     new = {**a_run(run_id="new-1", status="pending", status_text="Accepted."), "warnings": [], "differs": []}
-    api.say("POST", "/v1/runs", new, 201)
+    api.respond("POST", "/v1/runs", new, 201)
     return api
 
 
 def done(api: FakeApi) -> list[str]:
     """What was asked for, in order; looks that repeat once."""
-    told: list[str] = []
-    for one in api.asked:
-        words = f"{one.method} {one.path}" + ("?validate_only" if one.query.get("validate_only") else "")
-        if not told or told[-1] != words:
-            told.append(words)
-    return told
+    calls: list[str] = []
+    for request in api.requests:
+        words = f"{request.method} {request.path}" + ("?validate_only" if request.query.get("validate_only") else "")
+        if not calls or calls[-1] != words:
+            calls.append(words)
+    return calls
 
 
 def test_stopped_waited_for_released_and_only_then_submitted(cloud: FakeApi, spot: Any) -> None:
@@ -59,7 +59,7 @@ def test_stopped_waited_for_released_and_only_then_submitted(cloud: FakeApi, spo
         "POST /v1/gc",
         "POST /v1/runs",
     ]
-    assert sum(one.path == "/v1/machines" for one in cloud.asked) == 4
+    assert sum(request.path == "/v1/machines" for request in cloud.requests) == 4
     assert cloud.bodies("/v1/gc") == [{"dry_run": False}]
     assert "kept-1 is completed and keeps its machine: left alone." in ended.err
     assert "asks-1 is awaiting_teardown and keeps its machine" in ended.err
@@ -90,9 +90,9 @@ def test_a_submit_that_would_be_refused_stops_nothing(cloud: FakeApi, spot: Any)
 
 
 def test_a_run_of_this_name_that_is_live_is_stopped_like_the_others(cloud: FakeApi, spot: Any) -> None:
-    accepted = cloud.answers[("POST", "/v1/runs")]
+    accepted = cloud.responses[("POST", "/v1/runs")]
     active = {"code": "RUN_ACTIVE", "title": "active", "detail": "it is live", "status": 409}
-    cloud.answers[("POST", "/v1/runs")] = [(409, active), accepted]
+    cloud.responses[("POST", "/v1/runs")] = [(409, active), accepted]
     assert spot(*SURE[:2], "--replace-spec", *SURE[2:]).code == 0
     assert done(cloud)[-1] == "POST /v1/runs"
 
@@ -130,7 +130,7 @@ def test_a_machine_that_never_goes_is_not_waited_for_for_ever(
 
 
 def test_with_nothing_active_the_submit_goes_on_at_once(cloud: FakeApi, spot: Any) -> None:
-    cloud.say("GET", "/v1/machines", seen((), (KEPT,)))
+    cloud.respond("GET", "/v1/machines", seen((), (KEPT,)))
     ended = spot(*SUBMIT)
     assert (ended.code, ended.out) == (0, "new-1  ○ pending  Accepted.\n")
     assert "Nothing to clean up." in ended.err
@@ -156,13 +156,13 @@ class TestStopAll:
 
     def test_also_while_the_cloud_does_not_answer(self, cloud: FakeApi, spot: Any) -> None:
         cloud.refuse("GET", "/v1/machines", 503, "UNAVAILABLE", "The machines of gce cannot be read now.")
-        cloud.say("GET", "/v1/runs", a_page(a_run()))
+        cloud.respond("GET", "/v1/runs", a_page(a_run()))
         ended = spot("stop", "--all", "--yes", "-o", "name")
         assert (ended.code, ended.out) == (0, "digits-7\n")
         assert "cannot be read now" in ended.err
-        assert "awaiting_teardown" not in cloud.asked[1].query["status"]
+        assert "awaiting_teardown" not in cloud.requests[1].query["status"]
 
     def test_no_run_is_active(self, cloud: FakeApi, spot: Any) -> None:
-        cloud.say("GET", "/v1/machines", seen())
+        cloud.respond("GET", "/v1/machines", seen())
         ended = spot("stop", "--all", "--yes")
         assert (ended.code, ended.out, ended.err) == (0, "", "No run is active.\n")

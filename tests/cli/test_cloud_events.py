@@ -22,49 +22,49 @@ def page(*events: object, complete: bool = True, unread: str | None = None) -> d
 
 class TestEvents:
     def test_the_clouds_own_stand_among_ours_and_are_marked(self, api, spot) -> None:
-        api.say("GET", PATH, page(an_event(1, "started", "one"), CLOUD, an_event(2, "attempt_ended", "two")))
+        api.respond("GET", PATH, page(an_event(1, "started", "one"), CLOUD, an_event(2, "attempt_ended", "two")))
         ended = spot("events", "digits-7", "--since", "24h")
-        assert api.asked[-1].query["cloud"] == ["true"]
+        assert api.requests[-1].query["cloud"] == ["true"]
         ours, theirs, _ = ended.lines
         assert "cloud:" not in ours
         assert "attempt 1   cloud: preempted     m-a1: Google took the machine back" in theirs
 
     def test_they_can_be_left_out(self, api, spot) -> None:
-        api.say("GET", PATH, page(an_event(1, "started", "one")))
+        api.respond("GET", PATH, page(an_event(1, "started", "one")))
         assert spot("events", "digits-7", "--no-cloud").code == 0
-        assert "cloud" not in api.asked[-1].query
+        assert "cloud" not in api.requests[-1].query
 
     def test_what_is_routine_is_shown_on_demand_and_to_programs(self, api, spot) -> None:
-        api.say("GET", PATH, page(an_event(1, "started", "one"), an_event(2, "checkpoints_removed", "3 removed")))
+        api.respond("GET", PATH, page(an_event(1, "started", "one"), an_event(2, "checkpoints_removed", "3 removed")))
         assert len(spot("events", "digits-7").lines) == 1
         assert len(spot("events", "digits-7", "--all").lines) == 2
         assert len(spot("events", "digits-7", "-o", "jsonl").lines) == 2
 
     def test_pages_go_on_after_the_last_of_ours(self, api, spot) -> None:
-        api.say_in_turn(
+        api.respond_in_turn(
             "GET", PATH, page(an_event(7, "started", "one"), CLOUD, complete=False),
             page(an_event(9, "started", "two")),
         )  # fmt: skip
         assert len(spot("events", "digits-7").lines) == 3
-        assert [request.query["after"] for request in api.asked] == [["0"], ["7"]]
-        assert [request.query["cloud"] for request in api.asked] == [["true"], ["true"]]
+        assert [request.query["after"] for request in api.requests] == [["0"], ["7"]]
+        assert [request.query["cloud"] for request in api.requests] == [["true"], ["true"]]
 
     def test_following_asks_the_cloud_once(self, api, spot) -> None:
-        api.say_in_turn("GET", PATH, page(CLOUD), page(an_event(1, "started", "one")))
+        api.respond_in_turn("GET", PATH, page(CLOUD), page(an_event(1, "started", "one")))
         running = a_run()
-        api.say_in_turn("GET", "/v1/runs/digits-7", running, running, a_run(status="completed"))
+        api.respond_in_turn("GET", "/v1/runs/digits-7", running, running, a_run(status="completed"))
         spot("events", "digits-7", "-f")
-        lists = [r for r in api.asked if r.path == PATH and r.headers["accept"] == "application/json"]
+        lists = [r for r in api.requests if r.path == PATH and r.headers["accept"] == "application/json"]
         assert [request.query.get("cloud") for request in lists] == [["true"], None, None]
 
     def test_what_could_not_be_read_is_said_and_ours_come(self, api, spot) -> None:
-        api.say("GET", PATH, page(an_event(1, "started", "one"), unread="Google's own events: HTTP 503"))
+        api.respond("GET", PATH, page(an_event(1, "started", "one"), unread="Google's own events: HTTP 503"))
         ended = spot("events", "digits-7")
         assert (ended.code, len(ended.lines)) == (0, 1)
         assert "could not be read: Google's own events: HTTP 503" in ended.err
 
     def test_programs_get_both_and_names_are_ours_only(self, api, spot) -> None:
-        api.say("GET", PATH, page(an_event(1, "started", "one"), CLOUD))
+        api.respond("GET", PATH, page(an_event(1, "started", "one"), CLOUD))
         assert [event["id"] for event in json.loads(spot("events", "digits-7", "-o", "json").out)["events"]] == [
             1, None,
         ]  # fmt: skip
@@ -80,8 +80,8 @@ class TestPreempt:
 
     def test_a_rented_machine_goes_only_when_a_person_says_so(self, api, spot, monkeypatch) -> None:
         for answer, confirmed in ((True, [None, True]), (False, [None])):
-            api.asked.clear()
-            api.answers["POST", "/v1/dev/preempt"] = [self.REFUSED, self.DONE]
+            api.requests.clear()
+            api.responses["POST", "/v1/dev/preempt"] = [self.REFUSED, self.DONE]
             monkeypatch.setattr("supervisor.cli.output.confirmed", lambda text, yes, said=answer: said)
             ended = spot("dev", "preempt", "digits-7")
             assert self.bodies(api) == confirmed
@@ -89,13 +89,13 @@ class TestPreempt:
         assert "Google preempts" not in ended.out
 
     def test_yes_says_so_at_once(self, api, spot) -> None:
-        api.answers["POST", "/v1/dev/preempt"] = self.DONE
+        api.responses["POST", "/v1/dev/preempt"] = self.DONE
         ended = spot("dev", "preempt", "digits-7", "--yes")
         assert self.bodies(api) == [True]
         assert "the VM's own notice" in ended.out
 
     def test_without_a_terminal_nobody_can_say_so(self, api, spot) -> None:
-        api.answers["POST", "/v1/dev/preempt"] = self.REFUSED
+        api.responses["POST", "/v1/dev/preempt"] = self.REFUSED
         ended = spot("dev", "preempt", "digits-7")
         assert ended.code == 2
         assert "This takes m-a1 away. Continue? Add --yes" in ended.err
@@ -105,7 +105,7 @@ class TestPreempt:
     def test_other_refusals_stay_what_they_are(self, api, spot, status: int) -> None:
         api.refuse("POST", "/v1/dev/preempt", status, "DEV_REFUSED", "no")
         assert spot("dev", "preempt", "digits-7").code != 0
-        assert len(api.asked) == 1
+        assert len(api.requests) == 1
 
 
 def test_show_tells_whose_machines_these_are(api, spot) -> None:

@@ -25,9 +25,9 @@ def purged(**changes):
 
 def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
     later = {"runs": [a_cost(), a_cost("probe-2", **UNKNOWN, stored_usd_per_month=None)], "code": CODE}
-    api.say("GET", "/v1/cost", {**later, "next_cursor": None})
+    api.respond("GET", "/v1/cost", {**later, "next_cursor": None})
     ended = spot("cost", "-s", "running")
-    assert api.asked[0].query["status"] == ["running"]
+    assert api.requests[0].query["status"] == ["running"]
     lines = [squeezed(line) for line in ended.lines]
     assert lines[1] == "digits-7 2 $2.10 $6.30 $0.30/h 12.0 MB 410 MB 1.0 MB $0.01"
     assert lines[2] == f"probe-2 2 {DASH} {DASH} {DASH} 12.0 MB 410 MB 1.0 MB {DASH}"  # unknown is never 0
@@ -37,10 +37,10 @@ def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
 
 def test_what_is_not_known_is_named(api, spot) -> None:
     runs = [a_cost(stored_usd_per_month=None)]
-    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
+    api.respond("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
     assert "set store_usd_per_gib_month" in spot("cost").lines[-1]
     runs = [a_cost(files=None, stored_bytes=None, stored_usd_per_month=None)]
-    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
+    api.respond("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
     ended = spot("cost")
     assert "the object store could not be read" in ended.lines[-1]
     assert ended.lines[1].count(DASH) == 4
@@ -48,7 +48,7 @@ def test_what_is_not_known_is_named(api, spot) -> None:
 
 def test_several_runs_are_asked_for_by_name(api, spot) -> None:
     for name in ("one-1", "two-2"):
-        api.say("GET", f"/v1/runs/{name}/cost", a_cost(name))
+        api.respond("GET", f"/v1/runs/{name}/cost", a_cost(name))
     ended = spot("cost", "one-1", "two-2", "-o", "name")
     assert ended.lines == ["one-1", "two-2"]
 
@@ -65,12 +65,12 @@ def test_one_run_tells_what_it_stores(api, spot) -> None:
 def test_an_empty_name_means_no_run(api, spot) -> None:
     assert spot("cost", "").code == 2
     assert spot("purge", "").code == 2
-    assert api.asked == []
+    assert api.requests == []
 
 
 def test_purge_shows_what_goes_and_wants_the_name(api, spot) -> None:
     serve_run(api, a_run(status="stopped", checkpoint_step=12000))
-    api.say("POST", PURGE, purged())
+    api.respond("POST", PURGE, purged())
     ended = spot("purge", "digits-7", "--confirm", "digits-7")
     assert ended.code == 0
     assert "checkpoints 410 MB" in ended.err
@@ -106,7 +106,7 @@ def test_the_name_of_a_live_run_is_not_even_asked_for(api, spot) -> None:
 
 def test_at_a_terminal_it_is_typed(api, spot, monkeypatch) -> None:
     serve_run(api, a_run(status="stopped"))
-    api.say("POST", PURGE, purged())
+    api.respond("POST", PURGE, purged())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("click.prompt", lambda text, **_: "digits-7 ")
     assert spot("purge", "digits-7").code == 0
@@ -126,8 +126,8 @@ def test_a_refusal_is_a_conflict(api, spot) -> None:
 def test_a_long_purge_is_waited_for(api, spot, monkeypatch) -> None:
     monkeypatch.setattr(control, "PURGE_POLL_S", 0.01)
     serve_run(api, a_run(status="stopped"))
-    api.answers[("POST", PURGE)] = (200, None)  # no answer in time
-    api.say_in_turn(
+    api.responses[("POST", PURGE)] = (200, None)  # no answer in time
+    api.respond_in_turn(
         "GET", "/v1/runs/digits-7",
         a_run(status="stopped"), a_run(status="stopped", purging=True), a_run(status="stopped", purging=True), purged(),
     )  # fmt: skip
@@ -142,8 +142,8 @@ def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypat
     monkeypatch.setattr(control, "PURGE_POLL_S", 0.01)
     monkeypatch.setattr(control, "PURGE_STUCK_S", 0.1)
     serve_run(api, a_run(status="stopped"))
-    api.answers[("POST", PURGE)] = (200, None)
-    api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True))
+    api.responses[("POST", PURGE)] = (200, None)
+    api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True))
     ended = spot("purge", "digits-7", "--confirm", "digits-7")
     assert ended.code == 1
     assert "was cut off" in ended.err
@@ -152,5 +152,5 @@ def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypat
 
 def test_an_answer_lost_before_it_began_is_an_error(api, spot) -> None:
     serve_run(api, a_run(status="stopped"))
-    api.answers[("POST", PURGE)] = (200, None)
+    api.responses[("POST", PURGE)] = (200, None)
     assert spot("purge", "digits-7", "--confirm", "digits-7").code == 7

@@ -22,7 +22,7 @@ Spot = Callable[..., Ended]
 
 @pytest.fixture
 def api(api: FakeApi) -> FakeApi:
-    api.say("GET", "/v1/runs", a_page())
+    api.respond("GET", "/v1/runs", a_page())
     return api
 
 
@@ -40,7 +40,7 @@ def a_folder(path: Path, url: str, pid: int) -> Path:
 
 
 def sent(api: FakeApi) -> list[str | None]:
-    return [request.headers.get("authorization") for request in api.asked]
+    return [request.headers.get("authorization") for request in api.requests]
 
 
 def test_without_a_word_the_folders_token_goes_to_the_folders_server(run_cli: Spot, api: FakeApi, clean: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_folder_that_is_named_counts(run_cli: Spot, api: FakeApi, folder: Pa
 
 def test_another_address_gets_nothing_that_was_found(run_cli: Spot, api: FakeApi, folder: Path) -> None:
     with serving() as other:
-        other.say("GET", "/v1/runs", a_page())
+        other.respond("GET", "/v1/runs", a_page())
         assert run_cli("ls", "--data-dir", str(folder), "--url", other.url).code == 0
         assert sent(other) == [None]
 
@@ -99,7 +99,7 @@ def test_spot_token_belongs_to_spot_url(
     monkeypatch.setenv("SPOT_TOKEN", GIVEN)
     monkeypatch.setenv("SPOT_URL", api.url)
     with serving() as other:
-        other.say("GET", "/v1/runs", a_page())
+        other.respond("GET", "/v1/runs", a_page())
         assert run_cli("ls", "--url", other.url).code == 0
         assert sent(other) == [None]
     assert run_cli("ls").code == 0
@@ -110,14 +110,14 @@ def test_a_redirect_is_not_followed(run_cli: Spot, api: FakeApi, folder: Path) -
     with serving() as other:
         api.refuse("GET", "/v1/runs", 307, "MOVED", "elsewhere", Location=other.url)
         run_cli("ls", "--data-dir", str(folder))
-        assert other.asked == []
+        assert other.requests == []
 
 
 @pytest.mark.parametrize("text", ["", "  ", "two words", "sup_ä", "sup_\x7f"])
 def test_a_token_that_is_none_is_told_and_not_repeated(run_cli: Spot, api: FakeApi, clean: Path, text: str) -> None:
     (clean / "token").write_text(text)
     ended = run_cli("ls", "--url", api.url, "--token-file", str(clean / "token"))
-    assert (ended.code, api.asked) == (2, [])
+    assert (ended.code, api.requests) == (2, [])
     assert "TOKEN_UNREADABLE" in ended.err
     assert not text.strip() or text not in ended.err
 
@@ -145,8 +145,8 @@ def test_a_refusal_is_exit_4_and_says_what_helps(run_cli: Spot, api: FakeApi, fo
 
 
 def test_the_doctor_sends_it_too(run_cli: Spot, api: FakeApi, folder: Path) -> None:
-    api.say("GET", "/livez", {"live": True})
-    api.say("GET", "/v1/doctor", {"worst": "ok", "checks": []})
+    api.respond("GET", "/livez", {"live": True})
+    api.respond("GET", "/v1/doctor", {"worst": "ok", "checks": []})
     assert run_cli("doctor", "--data-dir", str(folder)).code == 0
     assert f"Bearer {FOUND}" in sent(api)
 
@@ -155,15 +155,15 @@ def test_a_request_that_came_too_soon_is_repeated(run_cli: Spot, api: FakeApi, m
     waited: list[float] = []
     monkeypatch.setattr("supervisor.cli.client.time.sleep", waited.append)
     limited = {"title": "Too Many Requests", "status": 429, "detail": "Wait.", "code": "RATE_LIMITED"}
-    api.answers[("GET", "/v1/runs")] = [(429, limited), (429, limited), (200, a_page())]
+    api.responses[("GET", "/v1/runs")] = [(429, limited), (429, limited), (200, a_page())]
     assert run_cli("ls", "--url", api.url).code == 0
     assert waited == [1.0, 1.0]
-    api.say("GET", "/v1/runs", limited, 429)
+    api.respond("GET", "/v1/runs", limited, 429)
     assert run_cli("ls", "--url", api.url).code == 1
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("url", "other", "same"),
     [
         ("http://127.0.0.1:8787", "http://127.0.0.1:8787/", True),
         ("http://localhost:8787", "http://127.0.0.1:8787", True),
@@ -176,8 +176,8 @@ def test_a_request_that_came_too_soon_is_repeated(run_cli: Spot, api: FakeApi, m
         ("http://127.0.0.1:port", "http://127.0.0.1:port", False),
     ],
 )
-def test_when_two_addresses_are_one(one: str, other: str, same: bool) -> None:
-    assert same_server(one, other) is same
+def test_when_two_addresses_are_one(url: str, other: str, same: bool) -> None:
+    assert same_server(url, other) is same
 
 
 def test_a_refusal_names_the_scope_to_ask_for(run_cli: Spot, api: FakeApi, folder: Path) -> None:

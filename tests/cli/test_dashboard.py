@@ -20,7 +20,7 @@ def slept(monkeypatch) -> list[float]:
 
 
 def test_all_runs_every_so_many_seconds(api, spot, slept) -> None:
-    api.say_in_turn("GET", "/v1/runs", a_page(a_run()), a_page(a_run(status="completed"), a_run(run_id="two-2")))
+    api.respond_in_turn("GET", "/v1/runs", a_page(a_run()), a_page(a_run(status="completed"), a_run(run_id="two-2")))
     ended = spot("watch", "60", "--timeout", "90s")
     assert ended.code == 0
     assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", ended.lines[0])
@@ -33,7 +33,7 @@ def test_all_runs_every_so_many_seconds(api, spot, slept) -> None:
 
 
 def test_a_pace_is_kept_and_ctrl_c_leaves(api, spot, monkeypatch) -> None:
-    api.say("GET", "/v1/runs", a_page())
+    api.respond("GET", "/v1/runs", a_page())
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -64,4 +64,4 @@ def test_one_run_so_often(api, spot, monkeypatch) -> None:
 @pytest.mark.parametrize("words", [("60", "60"), ("0",), ("-5",), ("1e9",), ("6o",), ("digits-7", "soon"), ("nan",)])
 def test_what_is_no_pace_is_refused(api, spot, words) -> None:
     assert spot("watch", *words).code in (2, 5)
-    assert not any(request.path.startswith("/v1/runs/digits") for request in api.asked)
+    assert not any(request.path.startswith("/v1/runs/digits") for request in api.requests)

@@ -26,8 +26,8 @@ def nobody(tmp_path, monkeypatch):
 def test_without_a_supervisor_it_says_so_and_looks_from_here(run_cli, nobody) -> None:
     ended = run_cli("doctor", "--json", "--data-dir", str(nobody))
     assert ended.code == 2
-    found = names(ended.out)
-    assert (found["supervisor"], found["python"], found["database"]) == ("fail", "ok", "ok")
+    results = names(ended.out)
+    assert (results["supervisor"], results["python"], results["database"]) == ("fail", "ok", "ok")
     assert not nobody.exists(), "nothing is made"
 
 
@@ -36,7 +36,7 @@ def test_a_file_of_settings_needs_no_supervisor(run_cli, nobody, tmp_path) -> No
     file.write_text("poll_interval_s = 20\n")
     ended = run_cli("doctor", "--json", "--config", str(file), "--data-dir", str(nobody))
     assert "supervisor" not in names(ended.out)
-    timeouts = next(one for one in json.loads(ended.out)["checks"] if one["name"] == "timeouts")
+    timeouts = next(check for check in json.loads(ended.out)["checks"] if check["name"] == "timeouts")
     assert "10 looks x 20 s = 200 s" in timeouts["fact"]
     assert not nobody.exists()
 
@@ -58,7 +58,7 @@ def test_groups_have_headings_and_the_last_line_counts(api, spot) -> None:
         {**line, "group": "google", "name": "identity", "result": "fail", "cause": "none", "fix": "gcloud auth login"},
         {**line, "group": "orphans", "name": "orphans", "result": "warn", "fix": "spot gc"},
     ]
-    api.say("GET", "/v1/doctor", {"worst": "fail", "checks": checks, "groups": {"google": "Google Cloud"}})
+    api.respond("GET", "/v1/doctor", {"worst": "fail", "checks": checks, "groups": {"google": "Google Cloud"}})
     assert spot("doctor").lines == [
         "This computer", "✔ python     well", "",
         "Google Cloud", "✗ identity   well", "    cause: none", "    fix: gcloud auth login", "",
@@ -68,11 +68,11 @@ def test_groups_have_headings_and_the_last_line_counts(api, spot) -> None:
 
 
 def test_the_test_message_can_be_left_out(api, spot) -> None:
-    api.say("GET", "/v1/doctor", {"worst": "ok", "checks": []})
+    api.respond("GET", "/v1/doctor", {"worst": "ok", "checks": []})
     spot("doctor")
     spot("doctor", "--no-alert-test")
-    asked = [request.query for request in api.asked if request.path == "/v1/doctor"]
-    assert asked == [{"alert_test": ["true"]}, {}]
+    queries = [request.query for request in api.requests if request.path == "/v1/doctor"]
+    assert queries == [{"alert_test": ["true"]}, {}]
 
 
 def test_a_supervisor_that_hangs_holds_nobody_up(run_cli, nobody) -> None:
@@ -105,21 +105,21 @@ def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeyp
     given: list[float] = []
     at = iter([100.0, 101.5])
     monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: next(at)))
-    monkeypatch.setattr(bootstrap, "examine", lambda known, test, deadline_s: given.append(deadline_s) or {})
+    monkeypatch.setattr(bootstrap, "examine", lambda settings, test, deadline_s: given.append(deadline_s) or {})
     server.examine_here({"data_dir": str(tmp_path)}, None, None, False, 4.0)
     assert given == [2.5]
     monkeypatch.undo()
 
-    def asked(patient, around, alert_test, deadline_s):
+    def examined(patient, around, alert_test, deadline_s):
         given.append(deadline_s)
         return {"worst": "ok", "checks": []}
 
-    monkeypatch.setattr(examining, "examine_alone", asked)
-    known = wired.load({"data_dir": str(tmp_path)}, {})
+    monkeypatch.setattr(examining, "examine_alone", examined)
+    settings = wired.load({"data_dir": str(tmp_path)}, {})
     at = iter([100.0, 100.5, 200.0, 209.0])
     monkeypatch.setattr(examining, "time", SimpleNamespace(monotonic=lambda: next(at)))
-    examining.examine(known, False, 2.5)
-    examining.examine(known, False, 2.5)
+    examining.examine(settings, False, 2.5)
+    examining.examine(settings, False, 2.5)
     assert given == [2.5, 2.0, examining.LEAST_S]
 
 
@@ -132,12 +132,12 @@ def test_a_supervisor_that_refuses_the_token_does_not_hide_this_computer(
         status = 401 if code == "UNAUTHORIZED" else 403
         api.refuse("GET", "/v1/doctor", status, code, "The token is not valid here.")
     else:
-        api.say("GET", "/v1/doctor", b"<html>hello</html>")
+        api.respond("GET", "/v1/doctor", b"<html>hello</html>")
     monkeypatch.setenv("SPOT_PORT", api.url.rpartition(":")[2])
     ended = run_cli("doctor", "-o", "json", "--data-dir", str(nobody))
     assert ended.code == 2
-    found = names(ended.out)
-    assert (found["supervisor"], found["python"]) == ("fail", "ok")
+    results = names(ended.out)
+    assert (results["supervisor"], results["python"]) == ("fail", "ok")
     first = json.loads(ended.out)["checks"][0]
     assert "refuses our token" in first["cause"]
     assert first["fix"]

@@ -44,23 +44,23 @@ def a_plan(**fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(**fields: Any) -> str:
+def plan_text(**fields: Any) -> str:
     return click.unstyle("\n".join(plan_lines(a_plan(**fields), NOW)))
 
 
 @pytest.fixture
 def planning(api):
-    api.say("GET", "/v1/meta", {"provider": "gce"})
-    api.say("POST", "/v1/runs", a_plan())
+    api.respond("GET", "/v1/meta", {"provider": "gce"})
+    api.respond("POST", "/v1/runs", a_plan())
     return api
 
 
 def test_a_dry_run_asks_for_the_plan_and_for_nothing_else(planning, spot) -> None:
     ended = spot("submit", "--dry-run", "--run-id", "digits", "--", "python", "train.py")
     assert (ended.code, ended.err) == (0, "")
-    (asked,) = [one for one in planning.asked if one.method == "POST"]
-    assert asked.query == {"validate_only": ["true"]}
-    assert asked.body["run_id"] == "digits"
+    (request,) = [request for request in planning.requests if request.method == "POST"]
+    assert request.query == {"validate_only": ["true"]}
+    assert request.body["run_id"] == "digits"
     assert ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was done yet."
     assert "$0.25/h" in ended.out
 
@@ -91,16 +91,16 @@ class NothingStored(dict[tuple[str, str], Any]):
 
 
 def test_a_folder_of_code_is_packed_and_not_sent(planning, spot, tmp_path: Path) -> None:
-    planning.answers = NothingStored(planning.answers)
+    planning.responses = NothingStored(planning.responses)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("print(1)\n")
     ended = spot("submit", "--dry-run", "--code", str(tmp_path / "src"), "--", "python", "train.py")
     assert ended.code == 0
     assert "not stored" in ended.err
-    assert {one.method for one in planning.asked} == {"GET", "POST"}, "nothing was put"
-    asked = planning.asked[-1]
-    assert asked.query == {"validate_only": ["true"], "code_follows": ["true"]}
-    assert len(asked.body["spec"]["code"]) == 64
+    assert {request.method for request in planning.requests} == {"GET", "POST"}, "nothing was put"
+    request = planning.requests[-1]
+    assert request.query == {"validate_only": ["true"], "code_follows": ["true"]}
+    assert len(request.body["spec"]["code"]) == 64
 
 
 def test_code_that_does_not_hold_the_command_is_refused_here_too(planning, spot, tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def test_code_that_does_not_hold_the_command_is_refused_here_too(planning, spot,
 def test_nothing_can_be_followed_that_does_not_begin(planning, spot) -> None:
     ended = spot("submit", "--dry-run", "--watch", "--", "x")
     assert ended.code == 2
-    assert [one for one in planning.asked if one.method == "POST"] == []
+    assert [request for request in planning.requests if request.method == "POST"] == []
 
 
 def test_the_flags_of_region_checkpoint_and_escalation_become_fields(planning, spot) -> None:
     words = ("--same-region", "require", "--expect-checkpoint", "12.5", "--image-follow-tag")
     escalation = ("--escalate-after", "3", "--escalate-within", "2h", "--escalate-to", "next_shape")
     assert spot("submit", "--dry-run", *words, *escalation, "--on-demand-before-deadline", "1h", "--", "x").code == 0
-    spec = planning.asked[-1].body["spec"]
+    spec = planning.requests[-1].body["spec"]
     assert (spec["same_region"], spec["expect_checkpoint_gb"], spec["image_follow_tag"]) == ("require", 12.5, True)
     assert spec["escalate"] == {
         "after": 3, "within_s": 7200.0, "to": "next_shape", "on_demand_before_deadline_s": 3600.0
@@ -132,7 +132,7 @@ def test_a_flag_of_escalation_joins_what_the_file_says(planning, spot, tmp_path:
     file = tmp_path / "train.yaml"
     file.write_text("command: x\nescalate: {after: 2}\n")
     assert spot("submit", "--dry-run", "--escalate-to", "on_demand", str(file)).code == 0
-    assert planning.asked[-1].body["spec"]["escalate"] == {"after": 2, "to": "on_demand"}
+    assert planning.requests[-1].body["spec"]["escalate"] == {"after": 2, "to": "on_demand"}
 
 
 # --- what a person sees -----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_flag_of_escalation_joins_what_the_file_says(planning, spot, tmp_path:
 def test_checks_that_are_well_share_a_line_and_the_others_have_cause_and_cure() -> None:
     bad = a_check("quotas", "fail", fact="L4 0 of 0", cause="no room", fix="raise it")
     soft = a_check("memory", "warn", cause="too little", fix="use more")
-    lines = told(checks=[a_check("zones"), soft, a_check("bucket"), bad]).splitlines()
+    lines = plan_text(checks=[a_check("zones"), soft, a_check("bucket"), bad]).splitlines()
     assert "✔ 2 checks passed: zones, bucket" in lines
     at = lines.index("✗ quotas: L4 0 of 0")
     assert lines[at : at + 4] == [
@@ -153,7 +153,7 @@ def test_checks_that_are_well_share_a_line_and_the_others_have_cause_and_cure() 
 
 
 def test_an_unknown_price_is_called_unknown_and_an_old_one_shows_its_age() -> None:
-    text = told(
+    text = plan_text(
         zones=[
             a_place(price_usd_per_h=None, on_demand_usd_per_h=None, price_source=None, chance=None),
             a_place("us-east1-b", price_dated="2026-09-01"),
@@ -166,12 +166,12 @@ def test_an_unknown_price_is_called_unknown_and_an_old_one_shows_its_age() -> No
 
 def test_a_place_that_refused_says_when_it_is_asked_again() -> None:
     until = (NOW + timedelta(minutes=3)).isoformat()
-    text = told(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
+    text = plan_text(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
     assert "retry in 3 min: no_capacity: none left" in text
 
 
 def test_columns_without_a_word_are_left_out() -> None:
-    text = told(zones=[a_place(chance=None)])
+    text = plan_text(zones=[a_place(chance=None)])
     assert "CHANCE" not in text
     assert "NOTE" not in text
     assert "PRICE READ" in text
@@ -179,17 +179,17 @@ def test_columns_without_a_word_are_left_out() -> None:
 
 def test_a_run_that_stays_as_it_is_is_told_once() -> None:
     sentence = "digits is running with this very spec: nothing would change."
-    assert told(would="unchanged", sentence=sentence).splitlines()[0] == sentence
+    assert plan_text(would="unchanged", sentence=sentence).splitlines()[0] == sentence
 
 
 def test_metadata_is_told_by_names_and_sizes() -> None:
-    text = told()
+    text = plan_text()
     assert "startup-script 18.0 kB, spot-nonce 1 B" in text
     assert "All of it: spot submit --dry-run -o json" in text
 
 
 def test_where_nothing_could_be_made_it_is_said() -> None:
-    assert "It is unknown" in told(launch=None)
+    assert "It is unknown" in plan_text(launch=None)
 
 
 def test_words_from_elsewhere_move_no_cursor() -> None:

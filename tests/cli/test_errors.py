@@ -46,10 +46,10 @@ def test_a_script_in_the_place_of_the_file_or_of_the_command(api, spot, tmp_path
     for text in ('print("a: b")\nx = {1: [2}\n', "import os\n"):
         script.write_text(text)
         ended = spot("submit", str(script))
-        assert (ended.code, api.asked) == (2, [])
+        assert (ended.code, api.requests) == (2, [])
         assert ended.err.splitlines()[-1] == f"  to run it: spot submit -- python {script}"
     ended = spot("submit", "python", "train.py")
-    assert (ended.code, api.asked) == (2, [])
+    assert (ended.code, api.requests) == (2, [])
     assert "A command comes after --: spot submit -- python train.py" in ended.err
 
 
@@ -118,14 +118,14 @@ def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path)
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"title": 7}', b"null"])
 def test_an_error_without_an_explanation_is_told_by_its_status(api, spot, body: bytes) -> None:
-    api.say("GET", "/v1/runs/digits-7", body, status=500)
+    api.respond("GET", "/v1/runs/digits-7", body, status=500)
     ended = spot("show", "digits-7")
     assert ended.code == 1
     assert ended.err.startswith("error: ")
 
 
 def test_something_else_at_that_address(api, spot) -> None:
-    api.say("GET", "/v1/runs/digits-7", b"<html>hello</html>")
+    api.respond("GET", "/v1/runs/digits-7", b"<html>hello</html>")
     ended = spot("show", "digits-7")
     assert ended.code == 1
     assert "NOT_A_SUPERVISOR" in ended.err
@@ -161,7 +161,7 @@ def test_the_server_file_leads_to_the_server(run_cli, api, clean: Path) -> None:
     folder = clean / "home/.local/state/spot-supervisor"
     folder.mkdir(parents=True)
     (folder / "server.json").write_text(json.dumps({"url": api.url, "pid": os.getpid()}))
-    api.say("GET", "/v1/runs", a_page(a_run()))
+    api.respond("GET", "/v1/runs", a_page(a_run()))
     assert run_cli("ls", "-o", "name").out == "digits-7\n"
 
 
@@ -176,7 +176,7 @@ def test_a_torn_server_file_is_no_server_file(run_cli, clean: Path, free_port: i
 def test_a_named_data_folder_wins_over_the_environment(spot, api, clean: Path, free_port: int, monkeypatch) -> None:
     monkeypatch.setenv("SPOT_PORT", str(free_port))
     assert spot("ls", "--data-dir", str(clean)).code == 7
-    assert api.asked == []
+    assert api.requests == []
 
 
 def test_a_misspelt_setting_is_refused_where_it_matters(run_cli, monkeypatch) -> None:
@@ -219,36 +219,36 @@ def test_values_that_mean_nothing_are_usage_errors(api, spot, words: list[str]) 
     ended = spot(*words)
     assert ended.code == 2
     assert "Invalid value" in ended.err
-    assert api.asked == []
+    assert api.requests == []
 
 
 class TestWhichRun:
     """RUN may be left out: the only active run, else the newest; several are listed."""
 
     def test_the_only_active_one(self, api, spot) -> None:
-        api.say("GET", "/v1/runs", a_page(a_run()))
+        api.respond("GET", "/v1/runs", a_page(a_run()))
         serve_run(api, a_run())
         assert spot("show").code == 0
-        assert "completed" not in api.asked[0].query["status"]
-        assert {"running", "waiting", "pending"} <= set(api.asked[0].query["status"])
+        assert "completed" not in api.requests[0].query["status"]
+        assert {"running", "waiting", "pending"} <= set(api.requests[0].query["status"])
 
     def test_else_the_newest(self, api, spot) -> None:
-        api.say_in_turn("GET", "/v1/runs", a_page(), a_page(a_run(status="completed")))
+        api.respond_in_turn("GET", "/v1/runs", a_page(), a_page(a_run(status="completed")))
         serve_run(api, a_run(status="completed"))
         assert spot("show").lines[0] == "digits-7  ✔ completed"
 
     def test_several_are_listed(self, api, spot) -> None:
-        api.say("GET", "/v1/runs", a_page(a_run(), a_run(run_id="llm-a", status="waiting")))
+        api.respond("GET", "/v1/runs", a_page(a_run(), a_run(run_id="llm-a", status="waiting")))
         ended = spot("show")
         assert ended.code == 2
         assert ended.err.splitlines()[1:] == ["  digits-7  running", "  llm-a  waiting"]
 
     def test_there_is_none(self, api, spot) -> None:
-        api.say("GET", "/v1/runs", a_page())
+        api.respond("GET", "/v1/runs", a_page())
         ended = spot("show")
         assert ended.code == 5
         assert "spot submit" in ended.err
 
     def test_a_run_id_cannot_leave_its_path(self, api, spot) -> None:
         assert spot("show", "../doctor?x=1").code == 5
-        assert api.asked[0].path == "/v1/runs/..%2Fdoctor%3Fx%3D1"
+        assert api.requests[0].path == "/v1/runs/..%2Fdoctor%3Fx%3D1"

@@ -49,10 +49,10 @@ KILLED: dict[str, Any] = {
 def serve(api: Any, kept: dict[str, Any], cause: str = "stalled") -> None:
     serve_run(api, a_run())
     first = {**FIRST_ATTEMPT, "cause": cause}
-    api.say(
+    api.respond(
         "GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [first, SECOND_ATTEMPT], "next": None}
     )
-    api.say("GET", "/v1/runs/digits-7/attempts/1/evidence", kept)
+    api.respond("GET", "/v1/runs/digits-7/attempts/1/evidence", kept)
 
 
 def test_the_page_shows_it_as_it_is(api: Any, spot: Any) -> None:
@@ -74,7 +74,7 @@ def test_an_attempt_can_be_named_and_programs_get_it_whole(api: Any, spot: Any) 
 
 def test_before_the_first_end_there_is_none(api: Any, spot: Any) -> None:
     serve_run(api, a_run())
-    api.say("GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [SECOND_ATTEMPT], "next": None})
+    api.respond("GET", "/v1/runs/digits-7/attempts", {"run_id": "digits-7", "attempts": [SECOND_ATTEMPT], "next": None})
     ended = spot("show", "digits-7", "--evidence")
     assert ended.code != 0
     assert "No attempt of digits-7 has ended yet" in ended.err
@@ -84,8 +84,8 @@ def test_show_tells_the_last_failure_at_a_glance(api: Any, spot: Any) -> None:
     serve(api, KILLED, "host_oom")
     lines = spot("show", "digits-7").lines
     at = lines.index("Evidence of attempt 1: host_oom")
-    told = [" ".join(line.split()) for line in lines[at + 1 :]]
-    assert told == [
+    rows = [" ".join(line.split()) for line in lines[at + 1 :]]
+    assert rows == [
         "why memory limit hit (certain: the kernel counted 1 kill)",
         "exit SIGKILL, not sent by us, after 1 min 35 s",
         "memory kills for memory: 1; 5.8 of 7.5 GiB at the last look",

@@ -55,8 +55,8 @@ Spot = Callable[..., Ended]
 @pytest.fixture
 def shown(spot: Spot, api: FakeApi) -> Callable[..., Ended]:
     def show(answer: Any, *words: str) -> Ended:
-        api.say("GET", "/v1/runs/digits-7", a_run(status="completed", cause="finished"))
-        api.say("GET", "/v1/runs/digits-7/facts", answer)
+        api.respond("GET", "/v1/runs/digits-7", a_run(status="completed", cause="finished"))
+        api.respond("GET", "/v1/runs/digits-7/facts", answer)
         return spot("show", "digits-7", "--facts", *words)
 
     return show

@@ -27,7 +27,7 @@ class TestWatchWithoutATerminal:
     def test_each_event_is_a_line_and_the_sentence_comes_when_the_status_changes(self, api, spot) -> None:
         serve_run(api, a_run(), an_event(1, "started", "Attempt 1 started."), an_event(2, "completed", "Done."))
         running = a_run(status_text="Training.")
-        api.say_in_turn("GET", "/v1/runs/digits-7", running, running, running, END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", running, running, running, END)
         ended = spot("watch", "digits-7")
         assert ended.code == 0
         assert [line.rpartition("  ")[2] for line in ended.lines] == [
@@ -37,11 +37,11 @@ class TestWatchWithoutATerminal:
     def test_many_events_are_read_to_the_end(self, api, spot) -> None:
         serve_run(api, END)
         pages = [[an_event(1, "waiting", "one")], [an_event(2, "waiting", "two")]]
-        api.answers[("GET", "/v1/runs/digits-7/events")] = in_turn(
+        api.responses[("GET", "/v1/runs/digits-7/events")] = in_turn(
             (200, {"events": pages[0], "complete": False}), (200, {"events": pages[1], "complete": True})
         )
         assert [line.rpartition("  ")[2] for line in spot("watch", "digits-7").lines[:2]] == ["one", "two"]
-        asked = [request.query["after"] for request in api.asked if request.path.endswith("/events")]
+        asked = [request.query["after"] for request in api.requests if request.path.endswith("/events")]
         assert asked == [["0"], ["1"]]
 
     @pytest.mark.parametrize("status", ["failed", "stopped", "partial"])
@@ -73,44 +73,44 @@ class TestWatchWithoutATerminal:
 
 class TestWait:
     def test_it_is_silent_until_the_end(self, api, spot) -> None:
-        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
         ended = spot("wait", "digits-7")
         assert (ended.code, ended.err) == (0, "")
         assert ended.lines == ["digits-7  ✔ completed  Completed after 9 h 41 min."]
 
     def test_json(self, api, spot) -> None:
-        api.say("GET", "/v1/runs/digits-7", END)
+        api.respond("GET", "/v1/runs/digits-7", END)
         assert json.loads(spot("wait", "digits-7", "-o", "json").out) == END
 
     def test_a_run_that_needs_a_person_ends_the_wait_with_a_code_of_its_own(self, api, spot) -> None:
         needy = a_run(status="finishing", needs_person="two files are missing")
-        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), needy, END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(), needy, END)
         ended = spot("wait", "digits-7")
         assert (ended.code, ended.err) == (9, "digits-7 needs you: two files are missing\n")
 
     def test_an_approval_that_is_awaited_is_said(self, api, spot) -> None:
         asks = a_run(status="awaiting_teardown", next_action={"what": "needs you", "at": None})
-        api.say_in_turn("GET", "/v1/runs/digits-7", asks, END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", asks, END)
         ended = spot("wait", "digits-7")
         assert (ended.code, ended.err) == (9, "digits-7 needs you: its release: spot approve digits-7\n")
 
     def test_an_approval_that_was_given_is_waited_for(self, api, spot) -> None:
         given = a_run(status="awaiting_teardown", next_action={"what": "release machine", "at": None})
-        api.say_in_turn("GET", "/v1/runs/digits-7", given, END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", given, END)
         assert spot("wait", "digits-7").code == 0
 
     def test_a_pull_that_is_awaited_is_said(self, api, spot) -> None:
         results = {"files": 2, "size_bytes": 9, "missing": [], "pulled": False, "pull_required": True}
         needs = {"what": "needs you", "at": None}
         waits = a_run(status="awaiting_teardown", results=results, next_action=needs)
-        api.say_in_turn("GET", "/v1/runs/digits-7", waits, END)
+        api.respond_in_turn("GET", "/v1/runs/digits-7", waits, END)
         ended = spot("wait", "digits-7")
         assert (ended.code, ended.err) == (9, "digits-7 needs you: its release: spot pull digits-7\n")
 
     def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)
         away = (503, {"title": "away", "detail": "away", "code": "UNAVAILABLE"})
-        api.answers[("GET", "/v1/runs/digits-7")] = in_turn((200, a_run()), (0, None), away, (0, None), (200, END))
+        api.responses[("GET", "/v1/runs/digits-7")] = in_turn((200, a_run()), (0, None), away, (0, None), (200, END))
         ended = spot("wait", "digits-7")
         assert ended.code == 0
         assert ended.err.splitlines() == [
@@ -121,7 +121,7 @@ class TestWait:
     def test_it_is_not_waited_for_without_end(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)
         monkeypatch.setattr(client, "PATIENCE_S", 0.0)
-        api.answers[("GET", "/v1/runs/digits-7")] = (0, None)
+        api.responses[("GET", "/v1/runs/digits-7")] = (0, None)
         assert spot("wait", "digits-7").code == 7
 
     def test_an_error_is_not_waited_out(self, api, spot) -> None:
@@ -149,47 +149,47 @@ def a_log(texts: dict[int, str], newest: int, over: bool = True) -> Callable[[Re
 
 class TestLogs:
     def test_the_newest_attempt_is_read_to_its_present_end(self, api, spot) -> None:
-        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "hello, world\n"}, newest=2, over=False)
+        api.responses[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "hello, world\n"}, newest=2, over=False)
         ended = spot("logs", "digits-7")
         assert (ended.code, ended.out) == (0, "hello, world\n")
-        assert "attempt" not in api.asked[0].query
-        assert {request.query["attempt"][0] for request in api.asked[1:]} == {"2"}
+        assert "attempt" not in api.requests[0].query
+        assert {request.query["attempt"][0] for request in api.requests[1:]} == {"2"}
 
     def test_one_attempt(self, api, spot) -> None:
-        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "new"}, newest=2)
+        api.responses[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "new"}, newest=2)
         assert spot("logs", "digits-7", "--attempt", "1").out == "old"
         assert spot("logs", "digits-7", "-f", "--attempt", "1").out == "old"
 
     def test_the_last_lines_and_what_follows_them(self, api, spot) -> None:
         whole = {"attempt": 2, "text": "two\nthree\n", "next_offset": 14, "size": 14, "complete": False}
-        api.say_in_turn("GET", "/v1/runs/digits-7/logs", whole, {**whole, "text": ""})
+        api.respond_in_turn("GET", "/v1/runs/digits-7/logs", whole, {**whole, "text": ""})
         assert spot("logs", "digits-7", "-n", "2").out == "two\nthree\n"
-        assert api.asked[0].query == {"tail": ["2"]}
-        assert {request.query["offset"][0] for request in api.asked[1:]} <= {"14"}
+        assert api.requests[0].query == {"tail": ["2"]}
+        assert {request.query["offset"][0] for request in api.requests[1:]} <= {"14"}
 
     def test_following_goes_through_all_attempts_to_the_end(self, api, spot) -> None:
         texts = {1: "first\n", 2: "second\n"}
         first, second = a_log(texts, newest=1), a_log(texts, newest=2)
 
         def answer(request: Request) -> tuple[int, Any]:
-            begun = any(asked.path == "/v1/runs/digits-7" for asked in api.asked)
+            begun = any(asked.path == "/v1/runs/digits-7" for asked in api.requests)
             return (second if begun else first)(request)
 
-        api.answers[("GET", "/v1/runs/digits-7/logs")] = answer
-        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(attempt=1), a_run(attempt=2), END)
+        api.responses[("GET", "/v1/runs/digits-7/logs")] = answer
+        api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(attempt=1), a_run(attempt=2), END)
         ended = spot("logs", "digits-7", "-f")
         assert ended.out == "first\nsecond\n"
         assert ended.err == "--- attempt 2 ---\n"
 
     def test_a_run_without_an_attempt(self, api, spot) -> None:
         nothing = {"run_id": "digits-7", "attempt": None, "text": "", "offset": 0, "next_offset": 0, "size": 0}
-        api.say("GET", "/v1/runs/digits-7/logs", {**nothing, "complete": False})
-        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="pending", attempt=None), END)
+        api.respond("GET", "/v1/runs/digits-7/logs", {**nothing, "complete": False})
+        api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(status="pending", attempt=None), END)
         assert spot("logs", "digits-7").err == "digits-7 has no log yet.\n"
         assert spot("logs", "digits-7", "-f").code == 0
 
     def test_ctrl_c_detaches(self, api, spot, monkeypatch) -> None:
-        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "x"}, newest=1, over=False)
+        api.responses[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "x"}, newest=1, over=False)
         monkeypatch.setattr(logs.time, "sleep", interrupt)
         ended = spot("logs", "digits-7", "-f")
         assert (ended.code, ended.out) == (130, "x")
@@ -198,7 +198,7 @@ class TestLogs:
 
 def test_events_follow_to_the_end(api, spot) -> None:
     serve_run(api, a_run(), an_event(1, "started", "one"))
-    api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
+    api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
     ended = spot("events", "-f", "digits-7")
     assert [line.rpartition("  ")[2] for line in ended.lines] == ["one"]
 
@@ -208,8 +208,8 @@ class TestHealth:
     UNREADY = {"ready": False, "checks": [{"name": "tick", "ok": False, "fact": "no tick yet"}]}
 
     def test_well(self, api, spot) -> None:
-        api.say("GET", "/readyz", self.READY)
-        api.say("GET", "/v1/runs", a_page())
+        api.respond("GET", "/readyz", self.READY)
+        api.respond("GET", "/v1/runs", a_page())
         ended = spot("health")
         assert ended.code == 0
         assert ended.lines == [
@@ -218,23 +218,23 @@ class TestHealth:
         ]
 
     def test_json_is_spelled_as_everywhere(self, api, spot) -> None:
-        api.say("GET", "/readyz", self.READY)
-        api.say("GET", "/v1/runs", a_page())
+        api.respond("GET", "/readyz", self.READY)
+        api.respond("GET", "/v1/runs", a_page())
         old, new = spot("health", "--json"), spot("health", "-o", "json")
         assert json.loads(new.out)["ready"] is True
         assert json.loads(old.out)["ready"] is True, "scripts of before go on"
         assert "--json" not in spot("health", "--help").out
 
     def test_somebody_is_needed(self, api, spot) -> None:
-        api.say("GET", "/readyz", self.READY)
-        api.say("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
+        api.respond("GET", "/readyz", self.READY)
+        api.respond("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
         document = json.loads(spot("health", "--json").out)
         assert document["needs_person"] == ["digits-7"]
         assert document["patrol"].endswith("needs you: digits-7")
         assert document["ready"] is True
 
     def test_unwell_is_an_answer_and_exit_1(self, api, spot) -> None:
-        api.say("GET", "/readyz", self.UNREADY, 503)
+        api.respond("GET", "/readyz", self.UNREADY, 503)
         ended = spot("health", "--json")
         assert ended.code == 1
         assert json.loads(ended.out)["ready"] is False
@@ -247,14 +247,14 @@ class TestDoctor:
             {"group": "local", "name": "python", "result": "ok", "fact": "3.11", "cause": "", "fix": ""},
             {"group": "local", "name": "disk", "result": "warn", "fact": "4 GB free", "cause": "full", "fix": "du -sh"},
         ]
-        api.say("GET", "/v1/doctor", {"worst": "warn", "checks": checks})
+        api.respond("GET", "/v1/doctor", {"worst": "warn", "checks": checks})
         ended = spot("doctor")
         assert ended.code == 1
         assert ended.lines == ["✔ python     3.11", "! disk       4 GB free", "    cause: full", "    fix: du -sh"]
 
     def test_the_exit_code_is_the_worst_finding(self, api, spot) -> None:
         for worst, code in (("ok", 0), ("fail", 2)):
-            api.say("GET", "/v1/doctor", {"worst": worst, "checks": []})
+            api.respond("GET", "/v1/doctor", {"worst": worst, "checks": []})
             ended = spot("doctor", "--json")
             assert (ended.code, json.loads(ended.out)["worst"]) == (code, worst)
 
@@ -269,20 +269,20 @@ def test_following_waits_for_the_stream_and_by_the_clock_where_there_is_none(api
     slept: list[float] = []
     monkeypatch.setattr(logs.time, "sleep", slept.append)
     serve_run(api, a_run())
-    api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
+    api.respond_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
     assert spot("events", "-f", "digits-7").code == 0
-    asked = [request.headers for request in api.asked if request.headers["accept"] == "text/event-stream"]
+    asked = [request.headers for request in api.requests if request.headers["accept"] == "text/event-stream"]
     assert [headers["last-event-id"] for headers in asked] == ["0", "0"]
     assert slept == [logs.POLL_S, logs.POLL_S]  # what answers here knows no streams
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "has_event"),
     [
         ([b": ping\n", b"id: 7\n", b"\n", b"event: started\n", b"data: {}\n"], True),
         ([b"event: reset\n", b"data: {}\n"], False),  # read again and again, it would never come to rest
         ([b": ping\n", b"\n"], False),
     ],
 )
-def test_a_stream_tells_of_the_next_event(lines: list[bytes], told: bool) -> None:
-    assert logs._has_event(lines) is told
+def test_a_stream_tells_of_the_next_event(lines: list[bytes], has_event: bool) -> None:
+    assert logs._has_event(lines) is has_event

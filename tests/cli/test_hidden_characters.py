@@ -41,19 +41,19 @@ def hostile(value: Any, key: str = "") -> Any:
 )  # fmt: skip
 def test_nothing_that_is_printed_holds_hidden_characters(api, spot, words: tuple[str, ...]) -> None:
     serve_run(api, a_run(), an_event(1, "submitted", "Submitted by local."))
-    api.say("GET", "/v1/runs", a_page(a_run()))
-    api.say("GET", "/v1/runs/digits-7/facts", {"spec": {"command": "train", "labels": {"team": "a"}}})
-    api.say("POST", "/v1/runs/digits-7/stop", a_run())
-    api.say("GET", "/v1/webhooks", {"webhooks": [SHOWN_HOOK]})
-    api.say("GET", "/v1/tokens", {"tokens": [SHOWN_TOKEN]})
-    api.say("GET", "/v1/machines", seen((MACHINE,)))
-    plain = api.answer
+    api.respond("GET", "/v1/runs", a_page(a_run()))
+    api.respond("GET", "/v1/runs/digits-7/facts", {"spec": {"command": "train", "labels": {"team": "a"}}})
+    api.respond("POST", "/v1/runs/digits-7/stop", a_run())
+    api.respond("GET", "/v1/webhooks", {"webhooks": [SHOWN_HOOK]})
+    api.respond("GET", "/v1/tokens", {"tokens": [SHOWN_TOKEN]})
+    api.respond("GET", "/v1/machines", seen((MACHINE,)))
+    plain = api.response_to
 
     def answer(request: Any) -> tuple[int, Any]:
         status, body = plain(request)
         return status, hostile(body)
 
-    api.answer = answer
+    api.response_to = answer
     ended = spot(*words)
     assert not HIDING.search(ended.out + ended.err), ended
     assert re.search(r"⟨U\+202E⟩|\\u202[eE]", ended.out + ended.err), ended
@@ -62,7 +62,7 @@ def test_nothing_that_is_printed_holds_hidden_characters(api, spot, words: tuple
 def test_a_spec_with_hidden_characters_is_printed_as_a_file_that_means_the_same(api, spot) -> None:
     spec = {"command": ["train", HIDDEN], "env": {"A": "\x1b[31m", "B": "ü"}}
     serve_run(api, a_run())
-    api.say("GET", "/v1/runs/digits-7/facts", {"spec": spec})
+    api.respond("GET", "/v1/runs/digits-7/facts", {"spec": spec})
     ended = spot("show", "digits-7", "--spec")
     assert yaml.safe_load(ended.out) == spec
     assert not HIDING.search(ended.out)

@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_taken_over_is_shown(api: FakeApi, spot: Spot) -> None:
-    api.say("POST", "/v1/imports", ANSWER, 201)
+    api.respond("POST", "/v1/imports", ANSWER, 201)
     ended = spot("import", URL)
     assert ended.code == 0
     assert ended.lines == [
@@ -48,14 +48,14 @@ def test_what_has_one_reason_is_told_once_and_values_as_people_write_them(api: F
     why = "the setting gce_zones says which zones are tried."
     spec = {"command": "x", "env": {"EPOCHS": "30"}, "limits": {"max_runtime_s": 172800.0}}
     left_out = [f"zone: {why}", "env: K may be a secret.", f"fallback_zones: {why}"]
-    api.say("POST", "/v1/imports", {**ANSWER, "spec": spec, "left_out": left_out}, 201)
+    api.respond("POST", "/v1/imports", {**ANSWER, "spec": spec, "left_out": left_out}, 201)
     lines = spot("import", URL).lines
     assert lines[4:6] == ["  env: EPOCHS = 30", "  limits: max_runtime_s = 172800"]
     assert lines[6:8] == [f"  not imported: zone, fallback_zones: {why}", "  not imported: env: K may be a secret."]
 
 
 def test_name_spec_and_dry_run_are_handed_on(api: FakeApi, spot: Spot, tmp_path: Path) -> None:
-    api.say("POST", "/v1/imports", {**ANSWER, "dry_run": True, "run": None, "step": 4200})
+    api.respond("POST", "/v1/imports", {**ANSWER, "dry_run": True, "run": None, "step": 4200})
     (tmp_path / "s.yaml").write_text("run_id: from-the-file\ncommand: python new.py\n")
     ended = spot("import", URL, "--spec", str(tmp_path / "s.yaml"), "--dry-run")
     assert ended.lines[0] == f"rav-1  would be imported from {URL}"
@@ -76,7 +76,7 @@ def test_a_refusal_is_told_with_its_exit_code(api: FakeApi, spot: Spot) -> None:
 def test_an_answer_that_takes_too_long_is_waited_for(api: FakeApi, spot: Spot) -> None:
     """The connection is lost, the next request says that the first is under way, the third gives the run."""
     running = {"title": "x", "status": 409, "code": "IMPORT_RUNNING", "detail": "rav-1 is being imported."}
-    api.answers[("POST", "/v1/imports")] = [(200, None), (409, running), (200, ANSWER)]
+    api.responses[("POST", "/v1/imports")] = [(200, None), (409, running), (200, ANSWER)]
     ended = spot("import", URL, "-o", "name")
     assert (ended.code, ended.lines) == (0, ["rav-1"])
     assert ended.err.count("takes longer than one request") == 1

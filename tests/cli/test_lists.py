@@ -21,7 +21,7 @@ def test_ls_is_one_line_a_run_and_a_summary(api, spot, monkeypatch) -> None:
         next_action={"what": "us-east1-c in 3 min", "at": None}, cause="no_capacity",
     )  # fmt: skip
     monkeypatch.setattr("time.time", lambda: 1767225600.0 + 7500)
-    api.say("GET", "/v1/runs", a_page(a_run(), waiting))
+    api.respond("GET", "/v1/runs", a_page(a_run(), waiting))
     ended = spot("ls")
     assert ended.code == 0
     assert [squeezed(line) for line in ended.lines[:3]] == [
@@ -34,13 +34,13 @@ def test_ls_is_one_line_a_run_and_a_summary(api, spot, monkeypatch) -> None:
 
 
 def test_ls_hands_its_filters_to_the_server_and_reads_all_pages(api, spot) -> None:
-    api.say_in_turn("GET", "/v1/runs", a_page(a_run(), cursor="more"), a_page(a_run(run_id="old-1")))
+    api.respond_in_turn("GET", "/v1/runs", a_page(a_run(), cursor="more"), a_page(a_run(run_id="old-1")))
     ended = spot(
         "ls", "-s", "running", "-s", "waiting", "-l", "team=vision", "--zone", "z", "-q", "dig", "--since", "1h",
         "-n", "7", "-o", "name",
     )  # fmt: skip
     assert ended.lines == ["digits-7", "old-1"]
-    first, second = (request.query for request in api.asked)
+    first, second = (request.query for request in api.requests)
     assert first.pop("created_after")[0].endswith("Z")
     assert first == {
         "status": ["running", "waiting"], "label": ["team=vision"], "zone": ["z"], "q": ["dig"], "page_size": ["7"],
@@ -49,7 +49,7 @@ def test_ls_hands_its_filters_to_the_server_and_reads_all_pages(api, spot) -> No
 
 
 def test_ls_as_json_and_as_json_lines(api, spot) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run(), a_run(run_id="old-1")))
+    api.respond("GET", "/v1/runs", a_page(a_run(), a_run(run_id="old-1")))
     document = json.loads(spot("ls", "-o", "json").out)
     assert document["summary"] == SUMMARY
     lines = spot("ls", "-o", "jsonl").lines
@@ -57,7 +57,7 @@ def test_ls_as_json_and_as_json_lines(api, spot) -> None:
 
 
 def test_ls_without_runs_says_so(api, spot) -> None:
-    api.say("GET", "/v1/runs", a_page())
+    api.respond("GET", "/v1/runs", a_page())
     assert "There is no run yet." in spot("ls").err
     assert "No run matches." in spot("ls", "-s", "failed").err
 
@@ -94,7 +94,7 @@ def test_show_is_the_sentence_then_the_attempts(api, spot) -> None:
 def test_show_tells_of_tries_that_brought_no_machine(api, spot) -> None:
     serve_run(api, a_run())
     tried = {"number": 1, "placement": FIRST_ATTEMPT["placement"], "cause": "no_capacity", "detail": "none left"}
-    api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": {"number": 3, "tries": [tried, tried]}})
+    api.respond("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": {"number": 3, "tries": [tried, tried]}})
     assert spot("show", "digits-7").lines[-1] == (
         "attempt 3: 2 tries without a machine, the last in local-a  cpu: no_capacity none left"
     )
@@ -139,7 +139,7 @@ def test_a_bar_is_full_only_at_the_end() -> None:
 
 
 def test_an_unknown_status_word_is_shown_not_refused(api, spot) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run(status="hibernating")))
+    api.respond("GET", "/v1/runs", a_page(a_run(status="hibernating")))
     assert "? hibernating" in spot("ls").out
 
 
@@ -164,14 +164,14 @@ def test_events(api, spot) -> None:
 
 
 def test_events_since_says_when_it_shows_only_the_newest(api, spot) -> None:
-    api.say_in_turn(
+    api.respond_in_turn(
         "GET", "/v1/runs/digits-7/events",
         {"events": [an_event(1, "waiting", "x")], "complete": False}, {"events": [], "complete": True},
     )  # fmt: skip
     ended = spot("events", "digits-7", "--since", "24h")
     assert "Only the newest 1000 events" in ended.err
-    assert "since" in api.asked[0].query
-    assert "since" not in api.asked[1].query
+    assert "since" in api.requests[0].query
+    assert "since" not in api.requests[1].query
 
 
 def test_cost(api, spot) -> None:
@@ -189,8 +189,8 @@ def test_a_cost_that_is_a_lower_bound_says_so(api, spot) -> None:
 
 def test_all_kinds_of_events_leave_the_texts_below_each_other() -> None:
     longest = max(EventKind, key=len)
-    [one], [other] = (views.event_lines(an_event(1, kind, "Text.")) for kind in (longest, "started"))
-    assert one.index("Text.") == other.index("Text.")
+    [line], [other_line] = (views.event_lines(an_event(1, kind, "Text.")) for kind in (longest, "started"))
+    assert line.index("Text.") == other_line.index("Text.")
 
 
 def test_where_there_is_little_room_the_bar_gives_way_to_what_is_next(monkeypatch) -> None:
@@ -201,13 +201,13 @@ def test_where_there_is_little_room_the_bar_gives_way_to_what_is_next(monkeypatc
 
 def test_show_gives_one_of_facts_and_evidence(api, spot) -> None:
     ended = spot("show", "digits-7", "--facts", "--evidence", "1")
-    assert (ended.code, api.asked) == (2, [])
+    assert (ended.code, api.requests) == (2, [])
 
 
 def test_an_unknown_price_is_a_lower_bound_in_the_list_and_never_nothing(api, spot) -> None:
     unknown = {"on_demand_usd": 0.0, "budget_usd": None, "known": False}
     runs = (a_run(cost={**unknown, "usd": 2.1}), a_run(run_id="imported", cost={**unknown, "usd": 0.0}))
-    api.say("GET", "/v1/runs", a_page(*runs))
+    api.respond("GET", "/v1/runs", a_page(*runs))
     _, first, second, _ = spot("ls").lines
     assert "≥ $2.10" in first
     assert "$" not in second

@@ -36,10 +36,10 @@ def test_serve_hands_the_settings_to_the_root(run_cli, root, clean: Path, monkey
         "serve", "--data-dir", str(clean / "d"), "--port", "0", "--env-file", str(env_file), "--config", str(file)
     )
     assert ended.code == 0
-    (known,) = root.given
-    assert isinstance(known, Settings)
-    assert (known.data_dir, known.port, known.poll_interval_s) == (clean / "d", 0, 120.0)
-    assert (known.stall_polls, known.quota_retry_s) == (5, 77.0)
+    (settings,) = root.given
+    assert isinstance(settings, Settings)
+    assert (settings.data_dir, settings.port, settings.poll_interval_s) == (clean / "d", 0, 120.0)
+    assert (settings.stall_polls, settings.quota_retry_s) == (5, 77.0)
 
 
 def test_serve_needs_nothing(run_cli, root) -> None:
@@ -181,16 +181,16 @@ def test_the_shell_gets_names_of_commands_and_runs(api) -> None:
     assert {"submit", "show", "serve", "stop"} <= set(names.split())
     words = {"_SPOT_COMPLETE": "zsh_complete", "COMP_WORDS": "spot ls --status r", "COMP_CWORD": "3"}
     assert {"running", "recovering"} <= set(_spot(**words).stdout.split())
-    api.say("GET", "/v1/runs", a_page(a_run(), a_run(run_id="old-1")))
-    asked = {"_SPOT_COMPLETE": "zsh_complete", "COMP_WORDS": "spot show d", "COMP_CWORD": "2"}
-    assert "digits-7" in _spot(**asked, SPOT_URL=api.url).stdout
-    assert _spot(**asked, SPOT_URL="http://127.0.0.1:1").stderr == ""
+    api.respond("GET", "/v1/runs", a_page(a_run(), a_run(run_id="old-1")))
+    words_of_show = {"_SPOT_COMPLETE": "zsh_complete", "COMP_WORDS": "spot show d", "COMP_CWORD": "2"}
+    assert "digits-7" in _spot(**words_of_show, SPOT_URL=api.url).stdout
+    assert _spot(**words_of_show, SPOT_URL="http://127.0.0.1:1").stderr == ""
 
 
 def test_a_reader_that_leaves_is_no_error(api) -> None:
     from tests.cli.fake_api import a_page, a_run
 
-    api.say("GET", "/v1/runs", a_page(*[a_run(run_id=f"run-{number}") for number in range(2000)]))
+    api.respond("GET", "/v1/runs", a_page(*[a_run(run_id=f"run-{number}") for number in range(2000)]))
     env = {**os.environ, "SPOT_URL": api.url}
     with subprocess.Popen(
         [sys.executable, "-m", "supervisor", "ls", "-n", "2000"],

@@ -109,9 +109,9 @@ def test_a_folder_that_is_not_there(project: Path) -> None:
 )
 def test_what_would_be_refused_is_not_sent(project: Path, command: object, workdir: object, word: str) -> None:
     shelf = Shelf()
-    with pytest.raises(CliError, match=word) as told:
+    with pytest.raises(CliError, match=word) as error:
         settle_code(shelf, {"code": str(project), "command": command, "workdir": workdir})
-    assert told.value.code == "CODE_REFUSED"
+    assert error.value.code == "CODE_REFUSED"
     assert not shelf.stored
 
 

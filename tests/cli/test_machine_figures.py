@@ -16,7 +16,7 @@ def gpu(**figures: Any) -> dict[str, Any]:
     return {"util_pct": 93, "memory_used_mib": 20582, "memory_total_mib": 23040, "temperature_c": 71, **figures}
 
 
-def told(**parts: Any) -> dict[str, Any]:
+def a_beat(**parts: Any) -> dict[str, Any]:
     disk = {"free_bytes": 80 * GIB, "total_bytes": 100 * GIB, "free_inodes": 960, "total_inodes": 1000}
     plain = {
         "gpus": [gpu()],
@@ -28,26 +28,26 @@ def told(**parts: Any) -> dict[str, Any]:
 
 
 def test_one_line_with_units() -> None:
-    assert telemetry_lines(told()) == [
+    assert telemetry_lines(a_beat()) == [
         "GPU 93 %, 20.1 of 22.5 GiB, 71 °C · memory 12 of 30 GiB · checkpoints disk 80 GiB free, 96 % of inodes free"
     ]
 
 
 def test_several_cards_are_told_together() -> None:
     cards = [gpu(), gpu(util_pct=51, temperature_c=64), gpu(util_pct=None, temperature_c=None)]
-    assert telemetry_lines(told(gpus=cards, cgroup=None, disks={})) == [
+    assert telemetry_lines(a_beat(gpus=cards, cgroup=None, disks={})) == [
         "3 GPUs 72 %, 60.3 of 67.5 GiB, up to 71 °C · memory 11 GiB"
     ]
 
 
 def test_what_is_not_known_is_left_out() -> None:
     assert telemetry_lines({}) == telemetry_lines({"telemetry": None}) == []
-    assert telemetry_lines(told(gpus=[], cgroup=None, disks={}, tree=None)) == []
-    assert telemetry_lines(told(gpus=[{}], cgroup={"memory_bytes": 5 * GIB / 10}, disks={}, tree=None)) == [
+    assert telemetry_lines(a_beat(gpus=[], cgroup=None, disks={}, tree=None)) == []
+    assert telemetry_lines(a_beat(gpus=[{}], cgroup={"memory_bytes": 5 * GIB / 10}, disks={}, tree=None)) == [
         "GPU · memory 0.5 GiB"
     ]
     no_inodes = {"scratch": {"free_bytes": 2.34 * GIB, "total_inodes": None}}
-    assert telemetry_lines(told(gpus=[], cgroup=None, tree=None, disks=no_inodes)) == ["scratch disk 2.3 GiB free"]
+    assert telemetry_lines(a_beat(gpus=[], cgroup=None, tree=None, disks=no_inodes)) == ["scratch disk 2.3 GiB free"]
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_what_is_not_known_is_left_out() -> None:
     ],
 )
 def test_what_needs_a_look_stands_in_a_line_of_its_own(figures: dict[str, Any], words: str | None) -> None:
-    lines = telemetry_lines(told(gpus=[gpu(**figures)]))
+    lines = telemetry_lines(a_beat(gpus=[gpu(**figures)]))
     assert len(lines) == (1 if words is None else 2)
     assert words is None or lines[1].startswith(words)
 
 
 def test_kills_for_memory_are_told() -> None:
     killed = {"memory_bytes": GIB, "memory_max_bytes": None, "oom_kills": 2}
-    assert telemetry_lines(told(cgroup=killed))[1] == "the kernel killed 2 of its processes for lack of memory"
+    assert telemetry_lines(a_beat(cgroup=killed))[1] == "the kernel killed 2 of its processes for lack of memory"
 
 
 def test_show_prints_it_below_the_sentence(api, spot) -> None:
-    serve_run(api, {**a_run(), **told()})
+    serve_run(api, {**a_run(), **a_beat()})
     lines = spot("show", "digits-7").lines
     assert lines[1] == a_run()["status_text"]
     assert lines[2].startswith("GPU 93 %, 20.1 of 22.5 GiB, 71 °C · memory 12 of 30 GiB")

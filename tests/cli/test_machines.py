@@ -25,7 +25,7 @@ def test_what_the_tests_show_is_what_the_api_shows() -> None:
 
 
 def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None:
-    api.say("GET", "/v1/machines", seen((a_machine(), ORPHAN), foreign=2))
+    api.respond("GET", "/v1/machines", seen((a_machine(), ORPHAN), foreign=2))
     ended = spot("ls", "--machines")
     assert [squeezed(line) for line in ended.lines] == [
         "MACHINE WHERE STATE AGE RUN ATT $/H USE",
@@ -37,21 +37,21 @@ def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None
         "1 machine of ours without a live run: spot gc",
         "2 machines not ours: spot ls --machines --all",
     ]
-    assert api.asked[-1].query == {}
+    assert api.requests[-1].query == {}
 
 
 def test_those_of_others_are_shown_when_asked_for(api, spot) -> None:
-    api.say("GET", "/v1/machines", seen((a_machine(), FOREIGN), foreign=1))
+    api.respond("GET", "/v1/machines", seen((a_machine(), FOREIGN), foreign=1))
     ended = spot("ls", "--machines", "--all")
     assert "not ours: it carries no supervisor's id" in ended.lines[2]
     assert squeezed(ended.lines[2]).startswith(f"somebody-s us-east1-c e2-small on-demand up 2 h 13 min {DASH}")
     assert ended.err == ""
-    assert api.asked[-1].query == {"all": ["true"]}
+    assert api.requests[-1].query == {"all": ["true"]}
 
 
 def test_no_machine_though_runs_think_they_have_one_asks_for_the_project(api, spot) -> None:
     missing = [{"run_id": f"r-{n}", "machine": f"m-{n}", "zone": "us-east1-c"} for n in range(5)]
-    api.say("GET", "/v1/machines", seen(missing=missing, unread_zones=["us-east1-d"]))
+    api.respond("GET", "/v1/machines", seen(missing=missing, unread_zones=["us-east1-d"]))
     ended = spot("ls", "--machines")
     assert ended.lines == ["0 machines · $0.00/h now · project rav-ai (123456789012)"]
     not_read, not_seen, hint = ended.err.splitlines()
@@ -72,7 +72,7 @@ def test_the_project_is_told_as_far_as_it_is_known() -> None:
 
 def test_machines_for_programs(api, spot) -> None:
     answer = seen((a_machine(), ORPHAN))
-    api.say("GET", "/v1/machines", answer)
+    api.respond("GET", "/v1/machines", answer)
     assert json.loads(spot("ls", "--machines", "-o", "json").out) == answer
     assert spot("ls", "--machines", "-o", "name").lines == ["spot-1a2b3c4d-a2-t1", "spot-99999999-a1-t1"]
 
@@ -80,7 +80,7 @@ def test_machines_for_programs(api, spot) -> None:
 @pytest.mark.parametrize("words", [("ls", "--machines", "-s", "running"), ("ls", "--all")])
 def test_options_that_mean_nothing_together_are_refused(api, spot, words) -> None:
     assert spot(*words).code == 2
-    assert api.asked == []
+    assert api.requests == []
 
 
 def test_machines_that_cannot_be_read_are_an_error_with_its_words(api, spot) -> None:
@@ -92,41 +92,41 @@ def test_machines_that_cannot_be_read_are_an_error_with_its_words(api, spot) -> 
 
 class TestGc:
     def test_a_dry_run_only_tells(self, api, spot) -> None:
-        api.say("POST", "/v1/gc", collected((a_machine(use="orphan", serves=None),), foreign=2, serving=1))
+        api.respond("POST", "/v1/gc", collected((a_machine(use="orphan", serves=None),), foreign=2, serving=1))
         ended = spot("gc", "--dry-run")
         assert ended.lines[-1] == "1 machine would be released, $0.35/h."
         assert ended.err == "2 machines not ours: never touched.\n"
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_nothing_to_release(self, api, spot) -> None:
-        api.say("POST", "/v1/gc", collected(serving=3, unread_zones=["z"]))
+        api.respond("POST", "/v1/gc", collected(serving=3, unread_zones=["z"]))
         ended = spot("gc", "--yes")
         assert ended.lines == ["Nothing to release: 3 machines in use."]
         assert ended.err == "Not read, so nothing there is touched: z.\n"
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_without_a_terminal_nobody_is_asked_and_nothing_is_done(self, api, spot) -> None:
-        api.say("POST", "/v1/gc", collected((ORPHAN,)))
+        api.respond("POST", "/v1/gc", collected((ORPHAN,)))
         ended = spot("gc")
         assert ended.code == 2
         assert "Add --yes" in ended.err
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_a_person_is_asked_and_may_say_no(self, api, spot, monkeypatch) -> None:
-        asked = []
-        monkeypatch.setattr(output, "confirmed", lambda question, yes: asked.append(question))
-        api.say("POST", "/v1/gc", collected((ORPHAN, a_machine(use="orphan"))))
+        questions = []
+        monkeypatch.setattr(output, "confirmed", lambda question, yes: questions.append(question))
+        api.respond("POST", "/v1/gc", collected((ORPHAN, a_machine(use="orphan"))))
         assert spot("gc").code == 130
-        assert asked == ["Release 2 machines ($0.35/h, and 1 of unknown price) in project rav-ai (123456789012)?"]
+        assert questions == ["Release 2 machines ($0.35/h, and 1 of unknown price) in project rav-ai (123456789012)?"]
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_released_and_what_was_refused(self, api, spot) -> None:
         refused = {**ORPHAN, "machine": "m-2", "why": "the platform did not take the request; it may be repeated"}
         young = {**ORPHAN, "machine": "m-3", "why": "serves no live run, but is younger than 30 s"}
-        api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
+        api.respond_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
         ended = spot("gc", "--yes")
         assert ended.code == 1
         assert ended.lines[-2:] == ["1 machine released, price unknown.", "2 machines left for the reason in USE."]
         assert api.bodies("/v1/gc") == [{"dry_run": True}, {"dry_run": False}]
-        api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (young,)))
+        api.respond_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (young,)))
         assert spot("gc", "-y", "-o", "name").out == "spot-99999999-a1-t1\n"

@@ -19,14 +19,14 @@ def a_change(**more: object) -> dict[str, object]:
 
 def tagged(api: FakeApi, *refusals: int) -> None:
     """The run, and a PATCH that is refused so often."""
-    api.say("GET", RUN, a_run())
+    api.respond("GET", RUN, a_run())
     problem = {"detail": "It has changed.", "code": "PRECONDITION_FAILED"}
     done = a_change(before={"limits.budget_usd": 20.0, "zones": []}, after={"limits.budget_usd": 50.0, "zones": ["b"]})
-    api.answers[("PATCH", RUN)] = [*((status, problem) for status in refusals), (200, done)]
+    api.responses[("PATCH", RUN)] = [*((status, problem) for status in refusals), (200, done)]
 
 
 def patches(api: FakeApi) -> list[Request]:
-    return [request for request in api.asked if request.method == "PATCH"]
+    return [request for request in api.requests if request.method == "PATCH"]
 
 
 def test_what_is_changed_is_sent_and_shown(api, spot) -> None:
@@ -66,7 +66,7 @@ def test_a_run_that_changed_meanwhile_is_read_again_once(api, spot) -> None:
 )
 def test_what_is_no_change_is_not_sent(api, spot, words: list[str]) -> None:
     assert spot("change", "digits-7", *words).code == 2
-    assert api.asked == []
+    assert api.requests == []
 
 
 def page(*names: str, matched: int = 9, cursor: str | None = None, **more: object) -> dict[str, object]:
@@ -76,34 +76,34 @@ def page(*names: str, matched: int = 9, cursor: str | None = None, **more: objec
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", ["stop", "resume"])
-def test_all_pages_after_one_question(api, spot, monkeypatch, deed: str) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(output, "confirmed", lambda question, yes: not asked.append(question))
+@pytest.mark.parametrize("action", ["stop", "resume"])
+def test_all_pages_after_one_question(api, spot, monkeypatch, action: str) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr(output, "confirmed", lambda question, yes: not questions.append(question))
     pages = [page(*(f"a-{n}" for n in range(6)), cursor="c"), page("b-1", matched=2)]
-    api.answers[("POST", f"/v1/runs/{deed}")] = [(200, one) for one in (*pages, *pages)]
-    ended = spot(deed, "-l", "team=vision", "--status", "running", "--status", "waiting")
-    (question,) = asked
-    assert question.startswith(f"{deed.capitalize()} 7 runs (a-0, a-1, a-2, a-3, a-4 and 2 more")
-    assert [request.body for request in api.asked] == [{"dry_run": True}, {"dry_run": True}, {"expect": 9}, {}]
-    assert api.asked[3].query == {"label": ["team=vision"], "status": ["running", "waiting"], "cursor": ["c"]}
-    assert ended.lines == [f"{deed}: 7 runs, 2 unchanged."]
+    api.responses[("POST", f"/v1/runs/{action}")] = [(200, zone) for zone in (*pages, *pages)]
+    ended = spot(action, "-l", "team=vision", "--status", "running", "--status", "waiting")
+    (question,) = questions
+    assert question.startswith(f"{action.capitalize()} 7 runs (a-0, a-1, a-2, a-3, a-4 and 2 more")
+    assert [request.body for request in api.requests] == [{"dry_run": True}, {"dry_run": True}, {"expect": 9}, {}]
+    assert api.requests[3].query == {"label": ["team=vision"], "status": ["running", "waiting"], "cursor": ["c"]}
+    assert ended.lines == [f"{action}: 7 runs, 2 unchanged."]
 
 
 def test_it_is_asked_before_it_is_done(api, spot) -> None:
-    api.say("POST", "/v1/runs/stop", page("a-1"))
+    api.respond("POST", "/v1/runs/stop", page("a-1"))
     ended = spot("stop", "--status", "running")
     assert (ended.code, "Add --yes" in ended.err) == (2, True)
-    assert [request.body for request in api.asked] == [{"dry_run": True}]
+    assert [request.body for request in api.requests] == [{"dry_run": True}]
     assert spot("stop", "--status", "running", "--yes", "-o", "name").out == "a-1\n"
 
 
 def test_refusals_and_nothing_to_do(api, spot) -> None:
     refused = [{"run_id": "a-2", "code": "RUN_STOPPING", "detail": "It is being stopped."}]
-    api.say("POST", "/v1/runs/resume", page("a-1", refused=refused))
+    api.respond("POST", "/v1/runs/resume", page("a-1", refused=refused))
     ended = spot("resume", "-q", "a-", "-y")
     assert (ended.code, ended.err) == (1, "a-2: It is being stopped.     (RUN_STOPPING)\n")
-    api.say("POST", "/v1/runs/stop", page(matched=3))
+    api.respond("POST", "/v1/runs/stop", page(matched=3))
     ended = spot("stop", "-q", "a-", "-y", "-o", "json")
     assert ended.err == "3 runs match; there is nothing to stop.\n"
     assert json.loads(ended.out)["changed"] == 0
@@ -115,7 +115,7 @@ def test_refusals_and_nothing_to_do(api, spot) -> None:
 )
 def test_a_name_and_filters_contradict_each_other(api, spot, words: list[str]) -> None:
     assert spot(*words).code == 2
-    assert api.asked == []
+    assert api.requests == []
 
 
 def test_an_empty_filter_means_no_run(api, spot) -> None:
@@ -124,14 +124,22 @@ def test_an_empty_filter_means_no_run(api, spot) -> None:
 
 
 def test_zones(api, spot) -> None:
-    one = {
+    zone = {
         "provider": "gce", "region": "r", "zone": "r-a", "shape": "t4", "spot": True, "price_usd_per_h": 0.35,
         "state": "cooling", "machines": 2, "failures": 3, "cause": "no_capacity", "detail": "the zone is full",
         "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1,
         "last_stock_out_at": None, "last_preemption_at": None,
     }  # fmt: skip
-    other = {**one, "spot": False, "state": "unknown", "machines": 0, "cause": None, "detail": None, "cool_until": None}
-    api.say("GET", "/v1/zones", {"zones": [one, other], "window_s": 21600.0})
+    other = {
+        **zone,
+        "spot": False,
+        "state": "unknown",
+        "machines": 0,
+        "cause": None,
+        "detail": None,
+        "cool_until": None,
+    }
+    api.respond("GET", "/v1/zones", {"zones": [zone, other], "window_s": 21600.0})
     ended = spot("zones")
     assert [" ".join(line.split()) for line in ended.lines] == [
         "ZONE SHAPE STATE MACHINES LOST $/H WHY",

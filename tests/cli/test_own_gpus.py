@@ -16,7 +16,7 @@ GONE = {**BAD, "uuid": "GPU-c", "index": None, "name": None}
 
 
 def test_each_card_is_a_line_and_a_bad_one_has_its_way_back(api, spot) -> None:
-    api.say("GET", "/v1/gpus", {"gpus": [BAD, GOOD, GONE]})
+    api.respond("GET", "/v1/gpus", {"gpus": [BAD, GOOD, GONE]})
     ended = spot("gpus")
     lines = [" ".join(line.split()) for line in ended.lines]
     assert lines[0] == "GPU NAME UUID STATE"
@@ -29,7 +29,7 @@ def test_each_card_is_a_line_and_a_bad_one_has_its_way_back(api, spot) -> None:
 
 
 def test_a_person_brings_a_card_back(api, spot) -> None:
-    api.say("POST", "/v1/gpus/back", {"gpu": "GPU-a"})
+    api.respond("POST", "/v1/gpus/back", {"gpu": "GPU-a"})
     ended = spot("gpus", "--back", "GPU-a")
     assert ended.out == "GPU-a is back: the next run that needs a GPU may use it.\n"
     assert api.bodies("/v1/gpus/back") == [{"gpu": "GPU-a"}]

@@ -32,7 +32,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def names(folder: Path) -> set[str]:
-    return {found.member.path for found in walk(folder)}
+    return {source.member.path for source in walk(folder)}
 
 
 def sha256(folder: Path) -> str:
@@ -41,10 +41,10 @@ def sha256(folder: Path) -> str:
 
 
 def refused(folder: Path) -> CliError:
-    with pytest.raises(CliError) as told:
+    with pytest.raises(CliError) as error:
         sha256(folder)
-    assert (told.value.code, told.value.exit_code) == ("CODE_REFUSED", USAGE)
-    return told.value
+    assert (error.value.code, error.value.exit_code) == ("CODE_REFUSED", USAGE)
+    return error.value
 
 
 TREE: dict[str, str | bytes] = {
@@ -57,21 +57,21 @@ TREE: dict[str, str | bytes] = {
 
 
 def test_equal_trees_have_equal_names(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "one", TREE), write(tmp_path / "two", dict(reversed(TREE.items())))
-    (one / "link").symlink_to("lib/model.py")
-    (two / "link").symlink_to("lib/model.py")
-    for path in two.rglob("*"):
+    first, second = write(tmp_path / "first", TREE), write(tmp_path / "second", dict(reversed(TREE.items())))
+    (first / "link").symlink_to("lib/model.py")
+    (second / "link").symlink_to("lib/model.py")
+    for path in second.rglob("*"):
         os.utime(path, (5, 5), follow_symlinks=False)
-    (two / "train.py").chmod(0o600)
-    (two / "empty" / "folder").mkdir(parents=True)
-    write(two, {"lib/__pycache__/model.pyc": "x", ".git/HEAD": "x", "lib/.git": "a submodule"})
-    assert sha256(one) == sha256(two)
+    (second / "train.py").chmod(0o600)
+    (second / "empty" / "folder").mkdir(parents=True)
+    write(second, {"lib/__pycache__/model.pyc": "x", ".git/HEAD": "x", "lib/.git": "a submodule"})
+    assert sha256(first) == sha256(second)
 
-    (two / "train.py").chmod(0o700)
-    assert sha256(one) != sha256(two), "what may be executed belongs to the tree"
-    (two / "train.py").chmod(0o644)
-    write(two, {"train.py": "print(2)\n"})
-    assert sha256(one) != sha256(two)
+    (second / "train.py").chmod(0o700)
+    assert sha256(first) != sha256(second), "what may be executed belongs to the tree"
+    (second / "train.py").chmod(0o644)
+    write(second, {"train.py": "print(2)\n"})
+    assert sha256(first) != sha256(second)
 
 
 def test_an_ordinary_tar_would_not_do(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_an_ordinary_tar_would_not_do(tmp_path: Path) -> None:
                 archive.add(folder / name, name)
         return hashlib.sha256(target.getvalue()).hexdigest()
 
-    one, two = write(tmp_path / "one", TREE), write(tmp_path / "two", TREE)
-    os.utime(two / "train.py", (5, 5))
-    assert ordinary(one) != ordinary(two)
-    assert sha256(one) == sha256(two)
+    first, second = write(tmp_path / "first", TREE), write(tmp_path / "second", TREE)
+    os.utime(second / "train.py", (5, 5))
+    assert ordinary(first) != ordinary(second)
+    assert sha256(first) == sha256(second)
 
 
 def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:
@@ -99,18 +99,18 @@ def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:
     assert len(raw) == bundle.index.stored_bytes
     assert raw[4:8] == bytes(4), "no time in the gzip"
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(raw))) as archive:
-        found = archive.getmembers()
-        assert [info.name for info in found] == sorted((*TREE, "link"), key=str.encode)
-        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in found} == {(0, 0, 0, "", "")}
-        assert {info.name: oct(info.mode) for info in found if info.isreg()}["train.py"] == "0o755"
+        infos = archive.getmembers()
+        assert [info.name for info in infos] == sorted((*TREE, "link"), key=str.encode)
+        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in infos} == {(0, 0, 0, "", "")}
+        assert {info.name: oct(info.mode) for info in infos if info.isreg()}["train.py"] == "0o755"
         for name, content in TREE.items():
             file = archive.extractfile(name)
             assert file is not None
             assert file.read() == (content if isinstance(content, bytes) else content.encode())
     again = Opened([raw])
-    assert [member.path for member, _ in again.files()] == [info.name for info in found]
+    assert [member.path for member, _ in again.files()] == [info.name for info in infos]
     assert again.sha256 == bundle.index.sha256
-    assert (len(bundle.index.members), bundle.index.size) == (len(found), again.tree.size)
+    assert (len(bundle.index.members), bundle.index.size) == (len(infos), again.tree.size)
 
 
 def test_what_shrinks_is_shrunk_and_what_does_not_is_stored(tmp_path: Path) -> None:
@@ -197,9 +197,9 @@ def test_links(tmp_path: Path) -> None:
     assert sha256(folder)
     for target in (str(tmp_path), "../outside", "a/../../x"):
         (folder / "out").symlink_to(target)
-        told = refused(folder)
-        assert "'out'" in told.text
-        assert target in told.text
+        error = refused(folder)
+        assert "'out'" in error.text
+        assert target in error.text
         (folder / "out").unlink()
 
 
@@ -239,14 +239,14 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
         with path.open("a") as file:
             file.write("more")
 
-    deeds: Iterable[Callable[[Path], object]] = (grow, lambda path: path.write_text("2"), Path.unlink)
-    for deed in deeds:
+    changes: Iterable[Callable[[Path], object]] = (grow, lambda path: path.write_text("2"), Path.unlink)
+    for change in changes:
         write(folder, {"b.log": "2" * 100})
 
-        def after(place: Path, left_out: list[str], deed: Callable[[Path], object] = deed) -> list[pack.Source]:
-            found = list(walk(place))
-            deed(place / "b.log")
-            return found
+        def after(place: Path, left_out: list[str], change: Callable[[Path], object] = change) -> list[pack.Source]:
+            sources = list(walk(place))
+            change(place / "b.log")
+            return sources
 
         with monkeypatch.context() as patch:
             patch.setattr(pack, "walk", after)
@@ -258,10 +258,10 @@ def test_a_link_that_takes_a_files_place_is_not_followed(tmp_path: Path, monkeyp
     folder = write(tmp_path / "code", {"a.py": "1"})
 
     def after(place: Path, left_out: list[str]) -> list[pack.Source]:
-        found = list(walk(place))
+        sources = list(walk(place))
         (place / "a.py").unlink()
         (place / "a.py").symlink_to("/etc/hostname")
-        return found
+        return sources
 
     monkeypatch.setattr(pack, "walk", after)
     assert "a.py cannot be read" in refused(folder).text
@@ -276,11 +276,11 @@ def test_a_folder_without_end_is_left_soon(tmp_path: Path, monkeypatch: pytest.M
 def test_a_pattern_that_is_none(tmp_path: Path) -> None:
     folder = write(tmp_path / "code", {"a.py": "1", "sub/.spotignore": "!\n", "sub/b": "1"})
     try:
-        found = names(folder)
+        packed_names = names(folder)
     except CliError as error:
         assert "sub" in error.text  # noqa: PT017 - either is fine: what is not is another error
     else:
-        assert "a.py" in found
+        assert "a.py" in packed_names
     write(folder, {"sub/.spotignore": "[z-a]\n"})
     assert "no pattern of git" in refused(folder).text
     (folder / "sub/.spotignore").unlink()

@@ -27,7 +27,7 @@ def squeezed(line):
 
 def test_every_price_is_a_line_with_what_is_saved_and_its_age(api, spot) -> None:
     for words in (("prices",), ("prices", "ls")):
-        api.say("GET", "/v1/prices", answer(PRICE, OLD))
+        api.respond("GET", "/v1/prices", answer(PRICE, OLD))
         ended = spot(*words)
         lines = [squeezed(line) for line in ended.lines]
         assert lines[0] == "SHAPE REGION SPOT ON-DEMAND SAVED AGE SOURCE"
@@ -37,14 +37,14 @@ def test_every_price_is_a_line_with_what_is_saved_and_its_age(api, spot) -> None
 
 
 def test_the_options_of_the_list_need_no_second_word(api, spot) -> None:
-    api.say("GET", "/v1/prices", answer(PRICE))
+    api.respond("GET", "/v1/prices", answer(PRICE))
     assert json.loads(spot("prices", "-o", "json").out)["prices"] == [PRICE]
     assert "refresh  Read the prices from Google now" in spot("prices", "--help").out
     assert spot("prices", "rfresh").code == 2
 
 
 def test_what_is_unknown_is_never_nothing(api, spot) -> None:
-    api.say("GET", "/v1/prices", answer(UNKNOWN))
+    api.respond("GET", "/v1/prices", answer(UNKNOWN))
     ended = spot("prices")
     assert squeezed(ended.lines[1]) == f"t4 me-west1 unknown unknown {DASH} {DASH} {DASH}"
     assert "a run with a budget is refused" in ended.err
@@ -56,7 +56,7 @@ def test_a_refresh_tells_what_has_changed(api, spot) -> None:
         {"shape": "t4", "region": "us-east1", "market": "spot", "from_usd_per_h": 0.29, "to_usd_per_h": 0.3168},
         {"shape": "t4", "region": "us-east1", "market": "on_demand", "from_usd_per_h": None, "to_usd_per_h": 0.75},
     ]  # fmt: skip
-    api.say("POST", "/v1/prices/refresh", answer(PRICE, changed=changed))
+    api.respond("POST", "/v1/prices/refresh", answer(PRICE, changed=changed))
     ended = spot("prices", "refresh")
     assert ended.code == 0
     assert ended.lines[-3:] == [
@@ -67,10 +67,10 @@ def test_a_refresh_tells_what_has_changed(api, spot) -> None:
 
 
 def test_a_refresh_without_a_change_says_so(api, spot) -> None:
-    api.say("POST", "/v1/prices/refresh", answer(PRICE, changed=[]))
+    api.respond("POST", "/v1/prices/refresh", answer(PRICE, changed=[]))
     assert spot("prices", "refresh").lines[-1] == "No price changed."
 
 
 def test_as_json_it_is_the_whole_answer(api, spot) -> None:
-    api.say("GET", "/v1/prices", answer(PRICE))
+    api.respond("GET", "/v1/prices", answer(PRICE))
     assert json.loads(spot("prices", "ls", "-o", "json").out) == answer(PRICE)

@@ -17,7 +17,7 @@ CLOUD = {**LOCAL, "name": "cloud", "kind": "gce", "title": "Google Cloud", "imag
 
 @pytest.fixture(autouse=True)
 def _two_providers(api) -> None:
-    api.say("GET", "/v1/providers", {"providers": [LOCAL, CLOUD]})
+    api.respond("GET", "/v1/providers", {"providers": [LOCAL, CLOUD]})
 
 
 def test_the_list_keeps_the_order(spot) -> None:
@@ -39,7 +39,7 @@ def test_one_is_shown_whole(spot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         ({"listing_read": False}, "unreadable; 4 s ago"),
         ({"listing_read": False, "listing_age_s": None}, "unreadable; none yet"),
@@ -47,9 +47,9 @@ def test_one_is_shown_whole(spot) -> None:
         ({"breaker": None, "listing_read": None, "listing_age_s": None}, "another supervisor leads"),
     ],
 )
-def test_what_is_wrong_comes_first(api, spot, change: dict[str, Any], told: str) -> None:
-    api.say("GET", "/v1/providers", {"providers": [{**LOCAL, **change}]})
-    assert told in spot("provider", "list").lines[1]
+def test_what_is_wrong_comes_first(api, spot, change: dict[str, Any], text: str) -> None:
+    api.respond("GET", "/v1/providers", {"providers": [{**LOCAL, **change}]})
+    assert text in spot("provider", "list").lines[1]
 
 
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(spot) -> None:

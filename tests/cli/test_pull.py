@@ -57,14 +57,14 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def found(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
 def test_results_are_fetched_compared_and_noted(house: FileServer, pull: Any, mine: Path) -> None:
     ended = pull()
     assert (ended.code, ended.lines, ended.err) == (0, ["OK 2/2, errors 0"], "")
-    assert found(mine) == [".spot-pulled", "model.npz", "plots/a.png"]
+    assert files_in(mine) == [".spot-pulled", "model.npz", "plots/a.png"]
     assert (mine / "model.npz").read_bytes() == MODEL
     assert house.noted == [{"results_sha256": house.results_sha256, "files": 2}]
     assert not (mine / pulling.PARTS).exists()
@@ -82,7 +82,7 @@ def test_what_is_there_is_not_fetched_again(house: FileServer, pull: Any, mine: 
 
 def test_other_kinds(house: FileServer, pull: Any, mine: Path) -> None:
     assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
-    assert found(mine) == [".spot-pulled", "logs/a1/0.log"]
+    assert files_in(mine) == [".spot-pulled", "logs/a1/0.log"]
     assert house.noted == [], "only results are a pull that frees a machine"
     ended = pull("--kind", "code")
     assert (ended.code, ended.lines) == (5, [])
@@ -103,7 +103,7 @@ def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull:
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "results/g1/model.npz" in ended.err
     assert house.noted == []
-    assert found(mine / "plots") == ["a.png"]
+    assert files_in(mine / "plots") == ["a.png"]
     assert not (mine / "model.npz").exists(), "nothing half has the name of a whole"
     house.cut.clear()
     assert pull().lines[-1] == "OK 2/2, errors 0"
@@ -124,7 +124,7 @@ def test_what_does_not_compare_is_fetched_once_again_then_refused(house: FileSer
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "sha256" in ended.err
     assert [begin for name, begin, _ in house.sent if name == "results/g1/model.npz"] == [0, 0]
-    assert found(mine / "plots") == ["a.png"]
+    assert files_in(mine / "plots") == ["a.png"]
     assert not (mine / "model.npz").exists()
     house.served["results/g1/model.npz"] = MODEL + b"more"
     ended = pull()
@@ -134,14 +134,14 @@ def test_what_does_not_compare_is_fetched_once_again_then_refused(house: FileSer
 
 @pytest.mark.parametrize("path", HOSTILE)
 def test_hostile_names_are_refused(house: FileServer, pull: Any, mine: Path, tmp_path: Path, path: str) -> None:
-    before = found(tmp_path)
+    before = files_in(tmp_path)
     entry = {"path": path, "kind": "results", "size": 7, "sha256": sha256(b"hostile"), "updated": None}
     good = {"path": "results/g1/plots/a.png", "kind": "results", "size": 4, "sha256": sha256(PLOT)}
     house.listed = [entry, good]
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "\x1b[2J" not in ended.err
-    assert set(found(tmp_path)) - set(before) == {"mine/plots/a.png", "mine/.spot-pulled"}
+    assert set(files_in(tmp_path)) - set(before) == {"mine/plots/a.png", "mine/.spot-pulled"}
     assert house.noted == []
 
 
@@ -167,7 +167,7 @@ def test_links_in_the_folder_are_not_followed(house: FileServer, pull: Any, mine
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "is a link or a file, not a folder" in ended.err
     assert (outside / "a.png").read_bytes() == b"keep"
-    assert found(outside) == ["a.png"]
+    assert files_in(outside) == ["a.png"]
     assert not (mine / "model.npz").is_symlink()
     assert (mine / "model.npz").read_bytes() == MODEL
 
@@ -268,7 +268,7 @@ def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, mine: Path, li
     house.served = {".ssh/authorized_keys": b"hostile", ".spot-pull/a": b"hostile", "logs/a1/0.log": b"hostile"}
     ended = pull()
     assert ended.code == 1
-    assert found(mine) == []
+    assert files_in(mine) == []
     assert "NOT_A_SUPERVISOR" in ended.err
 
 
@@ -295,7 +295,7 @@ def test_several_generations_keep_their_folders(house: FileServer, pull: Any, mi
     assert pull("--partial", "--load-check", 'grep -q newest "$SPOT_RESULTS_DIR/model.npz"').lines == [
         "OK 4/4, errors 0"
     ]
-    assert found(mine) == [
+    assert files_in(mine) == [
         ".spot-pulled", "g1/model.npz", "g1/plots/a.png", "g10/model.npz", "g9/model.npz",
     ]  # fmt: skip
 
@@ -319,7 +319,7 @@ def test_a_folder_of_the_person_is_not_marked_as_results(house: FileServer, pull
     mine.mkdir()
     (mine / "train.py").write_text("code\n")
     assert pull().lines == ["OK 2/2, errors 0"]
-    assert found(mine) == ["model.npz", "plots/a.png", "train.py"]
+    assert files_in(mine) == ["model.npz", "plots/a.png", "train.py"]
 
 
 def test_who_leaves_is_told_the_command_that_goes_on(

@@ -12,7 +12,7 @@ def answer(live: bool = True, text: str = TEXT) -> dict[str, object]:
 
 
 def test_the_last_lines(api, spot) -> None:
-    api.say("GET", "/v1/runs/digits-7/console", answer())
+    api.respond("GET", "/v1/runs/digits-7/console", answer())
     ended = spot("serial", "digits-7")
     assert ended.code == 0
     assert ended.out.splitlines()[0] == "line 301"
@@ -23,23 +23,23 @@ def test_the_last_lines(api, spot) -> None:
 
 def test_200_lines_are_200_lines_however_long_they_are(api, spot) -> None:
     whole = "".join(f"line {n} {'x' * 1000}\n" for n in range(1, 501))
-    api.say_in_turn("GET", "/v1/runs/digits-7/console", answer(text=whole[-65_536:]), answer(text=whole))
+    api.respond_in_turn("GET", "/v1/runs/digits-7/console", answer(text=whole[-65_536:]), answer(text=whole))
     lines = spot("serial", "digits-7", "200").out.splitlines()
     assert (len(lines), lines[0][:8], lines[-1][:8]) == (200, "line 301", "line 500")
-    assert [request.query.get("limit") for request in api.asked] == [None, ["1048576"]]
+    assert [request.query.get("limit") for request in api.requests] == [None, ["1048576"]]
 
 
 def test_a_console_that_has_no_more_is_asked_for_once(api, spot) -> None:
-    api.say("GET", "/v1/runs/digits-7/console", answer(text="one\ntwo\n"))
+    api.respond("GET", "/v1/runs/digits-7/console", answer(text="one\ntwo\n"))
     assert spot("serial", "digits-7", "200").out == "one\ntwo\n"
-    api.say("GET", "/v1/runs/digits-7/console", answer(text="x" * 1000 + "\n" + "y\n" * 40_000))
+    api.respond("GET", "/v1/runs/digits-7/console", answer(text="x" * 1000 + "\n" + "y\n" * 40_000))
     assert spot("serial", "digits-7", "200").out == "y\n" * 200
-    assert len(api.asked) == 2
+    assert len(api.requests) == 2
 
 
 def test_what_was_kept_says_so_and_nothing_has_its_own_exit(api, spot) -> None:
-    api.say("GET", "/v1/runs/digits-7/console", answer(live=False))
+    api.respond("GET", "/v1/runs/digits-7/console", answer(live=False))
     assert "as it was kept" in spot("serial", "digits-7", "-a", "3").err
-    assert api.asked[-1].query == {"attempt": ["3"]}
+    assert api.requests[-1].query == {"attempt": ["3"]}
     api.refuse("GET", "/v1/runs/digits-7/console", 404, "EVIDENCE_NOT_FOUND", "digits-7 has no machine yet.")
     assert spot("serial", "digits-7").code == 5

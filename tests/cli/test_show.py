@@ -38,13 +38,13 @@ def test_of_many_machines_the_newest_are_named() -> None:
 
 def test_the_spec_is_a_file_that_submit_takes(api, spot, tmp_path) -> None:
     serve_run(api, a_run())
-    api.say("GET", "/v1/runs/digits-7/facts", {"run_id": "digits-7", "spec": SPEC})
+    api.respond("GET", "/v1/runs/digits-7/facts", {"run_id": "digits-7", "spec": SPEC})
     ended = spot("show", "digits-7", "--spec")
     assert yaml.safe_load(ended.out) == SPEC
     assert "größe" in ended.out
     file = tmp_path / "again.yaml"
     file.write_text(ended.out, encoding="utf-8")
-    api.say("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
+    api.respond("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
     assert spot("submit", str(file), "--provider", "gce").code == 0
     assert api.bodies("/v1/runs")[-1]["spec"] == {**SPEC, "provider": "gce"}
 
@@ -52,4 +52,4 @@ def test_the_spec_is_a_file_that_submit_takes(api, spot, tmp_path) -> None:
 def test_one_view_at_a_time(api, spot) -> None:
     for words in (("--facts", "--spec"), ("--spec", "--evidence"), ("--facts", "--evidence", "1")):
         assert spot("show", "digits-7", *words).code == 2
-    assert api.asked == []
+    assert api.requests == []

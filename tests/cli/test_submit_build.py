@@ -20,14 +20,14 @@ def builds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, st
     """(folder, image that was asked for) of each build."""
     made: list[tuple[Path, str]] = []
 
-    def built(folder: Path, known: object, image: str = "") -> SimpleNamespace:
-        assert api.asked == [] or all(request.method == "GET" for request in api.asked), "nothing is sent before"
+    def built(folder: Path, settings: object, image: str = "") -> SimpleNamespace:
+        assert api.requests == [] or all(request.method == "GET" for request in api.requests), "nothing is sent before"
         made.append((folder, image))
         return SimpleNamespace(reference=DIGEST)
 
     monkeypatch.setattr(build_image, "built", built)
-    api.say("GET", "/v1/meta", {"provider": "gce"})
-    api.say("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
+    api.respond("GET", "/v1/meta", {"provider": "gce"})
+    api.respond("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
     return made
 
 
@@ -48,12 +48,12 @@ def test_without_a_file_this_folder_is_built(api: FakeApi, spot: Any, builds: An
 def test_a_build_that_fails_stops_and_submits_nothing(
     api: FakeApi, spot: Any, builds: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(folder: Path, known: object, image: str = "") -> None:
+    def fails(folder: Path, settings: object, image: str = "") -> None:
         raise CliError("The build failed.", AUTH, "IMAGE_BUILD_REFUSED")
 
     monkeypatch.setattr(build_image, "built", fails)
     assert spot("submit", "--build", "--cleanup-all", "--yes", "--", "x").code == AUTH
-    assert {request.method for request in api.asked} == {"GET"}, "only what machines there are"
+    assert {request.method for request in api.requests} == {"GET"}, "only what machines there are"
 
 
 @pytest.mark.parametrize("words", [("--skip-build",), ()])

@@ -12,8 +12,8 @@ from tests.cli.fake_api import a_run
 @pytest.fixture
 def accepting(api):
     """A supervisor on Google Cloud that accepts every submit."""
-    api.say("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
-    api.say("GET", "/v1/meta", {"provider": "gce"})
+    api.respond("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
+    api.respond("GET", "/v1/meta", {"provider": "gce"})
     return api
 
 
@@ -59,7 +59,7 @@ def test_a_secret_of_secret_manager(accepting, spot) -> None:
 
 def test_show_says_what_the_machines_run(api, spot) -> None:
     digest = "r/train@sha256:" + "ab" * 32
-    for image, told in (
+    for image, text in (
         (
             {"name": "r/train:1", "digest": digest, "follow_tag": False},
             "image r/train:1 = sha256:" + "ab" * 32 + ", the same in every",
@@ -68,20 +68,20 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
         ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "read again for each attempt"),
         ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned: if the tag"),
     ):
-        api.say("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
-        api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})
-        assert told in spot("show", "digits-7").out
-    for status, told in (("pending", "image r:1, not pinned yet\n"), ("failed", "image r:1, not pinned\n")):
+        api.respond("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
+        api.respond("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})
+        assert text in spot("show", "digits-7").out
+    for status, text in (("pending", "image r:1, not pinned yet\n"), ("failed", "image r:1, not pinned\n")):
         image = {"name": "r:1", "digest": None, "follow_tag": False}
-        api.say("GET", "/v1/runs/digits-7", {**a_run(status=status), "image": image})
-        assert told in spot("show", "digits-7").out
-    api.say("GET", "/v1/runs/digits-7", a_run())
+        api.respond("GET", "/v1/runs/digits-7", {**a_run(status=status), "image": image})
+        assert text in spot("show", "digits-7").out
+    api.respond("GET", "/v1/runs/digits-7", a_run())
     assert "image" not in spot("show", "digits-7").out
 
 
 def test_a_newer_supervisor_says_it_of_each_provider_by_its_name(accepting, spot) -> None:
     cloud, lab = {"name": "cloud", "shares_computer": False}, {"name": "lab", "shares_computer": True}
-    accepting.say("GET", "/v1/providers", {"providers": [cloud, lab]})
+    accepting.respond("GET", "/v1/providers", {"providers": [cloud, lab]})
     for words, workdir in (
         (["--", "x"], None),
         (["--provider", "cloud", "--", "x"], None),
@@ -90,7 +90,7 @@ def test_a_newer_supervisor_says_it_of_each_provider_by_its_name(accepting, spot
     ):
         assert spot("submit", *words).code == 0
         assert sent(accepting).get("workdir") == workdir
-    accepting.say("GET", "/v1/providers", {"providers": [lab, cloud]})
+    accepting.respond("GET", "/v1/providers", {"providers": [lab, cloud]})
     assert spot("submit", "--", "x").code == 0
     assert sent(accepting)["workdir"] == str(Path.cwd()), "the first one is its own"
 

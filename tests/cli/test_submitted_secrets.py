@@ -11,7 +11,7 @@ from tests.cli.fake_api import a_run
 def accepting(api):
     """The API accepts every submit."""
     run = a_run(status="pending", status_text="Accepted.")
-    api.say("POST", "/v1/runs", {**run, "warnings": [], "differs": []}, 201)
+    api.respond("POST", "/v1/runs", {**run, "warnings": [], "differs": []}, 201)
     return api
 
 
@@ -31,4 +31,4 @@ def test_a_value_in_the_place_of_a_reference_is_not_repeated(accepting, spot, wr
     assert ended.code == 2
     assert "NAME=file:PATH" in ended.err
     assert "hush" not in ended.err
-    assert accepting.asked == []
+    assert accepting.requests == []

@@ -73,7 +73,7 @@ def at_a_terminal(url: str, *words: str, **environ: str) -> Iterator[Terminal]:
 
 
 def test_colours_and_cut_lines(api) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run(next_action={"what": "x" * 200, "at": None})))
+    api.respond("GET", "/v1/runs", a_page(a_run(next_action={"what": "x" * 200, "at": None})))
     with at_a_terminal(api.url, "ls") as terminal:
         assert terminal.code() == 0
     assert COLOUR.search(terminal.text)
@@ -83,7 +83,7 @@ def test_colours_and_cut_lines(api) -> None:
 
 
 def test_no_color(api) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run()))
+    api.respond("GET", "/v1/runs", a_page(a_run()))
     with at_a_terminal(api.url, "ls", NO_COLOR="1") as terminal:
         assert terminal.code() == 0
     assert "\x1b" not in terminal.text
@@ -91,7 +91,7 @@ def test_no_color(api) -> None:
 
 
 def test_a_question_is_asked_and_a_no_is_taken(api) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run()))
+    api.respond("GET", "/v1/runs", a_page(a_run()))
     with at_a_terminal(api.url, "stop") as terminal:
         terminal.read_until("Stop digits-7? [y/N]")
         terminal.type("n\n")
@@ -100,8 +100,8 @@ def test_a_question_is_asked_and_a_no_is_taken(api) -> None:
 
 
 def test_a_yes_is_taken_and_the_next_command_is_suggested(api) -> None:
-    api.say("GET", "/v1/runs", a_page(a_run()))
-    api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
+    api.respond("GET", "/v1/runs", a_page(a_run()))
+    api.respond("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
     with at_a_terminal(api.url, "stop") as terminal:
         terminal.read_until("Stop digits-7? [y/N]")
         terminal.type("y\n")
@@ -137,7 +137,7 @@ def test_watch_ends_with_the_last_picture_and_what_to_do_next(api) -> None:
 
 def test_a_log_keeps_its_colours_and_nothing_else(api) -> None:
     log = "\x1b[32mgreen\x1b[0m\ttab\r\n\x1b]0;title\x07\x1b[2J\x1b[?25lplain\n"
-    api.say(
+    api.respond(
         "GET", "/v1/runs/digits-7/logs",
         {"run_id": "digits-7", "attempt": 1, "text": log, "offset": 0, "next_offset": 9, "size": 9, "complete": True},
     )  # fmt: skip

@@ -10,7 +10,7 @@ from tests.cli.test_terminal import COLOUR, at_a_terminal
 
 
 def test_the_list_is_kept_up_to_date_until_ctrl_c(api: FakeApi) -> None:
-    api.say_in_turn("GET", "/v1/runs", a_page(a_run()), a_page(a_run(run_id="second-look")))
+    api.respond_in_turn("GET", "/v1/runs", a_page(a_run()), a_page(a_run(run_id="second-look")))
     with at_a_terminal(api.url, "watch", "0.2") as terminal:
         text = COLOUR.sub("", terminal.read_until("second-look"))
         assert "digits-7  ● running" in text
@@ -21,7 +21,7 @@ def test_the_list_is_kept_up_to_date_until_ctrl_c(api: FakeApi) -> None:
 
 
 def test_gc_asks_with_the_sum_and_the_project(api: FakeApi) -> None:
-    api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,)))
+    api.respond_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,)))
     with at_a_terminal(api.url, "gc") as terminal:
         terminal.read_until("Release 1 machine (price unknown) in project rav-ai (123456789012)? [y/N]")
         terminal.type("y\n")
@@ -30,9 +30,9 @@ def test_gc_asks_with_the_sum_and_the_project(api: FakeApi) -> None:
 
 
 def test_cleaning_up_asks_and_ctrl_c_tells_what_is_on_its_way(api: FakeApi) -> None:
-    api.say("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
-    api.say("GET", "/v1/machines", seen((a_machine(),), (an_active_run(),)))
-    api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stopping."))
+    api.respond("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
+    api.respond("GET", "/v1/machines", seen((a_machine(),), (an_active_run(),)))
+    api.respond("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stopping."))
     with at_a_terminal(api.url, "submit", "--cleanup-all", "--provider", "gce", "--", "x") as terminal:
         terminal.read_until("First stop 1 run ($0.35/h) in project rav-ai (123456789012)? [y/N]")
         terminal.type("y\n")
@@ -40,4 +40,4 @@ def test_cleaning_up_asks_and_ctrl_c_tells_what_is_on_its_way(api: FakeApi) -> N
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.code() == 130
     assert "nothing was submitted. Still stopping: digits-7" in " ".join(terminal.text.split())
-    assert sum(one.path == "/v1/runs" and not one.query for one in api.asked) == 0
+    assert sum(request.path == "/v1/runs" and not request.query for request in api.requests) == 0

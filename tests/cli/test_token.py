@@ -23,7 +23,7 @@ TEXT = "sup_" + "x" * 49
 
 
 def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
-    api.say("POST", "/v1/tokens", {**SHOWN, "token": TEXT}, 201)
+    api.respond("POST", "/v1/tokens", {**SHOWN, "token": TEXT}, 201)
     words = ("--owner", "lab", "--scope", "runs:read", "--expires", "90d", "--max-active-runs", "3")
     ended = spot("token", "create", "ci", *words)
     assert (ended.code, ended.out) == (0, f"{TEXT}\n")
@@ -40,7 +40,7 @@ def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
 def test_the_list_has_a_line_for_each(api, spot) -> None:
     gone = {**SHOWN, "token_id": "tok-2", "valid": False, "revoked_at": "2026-11-22T07:00:00.000Z"}
     ended_ = {**SHOWN, "token_id": "tok-3", "valid": False, "name": "\x1b[31mred"}
-    api.say("GET", "/v1/tokens", {"tokens": [SHOWN, gone, ended_]})
+    api.respond("GET", "/v1/tokens", {"tokens": [SHOWN, gone, ended_]})
     lines = spot("token", "ls").lines
     assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "SCOPES"]
     assert lines[1].split() == [
@@ -54,7 +54,7 @@ def test_the_list_has_a_line_for_each(api, spot) -> None:
 
 
 def test_revoke(api, spot) -> None:
-    api.say("DELETE", "/v1/tokens/tok-0123456789ab", {**SHOWN, "valid": False})
+    api.respond("DELETE", "/v1/tokens/tok-0123456789ab", {**SHOWN, "valid": False})
     ended = spot("token", "revoke", "tok-0123456789ab")
     assert (ended.code, ended.out) == (0, "Token ci (tok-0123456789ab) of lab is revoked.\n")
     api.refuse("DELETE", "/v1/tokens/tok-9", 404, "TOKEN_NOT_FOUND", "There is no token with this id.")
@@ -63,12 +63,12 @@ def test_revoke(api, spot) -> None:
 
 def test_a_token_itself_is_not_sent_as_an_id(api, spot) -> None:
     ended = spot("token", "revoke", TEXT)
-    assert (ended.code, api.asked) == (2, [])
+    assert (ended.code, api.requests) == (2, [])
     assert TEXT not in ended.err
 
 
 @pytest.mark.parametrize(
-    ("scopes", "told"),
+    ("scopes", "text"),
     [
         (["metrics:read"], "/metrics"),
         (["runs:write"], "spot submit"),
@@ -76,10 +76,10 @@ def test_a_token_itself_is_not_sent_as_an_id(api, spot) -> None:
         (["admin"], "sup_… spot ls"),
     ],
 )
-def test_the_first_use_is_one_that_the_token_may(api, spot, scopes: list[str], told: str) -> None:
-    api.say("POST", "/v1/tokens", {**SHOWN, "scopes": scopes, "token": TEXT}, 201)
-    (line,) = (one for one in spot("token", "create", "x").err.splitlines() if one.startswith("Use it"))
-    assert told in line
+def test_the_first_use_is_one_that_the_token_may(api, spot, scopes: list[str], text: str) -> None:
+    api.respond("POST", "/v1/tokens", {**SHOWN, "scopes": scopes, "token": TEXT}, 201)
+    (line,) = (row for row in spot("token", "create", "x").err.splitlines() if row.startswith("Use it"))
+    assert text in line
 
 
 def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.MonkeyPatch) -> None:

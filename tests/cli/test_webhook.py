@@ -26,7 +26,7 @@ HERE = "/v1/webhooks/wh-0123456789ab"
 
 
 def test_a_new_secret_is_alone_on_the_output(api, spot) -> None:
-    api.say("POST", "/v1/webhooks", {**SHOWN, "secret": "whsec_eA=="}, 201)
+    api.respond("POST", "/v1/webhooks", {**SHOWN, "secret": "whsec_eA=="}, 201)
     ended = spot("webhook", "add", "https://hooks.example.org/t0ken", "--kind", "failed", "--note", "x")
     assert (ended.code, ended.out) == (0, "whsec_eA==\n")
     assert "t0ken" not in ended.err
@@ -34,16 +34,16 @@ def test_a_new_secret_is_alone_on_the_output(api, spot) -> None:
     assert api.bodies("/v1/webhooks") == [
         {"url": "https://hooks.example.org/t0ken", "kinds": ["failed"], "note": "x", "everything": False}
     ]
-    api.say("POST", f"{HERE}/rotate", {**SHOWN, "secret": "whsec_eQ=="})
+    api.respond("POST", f"{HERE}/rotate", {**SHOWN, "secret": "whsec_eQ=="})
     assert spot("webhook", "rotate", "wh-0123456789ab").out == "whsec_eQ==\n"
-    api.say("POST", "/v1/webhooks", {**SHOWN, "form": "slack", "secret": None}, 201)
+    api.respond("POST", "/v1/webhooks", {**SHOWN, "form": "slack", "secret": None}, 201)
     assert spot("webhook", "add", "https://hooks.slack.com/x", "--form", "slack").out == ""
 
 
 def test_the_list_says_what_is_wrong(api, spot) -> None:
     off = {**SHOWN, "webhook_id": "wh-2", "enabled": False, "disabled_why": "HTTP 410", "kinds": ["a", "b"]}
     failing = {**SHOWN, "webhook_id": "wh-3", "failing_since": "2026-11-22T06:50:21.000Z", "everything": True}
-    api.say("GET", "/v1/webhooks", {"webhooks": [SHOWN, off, failing]})
+    api.respond("GET", "/v1/webhooks", {"webhooks": [SHOWN, off, failing]})
     lines = spot("webhook", "ls").lines
     assert "\x1b[31mpager" not in "".join(lines)
     assert lines[1].split()[:5] == ["wh-0123456789ab", "https://hooks.example.org/***", "standard", "lab", "all"]
@@ -55,23 +55,23 @@ def test_the_list_says_what_is_wrong(api, spot) -> None:
 
 
 def test_a_test_that_is_not_taken_is_a_failure(api, spot) -> None:
-    api.say("POST", f"{HERE}/test", {"delivered": True, "status": 204, "detail": ""})
+    api.respond("POST", f"{HERE}/test", {"delivered": True, "status": 204, "detail": ""})
     assert spot("webhook", "test", "wh-0123456789ab").code == 0
-    api.say("POST", f"{HERE}/test", {"delivered": False, "status": None, "detail": "connection refused (h)"})
+    api.respond("POST", f"{HERE}/test", {"delivered": False, "status": None, "detail": "connection refused (h)"})
     ended = spot("webhook", "test", "wh-0123456789ab")
     assert ended.code == 1
     assert "connection refused (h)" in ended.err
 
 
 def test_deliveries_and_again(api, spot) -> None:
-    api.say("GET", f"{HERE}/deliveries", {"deliveries": [SENT], "next_cursor": None})
+    api.respond("GET", f"{HERE}/deliveries", {"deliveries": [SENT], "next_cursor": None})
     lines = spot("webhook", "deliveries", "wh-0123456789ab", "--failed").lines
     assert lines[1].split()[:5] == ["7", "2026-11-22", "06:50Z", "digits-7", "failed"]
     assert lines[1].endswith("HTTP 500 from h")
-    assert api.asked[-1].query["failed"] == ["true"]
+    assert api.requests[-1].query["failed"] == ["true"]
     assert json.loads(spot("webhook", "deliveries", "wh-0123456789ab", "--json").out)["deliveries"] == [SENT]
-    api.say("POST", f"{HERE}/deliveries/7/replay", {"replayed": 1}, 202)
-    api.say("POST", f"{HERE}/replay", {"replayed": 2}, 202)
+    api.respond("POST", f"{HERE}/deliveries/7/replay", {"replayed": 1}, 202)
+    api.respond("POST", f"{HERE}/replay", {"replayed": 2}, 202)
     assert spot("webhook", "replay", "wh-0123456789ab", "7").out == "1 message to be sent again.\n"
     assert spot("webhook", "replay", "wh-0123456789ab", "--failed", "--since", "3d").code == 0
     assert api.bodies(f"{HERE}/replay")[0]["since"].endswith("Z")
@@ -80,12 +80,12 @@ def test_deliveries_and_again(api, spot) -> None:
 
 
 def test_off_on_and_away(api, spot) -> None:
-    api.say("PATCH", HERE, {**SHOWN, "enabled": False})
+    api.respond("PATCH", HERE, {**SHOWN, "enabled": False})
     assert spot("webhook", "disable", "wh-0123456789ab").out == "Webhook wh-0123456789ab is off.\n"
-    api.say("PATCH", HERE, SHOWN)
+    api.respond("PATCH", HERE, SHOWN)
     assert spot("webhook", "enable", "wh-0123456789ab").out == "Webhook wh-0123456789ab is on.\n"
     assert api.bodies(HERE) == [{"enabled": False}, {"enabled": True}]
-    api.say("DELETE", HERE, SHOWN)
+    api.respond("DELETE", HERE, SHOWN)
     assert spot("webhook", "rm", "wh-0123456789ab").code == 2, "nobody can answer"
     assert "is removed" in spot("webhook", "rm", "wh-0123456789ab", "--yes").out
     api.refuse("DELETE", "/v1/webhooks/wh-9", 404, "WEBHOOK_NOT_FOUND", "There is no webhook with this id.")
@@ -103,18 +103,18 @@ def test_a_narrow_terminal_shows_that_a_webhook_is_off(monkeypatch: pytest.Monke
 
 
 def test_nothing_is_said_to_be_nothing(api, spot) -> None:
-    api.say("GET", "/v1/webhooks", {"webhooks": []})
+    api.respond("GET", "/v1/webhooks", {"webhooks": []})
     ended = spot("webhook", "ls")
     assert (ended.out, ended.err) == ("", "There is no webhook yet.\n")
-    api.say("GET", f"{HERE}/deliveries", {"deliveries": [], "next_cursor": None})
+    api.respond("GET", f"{HERE}/deliveries", {"deliveries": [], "next_cursor": None})
     assert "No message was given up" in spot("webhook", "deliveries", "wh-0123456789ab", "--failed").err
     assert "No message was sent" in spot("webhook", "deliveries", "wh-0123456789ab").err
 
 
 def test_whose_runs_it_hears_of_is_said(api, spot) -> None:
-    api.say("POST", "/v1/webhooks", {**SHOWN, "secret": None}, 201)
+    api.respond("POST", "/v1/webhooks", {**SHOWN, "secret": None}, 201)
     assert "all announcements, of runs of lab." in spot("webhook", "add", "https://h.example.org/x").err
-    api.say("POST", "/v1/webhooks", {**SHOWN, "everything": True, "secret": None}, 201)
+    api.respond("POST", "/v1/webhooks", {**SHOWN, "everything": True, "secret": None}, 201)
     assert "of every owner" in spot("webhook", "add", "https://h.example.org/x", "--everything").err
 
 

@@ -47,14 +47,14 @@ MISSING_SHOWN = 3
 
 def show_machines(client: Client, form: str, everything: bool) -> None:
     """`spot ls --machines [--all]`."""
-    answer = client.get("/v1/machines", all="true" if everything else None)
-    if output.emit(answer, answer["machines"], form, MACHINES.key):
+    response = client.get("/v1/machines", all="true" if everything else None)
+    if output.emit(response, response["machines"], form, MACHINES.key):
         return
-    output.show(machine_lines(answer["machines"]))
-    summary = answer["summary"]
+    output.show(machine_lines(response["machines"]))
+    summary = response["summary"]
     now = rate(summary["usd_per_h"], summary["ours"], summary["unpriced"])
-    click.echo(" · ".join([plural(summary["ours"], "machine"), f"{now} now", project(answer["account"])]))
-    for line in _hints(answer, everything):
+    click.echo(" · ".join([plural(summary["ours"], "machine"), f"{now} now", project(response["account"])]))
+    for line in _hints(response, everything):
         output.note(line)
 
 
@@ -80,29 +80,29 @@ def rate(usd_per_h: float, count: int, unpriced: int) -> str:
     return "price unknown" if unpriced == count else f"{money(usd_per_h)}/h, and {unpriced} of unknown price"
 
 
-def _hints(answer: Json, everything: bool) -> list[str]:
+def _hints(response: Json, everything: bool) -> list[str]:
     """Zones that were not read, machines without a run, foreign machines, and machines that a run misses."""
-    lines, summary = [], answer["summary"]
-    if answer["unread_zones"]:
-        zones = ", ".join(map(safe, answer["unread_zones"]))
+    lines, summary = [], response["summary"]
+    if response["unread_zones"]:
+        zones = ", ".join(map(safe, response["unread_zones"]))
         lines.append(f"Not read: {zones}. Machines there are not listed.")
-    orphans = sum(machine["use"] == "orphan" for machine in answer["machines"])
+    orphans = sum(machine["use"] == "orphan" for machine in response["machines"])
     if orphans:
         lines.append(f"{plural(orphans, 'machine')} of ours without a live run: spot gc")
     if summary["foreign"] and not everything:
         lines.append(f"{plural(summary['foreign'], 'machine')} not ours: spot ls --machines --all")
-    return lines + (_missing(answer) if answer["missing"] else [])
+    return lines + (_missing(response) if response["missing"] else [])
 
 
-def _missing(answer: Json) -> list[str]:
-    missing, account = answer["missing"], answer["account"]
+def _missing(response: Json) -> list[str]:
+    missing, account = response["missing"], response["account"]
     names = ", ".join(
         f"{safe(machine['run_id'])} ({safe(machine['machine'])} in {safe(machine['zone'])})"
         for machine in missing[:MISSING_SHOWN]
     )
     more = len(missing) - MISSING_SHOWN
     lines = [f"Missing machines of runs: {names}" + (f" and {more} more" if more > 0 else "") + "."]
-    if not answer["summary"]["ours"] and account.get("compare"):
+    if not response["summary"]["ours"] and account.get("compare"):
         lines.append(f"This supervisor uses {project(account)}. {safe(account['compare'])}")
     return lines
 
@@ -133,27 +133,27 @@ def refused(done: Json) -> list[Json]:
     return [machine for machine in done["left"] if machine["use"] == "orphan" and "repeat" in machine["why"]]
 
 
-def _show_release(answer: Json, form: str, what: str) -> None:
-    released, left, serving = answer["released"], answer["left"], answer["serving"]
-    if output.emit(answer, released, form, MACHINES.key):
+def _show_release(response: Json, form: str, what: str) -> None:
+    released, left, serving = response["released"], response["left"], response["serving"]
+    if output.emit(response, released, form, MACHINES.key):
         return
     output.show(machine_lines([*released, *left]))
     if released:
-        click.echo(f"{plural(len(released), 'machine')} {what}, {_sum(answer)}.")
+        click.echo(f"{plural(len(released), 'machine')} {what}, {_sum(response)}.")
     else:
         click.echo(
             f"Nothing to release: {plural(serving, 'machine') + ' in use' if serving else 'no machine of ours'}."
         )
     if left:
         click.echo(f"{plural(len(left), 'machine')} left for the reason in USE.")
-    if answer["foreign"]:
-        output.note(f"{plural(answer['foreign'], 'machine')} not ours: never touched.")
-    if answer["unread_zones"]:
-        output.note(f"Not read, so nothing there is touched: {', '.join(map(safe, answer['unread_zones']))}.")
+    if response["foreign"]:
+        output.note(f"{plural(response['foreign'], 'machine')} not ours: never touched.")
+    if response["unread_zones"]:
+        output.note(f"Not read, so nothing there is touched: {', '.join(map(safe, response['unread_zones']))}.")
 
 
-def _sum(answer: Json) -> str:
-    return rate(answer["usd_per_h"], len(answer["released"]), answer["unpriced"])
+def _sum(response: Json) -> str:
+    return rate(response["usd_per_h"], len(response["released"]), response["unpriced"])
 
 
 @click.command()
@@ -170,8 +170,8 @@ def gpus(client: Client, form: str, back: str | None) -> None:
             click.echo(f"{safe(done['gpu'])} is back: the next run that needs a GPU may use it.")
             output.note("A waiting run retries by itself; spot retry RUN retries now.")
         return
-    answer = client.get("/v1/gpus")
-    if GPUS.show(answer, answer["gpus"], form):
-        for gpu in answer["gpus"]:
+    response = client.get("/v1/gpus")
+    if GPUS.show(response, response["gpus"], form):
+        for gpu in response["gpus"]:
             if gpu["set_aside"]:
                 output.note(f"When it works again: spot gpus --back {safe(gpu['uuid'])}")

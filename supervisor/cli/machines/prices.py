@@ -61,9 +61,9 @@ def prices() -> None:
 @output_options
 def ls(client: Client, form: str) -> None:
     """Show the price of each shape in each region, boot disk and address included."""
-    answer = client.get("/v1/prices")
-    if not output.emit(answer, answer["prices"], form, PRICES.key):
-        _show(answer)
+    response = client.get("/v1/prices")
+    if not output.emit(response, response["prices"], form, PRICES.key):
+        _show(response)
 
 
 @prices.command(short_help="Read the prices from Google now and use them.")
@@ -71,11 +71,11 @@ def ls(client: Client, form: str) -> None:
 def refresh(client: Client, form: str) -> None:
     """Read the prices from Google now and use them; takes up to a minute. A run keeps the price of its machine."""
     client.timeout_s = REFRESH_S
-    answer = client.post("/v1/prices/refresh", {})
-    changed = answer["changed"]
-    if output.emit(answer, changed, form, PRICES.key):
+    response = client.post("/v1/prices/refresh", {})
+    changed = response["changed"]
+    if output.emit(response, changed, form, PRICES.key):
         return
-    _show(answer)
+    _show(response)
     for price in changed:
         market = "spot" if price["market"] == "spot" else "on-demand"
         before, after = per_h(price["from_usd_per_h"]), per_h(price["to_usd_per_h"])
@@ -83,15 +83,15 @@ def refresh(client: Client, form: str) -> None:
     click.echo(f"{plural(len(changed), 'price')} changed." if changed else "No price changed.")
 
 
-def _show(answer: Json) -> None:
-    rows = answer["prices"]
+def _show(response: Json) -> None:
+    rows = response["prices"]
     output.show(PRICES.lines(rows))
     old = sum(price["old"] for price in rows)
     if old:
-        days = answer["old_after_days"]
+        days = response["old_after_days"]
         output.note(f"! {plural(old, 'price')} older than {days} days: spot prices refresh")
     if any(price["spot_usd_per_h"] is None or price["on_demand_usd_per_h"] is None for price in rows):
-        setting = safe(answer.get("setting") or "a price in the settings")
+        setting = safe(response.get("setting") or "a price in the settings")
         output.note(
             f"An unknown price is not counted, and a run with a budget is refused there: spot prices refresh, or set "
             f"{setting}."

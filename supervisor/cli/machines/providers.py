@@ -52,8 +52,8 @@ def provider() -> None:
 @output_options
 def list_(client: Client, form: str) -> None:
     """List the providers in the order of preference, with the age of the last listing of their machines."""
-    answer = client.get("/v1/providers")
-    PROVIDERS.show(answer, answer["providers"], form)
+    response = client.get("/v1/providers")
+    PROVIDERS.show(response, response["providers"], form)
 
 
 @provider.command(short_help="Show what one provider can do.")
@@ -118,6 +118,6 @@ ZONES = Table(
 @output_options
 def zones(client: Client, form: str) -> None:
     """Show what is known of each zone: capacity, refusals and the time of the next retry, preempted machines."""
-    answer = client.get("/v1/zones")
-    if ZONES.show(answer, answer["zones"], form):
-        output.note(f"LOST: machines preempted within the last {duration(answer['window_s'])}. No cloud was queried.")
+    response = client.get("/v1/zones")
+    if ZONES.show(response, response["zones"], form):
+        output.note(f"LOST: machines preempted within the last {duration(response['window_s'])}. No cloud was queried.")

@@ -66,10 +66,10 @@ def serial(
     elif cloud_logging:
         _print_end(_archived(client, name, attempt, wanted, since), wanted)
     else:
-        answer = _kept(client, name, attempt, wanted)
-        _print_end(answer, wanted)
-        if answer.get("source") == "kept":
-            _hint(answer)
+        response = _kept(client, name, attempt, wanted)
+        _print_end(response, wanted)
+        if response.get("source") == "kept":
+            _hint(response)
 
 
 def _number(text: str) -> int:
@@ -86,22 +86,22 @@ def _kept(client: Client, name: str, attempt: int | None, wanted: int) -> Json:
     def read(limit: int | None) -> Json:
         return dict(client.get(run_path(name, "console"), attempt=attempt, limit=limit))
 
-    answer = read(limit if limit > BYTES else None)
-    text = answer["text"]
+    response = read(limit if limit > BYTES else None)
+    text = response["text"]
     # The first line of a full response may have lost its beginning, so it does not count.
     if limit < BYTES_MAX and len(text.encode()) >= limit and len(text.splitlines()) <= wanted:
-        answer = read(BYTES_MAX)
-    _head(answer, "now" if answer["live"] else "as it was kept")
-    return answer
+        response = read(BYTES_MAX)
+    _head(response, "now" if response["live"] else "as it was kept")
+    return response
 
 
 def _archived(client: Client, name: str, attempt: int | None, wanted: int, since: str | None) -> Json:
     lines = min(wanted, ARCHIVE_MAX)
-    answer: Json = client.get(
+    response: Json = client.get(
         run_path(name, "console"), attempt=attempt, source="cloud_logging", lines=lines, since=since
     )
-    _head(answer, "from Cloud Logging")
-    return answer
+    _head(response, "from Cloud Logging")
+    return response
 
 
 @dataclass
@@ -120,43 +120,45 @@ class Follower:
     def follow(self, wanted: int) -> None:
         """Until no more can come."""
         while True:
-            answer = self._read()
-            if answer is not None:
-                self._print(answer, wanted)
-            more = answer is not None and (answer["live"] or answer["text"])
-            if not more and self._over(answer):
+            response = self._read()
+            if response is not None:
+                self._print(response, wanted)
+            more = response is not None and (response["live"] or response["text"])
+            if not more and self._over(response):
                 return
-            if answer is None or not answer["text"]:
+            if response is None or not response["text"]:
                 time.sleep(POLL_S)
 
     def _read(self) -> Json | None:
         """None: there is no machine yet."""
         path = run_path(self.run_id, "console")
         try:
-            answer: Json = self.client.patiently(lambda: self.client.get(path, attempt=self.attempt, after=self.offset))
+            response: Json = self.client.patiently(
+                lambda: self.client.get(path, attempt=self.attempt, after=self.offset)
+            )
         except Problem as problem:
             if problem.code != "EVIDENCE_NOT_FOUND" or self.stay:
                 raise
             self._note(problem.text)
             return None
-        return answer
+        return response
 
-    def _print(self, answer: Json, wanted: int) -> None:
-        if answer["machine"] != self.machine:
-            self.attempt, self.machine = answer["attempt"], answer["machine"]
-            self._begin(answer, wanted)
+    def _print(self, response: Json, wanted: int) -> None:
+        if response["machine"] != self.machine:
+            self.attempt, self.machine = response["attempt"], response["machine"]
+            self._begin(response, wanted)
         else:
-            if answer["lost_bytes"]:
-                output.note(f"--- {answer['lost_bytes']} bytes are lost: the platform keeps only the newest ---")
-                _hint(answer)
-            show_log(answer["text"])
-        self.offset = answer["next_offset"]
+            if response["lost_bytes"]:
+                output.note(f"--- {response['lost_bytes']} bytes are lost: the platform keeps only the newest ---")
+                _hint(response)
+            show_log(response["text"])
+        self.offset = response["next_offset"]
 
-    def _begin(self, answer: Json, wanted: int) -> None:
+    def _begin(self, response: Json, wanted: int) -> None:
         """The end of what a machine has written so far, or of what was kept of a machine that is gone."""
-        if answer["live"]:
-            _head(answer, "now")
-            text = answer["text"]
+        if response["live"]:
+            _head(response, "now")
+            text = response["text"]
             show_log(_last(text, wanted) + ("\n" if text.endswith("\n") else ""))
             return
         try:
@@ -166,20 +168,20 @@ class Follower:
                 raise
             output.note(safe(problem.text))
 
-    def _over(self, answer: Json | None) -> bool:
+    def _over(self, response: Json | None) -> bool:
         """Without a live machine: no more will come. Steps to the next attempt where it has a machine."""
         run = self.client.run(self.run_id)
         newest = run.get("attempt") or 0
-        if answer is None:
+        if response is None:
             return run["status"] in TERMINAL
-        if not self.stay and newest > answer["attempt"]:
-            self.attempt, self.offset = answer["attempt"] + 1, 0
+        if not self.stay and newest > response["attempt"]:
+            self.attempt, self.offset = response["attempt"] + 1, 0
             return False
         if self.stay or run["status"] in TERMINAL:
-            output.note(f"--- {safe(answer['machine'])} is gone ---")
-            _hint(answer)
+            output.note(f"--- {safe(response['machine'])} is gone ---")
+            _hint(response)
             return True
-        self._note(f"{answer['machine']} is gone; waiting for the machine of the next attempt.")
+        self._note(f"{response['machine']} is gone; waiting for the machine of the next attempt.")
         return False
 
     def _note(self, text: str) -> None:
@@ -189,21 +191,21 @@ class Follower:
         self.last_note = text
 
 
-def _head(answer: Json, state: str) -> None:
-    machine = f"{safe(answer['machine'])} in {safe(answer['zone'])}"
-    output.note(f"--- {machine}, attempt {answer['attempt']}, {state} ---")
+def _head(response: Json, state: str) -> None:
+    machine = f"{safe(response['machine'])} in {safe(response['zone'])}"
+    output.note(f"--- {machine}, attempt {response['attempt']}, {state} ---")
 
 
-def _hint(answer: Json) -> None:
+def _hint(response: Json) -> None:
     """Where more of the console may be."""
-    if answer.get("log_service"):
-        command = f"spot serial {answer['run_id']} -a {answer['attempt']} --cloud-logging"
-        output.note(f"{safe(answer['log_service'])} may have more: {safe(command)}")
+    if response.get("log_service"):
+        command = f"spot serial {response['run_id']} -a {response['attempt']} --cloud-logging"
+        output.note(f"{safe(response['log_service'])} may have more: {safe(command)}")
 
 
 def _last(text: str, wanted: int) -> str:
     return "\n".join(text.splitlines()[-wanted:])
 
 
-def _print_end(answer: Json, wanted: int) -> None:
-    show_log(_last(answer["text"], wanted) + "\n")
+def _print_end(response: Json, wanted: int) -> None:
+    show_log(_last(response["text"], wanted) + "\n")

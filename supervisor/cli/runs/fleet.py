@@ -52,14 +52,14 @@ def active(client: Client) -> list[Json]:
     ]  # fmt: skip
 
 
-def _stoppable(answer: Json) -> list[Json]:
+def _stoppable(response: Json) -> list[Json]:
     """Of `GET /v1/machines`."""
-    return [run for run in answer["runs"] if run["status"] not in (*TERMINAL, APPROVAL)]
+    return [run for run in response["runs"] if run["status"] not in (*TERMINAL, APPROVAL)]
 
 
-def _spared(answer: Json) -> list[Json]:
+def _spared(response: Json) -> list[Json]:
     """Runs whose machines are still needed."""
-    return [run for run in answer["runs"] if run["status"] == APPROVAL or run["kept"]]
+    return [run for run in response["runs"] if run["status"] == APPROVAL or run["kept"]]
 
 
 def run_lines(runs: Sequence[Json]) -> list[str]:
@@ -91,8 +91,8 @@ def _wait_gone(client: Client, names: Sequence[str]) -> list[str]:
     until = time.monotonic() + PATIENCE_S
     try:
         while True:
-            answer = client.patiently(lambda: client.get("/v1/machines"))
-            left = _left(answer, set(names))
+            response = client.patiently(lambda: client.get("/v1/machines"))
+            left = _left(response, set(names))
             if not left:
                 return []
             text = "; ".join(left)
@@ -107,16 +107,16 @@ def _wait_gone(client: Client, names: Sequence[str]) -> list[str]:
         return left
 
 
-def _left(answer: Json, names: set[str]) -> list[str]:
+def _left(response: Json, names: set[str]) -> list[str]:
     """`digits-7 (spot-… , stopping)` for each run that has not ended or whose machine is not gone. An unreadable zone
     may hide a machine: the supervisor's own record counts until the cloud says that the machine is gone."""
-    names = names - {run["run_id"] for run in _spared(answer)}
+    names = names - {run["run_id"] for run in _spared(response)}
     left = {}
-    for run in answer["runs"]:
+    for run in response["runs"]:
         if run["run_id"] in names and (run["status"] not in TERMINAL or run["machines"]):
             machines = ", ".join(map(safe, run["machines"])) or "no machine"
             left[run["run_id"]] = f"{safe(run['run_id'])} ({machines}, {safe(run['status'])})"
-    for machine in answer["machines"]:
+    for machine in response["machines"]:
         name = machine.get("run_id")
         if name in names and machine["use"] in LEAVING:
             place = f"{safe(machine['machine'])} in {safe(machine['zone'])}, {safe(machine['state'])}"
@@ -128,9 +128,9 @@ def clean_up(client: Client, yes: bool, dry_run: bool = False) -> bool:
     """Stop all active runs, wait for their machines to go, and release machines without a run. False: the user left
     while machines were still going. Everything is printed on standard error, because the output is the submitted run's.
     Raises UsageError without a terminal, Abort at a no."""
-    answer = client.get("/v1/machines")
-    runs, orphans = _stoppable(answer), [machine for machine in answer["machines"] if machine["use"] == "orphan"]
-    _show_plan(answer, runs, orphans)
+    response = client.get("/v1/machines")
+    runs, orphans = _stoppable(response), [machine for machine in response["machines"] if machine["use"] == "orphan"]
+    _show_plan(response, runs, orphans)
     if not runs and not orphans:
         note("Nothing to clean up.")
         return True
@@ -139,20 +139,20 @@ def clean_up(client: Client, yes: bool, dry_run: bool = False) -> bool:
         return True
     actions = [f"stop {plural(len(runs), 'run')} ({cost_of(runs)})"] if runs else []
     actions += [f"release {plural(len(orphans), 'machine')} without a run"] if orphans else []
-    output.confirm(f"First {' and '.join(actions)} in {project(answer['account'])}?", yes)
+    output.confirm(f"First {' and '.join(actions)} in {project(response['account'])}?", yes)
     if runs and not _stop(client, runs):
         return False
     _release(client)
     return True
 
 
-def _show_plan(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
+def _show_plan(response: Json, runs: list[Json], orphans: list[Json]) -> None:
     for line in [*run_lines(runs), *machine_lines(orphans)]:
         note(line)
-    for run in _spared(answer):
+    for run in _spared(response):
         note(f"{safe(run['run_id'])} is {safe(run['status'])} and keeps its machine: left alone.")
-    if answer["unread_zones"]:
-        note(f"Not read: {', '.join(map(safe, answer['unread_zones']))}. Machines there are not touched.")
+    if response["unread_zones"]:
+        note(f"Not read: {', '.join(map(safe, response['unread_zones']))}. Machines there are not touched.")
 
 
 def _stop(client: Client, runs: list[Json]) -> bool:

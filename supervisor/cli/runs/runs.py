@@ -78,18 +78,18 @@ def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bo
             click.echo(safe_log(sections.spec_text(submitted)), nl=False)
         return
     if facts:
-        answer = client.get(run_path(name, "facts"))
-        if not emit(answer, [answer], form, "run_id"):
-            output.show([views.headline(run), "", *sections.facts_lines(answer)])
+        response = client.get(run_path(name, "facts"))
+        if not emit(response, [response], form, "run_id"):
+            output.show([views.headline(run), "", *sections.facts_lines(response)])
         return
-    answer = client.get(run_path(name, "attempts"))
-    attempts = answer["attempts"]
+    response = client.get(run_path(name, "attempts"))
+    attempts = response["attempts"]
     if evidence is not None:
         _show_evidence(client, run, attempts, evidence, form)
         return
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
         return
-    output.show([*run_sections(run, attempts), *views.placing_lines(answer.get("next"))])
+    output.show([*run_sections(run, attempts), *views.placing_lines(response.get("next"))])
     output.show(_last_evidence(client, name, attempts))
     suggest(next_command(run))
 

@@ -133,7 +133,7 @@ def _loader() -> type[Any]:
             keys: set[str] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    problem = f"the key {key.value!r} stands there twice"
+                    problem = f"the key {key.value!r} appears twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 keys.add(str(key.value))
             return super().construct_mapping(node, deep)

@@ -30,13 +30,13 @@ def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> N
     name = choose_run(client, run_id)
     body: Json = {"run_id": name, "notice_s": notice_s, **({"confirm": True} if yes else {})}
     try:
-        answer = client.post("/v1/dev/preempt", body)
+        response = client.post("/v1/dev/preempt", body)
     except Problem as problem:
         if problem.code != "CONFIRM_NEEDED":
             raise
         output.confirm(f"{safe(problem.text)} Continue?", False)
-        answer = client.post("/v1/dev/preempt", {**body, "confirm": True})
-    if answer.get("notice_s", notice_s) is None:
+        response = client.post("/v1/dev/preempt", {**body, "confirm": True})
+    if response.get("notice_s", notice_s) is None:
         _show(name, f"Google preempts the machine of {name}; it ends after the VM's own notice.")
     else:
         _show(name, f"The machine of {name} has its notice and ends in {notice_s:g} s.")

@@ -37,16 +37,16 @@ REFUSES = "a server responds at that address and refuses our token"
 @click.pass_context
 def health(ctx: click.Context, /, client: Client, form: str) -> None:
     """Show whether the supervisor is ready (exit 0, else 1) and which runs need you."""
-    answer: Json = client.send("GET", "/readyz", params={"verbose": "true"}, accept=503).json()
-    ready = answer["ready"]
+    response: Json = client.send("GET", "/readyz", params={"verbose": "true"}, accept=503).json()
+    ready = response["ready"]
     # Without the database runs cannot be listed; its check says so.
     summary = client.get("/v1/runs", page_size=1)["summary"] if ready else {}
     needing = _needing(client) if ready else []
     patrol = patrol_line(summary, needing) if ready else "not ready; runs cannot be listed"
     if form == "json":
-        click.echo(json_text({**answer, "patrol": patrol, "needs_person": needing, "summary": summary}))
+        click.echo(json_text({**response, "patrol": patrol, "needs_person": needing, "summary": summary}))
     else:
-        for check in answer["checks"]:
+        for check in response["checks"]:
             _show_check({**check, "result": "ok" if check["ok"] else "fail"}, NAME_WIDTH)
         show(paragraph(patrol))
     ctx.exit(exits.OK if ready else exits.FAILED)

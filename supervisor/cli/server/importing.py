@@ -41,12 +41,12 @@ def import_(*, client: Client, form: str, source: str, run_id: str | None, file:
         run_id = run_id or its_id
     if run_id is not None:
         body["run_id"] = run_id
-    answer = _imported(client, body)
-    if output.emit(answer, [answer["run"] or answer], form, "run_id"):
+    response = _imported(client, body)
+    if output.emit(response, [response["run"] or response], form, "run_id"):
         return
-    output.show(output.paragraphs(_lines(answer), "    "))
-    again = f"spot import {source} --as {answer['run_id']}" + (f" --spec {file}" if file else "")
-    output.suggest(again if dry_run else f"spot resume {answer['run_id']}")
+    output.show(output.paragraphs(_lines(response), "    "))
+    again = f"spot import {source} --as {response['run_id']}" + (f" --spec {file}" if file else "")
+    output.suggest(again if dry_run else f"spot resume {response['run_id']}")
 
 
 def _imported(client: Client, body: Json) -> Json:
@@ -64,19 +64,21 @@ def _imported(client: Client, body: Json) -> Json:
         time.sleep(POLL_S)
 
 
-def _lines(answer: Json) -> list[str]:
-    run = answer["run"]
-    lines = [f"{safe(answer['run_id'])}  {'imported' if run else 'would be imported'} from {safe(answer['source'])}"]
+def _lines(response: Json) -> list[str]:
+    run = response["run"]
+    lines = [
+        f"{safe(response['run_id'])}  {'imported' if run else 'would be imported'} from {safe(response['source'])}"
+    ]
     if run:
         lines.append(f"  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
-    if answer["files"]:
-        files = ", ".join(f"{file['name']} ({size_text(file['size'])})" for file in answer["files"])
-        step = "step unknown, counts as 0" if answer["step"] is None else f"step {count(answer['step'])}"
-        old = f"; the old run was {safe(answer['old_state'])}" if answer["old_state"] else ""
-        lines.append(f"  checkpoint: {files}, {step}; history: {plural(answer['events'], 'event')}{old}")
-    lines += [f"  {name}: {_value(value)}" for name, value in answer["spec"].items() if name != "labels"]
-    lines += [f"  not imported: {line}" for line in _by_reason(answer["left_out"])]
-    return [*lines, *(f"  note: {safe(warning)}" for warning in answer["warnings"])]
+    if response["files"]:
+        files = ", ".join(f"{file['name']} ({size_text(file['size'])})" for file in response["files"])
+        step = "step unknown, counts as 0" if response["step"] is None else f"step {count(response['step'])}"
+        old = f"; the old run was {safe(response['old_state'])}" if response["old_state"] else ""
+        lines.append(f"  checkpoint: {files}, {step}; history: {plural(response['events'], 'event')}{old}")
+    lines += [f"  {name}: {_value(value)}" for name, value in response["spec"].items() if name != "labels"]
+    lines += [f"  not imported: {line}" for line in _by_reason(response["left_out"])]
+    return [*lines, *(f"  note: {safe(warning)}" for warning in response["warnings"])]
 
 
 def _by_reason(left_out: Sequence[str]) -> list[str]:

@@ -88,8 +88,8 @@ def create(
 @output_options
 def ls(client: Client, form: str) -> None:
     """List the tokens, revoked ones last. The text of a token is never shown again."""
-    answer = client.get("/v1/tokens")
-    if TOKENS.show(answer, answer["tokens"], form):
+    response = client.get("/v1/tokens")
+    if TOKENS.show(response, response["tokens"], form):
         suggest("spot token create NAME")
 
 

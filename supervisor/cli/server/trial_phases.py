@@ -241,7 +241,7 @@ def _boots(report: Report, watch: Watch, gpu: bool) -> None:
         phase.seen = f"{watch.attempts[-1]['machine']} ({machine}) in {_zone(watch)}"
     if gpu:
         with report.phase("driver") as phase:
-            phase.seen = watch.wait(lambda: watch.line("GPUs answer"), "the GPU driver")
+            phase.seen = watch.wait(lambda: watch.line("GPUs response"), "the GPU driver")
     with report.phase("container") as phase:
         phase.seen = watch.wait(lambda: watch.line("image pulled in"), "the image")
     with report.phase("beat") as phase:

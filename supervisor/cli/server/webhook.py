@@ -106,9 +106,9 @@ def add(
 @output_options
 def ls(client: Client, form: str) -> None:
     """List the webhooks: where they send, what they send, and whether it is accepted."""
-    answer = client.get("/v1/webhooks")
-    if WEBHOOKS.show(answer, answer["webhooks"], form):
-        if not answer["webhooks"]:
+    response = client.get("/v1/webhooks")
+    if WEBHOOKS.show(response, response["webhooks"], form):
+        if not response["webhooks"]:
             note("There is no webhook yet.")
         suggest("spot webhook add URL")
 
@@ -119,13 +119,13 @@ def ls(client: Client, form: str) -> None:
 @click.pass_context
 def test(ctx: click.Context, /, client: Client, webhook_id: str, form: str) -> None:
     """Send a message that is marked as a test. Exit 1 where it is not accepted."""
-    answer = client.post(_path(webhook_id, "test"), {})
-    if not emit(answer, [answer], form, WEBHOOKS.key):
-        if answer["delivered"]:
-            click.echo(f"{safe(webhook_id)} accepted a test message (HTTP {answer['status']}).")
+    response = client.post(_path(webhook_id, "test"), {})
+    if not emit(response, [response], form, WEBHOOKS.key):
+        if response["delivered"]:
+            click.echo(f"{safe(webhook_id)} accepted a test message (HTTP {response['status']}).")
         else:
-            note(f"{safe(webhook_id)} did not accept a test message: {safe(answer['detail'])}.")
-    if not answer["delivered"]:
+            note(f"{safe(webhook_id)} did not accept a test message: {safe(response['detail'])}.")
+    if not response["delivered"]:
         ctx.exit(FAILED)
 
 
@@ -159,11 +159,11 @@ def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool,
     if failed == (number is not None):
         raise click.UsageError("Give either the NUMBER of one message, or --failed.")
     if number is not None:
-        answer = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
+        response = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
     else:
-        answer = client.post(_path(webhook_id, "replay"), {"since": since} if since else {})
-    if not emit(answer, [answer], form, "replayed"):
-        click.echo(f"{plural(answer['replayed'], 'message')} to be sent again.")
+        response = client.post(_path(webhook_id, "replay"), {"since": since} if since else {})
+    if not emit(response, [response], form, "replayed"):
+        click.echo(f"{plural(response['replayed'], 'message')} to be sent again.")
         suggest(f"spot webhook deliveries {safe(webhook_id)}")
 
 

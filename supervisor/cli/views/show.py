@@ -253,9 +253,9 @@ def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
     return lines
 
 
-def facts_lines(answer: Json) -> list[str]:
+def facts_lines(response: Json) -> list[str]:
     """Of the response to GET /v1/runs/{id}/facts."""
-    attempts: Sequence[Json] = answer["attempts"]
+    attempts: Sequence[Json] = response["attempts"]
     described = [attempt for attempt in attempts if attempt.get("facts") is not None]
     lines = ["No facts are known yet: an attempt records them when its command starts."]
     if described:
@@ -263,7 +263,7 @@ def facts_lines(answer: Json) -> list[str]:
     if attempts:
         lines += ["", *FACTS.lines(attempts)]
     if len(described) > 1:
-        differing = [line for row in answer["differs"] for line in _difference(row)]
+        differing = [line for row in response["differs"] for line in _difference(row)]
         lines += ["", "Attempts that differ"] + (differing or ["none: all attempts ran on the same facts"])
     return lines
 

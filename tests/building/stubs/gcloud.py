@@ -58,9 +58,9 @@ def submit(wait: bool) -> None:
     made = ask("POST", url, json.dumps(build).encode())["metadata"]["build"]["id"]
     print(f"Created [https://cloudbuild.googleapis.com/{builds}/{made}].", file=sys.stderr, flush=True)
     while wait:
-        found = ask("GET", f"{url}/{made}")
-        if found["status"] not in ("QUEUED", "WORKING"):
-            print(";".join(image["digest"] for image in found["results"]["images"]))
+        build = ask("GET", f"{url}/{made}")
+        if build["status"] not in ("QUEUED", "WORKING"):
+            print(";".join(image["digest"] for image in build["results"]["images"]))
             return
 
 
