@@ -1,14 +1,14 @@
-"""How many stops a reader makes on the way of a submit, and of a beat. `make house` runs this file and reads its JSON.
+"""How many functions a reader passes on the way of a submit, and of a beat: its stops. `make house` runs this file and
+reads its JSON.
 
-The stops of a submit: one plain submit (a command, no name, no key) goes through the real route, use case and SQLite.
-From the first function that reads the request (its query, its body, then its route) to the COMMIT of the transaction
-that inserts the run, each function of supervisor/ is a stop that itself calls a function of supervisor/; where nothing
-more is called, reading ends. Functions that the request was in before (the door, the middleware) do not count, nor do
-lambdas, comprehensions and what dataclasses make.
+A submit: one plain submit (a command, no id, no key) goes through the real route, use case and SQLite. From the first
+function that reads the request (its query, its body, then its route) to the COMMIT of the transaction that inserts the
+run, each function of supervisor/ that calls another function of supervisor/ is a stop. Functions before that (the
+server, the middleware) do not count, nor do lambdas, comprehensions and the methods that dataclasses make.
 
-The stops of a beat: a training hangs, and one tick reads its next beat. From the first function that gets the beat's
-bytes to the one that raises the stall count, each function of supervisor/ is a stop that hands the beat on (its result
-is the beat, or a value that holds it), and each that is still on its way when the count is raised.
+A beat: a training hangs, and one tick reads its next beat. From the first function that gets the beat's bytes to the
+function that raises the stall count, each function of supervisor/ that passes the beat on (its result is the beat, or a
+value that holds it) is a stop, and so is each function that is still running when the count is raised.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Calls:
         self._outer = set(own_stack(frame.f_back, self._root))
 
     def called(self, frame: FrameType) -> None:
-        """A coroutine that goes on looks like a call: the outer ones are known and left out."""
+        """A coroutine that continues looks like a call: the outer ones are left out."""
         if is_own(frame, self._root) and frame.f_code not in self._outer:
             self._callees.setdefault(frame.f_code, set())
             caller = next(own_stack(frame.f_back, self._root), None)
@@ -90,7 +90,7 @@ class Calls:
 
 @contextmanager
 def profiled(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """In this thread and in those that begin in here."""
+    """In this thread, and in threads that start inside the block."""
     threading.setprofile(watch)
     sys.setprofile(watch)
     try:
@@ -101,7 +101,7 @@ def profiled(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
 
 
 def submit_stops(folder: Path) -> list[CodeType]:
-    """In the order in which they are come by first."""
+    """In the order of their first calls."""
     calls, inserted = Calls(), False
 
     def statement(text: str) -> None:
@@ -136,7 +136,7 @@ def _endpoint(client: Client) -> Callable[..., Any]:
 
 @contextmanager
 def statements_go_to(take: Callable[[str], None]) -> Iterator[None]:
-    """Each statement of the SQLite connections that are opened in here, in the thread that executes it."""
+    """Each statement of the SQLite connections that are opened in the block, in the thread that executes it."""
 
     def connected(connection: Any, record: Any) -> None:
         connection.set_trace_callback(take)
@@ -149,7 +149,7 @@ def statements_go_to(take: Callable[[str], None]) -> Iterator[None]:
 
 
 def beat_stops(folder: Path) -> list[CodeType]:
-    """In the order in which the beat is handed on; then from the decision down to the count."""
+    """In the order in which the beat is passed on; then from the decision down to the count."""
     story = folder / "story.txt"
     story.write_text(STORY)
     stage = Stage(folder, Settings())
@@ -173,7 +173,7 @@ def _stall_polls(stage: Stage) -> int:
 
 
 class BeatsWay:
-    """Who hands a beat on, from its bytes until a result says one stall poll more."""
+    """The functions that pass a beat on, from its bytes until a result has one more stall poll."""
 
     def __init__(self, stall_polls: int, root: str = OWN) -> None:
         self._root = root
@@ -203,7 +203,7 @@ def arguments_of(frame: FrameType) -> list[Any]:
 
 
 def holds_beat(value: Any, depth: int = DEPTH) -> bool:
-    """Values only: an object that works with beats is none that holds one."""
+    """Values only: an object that works with beats does not hold one."""
     if _is_beat(value) or depth == 0:
         return _is_beat(value)
     if isinstance(value, Mapping):

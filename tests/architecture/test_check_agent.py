@@ -21,7 +21,7 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_good_house_passes(house: Path) -> None:
+def test_a_good_tree_passes(house: Path) -> None:
     assert check(house) == []
 
 

@@ -62,7 +62,7 @@ SMALL = {
 
 
 def changed(change: Callable[[Json, Json, Json], object]) -> list[str]:
-    """What is found when `change` has worked on the operation, the body and the answer."""
+    """The problems after `change` of the operation, the body and the response."""
     now = copy.deepcopy(SMALL)
     operation, schemas = now["paths"]["/v1/runs"]["post"], now["components"]["schemas"]
     change(operation, schemas["Body"], schemas["Run"])

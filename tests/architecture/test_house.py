@@ -1,4 +1,4 @@
-"""tools/house: each rule is broken once in a small tree, and what keeps it is left alone; each figure counts right."""
+"""tools/house: each rule finds a break in a small tree and accepts a good one; each figure counts right."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each contract of .importlinter bites: a small house with the same rooms, one wrong import, one broken contract."""
+"""Each contract of .importlinter works: a small tree with the same packages, one wrong import, one broken contract."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONTRACTS = re.findall(r"^\[importlinter:contract:(.+)\]$", (ROOT / ".importlinter").read_text(), re.MULTILINE)
 
-# The rooms, and the imports that are right.
+# The packages, and their correct imports.
 HOUSE = {
     "__main__.py": "import supervisor.cli.main",
     "wiring/bootstrap.py": "import supervisor.wiring.house, supervisor.storage.engine.schema",
@@ -80,8 +80,8 @@ BREAKS = [
 ]
 
 
-def build_house(folder: Path, changed: str | None = None, line: str = "") -> None:
-    """The house under folder/supervisor; one file gets one more line."""
+def build_tree(folder: Path, changed: str | None = None, line: str = "") -> None:
+    """The tree under folder/supervisor; one file gets one more line."""
     files = dict(HOUSE)
     if changed is not None:
         files[changed] = f"{files.get(changed, '')}\n{line}"
@@ -99,8 +99,8 @@ def lint(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*program, *config, *options], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_the_small_house_is_in_order(tmp_path: Path) -> None:
-    build_house(tmp_path)
+def test_the_small_tree_breaks_no_contract(tmp_path: Path) -> None:
+    build_tree(tmp_path)
     result = lint(tmp_path)
     assert f"{len(CONTRACTS)} kept, 0 broken" in result.stdout, result.stdout + result.stderr
 
@@ -110,8 +110,8 @@ def test_every_contract_is_broken_below() -> None:
 
 
 @pytest.mark.parametrize(("contract", "file", "line"), BREAKS)
-def test_the_contract_bites(tmp_path: Path, contract: str, file: str, line: str) -> None:
-    build_house(tmp_path, file, line)
+def test_a_wrong_import_breaks_its_contract(tmp_path: Path, contract: str, file: str, line: str) -> None:
+    build_tree(tmp_path, file, line)
     result = lint(tmp_path, "--contract", contract)
     assert result.returncode == 1
     assert "0 kept, 1 broken" in result.stdout, result.stdout + result.stderr

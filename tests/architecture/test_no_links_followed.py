@@ -1,8 +1,8 @@
-"""Every file that we open for writing in a folder of ours is opened without following a link: who can lay one there
-would have us write over a file of the system.
+"""Every file that the supervisor opens for writing in its own folders is opened without following a link: a link there
+could make it overwrite a file of the system.
 
-Looked for in the source: `os.open` that may create, and `open` for writing without an opener of ours. A file that is
-made anew (O_EXCL, mkstemp) follows no link.
+The test searches the source for `os.open` that may create, and for `open` for writing without an opener of ours. A new
+file (O_EXCL, mkstemp) follows no link.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def writes(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_the_search_finds_what_it_looks_for() -> None:
+def test_the_search_finds_such_calls() -> None:
     assert list(writes("os.open(p, os.O_RDWR | os.O_CREAT)\nos.open(p, os.O_CREAT | os.O_NOFOLLOW)")) == [1]
     assert list(writes('p.open("ab")\nopen(p, "w", encoding="utf-8")\np.write_text(t)\nopen(p, "rb")')) == [1, 2, 3]
     assert list(writes('open(p, "wb", opener=ours)\nopen(os.open(p, os.O_EXCL | os.O_CREAT), "w")')) == []

@@ -46,7 +46,7 @@ def callers(text: str) -> list[str]:
     return [receiver for receiver in receivers if receiver not in OTHERS]
 
 
-def test_nobody_else_deletes_objects() -> None:
+def test_no_other_module_deletes_objects() -> None:
     calls_of = {}
     for path in sorted(ROOT.rglob("*.py")):
         calls = callers(path.read_text())
@@ -62,7 +62,7 @@ def test_a_new_caller_would_be_found(text: str) -> None:
     assert callers(text)
 
 
-def test_statements_are_not_taken_for_objects() -> None:
+def test_statements_do_not_count() -> None:
     assert callers("sa.delete(table).where(x)") == []
 
 

@@ -28,7 +28,7 @@ FOREIGN = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GCE_METAD
 
 
 class Scene:
-    """`said`: what a person was told; `lines`: other programs' output. Every exchange is checked by the oracle, and
+    """`said`: the messages for the user; `lines`: other programs' output. Every exchange is checked by the oracle, and
     must be allowed to a person who builds (`access`)."""
 
     def __init__(self, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_a_dry_run_lists_the_files_and_sends_nothing(scene: Scene, spot: Callabl
     assert document["secrets_left_out"] == ["sub/key.json"]
 
 
-def test_json_tells_which_way_worked_and_why_others_did_not(scene: Scene, spot: Callable[..., Any]) -> None:
+def test_json_says_which_way_worked_and_why_others_did_not(scene: Scene, spot: Callable[..., Any]) -> None:
     scene.program("gcloud", before="ERROR: gcloud crashed (OSError): unexpected end of data", code=1)
     code, out, _ = spot(scene.folder, "-o", "json")
     document = json.loads(out)
@@ -134,7 +134,7 @@ def test_nothing_secret_is_printed(scene: Scene, spot: Callable[..., Any]) -> No
         (["--timeout", "soon"], "is not a duration"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
+def test_wrong_values_are_refused_before_anything_is_sent(
     scene: Scene, spot: Callable[..., Any], words: list[str], text: str
 ) -> None:
     code, _, err = spot(scene.folder, *words)

@@ -1,4 +1,4 @@
-"""A build that pushed although nobody said so is recognised by its digest, and nothing is built twice."""
+"""A build that pushed without a response is recognized by its digest, and nothing is built twice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_answer_to_create_is_lost_and_the_build_is_found_by_its_mark(scene: 
     assert scene.builds_begun() == 1
 
 
-def test_the_build_cannot_be_asked_and_the_registry_tells(scene: Scene) -> None:
+def test_the_build_is_unreadable_and_the_registry_has_the_digest(scene: Scene) -> None:
     request = scene.request(ways=("staged",))
     scene.builds.fail("GET", Response(403, FORBIDDEN), None)
     looked = []
@@ -64,10 +64,10 @@ def test_the_build_cannot_be_asked_and_the_registry_tells(scene: Scene) -> None:
     assert any("Cloud Build cannot be asked" in words for words in looked)
 
 
-def test_the_answer_to_create_is_lost_no_build_can_be_asked_and_the_digest_proves_the_push(
+def test_the_response_to_create_is_lost_no_build_is_readable_and_the_digest_proves_the_push(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark is the proof where Cloud Build tells nothing; docker would build the same once more."""
+    """The mark is the proof where Cloud Build does not respond; docker would build the same again."""
     scene.builds.lose_create = 1
     scene.program("docker", push=True)
 
@@ -93,15 +93,15 @@ def test_docker_says_no_digest_and_the_registry_does(scene: Scene) -> None:
     assert (made.recovered, made.digest) == (False, scene.digest())
 
 
-def test_another_build_of_the_same_name_is_not_taken_for_this_one(scene: Scene) -> None:
-    """The broken variant of the mark: the tag that was asked for is there already, and proves nothing."""
+def test_another_build_of_the_same_name_does_not_count_as_this_one(scene: Scene) -> None:
+    """The broken variant of the mark: the requested tag exists already, and proves nothing."""
     scene.registry.push("team/train", "1", "yesterday's")
     scene.program("docker", before="ERROR: Cannot connect to the Docker daemon at unix:///x.", code=1)
     with pytest.raises(AllWaysFailed):
         scene.build(ways=("docker",))
 
 
-def test_a_failure_of_an_earlier_way_is_not_taken_for_one_of_the_next(scene: Scene) -> None:
+def test_a_failure_of_an_earlier_way_is_not_counted_for_the_next(scene: Scene) -> None:
     scene.builds.ends_as = {"status": "FAILURE", "failureInfo": {"type": "PUSH_FAILED", "detail": "Push broke off"}}
     scene.program("gcloud", submit=True, wait=False, code=1, after="ERROR: it failed")
 
@@ -117,7 +117,7 @@ def test_a_failure_of_an_earlier_way_is_not_taken_for_one_of_the_next(scene: Sce
     assert "no clear answer" in second
 
 
-def test_a_build_of_somebody_else_is_not_taken_for_this_one(scene: Scene) -> None:
+def test_a_build_of_another_user_does_not_count_as_this_one(scene: Scene) -> None:
     scene.build(ways=("staged",))
     scene.builds.reads_filter = False
     scene.program("docker", push=True)
@@ -130,7 +130,7 @@ def test_a_build_of_somebody_else_is_not_taken_for_this_one(scene: Scene) -> Non
     assert (made.way, made.recovered) == ("docker", False)
 
 
-def test_pushed_but_nobody_tells_the_digest(scene: Scene) -> None:
+def test_pushed_without_a_digest(scene: Scene) -> None:
     scene.program("docker", push=True, metadata=False)
     scene.registry.hidden.add("team/train")
     with pytest.raises(AllWaysFailed, match="was built and pushed, but its digest cannot be read") as caught:

@@ -1,4 +1,4 @@
-"""Every failure that people have met has a sentence of its own, and what mends it."""
+"""Every failure that users have met has its own sentence and its fix."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_secrets_are_masked(text: str) -> None:
     assert "c0AY" not in shown
 
 
-def test_a_mark_is_a_tag_and_nobody_elses() -> None:
+def test_a_mark_is_a_unique_tag() -> None:
     assert new_mark(0.0).startswith("spot-19700101-000000-")
     assert len({new_mark(0.0) for _ in range(100)}) == 100
     build_request = request()

@@ -36,7 +36,7 @@ def test_a_base_that_is_not_pinned_so_would_be_seen(line: str) -> None:
     assert not PINNED.fullmatch(line)
 
 
-def test_it_runs_the_agent_as_nobody_special_and_unbuffered() -> None:
+def test_it_runs_the_agent_as_an_ordinary_user_and_unbuffered() -> None:
     words = dockerfile()
     assert re.search(r"^USER 1000:1000$", words, re.MULTILINE)
     assert 'ENTRYPOINT ["python", "/opt/spot/agent.pyz"]' in words
@@ -44,14 +44,14 @@ def test_it_runs_the_agent_as_nobody_special_and_unbuffered() -> None:
     assert words.index("requirements*.txt") < words.index("COPY --chown=1000:1000 . ."), "code does not undo the cache"
 
 
-def test_alone_it_looks_for_the_machine_folder_where_the_start_up_script_lays_it() -> None:
+def test_alone_it_uses_the_machine_folder_of_the_start_up_script() -> None:
     script = (ROOT / "supervisor" / "providers" / "gce" / "machines" / "startup_container.sh").read_text()
     (folder,) = re.findall(r"^MACHINE=\$ROOT(\S+)", script, re.MULTILINE)
     assert f'CMD ["{folder}"]' in dockerfile()
     assert f"--owner spot --group spot /workspace {folder}" in dockerfile()
 
 
-def test_what_is_asked_of_cloud_build_is_what_its_api_knows(scene: Scene) -> None:
+def test_the_request_to_cloud_build_matches_its_api(scene: Scene) -> None:
     request = scene.request(account="b@p.iam.gserviceaccount.com", build_s=1800.0)
     config = context.build_config(request)
     path = "/v1/projects/my-project/locations/global/builds"

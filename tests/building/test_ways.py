@@ -1,4 +1,4 @@
-"""Three ways to an image: each leads there alone when those before it fail, and every failure is told."""
+"""Three ways to an image: each works alone when the ways before it fail, and every failure is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_gcloud_leads_to_an_image_and_its_defaults_are_not_relied_on(scene: Scen
         assert option in words
 
 
-def test_a_crash_of_gcloud_is_told_and_the_api_builds(scene: Scene) -> None:
+def test_a_crash_of_gcloud_is_reported_and_the_api_builds(scene: Scene) -> None:
     scene.program("gcloud", before=CRASH, code=1)
     made = scene.build()
     assert made.way == "staged"
@@ -75,7 +75,7 @@ def test_docker_alone_needs_no_project_and_no_bucket(scene: Scene) -> None:
     assert scene.build(ways=("docker",), project="", staging="").digest == scene.digest()
 
 
-def test_a_403_on_the_source_names_identity_role_and_bucket_and_is_told_first(scene: Scene) -> None:
+def test_a_403_on_the_source_names_identity_role_and_bucket_first(scene: Scene) -> None:
     scene.program("gcloud", before=f"ERROR: (gcloud.builds.submit) INVALID_ARGUMENT: {CANNOT_READ}", code=1)
     scene.builds.reads_source = False
     scene.program("docker", before=NO_DAEMON, code=1)
@@ -104,7 +104,7 @@ def test_a_403_of_the_cloud_does_not_keep_docker_from_building(scene: Scene) -> 
     assert [failure.reason.kind for failure in made.failures] == ["permission", "permission"]
 
 
-def test_a_403_on_the_bucket_is_told_with_what_is_missing(scene: Scene) -> None:
+def test_a_403_on_the_bucket_names_the_missing_permission(scene: Scene) -> None:
     text = f"me@example.com does not have storage.objects.create access to the bucket {BUCKET}."
     body = {
         "error": {
@@ -155,7 +155,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_way_taken(scene: Scene, monk
     assert not Path("/proc", (scene.room / "gcloud.pid").read_text()).exists()
 
 
-def test_a_busy_service_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_a_busy_service_is_retried(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
     scene.storage.trouble(503, times=2, when="storage.objects.insert")
     scene.builds.fail("GET", Response(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}), 2)

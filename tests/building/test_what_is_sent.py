@@ -91,7 +91,7 @@ def test_the_same_files_are_the_same_bytes(project: Path, tmp_path: Path) -> Non
     assert contents[0] == contents[1]
 
 
-def test_nobody_owns_the_files_and_programs_stay_programs(project: Path, tmp_path: Path) -> None:
+def test_files_have_no_owner_and_programs_stay_programs(project: Path, tmp_path: Path) -> None:
     (project / "run.sh").write_text("#!/bin/sh\n")
     (project / "run.sh").chmod(0o700)
     members = packed(project, tmp_path / "room")

@@ -1,1 +1,1 @@
-"""The command line, against a small HTTP server that answers as it is told."""
+"""The command line, against a small HTTP server with prepared responses."""

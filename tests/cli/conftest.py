@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.cli import main
 from supervisor.cli.runs import control, fleet, logs, submit, watch
-from tests.cli.fake_api import FakeApi, serving
+from tests.cli.fake_api import FakeApi, accept_submits, serving
 
 
 @dataclass
@@ -32,7 +32,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No setting of the person who runs the tests, a home of its own, and no waiting between polls."""
+    """No settings of the user who runs the tests, an own home folder, and no wait between polls."""
     for name in [name for name in os.environ if name.startswith("SPOT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -66,8 +66,15 @@ def spot(run_cli: Callable[..., Ended], api: FakeApi, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
+def accepting(api: FakeApi) -> FakeApi:
+    """The API accepts every submit."""
+    accept_submits(api)
+    return api
+
+
+@pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that nobody listens on while the test runs: it is bound, and refuses."""
+    """A port without a listener while the test runs: it is bound, and refuses."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

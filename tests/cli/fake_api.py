@@ -1,4 +1,4 @@
-"""A small HTTP server that answers as it is told and remembers what it was asked; and runs as the API shows them."""
+"""A small HTTP server with prepared responses, which records its requests; and runs as the API shows them."""
 
 import copy
 import json
@@ -24,8 +24,8 @@ class Request:
 
 @dataclass
 class FakeApi:
-    """`answers[(method, path)]`: (status, body), a list of them (the last one stays), or a function of the request.
-    A body of None drops the connection without an answer."""
+    """`responses[(method, path)]`: (status, body), a list of them (the last one stays), or a function of the request.
+    A body of None drops the connection without a response."""
 
     url: str = ""
     responses: dict[tuple[str, str], Any] = field(default_factory=dict)
@@ -158,12 +158,29 @@ def an_event(number: int, kind: str, text: str, attempt: int = 1) -> Json:
     }  # fmt: skip
 
 
+def accept_submits(api: FakeApi) -> None:
+    run = a_run(status="pending", status_text="Accepted.")
+    api.respond("POST", "/v1/runs", {**run, "warnings": [], "differs": []}, 201)
+
+
+def submitted(api: FakeApi) -> Json:
+    """The body of the last submit."""
+    body = api.bodies("/v1/runs")[-1]
+    assert body is not None
+    return body
+
+
+def squeezed(line: str) -> str:
+    """A line of a table with one space between its words."""
+    return " ".join(line.split())
+
+
 def a_page(*runs: Json, cursor: str | None = None) -> Json:
     return {"runs": list(runs), "summary": SUMMARY, "next_cursor": cursor}
 
 
 def serve_run(api: FakeApi, run: Json, *events: Json) -> None:
-    """All that `show` and `watch` ask of one run."""
+    """All that `show` and `watch` request of one run."""
     path = f"/v1/runs/{run['run_id']}"
     api.respond("GET", path, run)
     api.respond("GET", f"{path}/cost", a_cost(run["run_id"]))

@@ -1,4 +1,4 @@
-"""A server of files as `spot pull` meets it, or as an attacker would build it: it can cut answers, lie and change."""
+"""A server of files for `spot pull`, good or hostile: it can cut responses, lie, and change its files."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from supervisor.contract.runfiles import manifest_sha256
 
 @dataclass
 class FileServer:
-    """`files`: path -> content. `cut[path]`: bytes after which the next answers break off, one entry each.
+    """`files`: path -> content. `cut[path]`: bytes after which the next responses break off, one entry each.
     `away[path]`: how many answers are 503. `listed`: the list instead of the honest one.
     `sent`: (path, first byte, number of bytes) of each answer. `noted`: the pulls that were told."""
 
@@ -58,7 +58,7 @@ def sha256(data: bytes) -> str:
 
 
 def asked_from(headers: Any, tag: str) -> int:
-    """The first byte of the range that is asked for, 0 when the range is of another content."""
+    """The first byte of the requested range, 0 when the range is of another content."""
     wanted_range = headers.get("Range", "")
     same = wanted_range and headers.get("If-Range") == tag
     return int(wanted_range.removeprefix("bytes=").rstrip("-")) if same else 0

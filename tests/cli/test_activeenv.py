@@ -1,4 +1,4 @@
-"""The environment that is active where somebody submits is the one in which a run on this computer is started."""
+"""A run on this computer starts in the Python environment that is active in the user's shell."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.files.local_inputs import active_environment
-from tests.cli.fake_api import a_run
+from tests.cli.fake_api import a_run, submitted
 
 
-@pytest.fixture
-def accepting(api):
-    api.respond("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
-    api.respond("GET", "/v1/meta", {"provider": "local"})
-    return api
+@pytest.fixture(autouse=True)
+def _local_machines(accepting) -> None:
+    accepting.respond("GET", "/v1/meta", {"provider": "local"})
 
 
 def sent(api) -> dict:
-    return api.bodies("/v1/runs")[-1]["spec"]
+    return submitted(api)["spec"]
 
 
 def made(prefix: Path, marker: str = "pyvenv.cfg") -> str:
@@ -50,7 +48,7 @@ def test_conda(accepting, spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "venv" not in sent(accepting)
 
 
-def test_of_two_the_first_on_the_path_is_meant(tmp_path: Path) -> None:
+def test_of_two_the_first_on_the_path_is_active(tmp_path: Path) -> None:
     venv, conda = made(tmp_path / "v"), made(tmp_path / "c", "conda-meta")
     both = {"VIRTUAL_ENV": venv, "CONDA_PREFIX": conda}
     assert active_environment({**both, "PATH": f"{venv}/bin:{conda}/bin:/bin"}) == ("venv", venv)

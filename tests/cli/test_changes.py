@@ -1,4 +1,4 @@
-"""submit, stop, resume, approve, dev: what is sent, what is asked first, what is said."""
+"""submit, stop, resume, approve, dev: the requests, the questions before them, and the output."""
 
 import io
 import json
@@ -8,27 +8,14 @@ import pytest
 
 from supervisor.cli import output
 from supervisor.cli.runs import control
-from tests.cli.fake_api import a_page, a_run, serve_run
-
-
-@pytest.fixture
-def accepting(api):
-    """The API accepts every submit."""
-    api.respond(
-        "POST", "/v1/runs", {**a_run(status="pending", status_text="Accepted."), "warnings": [], "differs": []}, 201
-    )
-    return api
-
-
-def sent(api) -> dict:
-    return api.bodies("/v1/runs")[-1]
+from tests.cli.fake_api import a_page, a_run, serve_run, submitted
 
 
 class TestSubmit:
     def test_a_command_runs_in_this_folder(self, accepting, spot) -> None:
         ended = spot("submit", "--", "python", "train.py", "--epochs", "3", "--")
         assert ended.lines == ["digits-7  ○ pending  Accepted."]
-        assert sent(accepting) == {
+        assert submitted(accepting) == {
             "spec": {"workdir": str(Path.cwd()), "command": ["python", "train.py", "--epochs", "3", "--"]},
             "replace_spec": False,
             "rerun": False,
@@ -46,7 +33,7 @@ class TestSubmit:
             "--allow-on-demand", "--replace-spec", "--keep", "10m", "--on-success", "keep",
         )  # fmt: skip
         assert ended.code == 0
-        assert sent(accepting) == {
+        assert submitted(accepting) == {
             "run_id": "digits-7", "replace_spec": True, "rerun": False,
             "spec": {
                 "command": "python train.py", "workdir": str(tmp_path / "code"), "env": {"A": "1", "B": "3"},
@@ -67,23 +54,23 @@ class TestSubmit:
         ):
             file.write_text(text)
             assert spot("submit", str(file)).code == 0
-            assert sent(accepting)["spec"].get("workdir") == workdir
+            assert submitted(accepting)["spec"].get("workdir") == workdir
 
     def test_run_id_and_command_of_the_line_win_over_the_file(self, accepting, spot, tmp_path: Path) -> None:
         file = tmp_path / "train.yaml"
         file.write_text("run_id: a-file\ncommand: x\n")
         spot("submit", str(file), "--run-id", "a-flag", "--on-demand", "--", "y", "z")
-        body = sent(accepting)
+        body = submitted(accepting)
         assert (body["run_id"], body["spec"]["command"], body["spec"]["spot"]) == ("a-flag", ["y", "z"], False)
 
     def test_standard_input(self, accepting, spot, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("command: x\n"))
         assert spot("submit", "-").code == 0
-        assert sent(accepting)["spec"] == {"command": "x", "workdir": str(Path.cwd())}
+        assert submitted(accepting)["spec"] == {"command": "x", "workdir": str(Path.cwd())}
 
     def test_a_shell_text(self, accepting, spot) -> None:
         spot("submit", "--shell", "python a.py && python b.py")
-        assert sent(accepting)["spec"]["command"] == "python a.py && python b.py"
+        assert submitted(accepting)["spec"]["command"] == "python a.py && python b.py"
 
     @pytest.mark.parametrize(
         ("words", "code"),
@@ -123,7 +110,7 @@ class TestSubmit:
         assert where in ended.err
         assert accepting.requests == []
 
-    def test_each_submit_has_a_key_of_its_own_and_a_lost_answer_is_asked_for_again(self, accepting, spot) -> None:
+    def test_each_submit_has_its_own_key_and_a_lost_response_repeats_it(self, accepting, spot) -> None:
         given = accepting.responses[("POST", "/v1/runs")]
         accepting.responses[("POST", "/v1/runs")] = [(0, None), given]
         assert spot("submit", "--", "x").code == 0
@@ -139,11 +126,30 @@ class TestSubmit:
         assert (ended.out, ended.err) == ("digits-7\n", "warning: image is ignored.\n")
         assert json.loads(spot("submit", "-o", "json", "--", "x").out)["run_id"] == "digits-7"
 
-    def test_watch_goes_on_to_the_end(self, accepting, spot) -> None:
+    def test_watch_continues_to_the_end(self, accepting, spot) -> None:
         serve_run(accepting, a_run(status="failed", status_text="It failed."))
         ended = spot("submit", "--watch", "--", "x")
         assert ended.code == 3
         assert ended.lines[-1] == "✗ failed  It failed."
+
+
+def test_secrets_are_sent_as_references(accepting, spot, tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("command: x\nsecrets: {A: 'env:OLD', B: 'env:B'}\n")
+    given = ("--secret", "HF_TOKEN", "--secret", "A=env:NEW", "--secret", "K=file:keys/../k")
+    assert spot("submit", str(file), *given).code == 0
+    assert submitted(accepting)["spec"]["secrets"] == {
+        "A": "env:NEW", "B": "env:B", "HF_TOKEN": "env:HF_TOKEN", "K": f"file:{Path.cwd()}/k",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("written", ["HF_TOKEN=hush-hush", "HF_TOKEN=file:", "=env:hush", "HF_TOKEN=vault:hush"])
+def test_a_value_in_the_place_of_a_reference_is_not_repeated(accepting, spot, written: str) -> None:
+    ended = spot("submit", "--secret", written, "--", "x")
+    assert ended.code == 2
+    assert "NAME=file:PATH" in ended.err
+    assert "hush" not in ended.err
+    assert accepting.requests == []
 
 
 class TestStop:

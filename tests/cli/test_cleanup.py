@@ -19,7 +19,7 @@ SURE = ("submit", "--yes", *SUBMIT[1:])
 
 @pytest.fixture
 def cloud(api: FakeApi) -> FakeApi:
-    """Two runs are active; the second look finds one still stopping, the third none."""
+    """Two runs are active; one is still stopping at the second request, none at the third."""
     probe = an_active_run("probe-2", "waiting", usd_per_h=0.0, machines=[])
     going = a_machine(use="retiring", serves=None, why="on its way out", state="ending")
     api.respond_in_turn(
@@ -38,7 +38,7 @@ def cloud(api: FakeApi) -> FakeApi:
 
 
 def done(api: FakeApi) -> list[str]:
-    """What was asked for, in order; looks that repeat once."""
+    """The requests in their order; equal ones in a row once."""
     calls: list[str] = []
     for request in api.requests:
         words = f"{request.method} {request.path}" + ("?validate_only" if request.query.get("validate_only") else "")
@@ -68,7 +68,7 @@ def test_stopped_waited_for_released_and_only_then_submitted(cloud: FakeApi, spo
     assert "Their machines are gone.\n1 machine without a run released, price unknown.\n" in ended.err
 
 
-def test_where_nobody_can_be_asked_nothing_is_stopped(cloud: FakeApi, spot: Any) -> None:
+def test_without_a_terminal_nothing_is_stopped(cloud: FakeApi, spot: Any) -> None:
     ended = spot(*SUBMIT)
     assert ended.code == 2
     assert "First stop 2 runs ($0.35/h) and release 1 machine without a run" in ended.err
@@ -76,7 +76,7 @@ def test_where_nobody_can_be_asked_nothing_is_stopped(cloud: FakeApi, spot: Any)
     assert done(cloud)[-1] == "GET /v1/machines"
 
 
-def test_a_person_who_says_no_stops_nothing(cloud: FakeApi, spot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_no_stops_nothing(cloud: FakeApi, spot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "confirmed", lambda question, yes: False)
     assert spot(*SUBMIT).code == 130
     assert done(cloud)[-1] == "GET /v1/machines"
@@ -97,7 +97,7 @@ def test_a_run_of_this_name_that_is_live_is_stopped_like_the_others(cloud: FakeA
     assert done(cloud)[-1] == "POST /v1/runs"
 
 
-def test_one_that_would_not_go_on_with_this_spec_stops_nothing(cloud: FakeApi, spot: Any) -> None:
+def test_a_run_that_would_refuse_this_spec_stops_nothing(cloud: FakeApi, spot: Any) -> None:
     cloud.refuse("POST", "/v1/runs", 409, "RUN_ACTIVE", "new-1 is live with another spec.")
     ended = spot(*SURE)
     assert ended.code == 6
@@ -105,7 +105,7 @@ def test_one_that_would_not_go_on_with_this_spec_stops_nothing(cloud: FakeApi, s
     assert done(cloud)[-1] == "POST /v1/runs?validate_only"
 
 
-def test_who_leaves_is_told_what_is_still_on_its_way_and_nothing_is_submitted(
+def test_ctrl_c_shows_what_is_still_stopping_and_nothing_is_submitted(
     cloud: FakeApi, spot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(seconds: float) -> None:
@@ -129,7 +129,7 @@ def test_a_machine_that_never_goes_is_not_waited_for_for_ever(
     assert cloud.bodies("/v1/gc") == []
 
 
-def test_with_nothing_active_the_submit_goes_on_at_once(cloud: FakeApi, spot: Any) -> None:
+def test_with_nothing_active_the_submit_is_sent_at_once(cloud: FakeApi, spot: Any) -> None:
     cloud.respond("GET", "/v1/machines", seen((), (KEPT,)))
     ended = spot(*SUBMIT)
     assert (ended.code, ended.out) == (0, "new-1  ○ pending  Accepted.\n")
@@ -149,7 +149,7 @@ class TestStopAll:
         assert ended.err.splitlines()[0].split() == ["RUN", "STATUS", "$/H", "MACHINE"]
         assert done(cloud)[-2:] == ["POST /v1/runs/digits-7/stop", "POST /v1/runs/probe-2/stop"]
 
-    def test_nobody_to_ask_or_a_run_named_too(self, cloud: FakeApi, spot: Any) -> None:
+    def test_without_a_terminal_or_with_a_run(self, cloud: FakeApi, spot: Any) -> None:
         assert spot("stop", "--all").code == 2
         assert spot("stop", "digits-7", "--all").code == 2
         assert "POST /v1/runs/digits-7/stop" not in done(cloud)

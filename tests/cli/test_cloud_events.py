@@ -40,7 +40,7 @@ class TestEvents:
         assert len(spot("events", "digits-7", "--all").lines) == 2
         assert len(spot("events", "digits-7", "-o", "jsonl").lines) == 2
 
-    def test_pages_go_on_after_the_last_of_ours(self, api, spot) -> None:
+    def test_pages_continue_after_our_last_event(self, api, spot) -> None:
         api.respond_in_turn(
             "GET", PATH, page(an_event(7, "started", "one"), CLOUD, complete=False),
             page(an_event(9, "started", "two")),
@@ -78,7 +78,7 @@ class TestPreempt:
     def bodies(self, api):
         return [body.get("confirm") for body in api.bodies("/v1/dev/preempt")]
 
-    def test_a_rented_machine_goes_only_when_a_person_says_so(self, api, spot, monkeypatch) -> None:
+    def test_a_rented_machine_is_preempted_only_after_a_yes(self, api, spot, monkeypatch) -> None:
         for answer, confirmed in ((True, [None, True]), (False, [None])):
             api.requests.clear()
             api.responses["POST", "/v1/dev/preempt"] = [self.REFUSED, self.DONE]
@@ -94,7 +94,7 @@ class TestPreempt:
         assert self.bodies(api) == [True]
         assert "the VM's own notice" in ended.out
 
-    def test_without_a_terminal_nobody_can_say_so(self, api, spot) -> None:
+    def test_without_a_terminal_nothing_is_preempted(self, api, spot) -> None:
         api.responses["POST", "/v1/dev/preempt"] = self.REFUSED
         ended = spot("dev", "preempt", "digits-7")
         assert ended.code == 2
@@ -108,7 +108,7 @@ class TestPreempt:
         assert len(api.requests) == 1
 
 
-def test_show_tells_whose_machines_these_are(api, spot) -> None:
+def test_show_names_the_account_of_the_machines(api, spot) -> None:
     where = {
         "name": "p",
         "number": "123",

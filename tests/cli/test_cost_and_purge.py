@@ -7,15 +7,11 @@ import pytest
 
 from supervisor.cli.runs import control
 from supervisor.wording.figures import DASH
-from tests.cli.fake_api import a_cost, a_run, serve_run
+from tests.cli.fake_api import a_cost, a_run, serve_run, squeezed
 
 PURGE = "/v1/runs/digits-7/purge"
 UNKNOWN = {"cost_usd": None, "lower_bound": True, "on_demand_usd": 0.0, "usd_per_h": None}
 CODE = {"stored_bytes": 5_000_000, "stored_usd_per_month": None}
-
-
-def squeezed(line):
-    return " ".join(line.split())
 
 
 def purged(**changes):
@@ -46,14 +42,14 @@ def test_what_is_not_known_is_named(api, spot) -> None:
     assert ended.lines[1].count(DASH) == 4
 
 
-def test_several_runs_are_asked_for_by_name(api, spot) -> None:
+def test_several_runs_are_requested_by_id(api, spot) -> None:
     for name in ("one-1", "two-2"):
         api.respond("GET", f"/v1/runs/{name}/cost", a_cost(name))
     ended = spot("cost", "one-1", "two-2", "-o", "name")
     assert ended.lines == ["one-1", "two-2"]
 
 
-def test_one_run_tells_what_it_stores(api, spot) -> None:
+def test_one_run_shows_its_stored_files(api, spot) -> None:
     serve_run(api, a_run())
     ended = spot("cost", "digits-7")
     assert ended.lines[-2] == (
@@ -96,7 +92,7 @@ def test_without_a_terminal_it_must_be_said(api, spot, monkeypatch) -> None:
     assert api.bodies(PURGE) == []
 
 
-def test_the_name_of_a_live_run_is_not_even_asked_for(api, spot) -> None:
+def test_a_live_run_is_refused_before_the_question(api, spot) -> None:
     serve_run(api, a_run(status="running"))
     ended = spot("purge", "digits-7")
     assert ended.code == 6
@@ -137,8 +133,8 @@ def test_a_long_purge_is_waited_for(api, spot, monkeypatch) -> None:
     assert len(api.bodies(PURGE)) == 1
 
 
-def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypatch) -> None:
-    """Broken variant: cut off by the store after its answer was lost, it was waited for without an end."""
+def test_a_purge_that_was_cut_off_is_not_waited_for(api, spot, monkeypatch) -> None:
+    """Broken variant: after a lost response, a purge that the store had cut off was waited for without end."""
     monkeypatch.setattr(control, "PURGE_POLL_S", 0.01)
     monkeypatch.setattr(control, "PURGE_STUCK_S", 0.1)
     serve_run(api, a_run(status="stopped"))

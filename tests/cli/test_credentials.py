@@ -1,4 +1,4 @@
-"""Which token `spot` sends where: its own supervisor's to its own supervisor, and to nobody else."""
+"""Which token `spot` sends where: the token of a supervisor goes to this supervisor only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_another_address_gets_nothing_that_was_found(run_cli: Spot, api: FakeApi
 
 
 def test_an_address_that_its_server_has_left_gets_nothing(run_cli: Spot, api: FakeApi, clean: Path) -> None:
-    """The supervisor was killed and somebody else has its port."""
+    """The supervisor was killed, and another program has its port."""
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
         folder = a_folder(clean / "data", api.url, gone.pid)
@@ -72,7 +72,7 @@ def test_an_address_that_its_server_has_left_gets_nothing(run_cli: Spot, api: Fa
     assert sent(api) == [None]
 
 
-def test_one_that_does_not_look_would_send_it(
+def test_without_the_check_the_token_would_be_sent(
     run_cli: Spot, api: FakeApi, clean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variant of the two above."""
@@ -114,7 +114,7 @@ def test_a_redirect_is_not_followed(run_cli: Spot, api: FakeApi, folder: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "  ", "two words", "sup_ä", "sup_\x7f"])
-def test_a_token_that_is_none_is_told_and_not_repeated(run_cli: Spot, api: FakeApi, clean: Path, text: str) -> None:
+def test_a_malformed_token_is_reported_and_not_printed(run_cli: Spot, api: FakeApi, clean: Path, text: str) -> None:
     (clean / "token").write_text(text)
     ended = run_cli("ls", "--url", api.url, "--token-file", str(clean / "token"))
     assert (ended.code, api.requests) == (2, [])
@@ -193,7 +193,7 @@ def test_a_folder_that_has_lost_its_token_is_told(run_cli: Spot, api: FakeApi, f
     assert "restart the supervisor" in ended.err
 
 
-def test_a_mistyped_token_is_told_from_a_strange_one(
+def test_a_mistyped_token_and_an_unknown_one_differ(
     run_cli: Spot, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")

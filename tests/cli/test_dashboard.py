@@ -1,4 +1,4 @@
-"""watch 60: all runs, read anew; and a run that is looked at so often."""
+"""watch 60: all runs every 60 seconds, and one run at this pace."""
 
 from __future__ import annotations
 

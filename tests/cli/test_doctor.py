@@ -1,4 +1,4 @@
-"""spot doctor: of a supervisor that answers, of one that does not, and of files of settings without any."""
+"""spot doctor: with a supervisor that responds, with one that does not, and for files of settings without any."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nobody(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def test_without_a_supervisor_it_says_so_and_looks_from_here(run_cli, nobody) -> None:
+def test_without_a_supervisor_it_says_so_and_checks_here(run_cli, nobody) -> None:
     ended = run_cli("doctor", "--json", "--data-dir", str(nobody))
     assert ended.code == 2
     results = names(ended.out)
@@ -75,7 +75,7 @@ def test_the_test_message_can_be_left_out(api, spot) -> None:
     assert queries == [{"alert_test": ["true"]}, {}]
 
 
-def test_a_supervisor_that_hangs_holds_nobody_up(run_cli, nobody) -> None:
+def test_a_supervisor_that_hangs_does_not_block(run_cli, nobody) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = "http://127.0.0.1:%d" % silent.getsockname()[1]
         ended = run_cli("doctor", "--json", "--url", url)
@@ -97,7 +97,7 @@ def test_a_port_that_another_program_has(run_cli, nobody, monkeypatch) -> None:
 
 
 def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeypatch, tmp_path) -> None:
-    """A person waits for all of it; what is left is still enough for an answer."""
+    """The user waits for all of it; the rest is still enough for a response."""
     from supervisor.cli.server import server
     from supervisor.wiring import bootstrap, examining
     from supervisor.wiring import settings as wired

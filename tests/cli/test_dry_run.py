@@ -83,7 +83,7 @@ def test_a_plan_that_is_refused_ends_as_the_submit_would(
 
 
 class NothingStored(dict[tuple[str, str], Any]):
-    """The answers of an API that has no bundle of code, whatever its name."""
+    """The responses of an API that has no bundle of code."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         document = {"title": "x", "detail": "not stored", "code": "CODE_NOT_FOUND"}
@@ -164,7 +164,7 @@ def test_an_unknown_price_is_called_unknown_and_an_old_one_shows_its_age() -> No
     assert "$0.00" not in text
 
 
-def test_a_place_that_refused_says_when_it_is_asked_again() -> None:
+def test_a_zone_that_refused_shows_the_time_of_its_retry() -> None:
     until = (NOW + timedelta(minutes=3)).isoformat()
     text = plan_text(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
     assert "retry in 3 min: no_capacity: none left" in text
@@ -177,12 +177,12 @@ def test_columns_without_a_word_are_left_out() -> None:
     assert "PRICE READ" in text
 
 
-def test_a_run_that_stays_as_it_is_is_told_once() -> None:
+def test_an_unchanged_run_is_described_once() -> None:
     sentence = "digits is running with this very spec: nothing would change."
     assert plan_text(would="unchanged", sentence=sentence).splitlines()[0] == sentence
 
 
-def test_metadata_is_told_by_names_and_sizes() -> None:
+def test_metadata_is_shown_as_names_and_sizes() -> None:
     text = plan_text()
     assert "startup-script 18.0 kB, spot-nonce 1 B" in text
     assert "All of it: spot submit --dry-run -o json" in text

@@ -117,7 +117,7 @@ def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"title": 7}', b"null"])
-def test_an_error_without_an_explanation_is_told_by_its_status(api, spot, body: bytes) -> None:
+def test_an_error_without_an_explanation_shows_its_status(api, spot, body: bytes) -> None:
     api.respond("GET", "/v1/runs/digits-7", body, status=500)
     ended = spot("show", "digits-7")
     assert ended.code == 1
@@ -131,7 +131,7 @@ def test_something_else_at_that_address(api, spot) -> None:
     assert "NOT_A_SUPERVISOR" in ended.err
 
 
-def test_nobody_at_the_address_that_was_given(run_cli) -> None:
+def test_no_supervisor_at_the_given_address(run_cli) -> None:
     for url in ("http://127.0.0.1:1", "http://127.0.0.1:1/"):
         ended = run_cli("ls", "--url", url)
         assert ended.code == 7

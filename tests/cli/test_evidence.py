@@ -1,4 +1,4 @@
-"""`spot show --evidence` and what `spot show` tells of the last failure; docs/evidence.md shows its real output."""
+"""`spot show --evidence`, and the last failure in `spot show`; docs/evidence.md shows the real output."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_before_the_first_end_there_is_none(api: Any, spot: Any) -> None:
     assert "No attempt of digits-7 has ended yet" in ended.err
 
 
-def test_show_tells_the_last_failure_at_a_glance(api: Any, spot: Any) -> None:
+def test_show_has_the_main_rows_of_the_last_failure(api: Any, spot: Any) -> None:
     serve(api, KILLED, "host_oom")
     lines = spot("show", "digits-7").lines
     at = lines.index("Evidence of attempt 1: host_oom")
@@ -94,7 +94,7 @@ def test_show_tells_the_last_failure_at_a_glance(api: Any, spot: Any) -> None:
 
 
 @pytest.mark.parametrize("cause", ["preempted", "finished", "stop_requested"])
-def test_an_end_that_nobody_asks_about_is_not_told(api: Any, spot: Any, cause: str) -> None:
+def test_an_unremarkable_end_is_not_shown(api: Any, spot: Any, cause: str) -> None:
     serve(api, KEPT, cause)
     assert "Evidence" not in spot("show", "digits-7").out
 
@@ -106,7 +106,7 @@ def test_a_failure_whose_evidence_is_gone_is_shown_without_it(api: Any, spot: An
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_long_stacks_are_cut_at_a_glance_and_whole_when_asked_for() -> None:
+def test_long_stacks_are_cut_in_show_and_whole_in_evidence() -> None:
     kept = copy.deepcopy(KEPT)
     kept["agent"]["stall"]["threads"][0]["text"] = "\n".join(f'  File "a.py", line {n} in f' for n in range(50))
     brief = evidence_lines(kept, brief=True)

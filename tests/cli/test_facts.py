@@ -1,4 +1,4 @@
-"""`spot show RUN --facts`; docs/evidence.md shows its real output for this answer."""
+"""`spot show RUN --facts`; docs/evidence.md shows its real output for this response."""
 
 from __future__ import annotations
 

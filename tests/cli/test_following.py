@@ -14,7 +14,7 @@ END = a_run(status="completed", cause="finished", status_text="Completed after 9
 
 
 def in_turn(*answers: tuple[int, Any]) -> Callable[[Request], tuple[int, Any]]:
-    """The answers one after the other; the last one stays."""
+    """The responses one after the other; the last one stays."""
     left = list(answers)
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
 
@@ -131,7 +131,7 @@ class TestWait:
 
 
 def a_log(texts: dict[int, str], newest: int, over: bool = True) -> Callable[[Request], tuple[int, Any]]:
-    """The logs of these attempts, told in pieces of 4 bytes; the newest is over when the run is."""
+    """The logs of these attempts in pieces of 4 bytes; the newest ends with the run."""
 
     def answer(request: Request) -> tuple[int, Any]:
         number = int(request.query.get("attempt", [str(newest)])[0])
@@ -225,7 +225,7 @@ class TestHealth:
         assert json.loads(old.out)["ready"] is True, "scripts of before go on"
         assert "--json" not in spot("health", "--help").out
 
-    def test_somebody_is_needed(self, api, spot) -> None:
+    def test_a_run_needs_the_user(self, api, spot) -> None:
         api.respond("GET", "/readyz", self.READY)
         api.respond("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
         document = json.loads(spot("health", "--json").out)
@@ -284,5 +284,5 @@ def test_following_waits_for_the_stream_and_by_the_clock_where_there_is_none(api
         ([b": ping\n", b"\n"], False),
     ],
 )
-def test_a_stream_tells_of_the_next_event(lines: list[bytes], has_event: bool) -> None:
+def test_a_stream_has_the_next_event(lines: list[bytes], has_event: bool) -> None:
     assert logs._has_event(lines) is has_event

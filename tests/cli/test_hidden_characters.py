@@ -18,7 +18,7 @@ WORDS = ("status", "cause", "kind", "phase", "code", "run_id", "result")
 
 
 def hostile(value: Any, key: str = "") -> Any:
-    """The same answer with hidden characters in every text that is no time and none of our words."""
+    """The same response with hidden characters in every text that is no time and none of our words."""
     if isinstance(value, dict):
         changed = {name: hostile(item, name) for name, item in value.items()}
         more = {"metrics": {HIDDEN: 1.0}, "labels": {"team": HIDDEN}}.get(key, {})

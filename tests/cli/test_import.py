@@ -1,4 +1,4 @@
-"""spot import: what is asked, what is shown, and what happens when the answer takes longer than one answer may."""
+"""spot import: the request, the output, and an import that takes longer than one request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_was_taken_over_is_shown(api: FakeApi, spot: Spot) -> None:
     assert api.bodies("/v1/imports") == [{"url": URL, "dry_run": False}]
 
 
-def test_what_has_one_reason_is_told_once_and_values_as_people_write_them(api: FakeApi, spot: Spot) -> None:
+def test_equal_reasons_share_a_line_and_values_are_readable(api: FakeApi, spot: Spot) -> None:
     why = "the setting gce_zones says which zones are tried."
     spec = {"command": "x", "env": {"EPOCHS": "30"}, "limits": {"max_runtime_s": 172800.0}}
     left_out = [f"zone: {why}", "env: K may be a secret.", f"fallback_zones: {why}"]
@@ -67,7 +67,7 @@ def test_name_spec_and_dry_run_are_handed_on(api: FakeApi, spot: Spot, tmp_path:
     ]
 
 
-def test_a_refusal_is_told_with_its_exit_code(api: FakeApi, spot: Spot) -> None:
+def test_a_refusal_has_its_exit_code(api: FakeApi, spot: Spot) -> None:
     api.refuse("POST", "/v1/imports", 409, "OLD_RUN_ALIVE", "The old run may still be going on.")
     ended = spot("import", URL)
     assert (ended.code, "OLD_RUN_ALIVE" in ended.err) == (6, True)
@@ -82,7 +82,7 @@ def test_an_answer_that_takes_too_long_is_waited_for(api: FakeApi, spot: Spot) -
     assert ended.err.count("takes longer than one request") == 1
 
 
-def test_an_import_of_somebody_else_is_not_waited_for(api: FakeApi, spot: Spot) -> None:
+def test_an_import_of_another_user_is_not_waited_for(api: FakeApi, spot: Spot) -> None:
     api.refuse("POST", "/v1/imports", 409, "IMPORT_RUNNING", "rav-1 is being imported.")
     assert spot("import", URL).code == 6
 

@@ -7,11 +7,7 @@ from supervisor.cli.runs.runs import next_command
 from supervisor.cli.views import runs as views
 from supervisor.domain.events import EventKind
 from supervisor.wording.figures import DASH
-from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, SUMMARY, a_page, a_run, an_event, serve_run
-
-
-def squeezed(line: str) -> str:
-    return " ".join(line.split())
+from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, SUMMARY, a_page, a_run, an_event, serve_run, squeezed
 
 
 def test_ls_is_one_line_a_run_and_a_summary(api, spot, monkeypatch) -> None:
@@ -91,7 +87,7 @@ def test_show_is_the_sentence_then_the_attempts(api, spot) -> None:
     assert ended.lines[6] == ("waiting 3 % ▏boot 6 % ▏restore 1 % ▏training 88 % ▏lost 2 %  effective 88 %")
 
 
-def test_show_tells_of_tries_that_brought_no_machine(api, spot) -> None:
+def test_show_has_the_tries_without_a_machine(api, spot) -> None:
     serve_run(api, a_run())
     tried = {"number": 1, "placement": FIRST_ATTEMPT["placement"], "cause": "no_capacity", "detail": "none left"}
     api.respond("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": {"number": 3, "tries": [tried, tried]}})

@@ -1,4 +1,4 @@
-"""`--code DIR` and `code: DIR`: the folder is sent once, the spec keeps its hash, and nobody fills in a workdir."""
+"""`--code DIR` and `code: DIR`: the folder is sent once, the spec keeps its hash, and gets no workdir."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HASH = "ab" * 32
 
 
 class Shelf(Client):
-    """A supervisor's shelf of bundles. `lose`: so many answers to a PUT get lost after it was carried out."""
+    """A supervisor with bundles. `lose`: so many responses to a PUT are lost after it was carried out."""
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
@@ -73,7 +73,7 @@ def test_a_folder_becomes_its_hash(project: Path, capsys: pytest.CaptureFixture[
     assert shelf.sent == 1
 
 
-def test_a_lost_answer_is_asked_for_again(project: Path) -> None:
+def test_a_request_with_a_lost_response_is_repeated(project: Path) -> None:
     shelf = Shelf()
     shelf.lose = 1
     settle_code(shelf, {"code": str(project)})
@@ -167,7 +167,7 @@ def test_which_attempt_ran_which_code() -> None:
 
 
 def test_the_file_of_a_secret_does_not_travel_with_the_code(project: Path, tmp_path: Path) -> None:
-    """It would be stored for good, and shown to whoever may read the code."""
+    """It would be stored for good, and shown to everyone who may read the code."""
     (project / "keys").mkdir()
     (project / "keys" / "token").write_text("canary")
     (tmp_path / "outside").symlink_to(project / "keys" / "token")

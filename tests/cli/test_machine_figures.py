@@ -1,4 +1,4 @@
-"""`spot show` of a machine's figures: one line with units, one more where something needs a look."""
+"""`spot show` of a machine's figures: one line with units, one more for troubles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_line_with_units() -> None:
     ]
 
 
-def test_several_cards_are_told_together() -> None:
+def test_several_gpus_are_shown_together() -> None:
     cards = [gpu(), gpu(util_pct=51, temperature_c=64), gpu(util_pct=None, temperature_c=None)]
     assert telemetry_lines(a_beat(gpus=cards, cgroup=None, disks={})) == [
         "3 GPUs 72 %, 60.3 of 67.5 GiB, up to 71 °C · memory 11 GiB"
@@ -60,7 +60,7 @@ def test_what_is_not_known_is_left_out() -> None:
         ({"clock_reasons": 0x5, "ecc_uncorrected": 0, "lost": None}, None),
     ],
 )
-def test_what_needs_a_look_stands_in_a_line_of_its_own(figures: dict[str, Any], words: str | None) -> None:
+def test_troubles_have_their_own_line(figures: dict[str, Any], words: str | None) -> None:
     lines = telemetry_lines(a_beat(gpus=[gpu(**figures)]))
     assert len(lines) == (1 if words is None else 2)
     assert words is None or lines[1].startswith(words)

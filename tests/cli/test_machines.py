@@ -1,4 +1,4 @@
-"""ls --machines and gc: which machines there are, in which project, and the release of those that serve nobody."""
+"""ls --machines and gc: the machines with their project, and the release of machines without a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from supervisor.api.shapes import machines as schemas_machines
 from supervisor.cli import output
 from supervisor.cli.machines.machines import project
 from supervisor.wording.figures import DASH
+from tests.cli.fake_api import squeezed
 from tests.cli.fake_machines import FOREIGN, ORPHAN, a_machine, collected, seen
 
 OLD = "spot-99999999-a1-t1 us-east1-c t4 on-demand up 2 h 13 min old-1"
-
-
-def squeezed(line: str) -> str:
-    return " ".join(line.split())
 
 
 def test_what_the_tests_show_is_what_the_api_shows() -> None:
@@ -40,7 +37,7 @@ def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None
     assert api.requests[-1].query == {}
 
 
-def test_those_of_others_are_shown_when_asked_for(api, spot) -> None:
+def test_all_shows_foreign_machines(api, spot) -> None:
     api.respond("GET", "/v1/machines", seen((a_machine(), FOREIGN), foreign=1))
     ended = spot("ls", "--machines", "--all")
     assert "not ours: it carries no supervisor's id" in ended.lines[2]
@@ -64,7 +61,7 @@ def test_no_machine_though_runs_think_they_have_one_asks_for_the_project(api, sp
     )
 
 
-def test_the_project_is_told_as_far_as_it_is_known() -> None:
+def test_the_project_is_shown_as_far_as_it_is_known() -> None:
     assert project({"provider": "gce", "name": "p", "number": None, "noun": "project"}) == "project p"
     assert project({"provider": "gce", "name": None, "number": None, "noun": "project"}) == "provider gce"
     assert project({"provider": "local", "name": "this computer", "number": None}) == "this computer"
@@ -105,14 +102,14 @@ class TestGc:
         assert ended.err == "Not read, so nothing there is touched: z.\n"
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
-    def test_without_a_terminal_nobody_is_asked_and_nothing_is_done(self, api, spot) -> None:
+    def test_without_a_terminal_nothing_is_released(self, api, spot) -> None:
         api.respond("POST", "/v1/gc", collected((ORPHAN,)))
         ended = spot("gc")
         assert ended.code == 2
         assert "Add --yes" in ended.err
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
-    def test_a_person_is_asked_and_may_say_no(self, api, spot, monkeypatch) -> None:
+    def test_the_user_may_say_no(self, api, spot, monkeypatch) -> None:
         questions = []
         monkeypatch.setattr(output, "confirmed", lambda question, yes: questions.append(question))
         api.respond("POST", "/v1/gc", collected((ORPHAN, a_machine(use="orphan"))))

@@ -1,4 +1,4 @@
-"""change, zones, and stop and resume by filters: what is sent, what is asked first, what is said."""
+"""change, zones, and stop and resume by filters: the requests, the questions before them, and the output."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_all_pages_after_one_question(api, spot, monkeypatch, action: str) -> No
     assert ended.lines == [f"{action}: 7 runs, 2 unchanged."]
 
 
-def test_it_is_asked_before_it_is_done(api, spot) -> None:
+def test_the_question_comes_before_the_change(api, spot) -> None:
     api.respond("POST", "/v1/runs/stop", page("a-1"))
     ended = spot("stop", "--status", "running")
     assert (ended.code, "Add --yes" in ended.err) == (2, True)

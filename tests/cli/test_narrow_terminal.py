@@ -59,7 +59,7 @@ def test_machines_that_all_serve_are_shown_whole(narrow) -> None:
     assert not any(line.endswith("…") for line in lines)
 
 
-def test_what_a_machine_is_for_is_seen_where_one_serves_nobody(narrow) -> None:
+def test_use_is_shown_where_a_machine_serves_no_run(narrow) -> None:
     lines = machine_lines([{**a_machine(), "shape": "t4"}, {**ORPHAN, "shape": "t4", "spot": True}])
     assert lines[0].split() == ["MACHINE", "WHERE", "STATE", "RUN", "$/H", "USE"]
     assert "carries our" in lines[2]

@@ -140,7 +140,7 @@ IGNORED = {
 
 
 def test_the_patterns_are_gits(tmp_path: Path) -> None:
-    """Git itself is asked."""
+    """Git itself lists the files."""
     git = shutil.which("git")
     assert git is not None
     folder = write(tmp_path / "code", IGNORED)

@@ -1,4 +1,4 @@
-"""A folder that is too large is refused with what makes it so, before anything is read; a full disk is told as such."""
+"""A too large folder is refused with its largest parts, before any file is read; a full disk is named as the reason."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_too_much_names_the_largest_folders(tmp_path: Path) -> None:
     assert sha256(folder)
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken variant: the file that was just read was told to be unreadable."""
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the error said that the last read file was unreadable."""
     (tmp_path / "train.py").write_bytes(os.urandom(3_000_000))
     monkeypatch.setattr(pack, "_IN_MEMORY_BYTES", 1000)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b"))  # noqa: SIM115

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from supervisor.wording.figures import DASH
+from tests.cli.fake_api import squeezed
 
 PRICE = {
     "shape": "t4", "region": "us-east1", "spot_usd_per_h": 0.3168, "on_demand_usd_per_h": 0.7583,
@@ -19,10 +20,6 @@ UNKNOWN = {
 
 def answer(*prices, **more):
     return {"provider": "gce", "prices": list(prices), "old_after_days": 30, **more}
-
-
-def squeezed(line):
-    return " ".join(line.split())
 
 
 def test_every_price_is_a_line_with_what_is_saved_and_its_age(api, spot) -> None:
@@ -51,7 +48,7 @@ def test_what_is_unknown_is_never_nothing(api, spot) -> None:
     assert "$0" not in ended.out
 
 
-def test_a_refresh_tells_what_has_changed(api, spot) -> None:
+def test_a_refresh_shows_the_changes(api, spot) -> None:
     changed = [
         {"shape": "t4", "region": "us-east1", "market": "spot", "from_usd_per_h": 0.29, "to_usd_per_h": 0.3168},
         {"shape": "t4", "region": "us-east1", "market": "on_demand", "from_usd_per_h": None, "to_usd_per_h": 0.75},

@@ -89,7 +89,7 @@ def test_other_kinds(house: FileServer, pull: Any, mine: Path) -> None:
     assert "digits-7 has no code now: nothing was fetched.     (NOTHING_TO_PULL)" in ended.err
 
 
-def test_a_connection_that_breaks_is_gone_on_with(house: FileServer, pull: Any, mine: Path) -> None:
+def test_a_broken_connection_is_continued(house: FileServer, pull: Any, mine: Path) -> None:
     house.cut["results/g1/model.npz"] = [1_000_000, 1_500_000]
     house.away["results/g1/plots/a.png"] = 2
     assert pull().lines == ["OK 2/2, errors 0"]
@@ -97,7 +97,7 @@ def test_a_connection_that_breaks_is_gone_on_with(house: FileServer, pull: Any, 
     assert (mine / "model.npz").read_bytes() == MODEL
 
 
-def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull: Any, mine: Path) -> None:
+def test_the_next_pull_continues_a_failed_one(house: FileServer, pull: Any, mine: Path) -> None:
     house.cut["results/g1/model.npz"] = [1_000_000, *[0] * 3]
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
@@ -110,7 +110,7 @@ def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull:
     assert house.bytes_of("results/g1/model.npz") == len(MODEL)
 
 
-def test_a_part_of_another_content_is_not_gone_on_with(house: FileServer, pull: Any, mine: Path) -> None:
+def test_a_part_of_another_content_is_not_continued(house: FileServer, pull: Any, mine: Path) -> None:
     house.cut["results/g1/model.npz"] = [1_000_000, *[0] * 3]
     pull()
     other = house.files["results/g1/model.npz"] = os.urandom(2_000_000)
@@ -189,9 +189,7 @@ def test_a_pull_that_is_not_noted_is_no_complete_pull(house: FileServer, pull: A
     assert "other results" in ended.err
 
 
-def test_results_that_are_not_verified_are_fetched_only_where_that_is_asked_for(
-    house: FileServer, pull: Any, mine: Path
-) -> None:
+def test_unverified_results_are_fetched_only_with_partial(house: FileServer, pull: Any, mine: Path) -> None:
     house.verified = False
     ended = pull()
     assert ended.code == 1
@@ -221,7 +219,7 @@ def test_a_growing_log_is_taken_as_it_is(house: FileServer, pull: Any, mine: Pat
     assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
 
 
-def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(house: FileServer, pull: Any, mine: Path) -> None:
+def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_again(house: FileServer, pull: Any, mine: Path) -> None:
     entry = {"path": "logs/a1/0.log", "kind": "logs", "size": 5, "sha256": None, "updated": None}
     house.listed = [entry]
     into = pulling.Destination(mine)
@@ -235,7 +233,7 @@ def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(house: FileS
 
 
 @pytest.mark.parametrize("note", ["[" * 100_000, '{"tag": "x\\r\\nHost: y", "size": 5, "sha256": null}', "7"])
-def test_a_torn_note_of_a_part_is_not_gone_on_with(house: FileServer, pull: Any, mine: Path, note: str) -> None:
+def test_a_part_with_a_torn_note_is_not_continued(house: FileServer, pull: Any, mine: Path, note: str) -> None:
     name = hashlib.sha256(b"logs/a1/0.log").hexdigest()
     (mine / pulling.PARTS).mkdir(parents=True)
     (mine / pulling.PARTS / name).write_bytes(b"oth")
@@ -322,7 +320,7 @@ def test_a_folder_of_the_person_is_not_marked_as_results(house: FileServer, pull
     assert files_in(mine) == ["model.npz", "plots/a.png", "train.py"]
 
 
-def test_who_leaves_is_told_the_command_that_goes_on(
+def test_ctrl_c_prints_the_command_that_continues(
     house: FileServer, pull: Any, mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(*_: object) -> None:

@@ -29,7 +29,7 @@ def test_200_lines_are_200_lines_however_long_they_are(api, spot) -> None:
     assert [request.query.get("limit") for request in api.requests] == [None, ["1048576"]]
 
 
-def test_a_console_that_has_no_more_is_asked_for_once(api, spot) -> None:
+def test_a_short_console_is_read_once(api, spot) -> None:
     api.respond("GET", "/v1/runs/digits-7/console", answer(text="one\ntwo\n"))
     assert spot("serial", "digits-7", "200").out == "one\ntwo\n"
     api.respond("GET", "/v1/runs/digits-7/console", answer(text="x" * 1000 + "\n" + "y\n" * 40_000))

@@ -35,7 +35,7 @@ def no_waiting(monkeypatch) -> None:
 
 
 class TestFollow:
-    def test_it_goes_on_from_offset_to_offset_until_the_machine_is_gone(self, api, spot) -> None:
+    def test_it_reads_from_offset_to_offset_until_the_machine_is_gone(self, api, spot) -> None:
         api.respond_in_turn("GET", PATH, part("one\ntwo\n"), part("thr", 8), part("ee\n", 11), part("", 14), GONE)
         api.respond("GET", "/v1/runs/digits-7", END)
         ended = spot("serial", "digits-7", "-f")
@@ -58,7 +58,7 @@ class TestFollow:
         assert "896 bytes are lost" in ended.err
         assert ended.out == "one\nlate\n"
 
-    def test_it_goes_on_with_the_machine_of_the_next_attempt(self, api, spot) -> None:
+    def test_it_continues_with_the_machine_of_the_next_attempt(self, api, spot) -> None:
         second = {"attempt": 2, "machine": "m-a2"}
         api.respond_in_turn(
             "GET", PATH, part("one\n"), GONE, GONE, part("two\n", **second), part("", 4, live=False, **second)

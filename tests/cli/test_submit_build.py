@@ -10,14 +10,14 @@ import pytest
 
 from supervisor.cli.exits import AUTH, CliError
 from supervisor.cli.files import build_image
-from tests.cli.fake_api import FakeApi, a_run
+from tests.cli.fake_api import FakeApi, accept_submits
 
 DIGEST = "us-docker.pkg.dev/p/r/train@sha256:" + "1" * 64
 
 
 @pytest.fixture
 def builds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str]]:
-    """(folder, image that was asked for) of each build."""
+    """(folder, requested image) of each build."""
     made: list[tuple[Path, str]] = []
 
     def built(folder: Path, settings: object, image: str = "") -> SimpleNamespace:
@@ -27,7 +27,7 @@ def builds(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, st
 
     monkeypatch.setattr(build_image, "built", built)
     api.respond("GET", "/v1/meta", {"provider": "gce"})
-    api.respond("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
+    accept_submits(api)
     return made
 
 

@@ -6,19 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.fake_api import a_run
+from tests.cli.fake_api import a_run, submitted
 
 
-@pytest.fixture
-def accepting(api):
-    """A supervisor on Google Cloud that accepts every submit."""
-    api.respond("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
-    api.respond("GET", "/v1/meta", {"provider": "gce"})
-    return api
+@pytest.fixture(autouse=True)
+def _machines_on_google_cloud(accepting) -> None:
+    accepting.respond("GET", "/v1/meta", {"provider": "gce"})
 
 
 def sent(api) -> dict:
-    return api.bodies("/v1/runs")[-1]["spec"]
+    return submitted(api)["spec"]
 
 
 def test_machines_elsewhere_have_no_folder_of_this_computer(accepting, spot, tmp_path: Path) -> None:
@@ -38,7 +35,7 @@ def test_machines_elsewhere_have_no_folder_of_this_computer(accepting, spot, tmp
     assert sent(accepting)["workdir"] == "src", "a folder of the image"
 
 
-def test_an_older_supervisor_has_local_machines_and_one_that_is_away_is_not_guessed_at(accepting, spot) -> None:
+def test_an_older_supervisor_has_local_machines_and_an_absent_one_is_not_guessed(accepting, spot) -> None:
     accepting.refuse("GET", "/v1/meta", 404, "NOT_FOUND", "nothing here")
     assert spot("submit", "--", "x").code == 0
     assert sent(accepting)["workdir"] == str(Path.cwd())

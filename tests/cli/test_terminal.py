@@ -90,7 +90,7 @@ def test_no_color(api) -> None:
     assert "● running" in terminal.text
 
 
-def test_a_question_is_asked_and_a_no_is_taken(api) -> None:
+def test_a_no_at_the_question(api) -> None:
     api.respond("GET", "/v1/runs", a_page(a_run()))
     with at_a_terminal(api.url, "stop") as terminal:
         terminal.read_until("Stop digits-7? [y/N]")

@@ -1,4 +1,4 @@
-"""At a terminal: the list that is read anew, the questions before many machines go, and Ctrl-C while they are going."""
+"""At a terminal: the list that is refreshed, the questions before many machines are released, and Ctrl-C after them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_gc_asks_with_the_sum_and_the_project(api: FakeApi) -> None:
     assert api.bodies("/v1/gc") == [{"dry_run": True}, {"dry_run": False}]
 
 
-def test_cleaning_up_asks_and_ctrl_c_tells_what_is_on_its_way(api: FakeApi) -> None:
+def test_cleaning_up_asks_and_ctrl_c_shows_what_is_still_stopping(api: FakeApi) -> None:
     api.respond("POST", "/v1/runs", {**a_run(), "warnings": [], "differs": []}, 201)
     api.respond("GET", "/v1/machines", seen((a_machine(),), (an_active_run(),)))
     api.respond("POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stopping."))

@@ -76,7 +76,7 @@ def test_a_token_itself_is_not_sent_as_an_id(api, spot) -> None:
         (["admin"], "sup_… spot ls"),
     ],
 )
-def test_the_first_use_is_one_that_the_token_may(api, spot, scopes: list[str], text: str) -> None:
+def test_the_shown_first_use_is_allowed_for_the_token(api, spot, scopes: list[str], text: str) -> None:
     api.respond("POST", "/v1/tokens", {**SHOWN, "scopes": scopes, "token": TEXT}, 201)
     (line,) = (row for row in spot("token", "create", "x").err.splitlines() if row.startswith("Use it"))
     assert text in line

@@ -1,4 +1,4 @@
-"""A trial rents a machine of one Google project: other settings are refused before anything is asked."""
+"""A trial rents a machine of one Google project: other settings are refused before any request."""
 
 from __future__ import annotations
 

@@ -111,14 +111,14 @@ def test_nothing_is_said_to_be_nothing(api, spot) -> None:
     assert "No message was sent" in spot("webhook", "deliveries", "wh-0123456789ab").err
 
 
-def test_whose_runs_it_hears_of_is_said(api, spot) -> None:
+def test_add_says_of_whose_runs_it_sends(api, spot) -> None:
     api.respond("POST", "/v1/webhooks", {**SHOWN, "secret": None}, 201)
     assert "all announcements, of runs of lab." in spot("webhook", "add", "https://h.example.org/x").err
     api.respond("POST", "/v1/webhooks", {**SHOWN, "everything": True, "secret": None}, 201)
     assert "of every owner" in spot("webhook", "add", "https://h.example.org/x", "--everything").err
 
 
-def test_an_address_that_is_refused_says_who_can_allow_it(api, spot) -> None:
+def test_a_refused_address_names_the_setting_that_allows_it(api, spot) -> None:
     api.refuse("POST", "/v1/webhooks", 422, "URL_REFUSED", "This address cannot be used.")
     ended = spot("webhook", "add", "http://127.0.0.1:9")
     assert (ended.code, "webhook_allow_hosts" in ended.err) == (2, True)
