@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -40,52 +40,39 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Target:
-    """Which supervisor the command line names; None = not given."""
+    """Which supervisor the command line names; None = not given. It is the client's Server."""
 
-    url: str | None = None
+    named_url: str | None = None
     data_dir: str | None = None
     token_file: str | None = None
 
     def client(self, appears_s: float | None = None) -> Client:
         """A client of that supervisor; one of the data folder that is starting is waited for. `appears_s`: how long to
         look for its first sign; None = wait for nothing. Raises SpotError for refused settings, if they are needed."""
-        given = self.url or (None if self.data_dir else os.environ.get("SPOT_URL"))
-        if given:
-            return Client(_Server(given.rstrip("/"), "", self.token_file, self._data_dir))
-        settings = _settings(self.data_dir)
-        default_url = f"http://{settings.host}:{settings.port}"
-        if appears_s is not None:
-            wait_for_start(settings.data_dir, default_url, appears_s)
-        return Client(_Server("", default_url, self.token_file, lambda: settings.data_dir))
+        if appears_s is not None and not self._given_url:
+            wait_for_start(self._settings.data_dir, self._default_url(), appears_s)
+        return Client(self)
 
-    def _data_dir(self) -> Path | None:
-        """None where the settings are refused: an address that was given needs none of them."""
-        try:
-            return _settings(self.data_dir).data_dir
-        except SpotError:
-            return None
+    @cached_property
+    def _given_url(self) -> str:
+        """ "" = the address comes from the data folder."""
+        url = self.named_url or (None if self.data_dir else os.environ.get("SPOT_URL"))
+        return (url or "").rstrip("/")
 
+    @cached_property
+    def _settings(self) -> Settings:
+        from supervisor.wiring import settings as wired
 
-def _settings(data_dir: str | None) -> Settings:
-    from supervisor.wiring import settings as wired
+        file, env_file = os.environ.get("SPOT_CONFIG"), os.environ.get("SPOT_ENV_FILE")
+        return wired.load({"data_dir": self.data_dir}, file=file, env_file=env_file)
 
-    file, env_file = os.environ.get("SPOT_CONFIG"), os.environ.get("SPOT_ENV_FILE")
-    return wired.load({"data_dir": data_dir}, file=file, env_file=env_file)
-
-
-@dataclass(frozen=True)
-class _Server:
-    """`given_url` "" = the address is in the data folder's server.json, else `default_url`. `data_dir`: the folder with
-    the token; None = the settings do not say."""
-
-    given_url: str
-    default_url: str
-    token_file: str | None
-    data_dir: Callable[[], Path | None]
+    def _default_url(self) -> str:
+        return f"http://{self._settings.host}:{self._settings.port}"
 
     def url(self) -> str:
-        folder = None if self.given_url else self.data_dir()
-        return self.given_url or str((folder and server_record(folder).get("url")) or self.default_url)
+        if self._given_url:
+            return self._given_url
+        return str(read_record(self._settings.data_dir / SERVER).get("url") or self._default_url())
 
     def token(self, url: str) -> str:
         return self._credential(url)[0]
@@ -97,15 +84,19 @@ class _Server:
         given, its_url = os.environ.get("SPOT_TOKEN", ""), os.environ.get("SPOT_URL", "")
         if given and (not its_url or same_server(its_url, url)):
             return _usable(given, "SPOT_TOKEN"), "SPOT_TOKEN"
-        file = self._token_file_of(url)
+        file = self._found_token_file(url)
         try:
             return ("", "") if file is None else (_token_in(file), str(file))
         except CliError:
             return "", ""  # absent or unreadable: the supervisor's response says what is missing
 
-    def _token_file_of(self, url: str) -> Path | None:
-        folder = self.data_dir()
-        return None if folder is None or not _serves(folder, url) else folder / TOKEN_FILE
+    def _found_token_file(self, url: str) -> Path | None:
+        """Of the data folder whose live server has this address; None = its token must not be sent there."""
+        try:
+            folder = self._settings.data_dir
+        except SpotError:  # an address that was given needs no settings
+            return None
+        return folder / TOKEN_FILE if _serves(folder, url) else None
 
     def token_hints(self, url: str, scope: str) -> tuple[str, ...]:
         if scope:
@@ -122,7 +113,7 @@ class _Server:
                 f"the token of {source} is not valid there: {why}",
                 "an administrator creates a new one: spot token create NAME",
             )
-        file = self._token_file_of(url)
+        file = self._found_token_file(url)
         if file is not None:
             return (
                 f"{file} does not exist or you may not read it: ask the person who runs the supervisor",
@@ -135,25 +126,20 @@ class _Server:
 
     def unreachable(self, url: str, reason: str, sent: bool) -> Unreachable:
         text = f"No supervisor responds at {url} ({reason})."
-        folder = None if self.given_url else self.data_dir()
-        if folder is None:
+        if self._given_url:
             return Unreachable(text, ("check --url or SPOT_URL, or start one: spot up",), sent)
+        folder = self._settings.data_dir
         start = f"start it: spot up --data-dir {folder}"
-        process = process_in(server_record(folder))
+        process = process_in(read_record(folder / SERVER))
         if process is None or process.lives():
             return Unreachable(text, (start, "or name another one with --url or SPOT_URL"), sent)
         text = f"The supervisor of {folder} (pid {process.pid}) is not running any more; trainings continue without it."
         return Unreachable(text, (start,), sent)
 
 
-def server_record(data_dir: Path) -> dict[str, object]:
-    """DATA_DIR/server.json {url, pid, …}; empty where it is absent or torn."""
-    return read_record(data_dir / SERVER)
-
-
 def _serves(folder: Path, url: str) -> bool:
     """The process in the folder's server.json lives and has this address."""
-    record = server_record(folder)
+    record = read_record(folder / SERVER)
     process = process_in(record)
     return process is not None and process.lives() and same_server(str(record.get("url") or ""), url)
 

@@ -57,19 +57,19 @@ def prices() -> None:
     """
 
 
-@prices.command(short_help="Show the price of each shape in each region.")
+@prices.command()
 @output_options
 def ls(client: Client, form: str) -> None:
-    """Show the price of each shape in each region, boot disk and address included."""
+    """Show the price of each shape in each region. It includes boot disk and address."""
     response = client.get("/v1/prices")
     if not output.emit(response, response["prices"], form, PRICES.key):
         _show(response)
 
 
-@prices.command(short_help="Read the prices from Google now and use them.")
+@prices.command()
 @output_options
 def refresh(client: Client, form: str) -> None:
-    """Read the prices from Google now and use them; takes up to a minute. A run keeps the price of its machine."""
+    """Read the prices from Google now and use them. Takes up to a minute; a run keeps the price of its machine."""
     client.timeout_s = REFRESH_S
     response = client.post("/v1/prices/refresh", {})
     changed = response["changed"]

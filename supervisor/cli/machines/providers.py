@@ -48,19 +48,19 @@ def provider() -> None:
     """Show the providers of the supervisor: where machines come from."""
 
 
-@provider.command("list", short_help="List the providers, the first choice first.")
+@provider.command("list")
 @output_options
 def list_(client: Client, form: str) -> None:
-    """List the providers in the order of preference, with the age of the last listing of their machines."""
+    """List the providers, the first choice first. LISTING: the age of the last listing of their machines."""
     response = client.get("/v1/providers")
     PROVIDERS.show(response, response["providers"], form)
 
 
-@provider.command(short_help="Show what one provider can do.")
+@provider.command()
 @click.argument("name")
 @output_options
 def show(client: Client, form: str, name: str) -> None:
-    """Show what the provider NAME can do, its zones and shapes, and whether its machines can be listed now."""
+    """Show what one provider can do, its zones and its shapes."""
     providers = client.get("/v1/providers")["providers"]
     chosen = next((listed for listed in providers if listed["name"] == name), None)
     if chosen is None:

@@ -139,7 +139,7 @@ def follow_run(client: Client, run_id: str, timeout_s: float | None, every_s: fl
             )
         output.show(scene.picture())
     else:
-        run = _until_end(client, run_id, timeout_s, read=scene.read, show=Lines(scene).show, every_s=every_s)
+        run = _until_end(client, run_id, timeout_s, read=scene.read, show=scene.print_news, every_s=every_s)
     output.suggest(next_command(run))
     return end_code(run)
 
@@ -198,6 +198,8 @@ class Scene:
     events: list[Json] = field(default_factory=list)
     fresh: list[Json] = field(default_factory=list)
     after: int = 0
+    printed_status: str = ""
+    printed_at: float = 0.0
 
     def read(self) -> Json:
         # The run before its events: an ended run has all of its events here.
@@ -234,17 +236,11 @@ class Scene:
             lines += ["", *part] if part else []
         return lines
 
-
-class Lines:
-    """`watch` without a terminal: a line for each event, and now and then the run's sentence."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._status, self._printed_at = scene, "", 0.0
-
-    def show(self, run: Json) -> None:
-        for event in self._scene.fresh:
+    def print_news(self, run: Json) -> None:
+        """Without a terminal: a line for each event, and now and then the run's sentence."""
+        for event in self.fresh:
             output.show(views.event_lines(event))
-        if run["status"] != self._status or time.monotonic() - self._printed_at >= REPEAT_S:
+        if run["status"] != self.printed_status or time.monotonic() - self.printed_at >= REPEAT_S:
             click.echo(f"{output.status_mark(run['status'])}  {safe(run['status_text'])}")
-            self._status, self._printed_at = run["status"], time.monotonic()
+            self.printed_status, self.printed_at = run["status"], time.monotonic()
         sys.stdout.flush()

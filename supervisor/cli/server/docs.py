@@ -102,9 +102,9 @@ def docs() -> None:
     """Print documents that are generated from the code."""
 
 
-@docs.command(short_help="Print statuses, moves and causes as Markdown.")
+@docs.command()
 def states() -> None:
-    """Print the statuses, the moves between them and the table of causes, as Markdown."""
+    """Print statuses, moves and causes as Markdown."""
     click.echo(states_markdown(), nl=False)
 
 

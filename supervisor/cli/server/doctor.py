@@ -90,7 +90,7 @@ def doctor(
     alert address gets a test message, marked as such. Exit 0: all passed, 1: warnings, 2: failures.
     """
     apart = bool(env_file or file or here)
-    if target.url and apart:
+    if target.named_url and apart:
         raise click.UsageError("--url needs a supervisor; --env-file, --config and --here use none.")
     if apart:
         report = _report_here(file, env_file, target, not no_alert_test, DEADLINE_S)
@@ -115,7 +115,7 @@ def _report(target: Target, alert_test: bool) -> Json:
         return dict(client.get("/v1/doctor", alert_test="true" if alert_test else None))
     except exits.CliError as error:
         away = isinstance(error, exits.Unreachable)
-        elsewhere = bool(target.url or os.environ.get("SPOT_URL"))
+        elsewhere = bool(target.named_url or os.environ.get("SPOT_URL"))
         if elsewhere and not away:
             raise
         fix = (error.hints[0] if error.hints else "spot up").removeprefix("start it: ")

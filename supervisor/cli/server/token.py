@@ -42,7 +42,7 @@ def token() -> None:
     """Create, list and revoke the tokens of this supervisor. For administrators."""
 
 
-@token.command(short_help="Create a token; it is shown once.")
+@token.command()
 @click.argument("name")
 @click.option("--owner", metavar="NAME", help="Owner of its runs (default: you).")
 @click.option(
@@ -65,7 +65,7 @@ def create(
     max_active_runs: int | None,
     form: str,
 ) -> None:
-    """Create a token. The history shows NAME beside each action of the token."""
+    """Create a token, which is shown once. The history shows NAME beside each action of the token."""
     more = {
         "owner": owner,
         "scopes": list(dict.fromkeys(scopes)) or None,
@@ -83,7 +83,7 @@ def create(
     note(f"Revoke it:  spot token revoke {token_id}")
 
 
-@token.command(short_help="List the tokens, without their texts.")
+@token.command()
 @json_flag
 @output_options
 def ls(client: Client, form: str) -> None:
@@ -93,11 +93,11 @@ def ls(client: Client, form: str) -> None:
         suggest("spot token create NAME")
 
 
-@token.command(short_help="Revoke a token at once.")
+@token.command()
 @click.argument("token_id", metavar="ID")
 @json_options
 def revoke(client: Client, token_id: str, form: str) -> None:
-    """Revoke a token at once; other replicas follow within five seconds."""
+    """Revoke a token at once. Other replicas follow within five seconds."""
     if token_id.startswith("sup_"):
         raise click.UsageError("That is a token; name its id, which `spot token ls` shows.")
     revoked = client.send("DELETE", f"/v1/tokens/{quote(token_id, safe='')}").json()

@@ -65,7 +65,7 @@ def webhook() -> None:
     """Send announcements to Slack, to Discord, or signed to your own receiver."""
 
 
-@webhook.command(short_help="Add a webhook; its secret is shown once.")
+@webhook.command()
 @click.argument("address", metavar="URL")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind of announcement; repeatable.")
 @click.option("--form", "message_form", type=click.Choice(FORMS), help="Form of the messages (default: by the host).")
@@ -82,8 +82,8 @@ def add(
     note_text: str,
     form: str,
 ) -> None:
-    """Send announcements to URL from now on. Without --kind: all; to Slack and Discord those that need you or end a
-    run."""
+    """Add a webhook: send announcements to URL from now on. Without --kind: all; to Slack and Discord those that need
+    you or end a run."""
     body: dict[str, Any] = {"url": address, "kinds": list(dict.fromkeys(kinds)), "note": note_text}
     body |= {"everything": everything} | ({"form": message_form} if message_form else {})
     try:
@@ -101,11 +101,11 @@ def add(
     note(f"Remove it:  spot webhook rm {name}")
 
 
-@webhook.command(short_help="List the webhooks, without secrets.")
+@webhook.command()
 @json_flag
 @output_options
 def ls(client: Client, form: str) -> None:
-    """List the webhooks: where they send, what they send, and whether it is accepted."""
+    """List the webhooks, and whether their messages are accepted."""
     response = client.get("/v1/webhooks")
     if WEBHOOKS.show(response, response["webhooks"], form):
         if not response["webhooks"]:
@@ -113,7 +113,7 @@ def ls(client: Client, form: str) -> None:
         suggest("spot webhook add URL")
 
 
-@webhook.command(short_help="Send a message that is marked as a test.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @json_options
 @click.pass_context
@@ -129,14 +129,14 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, form: str) -> N
         ctx.exit(FAILED)
 
 
-@webhook.command(short_help="List the messages and their states.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @click.option("--failed", is_flag=True, help="Only messages that were given up.")
 @limit_option
 @json_flag
 @output_options
 def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, form: str) -> None:
-    """List the messages to a webhook, sent and still to be sent, the newest first."""
+    """List the messages to a webhook, the newest first."""
     query = {"failed": "true"} if failed else {}
     records: list[Json] = []
     for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **query):
@@ -148,14 +148,14 @@ def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, for
             suggest(f"spot webhook replay {safe(webhook_id)} --failed")
 
 
-@webhook.command(short_help="Send messages again.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @click.argument("number", required=False, type=click.IntRange(1))
 @click.option("--failed", is_flag=True, help="All messages that were given up, instead of NUMBER.")
 @since_option("With --failed: within this time (default: 7d).")
 @json_options
 def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool, since: str | None, form: str) -> None:
-    """Send the message NUMBER again, or with --failed all that were given up; with their old ids."""
+    """Send message NUMBER again, or with --failed all that failed. They keep their ids."""
     if failed == (number is not None):
         raise click.UsageError("Give either the NUMBER of one message, or --failed.")
     if number is not None:
@@ -167,7 +167,7 @@ def replay(*, client: Client, webhook_id: str, number: int | None, failed: bool,
         suggest(f"spot webhook deliveries {safe(webhook_id)}")
 
 
-@webhook.command(short_help="Make a new secret; the old one is valid for a day.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @json_options
 def rotate(client: Client, webhook_id: str, form: str) -> None:
@@ -179,7 +179,7 @@ def rotate(client: Client, webhook_id: str, form: str) -> None:
         _show_secret(rotated)
 
 
-@webhook.command(short_help="Switch a webhook on.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @json_options
 def enable(client: Client, webhook_id: str, form: str) -> None:
@@ -187,7 +187,7 @@ def enable(client: Client, webhook_id: str, form: str) -> None:
     _switch(client, webhook_id, True, form)
 
 
-@webhook.command(short_help="Switch a webhook off; waiting messages are kept.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @json_options
 def disable(client: Client, webhook_id: str, form: str) -> None:
@@ -195,7 +195,7 @@ def disable(client: Client, webhook_id: str, form: str) -> None:
     _switch(client, webhook_id, False, form)
 
 
-@webhook.command(short_help="Remove a webhook.")
+@webhook.command()
 @click.argument("webhook_id", metavar="ID")
 @yes_option()
 @json_options
