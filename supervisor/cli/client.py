@@ -28,8 +28,8 @@ RETRY_S = 0.5
 LONGEST_BACKOFF_S = 5.0  # after a response 429
 PATIENCE_S = 600.0  # how long a command that follows a run retries while the supervisor does not respond
 _SCOPE = re.compile(r"\b(?:runs:read|runs:write|metrics:read|admin)\b")
-# A field of the request body -> the option of the command line.
-_OPTIONS = (("Say replace_spec ", "Say --replace-spec "), ("Say rerun ", "Say --rerun "))
+# The API's advice to send a field of the body; here the field is an option.
+_ADVICE = re.compile(r"\b(?:Say|Send|Set|Use) (replace_spec|rerun)\b")
 
 
 class Server(Protocol):
@@ -221,8 +221,7 @@ def _problem(response: Response) -> Problem:
     try:
         document = json.loads(response.body)
         detail = str(document.get("detail") or document["title"])
-        for field, option in _OPTIONS:
-            detail = detail.replace(field, option)
+        detail = _ADVICE.sub(lambda match: f"Use --{match[1].replace('_', '-')}", detail)
         errors = tuple((str(e.get("pointer", "")), str(e.get("detail", ""))) for e in document.get("errors") or ())
         return Problem(response.status, str(document.get("code", "")), detail, errors)
     except (ValueError, KeyError, AttributeError, TypeError):

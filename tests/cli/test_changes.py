@@ -221,10 +221,10 @@ def test_one_can_leave_while_it_stops(api, spot, monkeypatch) -> None:
 
 
 def test_fields_of_the_api_are_flags_here(api, spot) -> None:
-    text = "digits-7 is completed. Say rerun to start it over. Say replace_spec to go on."
+    text = "digits-7 is completed. Say rerun to start it over. Send replace_spec to go on."
     api.refuse("POST", "/v1/runs/digits-7/resume", 409, "RUN_COMPLETED", text)
     said = spot("resume", "digits-7").err
-    assert "Say --rerun to start it over. Say --replace-spec to go on." in said
+    assert "Use --rerun to start it over. Use --replace-spec to go on." in said
 
 
 class TestApprove:

@@ -174,6 +174,18 @@ def test_the_help_shows_every_command_once_on_one_line(run_cli, monkeypatch) -> 
         assert [line.split(maxsplit=1) for line in lines if line.startswith(f"  {name} ")] == [[name, text]]
 
 
+def test_the_help_of_submit_shows_every_option_once_in_a_section(run_cli) -> None:
+    from supervisor.cli.runs.submit import submit
+
+    lines = run_cli("submit", "--help").out.splitlines()
+    assert [line for line in lines if line.endswith(":") and line[0] != " "] == [
+        "Command:", "Machine:", "Limits:", "End:", "Submit:", "Options:",
+    ]  # fmt: skip
+    first_words = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    options = [param.opts[0] for param in submit.params if param.opts[0].startswith("-")]
+    assert sorted(first_words) == sorted([*options, "-h"])
+
+
 def test_the_shell_gets_names_of_commands_and_runs(api) -> None:
     from tests.cli.fake_api import a_page, a_run
 

@@ -83,9 +83,9 @@ def in_words_of_file(error: Problem, file: str | None) -> Problem:
     fields. Unchanged without a file."""
     if file is None:
         return error
-    shown, body = _shown(file), "The body is refused: "
+    shown = _shown(file)
     inside = [(pointer.removeprefix("#/spec/").removeprefix("#/"), text) for pointer, text in error.errors]
-    if error.text.startswith(body) and inside:
+    if inside and error.errors[0][0] in error.text:  # the text repeats the pointer
         reasons = [
             f"{shown}{_line(file, name.split('/'))}: {name.replace('/', '.')} {text.replace(', beside spec', '')}"
             for name, text in inside

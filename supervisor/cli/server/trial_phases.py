@@ -26,6 +26,8 @@ from supervisor.domain.status import TERMINAL
 T = TypeVar("T")
 POLL_S = 1.0
 LAST_BYTES = 65_536
+# Words that the start-up script of the machine writes to its console.
+DRIVER_READY, IMAGE_PULLED = "GPUs answer", "image pulled in"
 SIGNS = {"ok": ("✔", "green"), "failed": ("✗", "red"), "not reached": ("·", "bright_black")}
 # The training of a trial: it counts until its machine is preempted; resumed, it has 20 steps left. Any Python 3 runs
 # it.
@@ -241,9 +243,9 @@ def _boots(report: Report, watch: Watch, gpu: bool) -> None:
         phase.seen = f"{watch.attempts[-1]['machine']} ({machine}) in {_zone(watch)}"
     if gpu:
         with report.phase("driver") as phase:
-            phase.seen = watch.wait(lambda: watch.line("GPUs response"), "the GPU driver")
+            phase.seen = watch.wait(lambda: watch.line(DRIVER_READY), "the GPU driver")
     with report.phase("container") as phase:
-        phase.seen = watch.wait(lambda: watch.line("image pulled in"), "the image")
+        phase.seen = watch.wait(lambda: watch.line(IMAGE_PULLED), "the image")
     with report.phase("beat") as phase:
         watch.wait(lambda: watch.run["status"] == "running", "the first heartbeat")
         phase.seen = watch.run["status_text"]
