@@ -118,7 +118,7 @@ def test_written_events_are_heard_by_the_others_and_wake_no_loop(postgres_databa
     other = NotifyWake(database, local, heard.set)
     other.start()
     try:
-        wake.tell_of_events()
+        wake.notify_events()
         assert heard.wait(60.0)
         assert local.wait(0.1) is False
         heard.clear()
@@ -187,7 +187,7 @@ def test_it_starts_while_the_database_is_away(postgres_database: str) -> None:
 class Deaf(NotifyWake):
     """Broken: it stays away after its connection was cut."""
 
-    def _come_back(self) -> None:
+    def _reconnect(self) -> None:
         self._closing.wait(0.1)
 
 

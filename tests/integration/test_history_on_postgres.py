@@ -13,7 +13,7 @@ import pytest
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter, StoredEvent, Writers
 from supervisor.services.reading.following import Follower
-from supervisor.storage.rows.events import SqlHistory
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 

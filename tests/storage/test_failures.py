@@ -132,5 +132,5 @@ def test_a_postgres_that_cuts_us_off_is_used_again_when_it_is_back(postgres_data
 
 
 def test_a_postgres_that_is_not_there() -> None:
-    with pytest.raises(StoreDown, match="did not do it"):
+    with pytest.raises(StoreDown, match="the database failed"):
         open_store("postgresql://nobody@127.0.0.1:1/nothing", migrate=True)

@@ -40,7 +40,7 @@ class Crowd:
         thread.start()
         self._threads.append(thread)
         assert self.store.database.group is not None
-        line = self.store.database.group._lock._line
+        line = self.store.database.group._lock._queue
         place = len(self._threads) - 1
         wait_for(lambda: inside.is_set() if place == 0 else len(line) == place, what="it is inside or in line")
 
@@ -105,7 +105,7 @@ def test_a_commit_that_fails_is_told_to_everybody(store: SqlStore, monkeypatch: 
         crowd.add(f"run-{n}")
     crowd.go()
     assert [str(answer) for answer in crowd.answers.values()] == [
-        "the database did not do it: disk I/O error; nothing was changed"
+        "the database failed: disk I/O error; nothing was changed"
     ] * 4
     assert store.events(None, 0, 9) == []
     broken.append(False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.storage.engine.folder_lock import FolderLock, make_private, readable_by_others
+from supervisor.storage.engine.data_folder import FolderLock, make_private, readable_by_others
 from supervisor.storage.store import open_store
 
 

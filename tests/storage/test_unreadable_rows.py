@@ -17,7 +17,7 @@ from supervisor.ports.store import RowUnreadable, RunFilter
 from supervisor.reconciler.tick import Tick
 from supervisor.storage.engine.tables import attempts, deliveries, endpoints, events, outbox, runs
 from supervisor.storage.rows import rows
-from supervisor.storage.rows.events import SqlHistory
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_endpoints import add, an_endpoint
 from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert, running

@@ -1,8 +1,8 @@
-"""Domain values as JSON text and back, guided by the type hints of their dataclasses.
+"""Domain values as JSON text and back, by the type hints of their dataclasses.
 
-Fields that equal their default are left out, so most of a run costs no bytes; names that this version does not know
-are ignored. Each class is looked at once and its plan is kept: ten thousand runs are read at every start. What would
-be stored differently by two databases (NaN, Infinity, NUL, lone surrogates) is a ValueError.
+Fields with their default value are left out, so most of a run costs no bytes; names that this version does not know are
+ignored. Each class is inspected once, because each start reads ten thousand runs. A value that the two databases store
+differently (NaN, Infinity, NUL, lone surrogates) is a ValueError.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Convert = Callable[[Any], Any] | None
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_SHARED = frozenset({Placement, Policy})  # few values, held by many runs: equal ones become one object
+_SHARED = frozenset({Placement, Policy})  # many runs have the same few values: equal ones become one object
 _SHARED_MAX = 10_000
-# Groups whose fields are stored beside those of the class that has the group, and the names of those that are not
-# stored under their own. Rows of every version have these names.
+# Groups whose fields are stored flat, among the fields of the class that has the group: field -> stored name, where it
+# differs. Rows of every version have these names.
 _FLAT: dict[type, dict[str, str]] = {
     Waiting: {"since": "waiting_since", "before_s": "waited_s", "reasons": "waiting_told"},
     Money: {"all_known": "cost_known"},
@@ -46,7 +46,7 @@ def dumps(value: object) -> str:
     """Compact JSON. Raises ValueError for NaN, Infinity, NUL and lone surrogates."""
     text = _encode(value)
     if "\\u0000" in text and _NUL.search(text):
-        raise ValueError("a text holds NUL, which cannot be stored")
+        raise ValueError("a text contains NUL, which cannot be stored")
     text.encode()
     return text
 
@@ -65,7 +65,7 @@ def to_plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Plain:
 
 
 def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
-    """The dataclass value; `more` are fields that are stored elsewhere. Takes `plain` over: do not use it again."""
+    """The dataclass value. `more`: fields that are stored elsewhere. Changes `plain`: do not use it again."""
     plan = _plan(cls)
     if not plan.field_names.issuperset(plain):
         plain = {name: value for name, value in plain.items() if name in plan.field_names}
@@ -75,10 +75,10 @@ def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
             plain[name] = plan.decoders[name](value)
     if cls in _SHARED:
         return _share(cls, plain)
-    for group, (made, names) in plan.groups.items():
-        given = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
-        if given:
-            plain[group] = made(**given)
+    for group, (group_class, names) in plan.groups.items():
+        values = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
+        if values:
+            plain[group] = group_class(**values)
     plain.update(more)
     return cls(**plain)
 
@@ -96,7 +96,7 @@ def _share(cls: type[T], plain: Plain) -> T:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """`names`, `defaults`, `encoders` and what `read` gives are in the same order; a missing default is MISSING."""
+    """`names`, `defaults`, `encoders` and the values of `read` are in one order; a missing default is MISSING."""
 
     names: tuple[str, ...]
     defaults: tuple[Any, ...]
@@ -139,7 +139,7 @@ def _make_plan(cls: Any) -> _Plan:
 
 
 class _Cell(NamedTuple):
-    """A name in the database and where its value stands. `owner`: the class of the group, else the class itself."""
+    """A stored name and the path of its value. `owner`: the class of the group, else the class itself."""
 
     name: str
     path: str
@@ -149,7 +149,7 @@ class _Cell(NamedTuple):
 
 
 def _cells(cls: Any) -> list[_Cell]:
-    """The fields of a group in `_FLAT` stand among those of the class that has the group."""
+    """The fields of a class, with the fields of its groups in `_FLAT`."""
     hints = get_type_hints(cls)
     cells = []
     for field in dataclasses.fields(cls):
@@ -173,7 +173,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _converters(hint: Any) -> tuple[Convert, Convert]:
-    """(to JSON, from JSON) of one type; None where the value is the same in both. None values never get here."""
+    """(to JSON, from JSON) of one type; None = the value is the same in both. Never called for None values."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (inner,) = [arg for arg in args if arg is not NoneType]
