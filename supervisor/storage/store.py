@@ -20,6 +20,7 @@ from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.ports.store import (
     Backlog,
     Change,
+    DuplicateRun,
     KeptResponse,
     Lease,
     OutboxItem,
@@ -30,10 +31,11 @@ from supervisor.ports.store import (
     Step,
 )
 from supervisor.storage.engine import retention, schema
+from supervisor.storage.engine.codec import dumps, to_plain
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, insert_one
 from supervisor.storage.engine.tables import meta
-from supervisor.storage.rows import access, beats, cells, deliveries, events, history, pages, runs
+from supervisor.storage.rows import access, beats, cells, deliveries, events, history, pages, rows, runs
 from supervisor.storage.rows.access import SqlTokens
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
@@ -90,8 +92,18 @@ class SqlTransaction:
         return runs.active_of(self._session, owner, most)
 
     def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]) -> Run:
-        stored = runs.insert_run(self._session, run, spec, labels, len(new))
-        events.add(self._session, [events.next_events(stored, 0, new)], self._now)
+        session, doc = self._session, dumps(to_plain(run, rows.ELSEWHERE))
+        values = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
+        values |= {**rows.copies(run), "doc": doc, "version": 1, "events": len(new)}
+        key = session.run(runs.INSERT, values).scalar()
+        if key is None:
+            raise DuplicateRun(run.run_id)
+        session.run(runs.UPSERT_SPEC, {"run": key, "generation": run.generation, "spec": dumps(spec)})
+        session.run(runs.INSERT_LABELS, rows=[[key, name, value] for name, value in labels.items()])
+        stored = replace(run, key=key, version=1)
+        if run.try_ is not None or run.attempt is not None or run.pulse is not None:
+            runs.put_attempt(session, stored)
+        events.add(session, [events.next_events(stored, 0, new)], self._now)
         return stored
 
     def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:

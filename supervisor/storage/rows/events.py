@@ -30,6 +30,7 @@ from supervisor.telemetry import logs as telemetry
 LOG = logging.getLogger(__name__)
 
 _WRITTEN = tuple(column for column in events.c if column.key != "id")
+_OF_NO_RUN = {"run": None, "sequence": 0, "generation": 0, "attempt": 0, "owner": ""}
 STORED = (
     events.c.id, events.c.run, func.coalesce(runs.c.run_id, ""), events.c.at, events.c.generation, events.c.attempt,
     events.c.kind, events.c.text, events.c.actor, events.c.data, events.c.owner,
@@ -105,7 +106,8 @@ def add(session: Session, batch: Iterable[NewEvents], now: float) -> None:
     for key, run_id, owner, before, generation, attempt, new in batch:
         _log_after_commit(session, new, run_id, owner)
         for sequence, event in enumerate(new, before + 1):
-            event_rows.append(_row(event, key, sequence, now, generation=generation, attempt=attempt, owner=owner))
+            texts = (str(event.kind), event.actor, event.text, dumps(event.data))
+            event_rows.append([key, sequence, now, generation, attempt, *texts, owner])
             if announced(event) is not None:
                 outbox_rows += [[key, sequence, now, channel] for channel in session.channels]
     session.run(INSERT, rows=event_rows)
@@ -127,11 +129,10 @@ def add_to_run(session: Session, key: int, new: Sequence[Event], now: float) -> 
 def add_own(session: Session, new: Sequence[Event], now: float) -> None:
     """Events about the supervisor itself, which belong to no run."""
     _log_after_commit(session, new)
-    names = [column.key for column in _WRITTEN]
     for event in new:
         session.wrote_events = True
-        row = _row(event, None, 0, now)
-        event_id = session.run(INSERT_OWN, dict(zip(names, row, strict=True))).scalar()
+        values = {"kind": str(event.kind), "actor": event.actor, "text": event.text, "data": dumps(event.data)}
+        event_id = session.run(INSERT_OWN, {**_OF_NO_RUN, "at": now, **values}).scalar()
         if announced(event) is not None:
             session.announced = True
             for channel in session.channels:
@@ -163,14 +164,6 @@ def stored_event(row: Sequence[Any]) -> StoredEvent:
     event_id, key, run_id, at, generation, attempt, kind, text, actor, data, owner = row
     event = Event(EventKind(kind), text, actor, json.loads(data))
     return StoredEvent(event_id, key, run_id, at, generation, attempt, event, owner)
-
-
-def _row(
-    event: Event, key: int | None, sequence: int, now: float, *, generation: int = 0, attempt: int = 0, owner: str = ""
-) -> list[Any]:
-    """The columns _WRITTEN."""
-    texts = [str(event.kind), event.actor, event.text, dumps(event.data)]
-    return [key, sequence, now, generation, attempt, *texts, owner]
 
 
 def _log_after_commit(session: Session, new: Sequence[Event], run_id: str = "", owner: str = "") -> None:

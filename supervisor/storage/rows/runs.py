@@ -17,7 +17,7 @@ from sqlalchemy import and_, bindparam, func, literal_column
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
-from supervisor.ports.store import Change, DuplicateRun, RowUnreadable
+from supervisor.ports.store import Change, RowUnreadable
 from supervisor.storage.engine.codec import dumps, to_plain
 from supervisor.storage.engine.statements import (
     Session,
@@ -207,29 +207,16 @@ def active_of(session: Session, owner: str, most: int) -> int:
     return int(session.run(ACTIVE_OF, {"owner": owner, "most": most}).scalar())
 
 
-def insert_run(session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str], events: int) -> Run:
-    """The run with its key. `events`: how many it begins with. Raises DuplicateRun."""
-    values = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
-    values |= {**rows.copies(run), "doc": _doc(run), "version": 1, "events": events}
-    key = session.run(INSERT, values).scalar()
-    if key is None:
-        raise DuplicateRun(run.run_id)
-    stored = replace(run, key=key, version=1)
-    _write_spec(session, stored, spec, run_labels)
-    if run.try_ is not None or run.attempt is not None or run.pulse is not None:  # an imported run may have these
-        born = Change(replace(stored, try_=None, attempt=None, pulse=None), stored)
-        AttemptRows((born,)).write(session, {key})
-        beats.PulseRows((born,)).write(session, {key})
-    return stored
+def put_attempt(session: Session, run: Run) -> None:
+    """The attempt, try and pulse of a new run, which an imported one may have."""
+    change = Change(replace(run, try_=None, attempt=None, pulse=None), run)
+    AttemptRows((change,)).write(session, {run.key})
+    beats.PulseRows((change,)).write(session, {run.key})
 
 
 def put_spec(session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str]) -> None:
-    session.run(DELETE_LABELS, {"run": run.key})
-    _write_spec(session, run, spec, run_labels)
-
-
-def _write_spec(session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str]) -> None:
     session.run(UPSERT_SPEC, {"run": run.key, "generation": run.generation, "spec": dumps(spec)})
+    session.run(DELETE_LABELS, {"run": run.key})
     session.run(INSERT_LABELS, rows=[[run.key, name, value] for name, value in run_labels.items()])
 
 
@@ -291,7 +278,12 @@ class Batch:
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = {change.before.key: change for change in changes}
         self._rows = {
-            key: [key, len(change.events), *rows.copies(change.after).values(), _doc(change.after)]
+            key: [
+                key,
+                len(change.events),
+                *rows.copies(change.after).values(),
+                dumps(to_plain(change.after, rows.ELSEWHERE)),
+            ]
             for key, change in self.changes.items()
         }
         self._moved = {
@@ -311,10 +303,6 @@ class Batch:
         self._attempts.write(session, hit)
         self._pulses.write(session, hit)
         return hit
-
-
-def _doc(run: Run) -> str:
-    return dumps(to_plain(run, rows.ELSEWHERE))
 
 
 def _try_row(key: int, try_: Try) -> list[Any]:
