@@ -54,7 +54,7 @@ def admin(url: str) -> "psycopg.Connection[tuple[object, ...]]":
 
 
 def listeners(url: str) -> list[int]:
-    """Server processes of the connections that listen or have just notified."""
+    """The server processes of the connections that listen or have just sent a notification."""
     with admin(url) as connection:
         rows = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", [url.rpartition("/")[2]]
@@ -185,7 +185,7 @@ def test_it_starts_while_the_database_is_away(postgres_database: str) -> None:
 
 
 class Deaf(NotifyWake):
-    """Broken: it stays away after its connection was cut."""
+    """Broken: it does not reconnect after its connection was cut."""
 
     def _reconnect(self) -> None:
         self._closing.wait(0.1)

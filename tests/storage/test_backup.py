@@ -21,7 +21,7 @@ def url(path: Path) -> str:
 
 
 def test_a_copy_made_in_mid_writing_opens_as_a_whole_store(tmp_path: Path) -> None:
-    """A writer that never pauses: a copy of the bare file would lack what stands in its log."""
+    """The writer never pauses: a copy of the file alone would lack the changes in its log."""
     source, target = tmp_path / "a b%20c.db", tmp_path / "copy.db"
     store = open_store(url(source), migrate=True)
     ending, begun = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The line in front of the one writer."""
+"""The queue in front of the one writer."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Events that tell their owner: found by an index, also those that were written before the column was there."""
+"""Events with their owner: an index finds them, also the events from before the column existed."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""The data folder is the supervisor's own: private whatever its mode, and nothing is opened through a link."""
+"""The files of the data folder are private whatever its mode, and none is opened through a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who serves a data folder is seen without taking its lock."""
+"""The process that serves a data folder is found without its lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:
 def test_where_the_kernel_shows_another_device_the_pid_in_the_lock_must_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, held: bool
 ) -> None:
-    """As on btrfs: stat() and /proc/locks name different devices for the same file."""
+    """On btrfs stat() and /proc/locks have different devices for the same file."""
     lock, locks = tmp_path / "lock", tmp_path / "locks"
     lock.write_text("4711\n")
     locks.write_text(line.format(inode=lock.stat().st_ino) + "\n")
