@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field
 from enum import StrEnum
-from functools import partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -29,7 +29,6 @@ Convert = Callable[[Any], Any] | None
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SHARED = frozenset({Placement, Policy})  # many runs have the same few values: equal ones become one object
-_SHARED_MAX = 10_000
 # Groups whose fields are stored flat, among the fields of the class that has the group: field -> stored name, where it
 # differs. Rows of every version have these names.
 _FLAT: dict[type, dict[str, str]] = {
@@ -39,7 +38,6 @@ _FLAT: dict[type, dict[str, str]] = {
     Image: {"digest": "image_digest"},
     Files: {"pulled_sha256": "pulled"},
 }
-_shared: dict[tuple[Any, ...], Any] = {}
 
 
 def dumps(value: object) -> str:
@@ -74,7 +72,9 @@ def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
         if value is not None:
             plain[name] = plan.decoders[name](value)
     if cls in _SHARED:
-        return _share(cls, plain)
+        constructor: Any = cls
+        shared: T = _share(constructor, *plain.items())
+        return shared
     for group, (group_class, names) in plan.groups.items():
         values = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
         if values:
@@ -83,15 +83,10 @@ def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
     return cls(**plain)
 
 
-def _share(cls: type[T], plain: Plain) -> T:
-    key = (cls, *plain.items())
-    shared_value = _shared.get(key)
-    if shared_value is None:
-        if len(_shared) >= _SHARED_MAX:
-            _shared.clear()
-        shared_value = _shared[key] = cls(**plain)
-    shared: T = shared_value
-    return shared
+@lru_cache(maxsize=10_000)
+def _share(cls: Any, *fields: tuple[str, Any]) -> Any:
+    """Equal fields give the same object."""
+    return cls(**dict(fields))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,16 +100,6 @@ class _Plan:
     decoders: dict[str, Callable[[Any], Any]]
     field_names: frozenset[str]
     groups: dict[str, tuple[Any, dict[str, str]]]  # field -> (class, stored name -> name)
-
-
-_plans: dict[type, _Plan] = {}
-
-
-def _plan(cls: type) -> _Plan:
-    plan = _plans.get(cls)
-    if plan is None:
-        plan = _plans[cls] = _make_plan(cls)
-    return plan
 
 
 def _make_plan(cls: Any) -> _Plan:
@@ -136,6 +121,9 @@ def _make_plan(cls: Any) -> _Plan:
         frozenset(names),
         groups,
     )
+
+
+_plan: Callable[[Any], _Plan] = cache(_make_plan)
 
 
 class _Cell(NamedTuple):

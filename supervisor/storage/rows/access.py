@@ -99,10 +99,10 @@ class SqlTokens:
             events.add_own(session, [event], token.created_at)
 
     def find(self, digest: str) -> Token | None:
-        return self._one(FIND, {"hash": digest})
+        return self._read_token(FIND, {"hash": digest})
 
     def get(self, token_id: str) -> Token | None:
-        return self._one(GET, {"id": token_id})
+        return self._read_token(GET, {"id": token_id})
 
     def newest(self, limit: int) -> list[Token]:
         return readable(self._database.read(Session.run, NEWEST, {"limit_": limit}), _token, "tokens")
@@ -119,7 +119,7 @@ class SqlTokens:
             for token_id, at in sorted(used.items()):  # in one order, so two replicas cannot deadlock
                 session.run(USED, {"id_": token_id, "at": at})
 
-    def _one(self, statement: Statement, params: dict[str, Any]) -> Token | None:
+    def _read_token(self, statement: Statement, params: dict[str, Any]) -> Token | None:
         row = self._database.read(Session.run, statement, params).first()
         return None if row is None else _token(row)
 
