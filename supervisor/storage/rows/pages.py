@@ -59,25 +59,16 @@ class Shape:
     further: bool  # not the first page
     ascending: bool = False  # oldest first
 
-    @property
-    def by_label(self) -> bool:
-        """Its keys come from the index of labels."""
-        return _by_label(self.labels, self.columns)
-
 
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
     """At most `limit` runs after the run of `before_key`, in the filter's order; counts and cost are without the
     filter's statuses."""
-    params = _params(session, where)
-    shape = Shape(
-        statuses=len(where.statuses or ALL),
-        labels=len(where.labels),
-        columns=tuple(params["columns"]),
-        further=before_key is not None,
-        ascending=where.oldest_first,
-    )
-    values = {**params["columns"], **params["labels"]}
+    columns = _columns(session, where)
     statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
+    named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
+    valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
+    shape = Shape(len(statuses), len(where.labels), tuple(columns), before_key is not None, where.oldest_first)
+    values = {**columns, **named, **valued}
     query = {**values, **statuses, "more": limit + 1}
     if before_key is not None:
         query["before_key"] = before_key
@@ -94,7 +85,8 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     )
 
 
-def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
+def _columns(session: Session, where: RunFilter) -> dict[str, Any]:
+    """The conditions of the filter on columns of `runs`, with their values."""
     part = where.text.lower() if where.text else None
     run_keys = _matching(session, where, part)
     columns = {
@@ -104,12 +96,7 @@ def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
         PART: part if run_keys is None or where.run_ids else None,
         NAMED: None if run_keys is None else json.dumps([[key] for key in run_keys]),
     }
-    named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
-    valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
-    return {
-        "columns": {name: value for name, value in columns.items() if value is not None},
-        "labels": {**named, **valued},
-    }
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def _matching(session: Session, where: RunFilter, part: str | None) -> list[int] | None:
@@ -128,7 +115,7 @@ def _matching(session: Session, where: RunFilter, part: str | None) -> list[int]
 @lru_cache(maxsize=256)
 def _keys(shape: Shape) -> Statement:
     """The keys of a page, and one more if there are more."""
-    by_label, named = shape.by_label, NAMED in shape.columns
+    by_label, named = _by_label(shape.labels, shape.columns), NAMED in shape.columns
     key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
 
     def newest(which: range, dialect: str) -> sa.Select[Any]:
@@ -187,6 +174,7 @@ def _usd_per_h(label_count: int, columns: tuple[str, ...]) -> Statement:
 
 
 def _by_label(label_count: int, columns: tuple[str, ...]) -> bool:
+    """The keys come from the index of labels."""
     return label_count > 0 and NAMED not in columns
 
 
