@@ -50,7 +50,7 @@ class Cause(StrEnum):
 
 
 class Kind(StrEnum):
-    FREE = "free"  # nobody's fault: recover at once, spends nothing
+    FREE = "free"  # without a fault: recover at once, spends nothing
     PACED = "paced"  # there was no machine: wait, spends nothing
     INFRA = "infra"  # the platform's fault, but it costs: recover with backoff
     PAID = "paid"  # it costs and may happen again: recover with backoff

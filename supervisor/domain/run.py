@@ -94,7 +94,7 @@ class Money:
 class Person:
     """The request for a person's help; `needing` and `unneeded` set and clear it."""
 
-    why: str = ""  # "" = the run needs nobody
+    why: str = ""  # "" = none is needed
     since: float | None = None
     reminded_at: float | None = None  # the last reminder
 

@@ -157,7 +157,7 @@ class Deliveries(Protocol):
         """At most `limit` for each enabled endpoint that accepts messages now, in the order of their times. Unreadable
         rows are given up, so they do not block the others."""
 
-    def settle(self, settled: Sequence[DeliveryResult], standing: Sequence[EndpointHealth], now: float) -> None:
+    def settle(self, results: Sequence[DeliveryResult], health: Sequence[EndpointHealth], now: float) -> None:
         """One transaction. The result of a later try stays, unless this try succeeded."""
 
     def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:

@@ -1,6 +1,6 @@
-"""The store of the port, put together: which transaction each promise runs in, and how long it may hold the lock.
+"""The store on SQLite or Postgres: implements ports/store.Store with the functions of rows/.
 
-One write transaction as the use cases see it (ports/store.Transaction).
+It decides which calls share a transaction, and how long one write may hold the lock: many rows are written in parts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam
-
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
-from supervisor.ports.history import StoredEvent
+from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.ports.store import (
     Backlog,
     Change,
@@ -35,31 +33,54 @@ from supervisor.ports.store import (
 from supervisor.storage.engine import retention, schema
 from supervisor.storage.engine.codec import dumps, to_plain
 from supervisor.storage.engine.database import Database
-from supervisor.storage.engine.statements import Session, Statement, insert
+from supervisor.storage.engine.statements import Session, Statement, insert_one
 from supervisor.storage.engine.tables import meta
-from supervisor.storage.rows import access, cells, deliveries, events, pages, rows, runs
-from supervisor.storage.rows import beats as beat_rows
+from supervisor.storage.rows import access, beats, cells, deliveries, events, history, pages, rows, runs
 from supervisor.storage.rows.access import SqlTokens
-from supervisor.storage.rows.cells import SqlPatrols
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
-from supervisor.storage.rows.events import SqlHistory
+from supervisor.storage.rows.history import SqlHistory, SqlPatrols
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Write = Callable[[Session], Result]
+PART_AIM_S = 0.006  # the aim for how long a part of a long write holds the lock, before its commit
+PART_FIRST, PART_MIN, PART_MAX = 100, 20, 1000
 
 
-def apply_batch(session: Session, batch: runs.Batch, channels: Sequence[str], now: float) -> dict[int, Run]:
-    """The runs that were hit, with their new version; of the others nothing is written, their events neither."""
-    hit = batch.write(session)
-    changes = {key: batch.changes[key] for key in hit}
-    new_events = [events.next_events(change.after, hit[key], change.events) for key, change in changes.items()]
-    events.add(session, new_events, channels, now)
-    return {key: replace(change.after, version=change.before.version + 1) for key, change in changes.items()}
+def _checked(dialect: str) -> Any:
+    """A new value each time: SQLite writes nothing for an unchanged row, so a full disk would not show."""
+    statement = insert_one(meta, dialect)
+    return statement.on_conflict_do_update(index_elements=["name"], set_={"value": statement.excluded.value})
+
+
+CHECKED = Statement(_checked)
+
+
+def _allowed() -> None:
+    """A new database may be created."""
+
+
+def open_store(
+    url: str, migrate: bool, channels: Sequence[str] = ("log",), before_creating: Callable[[], None] = _allowed
+) -> SqlStore:
+    """`url`: of SQLAlchemy. `migrate`: a new, empty database gets its tables, unless `before_creating` raises; an
+    existing schema is never changed here. `channels`: of the outbox. Raises SchemaMismatch, SettingsRefused,
+    StoreDown."""
+    database = Database(url, channels)
+    try:
+        supervisor_id, secret = schema.bring_up(database, migrate, before_creating)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, supervisor_id, secret)
 
 
 class SqlTransaction:
-    """Lives as long as the block of `SqlStore.begin`."""
+    """Implements ports/store.Transaction, within the block of `SqlStore.begin`."""
 
-    def __init__(self, session: Session, channels: Sequence[str], now: float) -> None:
-        self._session, self._channels, self._now = session, channels, now
+    def __init__(self, session: Session, now: float) -> None:
+        self._session, self._now = session, now
 
     def find(self, run_id: str) -> Run | None:
         return runs.find(self._session, run_id)
@@ -77,98 +98,60 @@ class SqlTransaction:
         key = session.run(runs.INSERT, values).scalar()
         if key is None:
             raise DuplicateRun(run.run_id)
-        session.run(runs.INSERT_SPEC, {"run": key, "generation": run.generation, "spec": dumps(spec)})
+        session.run(runs.UPSERT_SPEC, {"run": key, "generation": run.generation, "spec": dumps(spec)})
         session.run(runs.INSERT_LABELS, rows=[[key, name, value] for name, value in labels.items()])
         stored = replace(run, key=key, version=1)
         if run.try_ is not None or run.attempt is not None or run.pulse is not None:
-            runs.put_born(session, stored)
-        events.add(session, [events.next_events(stored, 0, new)], self._channels, self._now)
+            runs.put_attempt(session, stored)
+        events.add(session, [events.next_events(stored, 0, new)], self._now)
         return stored
 
     def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:
         runs.put_spec(self._session, run, spec, labels)
 
     def apply(self, change: Change, now: float) -> Run | None:
-        hit = apply_batch(self._session, runs.Batch([change]), self._channels, now)
-        return hit.get(change.before.key)
+        return _apply(self._session, runs.Batch([change]), now).get(change.before.key)
 
     def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptResponse | None:
         return access.take_key(self._session, scope, key, fingerprint, now)
 
-    def keep_response(self, scope: str, key: str, answer: KeptResponse) -> None:
-        access.keep_response(self._session, scope, key, answer)
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Write = Callable[[Session], Result]
-PART_AIM_S = 0.006  # how long a part of a long write should hold the lock, before its commit
-PART_FIRST, PART_MIN, PART_MAX = 100, 20, 1000
-
-
-def _checked(dialect: str) -> Any:
-    """Another value each time: SQLite writes nothing where a row stays what it was, and a full disk goes unseen."""
-    statement = insert(meta, dialect).values(name="checked", value=bindparam("mark"))
-    return statement.on_conflict_do_update(index_elements=["name"], set_={"value": statement.excluded.value})
-
-
-CHECKED = Statement(_checked)
-
-
-def _allowed() -> None:
-    """A new database may be made."""
-
-
-def open_store(
-    url: str, migrate: bool, channels: Sequence[str] = ("log",), before_creating: Callable[[], None] = _allowed
-) -> SqlStore:
-    """`url` as SQLAlchemy writes it. `migrate`: a new, empty database is brought up, unless `before_creating` raises;
-    one that has a schema is never changed here. Events go to an outbox row per channel. Raises SchemaMismatch,
-    SettingsRefused, StoreDown."""
-    database = Database(url)
-    try:
-        supervisor_id, secret = schema.bring_up(database, migrate, before_creating)
-    except BaseException:
-        database.close()
-        raise
-    return SqlStore(database, supervisor_id, secret, tuple(channels))
+    def keep_response(self, scope: str, key: str, response: KeptResponse) -> None:
+        access.keep_response(self._session, scope, key, response)
 
 
 class SqlStore:
-    """Implements ports/store.Store. Safe to use from any thread."""
+    """Thread-safe."""
 
-    def __init__(self, database: Database, supervisor_id: str, secret: str, channels: tuple[str, ...]) -> None:
+    def __init__(self, database: Database, supervisor_id: str, secret: str) -> None:
         self.database = database
-        self.history = SqlHistory(database)
         self.supervisor_id = supervisor_id
         self.secret = secret
-        self._channels = channels
-        self.tokens = SqlTokens(database, channels)
-        self.endpoints = SqlEndpoints(database, channels)
-        self.deliveries = SqlDeliveries(database, channels)
-        self.patrols = SqlPatrols(database, channels)
+        self.history = SqlHistory(database)
+        self.tokens = SqlTokens(database)
+        self.endpoints = SqlEndpoints(database)
+        self.deliveries = SqlDeliveries(database)
+        self.patrols = SqlPatrols(database)
 
     def close(self) -> None:
         self.database.close()
 
     def written_elsewhere(self) -> None:
-        """Another process has written events; whether one of them is announced is not said."""
+        """Another process has written events, perhaps with announcements."""
         self.history.written_elsewhere()
         self.deliveries.written_elsewhere()
 
     def begin(self, now: float) -> AbstractContextManager[SqlTransaction]:
-        return self.database.writing_as(lambda session: SqlTransaction(session, self._channels, now))
+        return self.database.writing_as(lambda session: SqlTransaction(session, now))
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
     def active(self, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
-        with self.database.reading() as session:
-            return runs.active(session, cell, seen)
+        return self.database.read(runs.active, cell, seen)
 
     def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
         def prepare(part: Sequence[Change]) -> Write[dict[int, Run]]:
             batch = runs.Batch(part)
-            return lambda session: apply_batch(session, batch, self._channels, now)
+            return lambda session: _apply(session, batch, now)
 
         hit: dict[int, Run] = {}
         for part in self._in_parts(changes, prepare, lease):
@@ -180,62 +163,44 @@ class SqlStore:
             return cells.hold_lease(session, lease) and runs.set_nonce_hash(session, key, launch_id, nonce_hash)
 
     def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
-        with self.database.reading() as session:
-            return runs.nonce_hash_of(session, run_id, launch_id)
+        return self.database.read(runs.nonce_hash_of, run_id, launch_id)
 
     def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
-        def prepare(part: Sequence[Sample]) -> Write[None]:
-            return beat_rows.SampleRows(part).write
-
-        for _ in self._in_parts(samples, prepare, lease):
+        for _ in self._in_parts(samples, lambda part: beats.SampleRows(part).write, lease):
             pass
 
-    def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
-        rows = beat_rows.BeatRows(beats)
-        with self.database.writing() as session:
-            return rows.write(session)
+    def put_beats(self, pushed: Sequence[PushedBeat]) -> dict[str, str]:
+        return self.database.write(beats.BeatRows(pushed).write)
 
     def take_beats(self, lease: Lease) -> list[PushedBeat]:
-        with self.database.writing() as session:
-            return beat_rows.take_pushed(session, lease)
+        return self.database.write(beats.take_pushed, lease)
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
-        with self.database.reading() as session:
-            return cells.zones_of(session, cell)
+        return self.database.read(cells.zones_of, cell)
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
-        with self.database.reading() as session:
-            return cells.machines(session, cell, owner)
+        return self.database.read(cells.machines, cell, owner)
 
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None:
-        with self.database.writing() as session:
-            cells.put_zone(session, cell, key, record)
+        self.database.write(cells.put_zone, cell, key, record)
 
     def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
-        with self.database.writing() as session:
-            return cells.take_lease(session, name, owner, ttl_s, monotonic, alone)
+        return self.database.write(cells.take_lease, name, owner, ttl_s, monotonic=monotonic, alone=alone)
 
     def drop_lease(self, lease: Lease) -> None:
-        with self.database.writing() as session:
-            cells.drop_lease(session, lease)
+        self.database.write(cells.drop_lease, lease)
 
     def take_over(self, theirs: Lease, ours: Lease, most: int) -> int:
-        with self.database.writing() as session:
-            if not (cells.hold_lease(session, theirs) and cells.hold_lease(session, ours)):
-                return 0
-            return cells.take_over(session, theirs.name, ours.name, most)
+        return self.database.write(cells.take_over, theirs, ours, most)
 
     def leaderless(self) -> dict[str, int]:
-        with self.database.reading() as session:
-            return cells.leaderless(session)
+        return self.database.read(cells.leaderless)
 
     def lease_names(self) -> list[str]:
-        with self.database.reading() as session:
-            return cells.lease_names(session)
+        return self.database.read(cells.lease_names)
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
-        with self.database.reading() as session:
-            items, unreadable = events.due(session, now, limit)
+        items, unreadable = self.database.read(events.due, now, limit)
         if not unreadable:
             return items
         with self.database.writing() as session:
@@ -243,44 +208,36 @@ class SqlStore:
             return events.due(session, now, limit)[0]
 
     def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
-        with self.database.writing() as session:
-            events.settle(session, item_id, delivered, next_at, detail, now)
+        self.database.write(events.settle, item_id, now, delivered=delivered, next_at=next_at, detail=detail)
 
     def prune(self, now: float, limit: int) -> int:
         return retention.prune(self.database, now, limit)
 
     def add_events(self, key: int | None, new: Sequence[Event], now: float) -> None:
-        with self.database.writing() as session:
-            if key is None:
-                events.add_own(session, new, self._channels, now)
-            else:
-                events.add_to_run(session, key, new, self._channels, now)
+        if key is None:
+            self.database.write(events.add_own, new, now)
+        else:
+            self.database.write(events.add_to_run, key, new, now)
 
     # --- readers --------------------------------------------------------------------------------------------------
 
     def find(self, run_id: str) -> Run | None:
-        with self.database.reading() as session:
-            return runs.find(session, run_id)
+        return self.database.read(runs.find, run_id)
 
     def labels(self, key: int) -> dict[str, str]:
-        with self.database.reading() as session:
-            return runs.labels_of(session, key)
+        return self.database.read(runs.labels_of, key)
 
     def spec(self, key: int) -> dict[str, Any]:
-        with self.database.reading() as session:
-            return runs.spec_of(session, key)
+        return self.database.read(runs.spec_of, key)
 
     def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
-        with self.database.reading() as session:
-            return pages.page(session, where, before_key, limit)
+        return self.database.read(pages.page, where, before_key, limit)
 
     def attempts(self, key: int) -> list[Attempt]:
-        with self.database.reading() as session:
-            return runs.attempts_of(session, key)
+        return self.database.read(runs.attempts_of, key)
 
     def tries(self, key: int) -> list[Try]:
-        with self.database.reading() as session:
-            return runs.tries_of_run(session, key)
+        return self.database.read(runs.tries_of, key)
 
     def events(
         self,
@@ -293,44 +250,48 @@ class SqlStore:
         actor: str | None = None,
         before_id: int | None = None,
     ) -> list[StoredEvent]:
-        with self.database.reading() as session:
-            return events.page(session, run_id, after_id, limit, newest_first, owner, actor, before_id)
+        where = EventFilter(run_id, owner, actor)
+        return self.database.read(history.page, where, after_id, limit, before_id=before_id, newest_first=newest_first)
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
-        with self.database.reading() as session:
-            return access.kept_response(session, scope, key)
+        return self.database.read(access.kept_response, scope, key)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
-        with self.database.reading() as session:
-            return beat_rows.of_run(session, key, since, limit)
+        return self.database.read(beats.of_run, key, since, limit)
 
     def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
-        with self.database.reading() as session:
-            return beat_rows.of_runs(session, keys)
+        return self.database.read(beats.of_runs, keys)
 
     def backlog(self) -> Backlog:
-        with self.database.reading() as session:
-            return deliveries.read_backlog(session, self.database)
+        return self.database.read(deliveries.read_backlog, self.database)
 
     def check(self) -> None:
         with self.database.writing() as session:
             schema.check_version(session)
-            session.run(CHECKED, {"mark": secrets.token_hex(8)})
+            session.run(CHECKED, {"name": "checked", "value": secrets.token_hex(8)})
 
     def _in_parts(
         self, items: Sequence[Item], prepare: Callable[[Sequence[Item]], Write[Result]], lease: Lease
     ) -> Iterator[Result]:
-        """Write many items under the lease, each part in a transaction of its own and prepared before it; the size of
-        a part follows the time that the last one took. Ends early when the lease is lost."""
+        """Write many items under the lease. Each part is prepared before its own transaction; its size follows the time
+        of the part before. Ends early when the lease is lost."""
         start, size = 0, PART_FIRST
         while start < len(items):
             write = prepare(items[start : start + size])
             with self.database.writing() as session:
-                since = time.perf_counter()
+                began = time.perf_counter()
                 if not cells.hold_lease(session, lease):
                     return
                 result = write(session)
-                took_s = time.perf_counter() - since
+                took_s = time.perf_counter() - began
             yield result
             start += size
             size = min(max(int(size * PART_AIM_S / took_s), PART_MIN), 2 * size, PART_MAX)
+
+
+def _apply(session: Session, batch: runs.Batch, now: float) -> dict[int, Run]:
+    """The runs that matched, with their new version; nothing is written of the others, and no events."""
+    hit = batch.write(session)
+    changes = {key: batch.changes[key] for key in hit}
+    events.add(session, [events.next_events(item.after, hit[key], item.events) for key, item in changes.items()], now)
+    return {key: replace(item.after, version=item.before.version + 1) for key, item in changes.items()}

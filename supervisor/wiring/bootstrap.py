@@ -40,7 +40,7 @@ from supervisor.settings.loading import Settings
 from supervisor.settings.serving_process import began
 from supervisor.storage import store as storage
 from supervisor.storage.engine import schema
-from supervisor.storage.engine.folder_lock import FolderLock, database_file, make_private, shown
+from supervisor.storage.engine.data_folder import FolderLock, database_file, make_private, shown
 from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
 from supervisor.wiring import adapters
@@ -232,7 +232,7 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
     from supervisor.storage.engine.notify_wake import NotifyWake
 
     everywhere = NotifyWake(store.database, here, store.written_elsewhere)
-    store.history.wake_others = everywhere.tell_of_events
+    store.history.wake_others = everywhere.notify_events
     everywhere.start()
     try:
         yield Wakes(here, everywhere)

@@ -8,6 +8,7 @@ that runs is only opened beside it, as any other reader and writer of it would.
 from __future__ import annotations
 
 import contextlib
+import socket
 import tempfile
 import threading
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
-from supervisor.domain.findings import FAIL, OK, Finding
+from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.machinefolder.agent_archive import agent_path
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
@@ -30,7 +31,7 @@ from supervisor.services.parts import Parts
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.storage import store as storage
-from supervisor.storage.engine.folder_lock import database_file, port_line
+from supervisor.storage.engine.data_folder import database_file, holder
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
 from supervisor.wiring.house import cells_of, parts_of
@@ -38,6 +39,7 @@ from supervisor.wiring.stores import store_beside
 from supervisor.wiring.surroundings import alerts, settings_lines, surroundings
 
 CLOSE_S = 0.5
+CONNECT_S = 0.5
 LEAST_S = 1.2
 
 
@@ -81,6 +83,29 @@ def refused(detail: str, others: tuple[Finding, ...] = ()) -> dict[str, Any]:
         "settings", FAIL, "refused", detail, "correct them as told; spot config show --origin tells where each is from"
     )
     return report([line, *(one for one in others if one.name != "settings")])
+
+
+def port_line(data_dir: Path, host: str, port: int) -> Finding:
+    """Whether `spot serve` could listen, or already does."""
+    try:
+        pid = holder(data_dir)
+    except OSError as error:
+        fix = "ls -l on the folder shows whose it is"
+        return Finding("port", WARN, "who serves the data folder was not read", str(error), fix)
+    if pid is not None:
+        return Finding("port", OK, f"the data folder {data_dir} is served already, by pid {pid}")
+    if port == 0:
+        return Finding("port", OK, "any free one is taken at the start")
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except TimeoutError as error:
+        cause, fix = str(error), f"ss -ltnp 'sport = :{port}' shows who has it"
+        return Finding("port", WARN, f"{host}:{port} does not say whether it is free", cause, fix)
+    except OSError:
+        return Finding("port", OK, f"{host}:{port} is free")
+    cause = "another program listens there, so that `spot serve` could not start"
+    fix = f"spot serve --port 0; or end that program: ss -ltnp 'sport = :{port}' shows it"
+    return Finding("port", FAIL, f"{host}:{port} is taken", cause, fix)
 
 
 def _database(settings: Settings) -> tuple[storage.SqlStore | None, tuple[Finding, ...]]:

@@ -16,7 +16,7 @@ from supervisor.services.doctor.doctor import HERE, Surroundings
 from supervisor.settings import alerts as settings_alerts
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
-from supervisor.storage.engine.folder_lock import database_file, readable_by_others
+from supervisor.storage.engine.data_folder import database_file, readable_by_others
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
 from supervisor.wiring.settings import traits_of

@@ -10,7 +10,7 @@ from supervisor.api.server import ServerFile
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
 from supervisor.services.reading.health import full_disk
-from supervisor.storage.engine.folder_lock import FolderLock
+from supervisor.storage.engine.data_folder import FolderLock
 
 
 def test_it_comes_back_and_goes_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

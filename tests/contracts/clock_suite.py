@@ -1,4 +1,4 @@
-"""What every clock promises (ports/clock.py)."""
+"""The contract of a clock (ports/clock.py)."""
 
 from supervisor.ports.clock import Clock
 

@@ -1,4 +1,4 @@
-"""A suite is imported by its test files, so pytest must be told to explain its assertions as well."""
+"""Test files import the suites, so pytest needs this list to rewrite their assertions too."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Another process that asks once for a tick and ends.
+"""Another process that requests one tick and ends.
 
 python -m tests.contracts.notify_setter DATABASE_URL
 """

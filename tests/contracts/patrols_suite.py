@@ -1,4 +1,4 @@
-"""What every keeper of the supervisor's own words must do; part of the store's suite."""
+"""The contract of patrol records; part of the store's suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store promises of endpoints and deliveries: who hears of what, and what becomes of it."""
+"""The store's contract for endpoints and deliveries: which endpoint gets an announcement, and its delivery."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EndpointsSuite:
         assert [one.event for one in told.events(None, 0, 9)] == [ADDED]
 
     def test_what_a_wrong_clock_has_put_off_is_due(self, told: Store) -> None:
-        """Three messages of one endpoint: announced by a clock an hour ahead, tried by it, and tried by ours."""
+        """Three messages of one endpoint: announced and tried by a clock an hour ahead, and tried by ours."""
         add(told, an_endpoint(everything=True))
         run, ahead = insert(told, a_run())[0], NOW + 3600
         told.add_events(run.key, [STARTED], ahead)

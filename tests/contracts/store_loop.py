@@ -1,4 +1,4 @@
-"""What a store promises to the loop: one query for what is active, guarded pages, leases, pulses, zones, outbox."""
+"""The store's contract for the loop: one query for active runs, guarded pages, leases, pulses, zones, outbox."""
 
 from __future__ import annotations
 

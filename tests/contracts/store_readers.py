@@ -1,4 +1,4 @@
-"""What a store promises to readers and to the years: pages with counts, events in order, retention."""
+"""The store's contract for readers, and its retention: pages with counts, events in order."""
 
 from __future__ import annotations
 

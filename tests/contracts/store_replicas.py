@@ -1,4 +1,4 @@
-"""What a store promises to several supervisors on one database: beats handed to the leader, cells without one."""
+"""The store's contract for several supervisors on one database: beats for the leader, cells without one."""
 
 from __future__ import annotations
 

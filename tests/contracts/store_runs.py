@@ -1,4 +1,4 @@
-"""What a store promises about single runs: inserted once, changed under a guard, and read back exactly."""
+"""The store's contract for single runs: inserted once, changed under a guard, read back exactly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunsSuite:
             assert tx.active_of("nobody", 9) == 0
 
     def test_who_counts_waits_for_who_has_counted(self, store: Store, reopened: Store) -> None:
-        """A variant on Postgres that takes no lock counts 0 while the other's run is not committed yet."""
+        """A variant without the lock on Postgres counts 0 before the other transaction's commit."""
         counted: list[int] = []
         done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What every store must do, whatever database keeps the rows.
+"""The contract of the store, for each database.
 
 An implementation's test file subclasses StoreSuite and gives two fixtures: `store`, opened on a new database, and
 `reopened`, another handle on the same one, as a second process would have it.
@@ -89,7 +89,7 @@ class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite,
         assert len(store.events(None, 0, 99)) == 20
 
     def test_writers_of_all_kinds_do_not_shut_each_other_out(self, store: Store, reopened: Store) -> None:
-        """Two handles, as two processes would be: none is told that the database is locked."""
+        """Two handles, like two processes: neither gets an error that the database is locked."""
         runs = insert(store, *(a_run(f"run-{n}") for n in range(60)))
         lease = lease_of(store)
         hit: list[int] = []

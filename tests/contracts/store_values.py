@@ -1,4 +1,4 @@
-"""Runs as a store may meet them: the smallest, and one with a value in every field."""
+"""Runs for the store's tests: the smallest one, and one with a value in each field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STARTED = Event(EventKind.STARTED, "Training in zone-b.", data={"zone": "zone-b"
 
 
 def a_run(run_id: str = "digits-1", **fields: object) -> Run:
-    """As a submit makes it: nothing has happened yet."""
+    """A run as a submit makes it."""
     plain = Run(
         key=0,
         run_id=run_id,
@@ -77,7 +77,7 @@ def running(run: Run, number: int = 1, **fields: object) -> Run:
 
 
 def full(run: Run) -> Run:
-    """`run` with a value in every field, none of them the default, with texts from all over Unicode."""
+    """`run` with a value in each field, none of them the default, and texts from all of Unicode."""
     keep = ("key", "version", "run_id", "owner", "cell", "provider", "created_at")
     rich = replace(filled(Run), **{name: getattr(run, name) for name in keep})
     pulse = replace(filled(Pulse), recent="")  # what its beat carries of earlier seconds is not kept with it
@@ -85,7 +85,7 @@ def full(run: Run) -> Run:
 
 
 def filled(hint: Any, seed: str = "x") -> Any:
-    """Some value of this type: other ones for other seeds, so that swapped fields show."""
+    """A value of this type, different for each seed, so swapped fields show."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return filled(next(arg for arg in args if arg is not NoneType), seed)

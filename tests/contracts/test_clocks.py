@@ -43,7 +43,7 @@ class TestFakeClock(ClockContract):
 
 
 class Steady:
-    """A steady clock on one that the test moves; `look` lets a poll pass and tells what is believed beyond it."""
+    """A steady clock on one that the test moves; `look` advances a poll interval and returns the clock's offset."""
 
     def __init__(self) -> None:
         self.raw = FakeClock()
@@ -98,7 +98,7 @@ class TestSteadyClock(ClockContract):
 
 
 class GoesBack(FakeClock):
-    """Broken: its monotonic side follows a wall clock that is being set back."""
+    """Broken: its monotonic time follows a wall clock that is set back."""
 
     def monotonic(self) -> float:
         return self.step(-1.0)

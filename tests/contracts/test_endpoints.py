@@ -1,4 +1,4 @@
-"""Both databases keep the promises of endpoints and deliveries, and a broken one is caught."""
+"""Both databases fulfil the contract of endpoints and deliveries, and the suite detects a broken one."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def admin(url: str) -> "psycopg.Connection[tuple[object, ...]]":
 
 
 def listeners(url: str) -> list[int]:
-    """Server processes of the connections that listen or have just notified."""
+    """The server processes of the connections that listen or have just sent a notification."""
     with admin(url) as connection:
         rows = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", [url.rpartition("/")[2]]
@@ -118,7 +118,7 @@ def test_written_events_are_heard_by_the_others_and_wake_no_loop(postgres_databa
     other = NotifyWake(database, local, heard.set)
     other.start()
     try:
-        wake.tell_of_events()
+        wake.notify_events()
         assert heard.wait(60.0)
         assert local.wait(0.1) is False
         heard.clear()
@@ -185,9 +185,9 @@ def test_it_starts_while_the_database_is_away(postgres_database: str) -> None:
 
 
 class Deaf(NotifyWake):
-    """Broken: it stays away after its connection was cut."""
+    """Broken: it does not reconnect after its connection was cut."""
 
-    def _come_back(self) -> None:
+    def _reconnect(self) -> None:
         self._closing.wait(0.1)
 
 

@@ -1,5 +1,5 @@
-"""Postgres keeps the promises of the store. One database for all tests, emptied before each: making one takes longer
-than most of them."""
+"""The store on Postgres fulfils its contract. All tests share one database, which is emptied before each: to create one
+takes longer than most tests."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The embedded database keeps the promises of the store."""
+"""The store on SQLite fulfils its contract."""
 
 from collections.abc import Iterator
 from pathlib import Path

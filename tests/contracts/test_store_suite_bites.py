@@ -1,4 +1,4 @@
-"""Each broken store is caught by the promise that it breaks; a suite that lets them pass promises nothing."""
+"""The suite detects each broken store by the rule that it breaks."""
 
 from __future__ import annotations
 

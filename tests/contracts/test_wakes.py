@@ -1,4 +1,4 @@
-"""The wake of one process and the one that lets a fake clock pass."""
+"""The wake of one process, and the wake that advances a fake clock."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ class TestFakeWake(WakeContract):
 
 
 class NeverForgets(EventWake):
-    """Broken: once asked, it never rests again, and the loop spins."""
+    """Broken: after the first `set` it never blocks again, so the loop spins."""
 
     def wait(self, timeout_s: float) -> bool:
         asked = super().wait(timeout_s)
@@ -58,7 +58,7 @@ class NeverForgets(EventWake):
 
 
 class Forgets(EventWake):
-    """Broken: who asked while nobody waited is not heard."""
+    """Broken: it loses a `set` while there is no `wait`."""
 
     def wait(self, timeout_s: float) -> bool:
         self._event.clear()

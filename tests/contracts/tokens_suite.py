@@ -1,4 +1,4 @@
-"""What every keeper of tokens must do; part of the store's suite."""
+"""The contract of the token store; part of the store's suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every wake promises (ports/clock.py)."""
+"""The contract of a wake (ports/clock.py)."""
 
 from supervisor.ports.clock import Wake
 

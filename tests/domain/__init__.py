@@ -1,1 +1,1 @@
-"""The nouns, one file for each."""
+"""The values of the domain and of the contract."""

@@ -146,7 +146,7 @@ def _write(world: World, program: Program, actor: Actor, change: Change) -> Iter
 
 
 def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
-    """What the ghost thinks of this write, which is being carried out."""
+    """The ghost's check of this write, which is in progress."""
     ghost, me, wrongs = world.ghost, program.machine_id, set()
     if kind in OF_THE_POINTER:
         if ghost.owner != me:
@@ -176,7 +176,7 @@ class Counted:
 
 
 def walk(world: World, programs: tuple[Program, ...]) -> Counted:
-    """Count every order of steps from here to where nobody can move, and how many of them went wrong."""
+    """Count all orders of steps from here to the end, and how many of them go wrong."""
     counts: dict[World, tuple[int, int]] = {}
     wrongs: set[str] = set()
     ends: set[World] = set()

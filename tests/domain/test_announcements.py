@@ -1,4 +1,4 @@
-"""Every event is announced in one word or in none, and one thing that happened is told once."""
+"""Each event has one kind of announcement or none, and one change is announced once."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ def test_what_needs_a_person_is_sent_where_nothing_was_chosen() -> None:
 
 
 def test_results_that_could_not_be_verified_are_the_end_of_a_run_and_no_event_of_their_own() -> None:
-    """The announcement is a word for `failed` with that cause: no rule writes an event of that kind."""
+    """The kind stands for `failed` with that cause: no rule writes an event of that kind."""
     assert "results_unverified" not in {str(kind) for kind in K}
     assert "results_unverified" in KINDS

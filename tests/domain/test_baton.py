@@ -1,4 +1,4 @@
-"""The baton as bytes, and the sentences of RULES section 1 about waiting, leaving and dropping."""
+"""The baton as bytes, and the rules of RULES section 1 about waiting, leaving and dropping."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_an_agent_that_does_not_look_who_holds_the_baton_is_caught() -> None:
 
 
 def test_a_reopened_run_that_gives_the_baton_back_is_caught() -> None:
-    """An agent that was cut off while its run was closed must not be its holder again after a resume."""
+    """An agent that was cut off while its run was closed must not become the holder after a resume."""
     forgiving = Change(
         REOPEN, lambda baton, _: replace(rules.open_generation(baton, 2, False, None), holder=baton.holder)
     )

@@ -58,7 +58,7 @@ HISTORIES = st.tuples(st.integers(0, len(USUAL)), st.lists(DEEDS, max_size=25)).
 
 
 def told(history: list[Deed], rules: Any) -> Iterator[tuple[Deed, Baton, Baton | None]]:
-    """Each deed with the baton before it and after it; None where it was refused."""
+    """Each action with the baton before and after it; None = it was refused."""
     baton = rules.create("supervisor", 1)
     for deed in history:
         try:
@@ -132,7 +132,7 @@ def few_pointers_are_kept(_: Deed, __: Baton, after: Baton | None) -> None:
 
 
 def the_newest_two_stay_named(deed: Deed, before: Baton, after: Baton | None) -> None:
-    """A move names what it is given and what was newest before; only a drop gives up the newest."""
+    """A move keeps its checkpoint and the newest one before; only a drop gives up the newest."""
     if after is None or deed.kind != "move" or after == before:
         return
     assert after.checkpoint is not None

@@ -1,4 +1,4 @@
-"""A beat is custom metadata of its object too, and a bucket takes 8 KiB of it: all that an agent can say fits."""
+"""A beat is custom metadata of its object too, with 8 KiB in a bucket: the largest beat of an agent fits."""
 
 from __future__ import annotations
 

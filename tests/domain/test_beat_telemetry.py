@@ -1,4 +1,4 @@
-"""Telemetry is small, exact in both directions, and harmless whatever comes in."""
+"""Telemetry is small, exact in both directions, and harmless for any input."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_eight_cards_with_every_figure_fit_with_nothing_given_up() -> None:
 
 
 def test_every_name_is_told() -> None:
-    """A figure that is added and not filled in `full` would make the test above say too little."""
+    """A new figure that is missing in `full` would weaken the test above."""
     told = to_json(full())
     for kind, name in ((Gpus, "gpus"), (Cgroup, "cgroup"), (Disk, "results_disk"), (Tree, "tree")):
         assert set(told[name]) == {field.name for field in fields(kind)}

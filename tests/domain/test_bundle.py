@@ -1,4 +1,4 @@
-"""Archives by hand, most of them hostile: none may name a place outside, and none may grow without end."""
+"""Handmade archives, most of them hostile: none may point outside its folder or grow without limit."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_links_stay_inside(path: str, target: str, fine: bool) -> None:
 
 
 def test_no_chain_of_allowed_links_leads_out() -> None:
-    """The kernel's own walk, over every pair of links that are allowed together."""
+    """The kernel resolves each pair of links that is allowed."""
     targets = [".", "..", "a", "a/b", "a/..", "../a", "b/a", "b", "../..", "b/../..", "a/b/../../.."]
     for first in targets:
         for second in targets:
@@ -148,7 +148,7 @@ def test_no_chain_of_allowed_links_leads_out() -> None:
 
 
 def test_the_walk_finds_what_a_look_at_the_text_alone_would_let_out() -> None:
-    """Broken on purpose: a rule that only asks where the text of the target leads."""
+    """Broken on purpose: a rule that checks only the text of the target."""
     links = {"b": ".", "a/b": "../b/.."}
     assert all(
         not posixpath.normpath(posixpath.join(posixpath.dirname(p), t)).startswith("..") for p, t in links.items()
@@ -237,7 +237,7 @@ def test_damaged_archives() -> None:
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
 @pytest.mark.parametrize("before", [b"", GOOD[: -tarfile.RECORDSIZE // 2]])
 def test_headers_upon_headers_are_refused(kind: bytes, before: bytes) -> None:
-    """The library reads each of them inside the one before: also where it opens the archive."""
+    """The library reads each of them within the one before, also when it opens the archive."""
     info, content = entry("more", b"12 abc=defg\n", kind)
     header = info.tobuf() + content.ljust(tarfile.BLOCKSIZE, b"\0")
     assert "not a tar" in refused(gzip.compress(before + header * 3000 + GOOD, 1))
@@ -250,7 +250,7 @@ def test_what_follows_the_last_member_belongs_to_the_hash() -> None:
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=8))
 def test_no_header_breaks_the_reader(at: int, patch: bytes) -> None:
-    """Whatever stands in the tar: it is read, or refused, and no name leads out."""
+    """Any tar is read or refused, and no name points outside."""
     raw = GOOD[:at] + patch + GOOD[at + len(patch) :]
     try:
         content, found = opened(gzip.compress(raw, 1))

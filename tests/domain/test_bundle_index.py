@@ -1,4 +1,4 @@
-"""From the list of a bundle's files: can this command be started? Only what is certain is refused."""
+"""The list of a bundle's files decides whether a command can start. Only a certain error refuses it."""
 
 from __future__ import annotations
 

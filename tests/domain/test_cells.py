@@ -1,4 +1,4 @@
-"""Which differences between two cells a resume may not make."""
+"""The differences between two cells that a resume must not make."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A beat is untrusted input: whatever comes in is a beat within bounds or BeatRejected, and nothing else."""
+"""A beat is untrusted input: any input gives a beat within bounds or BeatRejected."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_refusal_never_repeats_the_input() -> None:
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_figures_that_could_not_be_written_again_are_left_out(figure: str) -> None:
-    """A beat is written anew on its way between replicas: one that failed there would hold up those of all runs."""
+    """Replicas encode a beat again: a failure there would block the beats of all runs."""
     told = raw()[:-1] + b', "telemetry": {"uptime_s": %s}}' % figure.encode()
     assert heartbeat.encode(parse(told)) == heartbeat.encode(parse(raw()))
 

@@ -1,4 +1,4 @@
-"""Names: a machine's name tells the run, the attempt and the try apart, however long the run's id is (scenario H)."""
+"""Names: the name of a machine is unique per run, attempt and try, however long the run's id is (scenario H)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ lives = st.tuples(run_ids, st.integers(1, 10**6), st.integers(1, 10**4))
 
 
 def cut_off(prefix: str, supervisor_id: str, run_id: str, attempt: int, try_number: int) -> str:
-    """What people have today: the suffix is what gets cut off, and three attempts share one machine."""
+    """The broken variant cuts off the suffix, so three attempts share one machine."""
     return f"{prefix}-{run_id}-a{attempt}-t{try_number}"[:63]
 
 

@@ -1,4 +1,4 @@
-"""Hidden characters: what is refused in a text that is kept is what is shown by its number, character by character."""
+"""Hidden characters: the same characters are refused in stored texts and displayed by their numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def taken(name: str, text: str) -> bool:
     ("name", "pattern", "also"), [("line", ONE_LINE, "\t\n\r"), ("prose", PROSE, "")], ids=["line", "prose"]
 )
 def test_the_gate_the_document_and_the_list_refuse_the_same(name: str, pattern: str, also: str) -> None:
-    """The gate is Rust, a JSON schema ECMA-262, the list Python."""
+    """Three regex engines: the API's validation is Rust, a JSON schema ECMA-262, the check Python."""
     schema = jsonschema_rs.validator_for({"type": "string", "pattern": pattern})
     for char in CHARACTERS:
         fine, text = HIDDEN.search(char) is None and char not in also, f"a{char}b"

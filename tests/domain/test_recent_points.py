@@ -1,4 +1,4 @@
-"""What a beat carries of a young training: small whatever is noted, and harmless whatever comes in."""
+"""The points of a young training in a beat: always small, and harmless for any input."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_any_points_fit_and_come_back_as_they_were_noted(told: list[RecentPoint]
 
 
 def test_points_in_order_are_all_read() -> None:
-    """Also where there is no room for a single metric."""
+    """Also without space for a single metric."""
     long = {"é" * 64: 1.0, **{f"{'é' * 60}{n}": 1.0 for n in range(8)}}
     for told in ({}, {"loss": 0.5}, long):
         text = encode([RecentPoint(n * 5.0, MAX_COUNT - n, -1.2345e-300, told) for n in range(40)])

@@ -1,4 +1,4 @@
-"""How tokens are written, and what of them is kept."""
+"""The form of tokens, and their stored digest."""
 
 import zlib
 
@@ -23,7 +23,7 @@ def test_what_is_written_is_a_token(random: bytes) -> None:
 
 @given(ANY, st.integers(4, 52), st.sampled_from("abcXYZ019-_"))
 def test_one_wrong_letter_is_noticed_without_a_database(random: bytes, place: int, letter: str) -> None:
-    """CRC-32 finds every single change; a form that is only matched by its letters would find none."""
+    """CRC-32 finds each single change; a check of the characters alone finds none."""
     text = callers.write(random)
     wrong = text[:place] + letter + text[place + 1 :]
     assert callers.is_token(wrong) == (wrong == text)

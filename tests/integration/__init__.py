@@ -1,1 +1,1 @@
-"""Several rooms together, on real parts."""
+"""Several packages together, on real databases."""

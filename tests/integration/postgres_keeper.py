@@ -23,7 +23,7 @@ FREE_PORT_TRIES = 3
 
 
 def as_nobody() -> list[str]:
-    """PostgreSQL refuses to run as root: as root it gets a user namespace in which it is nobody in particular."""
+    """PostgreSQL refuses to run as root: as root it runs in a user namespace without privileges."""
     return ["unshare", "--user"] if os.geteuid() == 0 else []
 
 
@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 def make_cluster(binaries: Path, folder: Path) -> None:
-    """Raises CalledProcessError, with initdb's words in `stdout`."""
+    """Raises CalledProcessError, with initdb's output in `stdout`."""
     options = ["--username", USER, "--auth", "trust", "--encoding", "UTF8", "--no-sync", "--no-instructions"]
     subprocess.run(
         [*as_nobody(), str(binaries / "initdb"), "--pgdata", str(folder / "data"), *options],
@@ -48,7 +48,7 @@ def make_cluster(binaries: Path, folder: Path) -> None:
 
 
 def free_port() -> int:
-    """Free now; another process may take it before the server does, hence the few tries."""
+    """Free now; another process may take it before the server does, so there are several tries."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 def start(binaries: Path, folder: Path, port: int, settings: list[str]) -> "subprocess.Popen[bytes] | None":
-    """The server, accepting connections; None if it ended while starting."""
+    """The server when it accepts connections; None = it ended at its start."""
     where = ["-D", str(folder / "data"), "-h", "127.0.0.1", "-p", str(port), "-k", str(folder)]
     options = [word for setting in settings for word in ("-c", setting)]
     with (folder / "log").open("ab") as log:
@@ -78,7 +78,7 @@ def start(binaries: Path, folder: Path, port: int, settings: list[str]) -> "subp
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
-    """Fast shutdown: sessions are cut off, the cluster is thrown away anyway."""
+    """Fast shutdown: it ends open sessions, because the cluster is deleted anyway."""
     if server.poll() is None:
         server.send_signal(signal.SIGINT)
     try:
@@ -89,7 +89,7 @@ def stop(server: "subprocess.Popen[bytes]") -> None:
 
 
 def keep(binaries: Path, folder: Path, settings: list[str]) -> int:
-    """Start, say so, wait, stop; the exit status."""
+    """Start, report, wait, stop; returns the exit status."""
     try:
         make_cluster(binaries, folder)
         for _ in range(FREE_PORT_TRIES):

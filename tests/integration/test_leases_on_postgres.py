@@ -122,7 +122,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Candidate(Leader):
-    """A leader whose renewals can be held up, as a paused process would."""
+    """A leader whose renewals can be delayed, as in a paused process."""
 
     def __init__(self, store: SqlStore, name: str) -> None:
         self.elections = 0

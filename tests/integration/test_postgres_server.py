@@ -1,4 +1,4 @@
-"""The fixture itself: a real server, a fresh database each time, and nothing left behind by killed tests."""
+"""The fixture itself: a real server, a new database for each test, and no leftovers of killed tests."""
 
 import os
 import signal

@@ -105,7 +105,7 @@ def test_the_buckets_answers(status: int | None) -> None:
 
 
 def test_the_databases_words() -> None:
-    with pytest.raises(StoreDown, match="did not do it: The disk is gone; nothing"), database._answered():
+    with pytest.raises(StoreDown, match="the database failed: The disk is gone; nothing"), database._port_errors():
         raise exc.OperationalError("select", {}, Exception("The disk is gone.\nMore."))
 
 

@@ -1,1 +1,1 @@
-"""The database: its schema, its failures, and how it is asked."""
+"""The database: its schema, its failures and its queries."""

@@ -21,7 +21,7 @@ def url(path: Path) -> str:
 
 
 def test_a_copy_made_in_mid_writing_opens_as_a_whole_store(tmp_path: Path) -> None:
-    """A writer that never pauses: a copy of the bare file would lack what stands in its log."""
+    """The writer never pauses: a copy of the file alone would lack the changes in its log."""
     source, target = tmp_path / "a b%20c.db", tmp_path / "copy.db"
     store = open_store(url(source), migrate=True)
     ending, begun = threading.Event(), threading.Event()
@@ -57,7 +57,7 @@ def test_a_copy_made_in_mid_writing_opens_as_a_whole_store(tmp_path: Path) -> No
 def test_nothing_is_replaced(tmp_path: Path) -> None:
     open_store(url(tmp_path / "a.db"), migrate=True).close()
     (tmp_path / "copy.db").write_text("precious")
-    with pytest.raises(SettingsRefused, match="is there already"):
+    with pytest.raises(SettingsRefused, match="exists already"):
         schema.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "precious"
 

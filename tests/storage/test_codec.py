@@ -1,4 +1,4 @@
-"""Documents: exact in both directions, small, and never with a text that two databases would store differently."""
+"""Documents: exact in both directions, small, and without texts that the two databases store differently."""
 
 import json
 import math
@@ -72,7 +72,7 @@ def test_what_only_looks_like_it_is_not(value: str) -> None:
 
 
 def test_the_fields_of_a_group_are_stored_beside_those_of_its_run() -> None:
-    """Rows of before hold them so; what equals its default costs no bytes there either."""
+    """Rows of older versions have them so; default values cost no bytes there either."""
     run = run_in(
         Status.WAITING,
         waiting=Waiting(since=7.0, reasons=("quota",)),

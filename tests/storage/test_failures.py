@@ -1,4 +1,4 @@
-"""A database that is full, held, gone or unreadable: a typed error that says so, and nothing half-written."""
+"""A full, locked, missing or unreadable database gives a typed error, and nothing is half-written."""
 
 import sqlite3
 import threading
@@ -38,7 +38,7 @@ def test_a_full_disk_loses_nothing_and_heals(store: SqlStore) -> None:
 
 
 def test_each_check_really_writes(store: SqlStore, path: Path) -> None:
-    """A check that changes nothing would call a full disk healthy."""
+    """A check without a change would report a full disk as healthy."""
     with closing(sqlite3.connect(path)) as onlooker:
         versions = []
         for _ in range(3):
@@ -132,5 +132,5 @@ def test_a_postgres_that_cuts_us_off_is_used_again_when_it_is_back(postgres_data
 
 
 def test_a_postgres_that_is_not_there() -> None:
-    with pytest.raises(StoreDown, match="did not do it"):
+    with pytest.raises(StoreDown, match="the database failed"):
         open_store("postgresql://nobody@127.0.0.1:1/nothing", migrate=True)

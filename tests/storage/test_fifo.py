@@ -1,4 +1,4 @@
-"""The line in front of the one writer."""
+"""The queue in front of the one writer."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def test_turns_come_in_the_order_of_asking() -> None:
             thread = threading.Thread(target=take, args=(n,))
             thread.start()
             threads.append(thread)
-            wait_for(lambda n=n: len(lock._line) == n + 1, what="the thread stands in line")
+            wait_for(lambda n=n: len(lock._queue) == n + 1, what="the thread stands in line")
     for thread in threads:
         thread.join()
     assert order == list(range(10))
@@ -77,7 +77,7 @@ def test_it_is_handed_over_only_to_somebody() -> None:
     assert not lock.hand_over()
     thread = threading.Thread(target=take)
     thread.start()
-    wait_for(lambda: len(lock._line) == 1, what="the thread stands in line")
+    wait_for(lambda: len(lock._queue) == 1, what="the thread stands in line")
     assert lock.hand_over()
     assert got.wait(30)
     thread.join()

@@ -1,4 +1,4 @@
-"""Writers that share a commit: each sees a transaction of its own, and nobody is told of success before it is true."""
+"""Writers that share a commit: each sees its own transaction, and none returns before the commit."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 
 
 class Crowd:
-    """Writers that stand in line behind one that is inside; then all of them go on."""
+    """Writers that are queued behind an open transaction, and then continue together."""
 
     def __init__(self, store: SqlStore) -> None:
         self.store = store
@@ -40,7 +40,7 @@ class Crowd:
         thread.start()
         self._threads.append(thread)
         assert self.store.database.group is not None
-        line = self.store.database.group._lock._line
+        line = self.store.database.group._lock._queue
         place = len(self._threads) - 1
         wait_for(lambda: inside.is_set() if place == 0 else len(line) == place, what="it is inside or in line")
 
@@ -52,7 +52,7 @@ class Crowd:
 
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commits that were made, and a transaction that takes in everybody."""
+    """The commits, and a transaction that accepts all queued writers."""
     made: list[str] = []
     run = Group.run
 
@@ -105,7 +105,7 @@ def test_a_commit_that_fails_is_told_to_everybody(store: SqlStore, monkeypatch: 
         crowd.add(f"run-{n}")
     crowd.go()
     assert [str(answer) for answer in crowd.answers.values()] == [
-        "the database did not do it: disk I/O error; nothing was changed"
+        "the database failed: disk I/O error; nothing was changed"
     ] * 4
     assert store.events(None, 0, 9) == []
     broken.append(False)
@@ -114,7 +114,7 @@ def test_a_commit_that_fails_is_told_to_everybody(store: SqlStore, monkeypatch: 
 
 
 def test_what_the_database_took_back_is_told_to_everybody(store: SqlStore, commits: list[str]) -> None:
-    """A full disk can make SQLite take the whole transaction back, the work of those before included."""
+    """A full disk can make SQLite roll back the whole transaction, with the changes of earlier writers."""
     crowd = Crowd(store)
 
     def fill_the_disk() -> None:
@@ -134,7 +134,7 @@ def test_what_the_database_took_back_is_told_to_everybody(store: SqlStore, commi
 
 
 def test_nobody_returns_before_the_commit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broken variant, one that returns when its own block ends, would answer for a run that a crash loses."""
+    """The broken variant returns when its own block ends, and so acknowledges a run that a crash loses."""
     monkeypatch.setattr("supervisor.storage.engine.group.GROUP_AGE_S", 3600.0)
     crowd = Crowd(store)
     crowd.add("early")

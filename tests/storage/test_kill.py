@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a busy writer: what is found afterwards is whole, and every answer that was given holds.
+"""kill -9 at random moments of a busy writer: the database is consistent, and has each acknowledged run.
 
 The seed is printed; a failure can be repeated with it.
 """

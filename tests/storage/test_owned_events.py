@@ -1,4 +1,4 @@
-"""Events that tell their owner: found by an index, also those that were written before the column was there."""
+"""Events with their owner: an index finds them, also the events from before the column existed."""
 
 from contextlib import closing
 
@@ -8,7 +8,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.notifier import SETTINGS_ID, Endpoint, Form
 from supervisor.storage.engine import schema, tables
 from supervisor.storage.engine.statements import Statement
-from supervisor.storage.rows import events, pages, runs
+from supervisor.storage.rows import history, pages, runs
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import NOW, a_run, insert
 from tests.storage.test_queries import plan
@@ -74,7 +74,7 @@ def test_what_waited_for_the_address_of_the_settings_is_told_after_an_update(url
 def test_no_list_reads_the_events_of_strangers(
     store: SqlStore, given: dict[str, str], index: str, newest_first: bool
 ) -> None:
-    found = plan(store, events._page(tuple(given), newest_first, False), after=0, limit_=9, **given)
+    found = plan(store, history._page(tuple(given), 0, newest_first, False), after=0, limit_=9, **given)
     assert f"events USING INDEX {index}" in found
     assert "TEMP B-TREE" not in found
 
@@ -105,8 +105,8 @@ def test_on_postgres_an_owners_list_reads_no_strangers_rows(postgres_database: s
         (pages._counts(0, ("owner",)), "runs_owner"),
         (runs.ACTIVE_OF, "runs_owner"),
         (pages._usd_per_h(0, ("owner",)), "runs_billing"),
-        (events._page(("owner",), True, False), "events_owner"),
-        (events._page(("actor",), False, False), "events_actor"),
+        (history._page(("owner",), 0, True, False), "events_owner"),
+        (history._page(("actor",), 0, False, False), "events_actor"),
     ]
     with closing(open_store(postgres_database, migrate=True)) as store:
         _many(store)

@@ -1,4 +1,4 @@
-"""The data folder is the supervisor's own: private whatever its mode, and nothing is opened through a link."""
+"""The files of the data folder are private whatever its mode, and none is opened through a link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.storage.engine.folder_lock import FolderLock, make_private, readable_by_others
+from supervisor.storage.engine.data_folder import FolderLock, make_private, readable_by_others
 from supervisor.storage.store import open_store
 
 

@@ -1,4 +1,4 @@
-"""Costs that must not grow: which index answers, how long the lock is held, how many rows a minute makes."""
+"""Bounded costs: the index of a query, how long the lock is held, how many rows a minute makes."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
 
 
 def test_old_samples_are_found_without_reading_the_others(store: SqlStore) -> None:
-    """Both ways of being old: long ago, and ahead of a clock that was wrong."""
+    """Two ways to be too old: long ago, and ahead, by a wrong clock."""
     for statement, condition in (
         (retention.FINE, "at_ms<?"),
         (retention.FINE_AHEAD, "at_ms>?"),
@@ -161,7 +161,7 @@ def test_on_postgres_too(postgres_database: str) -> None:
 
 
 def check_one_instant(store: SqlStore) -> None:
-    """Another variant, in which each statement sees the newest rows, shows a run in the counts and not in the list."""
+    """A variant where each statement sees the newest rows shows a run in the counts and not in the list."""
     (run,) = insert(store, a_run("a-1"))
     with store.database.reading() as session:
         assert pages.page(session, RunFilter(), None, 9).counts == {"pending": 1}

@@ -1,4 +1,4 @@
-"""The schema: new databases are brought up, others migrated by command only, and both ways lead to one place."""
+"""The schema: a new database gets the tables, another is migrated by command only, with the same result."""
 
 import re
 import sqlite3
@@ -26,7 +26,7 @@ from tests.integration.postgres_server import PostgresServer
 
 
 def shape(url: str) -> list[tuple[str, str]]:
-    """Everything in the database by name, as the database itself spells it."""
+    """All definitions in the database by name, in the database's own text."""
     database = Database(url)
     with database.defining() as connection:
         if database.dialect == "sqlite":
@@ -182,7 +182,7 @@ def test_two_servers_may_meet_the_same_new_database(postgres_database: str) -> N
 
 
 def test_rows_that_refer_to_a_table_survive_its_remaking(url: str) -> None:
-    """SQLite changes a table by making it anew and dropping the old one, which deletes what refers to it."""
+    """SQLite changes a table by a copy and a drop of the old one, which deletes the rows that refer to it."""
     store = open_store(url, migrate=True)
     (run,) = insert(store, a_run())
     with store.database.defining() as connection:

@@ -1,4 +1,4 @@
-"""Who serves a data folder is seen without taking its lock."""
+"""The process that serves a data folder is found without its lock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.storage.engine import folder_lock
-from supervisor.storage.engine.folder_lock import FolderLock, database_file, holder, port_line
+from supervisor.storage.engine import data_folder
+from supervisor.storage.engine.data_folder import FolderLock, database_file, holder
+from supervisor.wiring.examining import port_line
 
 
 def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:
@@ -35,11 +36,11 @@ def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:
 def test_where_the_kernel_shows_another_device_the_pid_in_the_lock_must_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, held: bool
 ) -> None:
-    """As on btrfs: stat() and /proc/locks name different devices for the same file."""
+    """On btrfs stat() and /proc/locks have different devices for the same file."""
     lock, locks = tmp_path / "lock", tmp_path / "locks"
     lock.write_text("4711\n")
     locks.write_text(line.format(inode=lock.stat().st_ino) + "\n")
-    monkeypatch.setattr(folder_lock, "LOCKS", locks)
+    monkeypatch.setattr(data_folder, "LOCKS", locks)
     assert holder(tmp_path) == ("4711" if held else None)
 
 

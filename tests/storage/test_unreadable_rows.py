@@ -1,4 +1,4 @@
-"""One row that cannot be read hides itself: not the list, not the other runs of the loop, and not its own machine."""
+"""An unreadable row hides only itself: not the list, the other runs of the loop, or its own machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from supervisor.ports.store import RowUnreadable, RunFilter
 from supervisor.reconciler.tick import Tick
 from supervisor.storage.engine.tables import attempts, deliveries, endpoints, events, outbox, runs
 from supervisor.storage.rows import rows
-from supervisor.storage.rows.events import SqlHistory
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_endpoints import add, an_endpoint
 from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert, running
@@ -79,7 +79,7 @@ def damage_events(store: SqlStore, ids: list[int]) -> None:
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_page_with_unreadable_events_is_as_long_as_any_other(store: SqlStore, newest_first: bool) -> None:
-    """A short page means the end: whoever reads page by page would stop there."""
+    """A short page means the end to a reader that reads page by page."""
     insert(store, *(a_run(f"digits-{n}") for n in range(1, 10)))
     every = store.events(None, 0, 50, newest_first)
     damage_events(store, [stored.id for stored in every[1:4]])
@@ -118,7 +118,7 @@ def telling(url: str) -> Iterator[SqlStore]:
 
 
 def announced(store: SqlStore, count: int) -> list[int]:
-    """So many announcements of one run; the ids of their events."""
+    """The event ids of `count` announcements of one run."""
     (run,) = insert(store, a_run("digits-1"))
     store.add_events(run.key, [STARTED] * count, NOW)
     return [stored.id for stored in store.events("digits-1", 0, 99) if stored.event == STARTED]

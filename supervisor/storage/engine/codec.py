@@ -1,8 +1,8 @@
-"""Domain values as JSON text and back, guided by the type hints of their dataclasses.
+"""Domain values as JSON text and back, by the type hints of their dataclasses.
 
-Fields that equal their default are left out, so most of a run costs no bytes; names that this version does not know
-are ignored. Each class is looked at once and its plan is kept: ten thousand runs are read at every start. What would
-be stored differently by two databases (NaN, Infinity, NUL, lone surrogates) is a ValueError.
+Fields with their default value are left out, so most of a run costs no bytes; names that this version does not know are
+ignored. Each class is inspected once, because each start reads ten thousand runs. A value that the two databases store
+differently (NaN, Infinity, NUL, lone surrogates) is a ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field
 from enum import StrEnum
-from functools import partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -28,10 +28,9 @@ Convert = Callable[[Any], Any] | None
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_SHARED = frozenset({Placement, Policy})  # few values, held by many runs: equal ones become one object
-_SHARED_MAX = 10_000
-# Groups whose fields are stored beside those of the class that has the group, and the names of those that are not
-# stored under their own. Rows of every version have these names.
+_SHARED = frozenset({Placement, Policy})  # many runs have the same few values: equal ones become one object
+# Groups whose fields are stored flat, among the fields of the class that has the group: field -> stored name, where it
+# differs. Rows of every version have these names.
 _FLAT: dict[type, dict[str, str]] = {
     Waiting: {"since": "waiting_since", "before_s": "waited_s", "reasons": "waiting_told"},
     Money: {"all_known": "cost_known"},
@@ -39,14 +38,13 @@ _FLAT: dict[type, dict[str, str]] = {
     Image: {"digest": "image_digest"},
     Files: {"pulled_sha256": "pulled"},
 }
-_shared: dict[tuple[Any, ...], Any] = {}
 
 
 def dumps(value: object) -> str:
     """Compact JSON. Raises ValueError for NaN, Infinity, NUL and lone surrogates."""
     text = _encode(value)
     if "\\u0000" in text and _NUL.search(text):
-        raise ValueError("a text holds NUL, which cannot be stored")
+        raise ValueError("a text contains NUL, which cannot be stored")
     text.encode()
     return text
 
@@ -65,7 +63,7 @@ def to_plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Plain:
 
 
 def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
-    """The dataclass value; `more` are fields that are stored elsewhere. Takes `plain` over: do not use it again."""
+    """The dataclass value. `more`: fields that are stored elsewhere. Changes `plain`: do not use it again."""
     plan = _plan(cls)
     if not plan.field_names.issuperset(plain):
         plain = {name: value for name, value in plain.items() if name in plan.field_names}
@@ -74,29 +72,26 @@ def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
         if value is not None:
             plain[name] = plan.decoders[name](value)
     if cls in _SHARED:
-        return _share(cls, plain)
-    for group, (made, names) in plan.groups.items():
-        given = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
-        if given:
-            plain[group] = made(**given)
+        constructor: Any = cls
+        shared: T = _share(constructor, *plain.items())
+        return shared
+    for group, (group_class, names) in plan.groups.items():
+        values = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
+        if values:
+            plain[group] = group_class(**values)
     plain.update(more)
     return cls(**plain)
 
 
-def _share(cls: type[T], plain: Plain) -> T:
-    key = (cls, *plain.items())
-    shared_value = _shared.get(key)
-    if shared_value is None:
-        if len(_shared) >= _SHARED_MAX:
-            _shared.clear()
-        shared_value = _shared[key] = cls(**plain)
-    shared: T = shared_value
-    return shared
+@lru_cache(maxsize=10_000)
+def _share(cls: Any, *fields: tuple[str, Any]) -> Any:
+    """Equal fields give the same object."""
+    return cls(**dict(fields))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """`names`, `defaults`, `encoders` and what `read` gives are in the same order; a missing default is MISSING."""
+    """`names`, `defaults`, `encoders` and the values of `read` are in one order; a missing default is MISSING."""
 
     names: tuple[str, ...]
     defaults: tuple[Any, ...]
@@ -105,16 +100,6 @@ class _Plan:
     decoders: dict[str, Callable[[Any], Any]]
     field_names: frozenset[str]
     groups: dict[str, tuple[Any, dict[str, str]]]  # field -> (class, stored name -> name)
-
-
-_plans: dict[type, _Plan] = {}
-
-
-def _plan(cls: type) -> _Plan:
-    plan = _plans.get(cls)
-    if plan is None:
-        plan = _plans[cls] = _make_plan(cls)
-    return plan
 
 
 def _make_plan(cls: Any) -> _Plan:
@@ -138,8 +123,11 @@ def _make_plan(cls: Any) -> _Plan:
     )
 
 
+_plan: Callable[[Any], _Plan] = cache(_make_plan)
+
+
 class _Cell(NamedTuple):
-    """A name in the database and where its value stands. `owner`: the class of the group, else the class itself."""
+    """A stored name and the path of its value. `owner`: the class of the group, else the class itself."""
 
     name: str
     path: str
@@ -149,7 +137,7 @@ class _Cell(NamedTuple):
 
 
 def _cells(cls: Any) -> list[_Cell]:
-    """The fields of a group in `_FLAT` stand among those of the class that has the group."""
+    """The fields of a class, with the fields of its groups in `_FLAT`."""
     hints = get_type_hints(cls)
     cells = []
     for field in dataclasses.fields(cls):
@@ -173,7 +161,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _converters(hint: Any) -> tuple[Convert, Convert]:
-    """(to JSON, from JSON) of one type; None where the value is the same in both. None values never get here."""
+    """(to JSON, from JSON) of one type; None = the value is the same in both. Never called for None values."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (inner,) = [arg for arg in args if arg is not NoneType]

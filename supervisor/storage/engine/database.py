@@ -1,17 +1,17 @@
-"""The connection to SQLite or Postgres, and the only place that knows which of the two it is.
+"""Connections and transactions on SQLite or Postgres.
 
-SQLite: WAL, synchronous=FULL, one connection that writes for all who stand in line, with BEGIN IMMEDIATE, and a pool
-that reads. Postgres: one pool; a read sees one snapshot. Every failure of the database itself comes out as
-StoreDown with the transaction rolled back, values that cannot be stored as ValueError.
+SQLite: WAL, synchronous=FULL, one connection that writes for all queued writers, with BEGIN IMMEDIATE, and a pool that
+reads. Postgres: one pool; a read sees one snapshot. A failure of the database is a StoreDown, with the transaction
+rolled back; a value that cannot be stored is a ValueError.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -27,7 +27,7 @@ from supervisor.storage.engine.statements import Session
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
-BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
+BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours are queued
 TURN_TIMEOUT_S = 30.0
 SQLITE_MIN = (3, 35, 0)  # RETURNING
 SQLITE_MIN_TEXT = "3.35"
@@ -37,22 +37,33 @@ WRITERS_CACHE_KIB, READERS_CACHE_KIB = 8192, 2048
 POSTGRES = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
-    "tcp_user_timeout": 10_000,  # ms: a server that vanished is noticed
+    "tcp_user_timeout": 10_000,  # ms; detects a server that has disappeared
     "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
 }
+# Signs in an error of the database -> the end of our sentence.
+FIXES: tuple[tuple[str, str], ...] = (
+    ("disk is full", "; free some space on its disk"),
+    ("No space left", "; free some space on its disk"),
+    ("unable to open", "; check that the file and its folder can be written"),
+    ("readonly", "; check that the file and its folder can be written"),
+    ("locked", "; another program holds the file"),
+)
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
+P = ParamSpec("P")
 
 
 class Database:
-    """`group` is None on Postgres, where writers lock rows and the server groups their commits."""
+    """`channels`: the outbox channels of announced events. `group`: None on Postgres, where writers lock rows and the
+    server groups their commits."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, channels: Sequence[str] = ()) -> None:
         """Connects on first use. Raises SettingsRefused for a URL that is neither SQLite nor Postgres."""
         parsed = self._url = _parse(url)
         self.dialect = parsed.get_backend_name()
+        self.channels = tuple(channels)
         self.group: GroupWriter | None = None
-        # Done after each commit that wrote events, and after each that wrote announcements.
+        # Called after each commit with events, and after each with announcements.
         self.when_written: Callable[[], None] = lambda: None
         self.when_announced: Callable[[], None] = lambda: None
         if self.dialect == "sqlite":
@@ -73,37 +84,51 @@ class Database:
         return self.writing_as(lambda session: session)
 
     @contextmanager
-    def writing_as(self, made: Callable[[Session], Made]) -> Iterator[Made]:
-        """The same, as what `made` makes of it."""
-        with _answered(), self._begun() as connection:
-            session = Session(connection, self.dialect, self.when_written, self.when_announced)
-            yield made(session)
-        for act in session.committed:
+    def writing_as(self, wrap: Callable[[Session], Result]) -> Iterator[Result]:
+        """The same, as the object that `wrap` makes of the session."""
+        with _port_errors(), self._begun() as connection:
+            session = Session(connection, self.dialect, self.channels)
+            yield wrap(session)
+        for act in session.after_commit:
             act()
+        if session.wrote_events:
+            self.when_written()
+        if session.announced:
+            self.when_announced()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Everything read in the block is of one instant. Raises StoreDown."""
-        with _answered(), self._reader.connect() as connection, connection.begin():
+        """All reads in the block see one instant. Raises StoreDown."""
+        with _port_errors(), self._reader.connect() as connection, connection.begin():
             yield Session(connection, self.dialect)
+
+    def read(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """The result of this function of a session, in a transaction of its own. Raises StoreDown."""
+        with self.reading() as session:
+            return query(session, *args, **kwargs)
+
+    def write(self, change: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """The same in a write transaction. Raises StoreDown, ValueError."""
+        with self.writing() as session:
+            return change(session, *args, **kwargs)
 
     @contextmanager
     def defining(self) -> Iterator[Connection]:
-        """A write transaction for changes of the schema. SQLite changes a table by making it anew and dropping the old
-        one: with foreign keys on, that would delete the rows that refer to it."""
+        """A write transaction for schema changes. SQLite changes a table by a copy and a drop of the old one: with
+        foreign keys on, that would delete the rows that refer to it."""
         engine = self._writer
         if self.dialect == "sqlite":
             engine = _sqlite_engine(self._url, pool_size=1, pool_max=1, foreign_keys=False)
             _begin_with("BEGIN IMMEDIATE", engine)
         try:
-            with _answered(), engine.begin() as connection:
+            with _port_errors(), engine.begin() as connection:
                 yield connection
         finally:
             if engine is not self._writer:
                 engine.dispose()
 
     def connect_alone(self) -> Any:
-        """A connection of psycopg to Postgres, outside of the pool and in autocommit, which the caller closes. Raises
+        """A psycopg connection to Postgres outside the pool, in autocommit; the caller closes it. Raises
         psycopg.Error."""
         pooled = sa.create_engine(self._url, poolclass=sa.NullPool, connect_args=POSTGRES).raw_connection()
         connection = pooled.driver_connection
@@ -120,7 +145,7 @@ class Database:
 
     @property
     def connections(self) -> int:
-        """How many of the pool are in use now; SQLite's one writer is always open and is not counted."""
+        """The connections of the pool that are in use now, without SQLite's one writer, which is always open."""
         pool = self._reader.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
@@ -157,7 +182,7 @@ def _check_sqlite(url: URL) -> None:
             f"SQLite {sqlite3.sqlite_version} is too old: at least {SQLITE_MIN_TEXT} is needed, or use Postgres."
         )
     if url.database in (None, "", ":memory:"):
-        raise SettingsRefused("database_url names no file: a database in memory would lose every run at a restart.")
+        raise SettingsRefused("database_url names no file: a database in memory would lose all runs at a restart.")
 
 
 def _sqlite_engine(
@@ -210,35 +235,23 @@ def _postgres_engine(url: URL) -> Engine:
 
 
 @contextmanager
-def _answered() -> Iterator[None]:
-    """Turns the driver's errors into the port's. Their text is the database's own words, never our statement or the
-    values in it."""
+def _port_errors() -> Iterator[None]:
+    """Turns the driver's errors into the port's. Their text has the database's message, never our statement or its
+    values."""
     try:
         yield
     except (exc.DataError, OverflowError) as error:
-        raise ValueError(f"a value cannot be stored: {_words(error)}") from error
+        raise ValueError(f"a value cannot be stored: {_message(error)}") from error
     except (exc.IntegrityError, exc.ProgrammingError):
         raise  # ours, not the database's: a bug must show
     except exc.DBAPIError as error:
-        raise StoreDown(f"the database did not do it: {_words(error)}; nothing was changed{_cure(error)}") from error
+        message = _message(error)
+        fix = next((fix for sign, fix in FIXES if sign in message), "")
+        raise StoreDown(f"the database failed: {message}; nothing was changed{fix}") from error
     except (exc.TimeoutError, TimeoutError) as error:
         raise StoreDown(f"the database was not free within {TURN_TIMEOUT_S:g} s; nothing was changed") from error
 
 
-def _words(error: Exception) -> str:
-    said = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
-    return clause(said.splitlines()[0]) if said else type(error).__name__
-
-
-CURES: tuple[tuple[str, str], ...] = (
-    ("disk is full", "; free some space on its disk"),
-    ("No space left", "; free some space on its disk"),
-    ("unable to open", "; check that the file and its folder can be written"),
-    ("readonly", "; check that the file and its folder can be written"),
-    ("locked", "; another program holds the file"),
-)
-
-
-def _cure(error: Exception) -> str:
-    words = _words(error)
-    return next((cure for sign, cure in CURES if sign in words), "")
+def _message(error: Exception) -> str:
+    text = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
+    return clause(text.splitlines()[0]) if text else type(error).__name__

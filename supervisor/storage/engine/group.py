@@ -1,14 +1,12 @@
-"""Writers that stand in line share one commit.
+"""Group commit for SQLite: queued writers share one transaction and one commit.
 
-A commit waits for the disk, and eight writers that each wait for their own get an eighth of what it can do. So a
-writer that finds others in line leaves its work in the open transaction, under a savepoint of its own, hands the
-transaction to the next, and waits; whoever finds nobody behind it commits for all. Nobody returns before the commit,
-and if that fails everybody is told.
+A commit waits for the disk, so eight writers with a commit each get an eighth of its throughput. A writer that finds
+others in the queue leaves its changes in the open transaction, under a savepoint of its own, hands the transaction to
+the next one, and waits; the last one commits for all. No writer returns before the commit, and a failure of the commit
+is raised in all of them.
 
-A lock that is handed over in the order of asking.
-
-SQLite has one writer at a time, and its busy handler lets late comers win: with eight writers the unlucky one waits
-for a second. Whoever stands in this line gets the database in turn.
+SQLite has one writer at a time, and its busy handler prefers late writers: with eight writers one of them waits for a
+second. The FIFO lock serves them in the order of their requests.
 """
 
 from __future__ import annotations
@@ -23,56 +21,55 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
-from supervisor.storage.engine.statements import as_sqlalchemy_says
+from supervisor.storage.engine.statements import sqlalchemy_error
 from supervisor.telemetry import metrics
+
+GROUP_AGE_S = 0.008  # an older open transaction takes no more writers
+BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
+SAVEPOINT, RELEASE, UNDO = "SAVEPOINT writer", "RELEASE writer", "ROLLBACK TO writer"
 
 
 class FifoLock:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._held = False
-        self._line: deque[threading.Lock] = deque()
+        self._queue: deque[threading.Lock] = deque()
 
     def acquire(self, timeout_s: float) -> None:
-        """Raises TimeoutError when its turn has not come by then."""
+        """Raises TimeoutError."""
         with self._mutex:
             if not self._held:
                 self._held = True
                 return
-            turn = threading.Lock()
-            turn.acquire()
-            self._line.append(turn)
-        if turn.acquire(timeout=timeout_s):
+            place = threading.Lock()
+            place.acquire()
+            self._queue.append(place)
+        if place.acquire(timeout=timeout_s):
             return
         with self._mutex:
-            if turn in self._line:
-                self._line.remove(turn)
+            if place in self._queue:
+                self._queue.remove(place)
                 raise TimeoutError
-        # It was handed to us between the timeout and the look: it is ours.
+        # It was handed to us between the timeout and the check: it is ours.
 
     def hand_over(self) -> bool:
-        """To the next in line; False when nobody waits, then it is still ours."""
+        """Give the lock to the next in the queue; False = the queue is empty and the lock is still ours."""
         with self._mutex:
-            if not self._line:
+            if not self._queue:
                 return False
-            self._line.popleft().release()
+            self._queue.popleft().release()
             return True
 
     def release(self) -> None:
         with self._mutex:
-            if self._line:
-                self._line.popleft().release()  # still held: by the next in line
+            if self._queue:
+                self._queue.popleft().release()  # still held: by the next in the queue
             else:
                 self._held = False
 
 
-GROUP_AGE_S = 0.008  # an open transaction takes nobody in after this
-BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
-SAVEPOINT, RELEASE, UNDO = "SAVEPOINT writer", "RELEASE writer", "ROLLBACK TO writer"
-
-
 class Group:
-    """One transaction of SQLite and those who wait for its commit."""
+    """One SQLite transaction and the writers that wait for its commit."""
 
     def __init__(self, connection: Connection) -> None:
         self.begun = time.perf_counter()
@@ -91,10 +88,10 @@ class Group:
         try:
             self._driver.cursor().execute(statement)
         except sqlite3.Error as error:
-            raise as_sqlalchemy_says(self.connection.dialect, error) from error
+            raise sqlalchemy_error(self.connection.dialect, error) from error
 
     def undo(self, reason: BaseException) -> None:
-        """Take one writer's work back. After a full disk SQLite has taken back everybody's already."""
+        """Roll back one writer's changes. On a full disk SQLite has already rolled back all of them."""
         try:
             self.run(UNDO)
             self.run(RELEASE)
@@ -102,36 +99,35 @@ class Group:
             self.failure = reason if isinstance(reason, exc.DBAPIError) else error
 
     def wait(self) -> None:
-        """Until it is committed. Raises DBAPIError when it was not."""
+        """Wait for the commit. Raises DBAPIError when it failed."""
         self.over.wait()
         if self.failure is not None:
             raise self.failure
 
 
 class GroupWriter:
-    """`longest_hold_s` is the longest time that one transaction was open, its commit included, since it was last set
-    to 0."""
+    """`longest_hold_s`: the longest time that a transaction was open, with its commit, since it was last set to 0."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = FifoLock()
-        # These two are handed over together with the lock.
-        self._connection: Connection | None = None  # kept open: its cache of the database stays warm
+        # The holder of the lock owns these two.
+        self._connection: Connection | None = None  # stays open, so its cache of the database stays warm
         self._open: Group | None = None
         self.longest_hold_s = 0.0
 
     @contextmanager
     def writing(self, timeout_s: float) -> Iterator[Connection]:
-        """A transaction of one's own, as far as can be seen. Raises TimeoutError, DBAPIError."""
+        """Behaves like a transaction of its own. Raises TimeoutError, DBAPIError."""
         began = time.perf_counter()
         self._lock.acquire(timeout_s)
         metrics.WRITE_WAIT_S.observe(time.perf_counter() - began)
         try:
             if self._open is None:
                 self._connection = self._connection or self._engine.connect()
-                begun = Group(self._connection)
-                begun.run(BEGIN)
-                self._open = begun
+                new_group = Group(self._connection)
+                new_group.run(BEGIN)
+                self._open = new_group
             group = self._open
         except BaseException:
             self._lock.release()
@@ -154,8 +150,8 @@ class GroupWriter:
             self._connection = None
 
     def _leave(self, group: Group) -> None:
-        """Hand the open transaction to the next in line. With nobody there, commit it, or roll back what cannot be
-        committed: `Group.wait` tells it to everybody."""
+        """Hand the open transaction to the next in the queue. If the queue is empty, commit it, or roll back if it has
+        failed; `Group.wait` raises the failure in all writers."""
         if group.failure is None and group.age_s < GROUP_AGE_S and self._lock.hand_over():
             return
         self._open = None

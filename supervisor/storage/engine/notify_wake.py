@@ -1,10 +1,10 @@
-"""A wake across processes: NOTIFY on Postgres, heard by every supervisor on the same database.
+"""A wake across processes: NOTIFY on Postgres reaches every supervisor on the same database.
 
-Two things are said: that loops should look, and that events were written, for those who follow the history.
-One thread owns one connection, outside of the pool: it sends what this process says and hears what others say. Saying
-only marks the wish and pokes that thread, so it never blocks, whatever the database does. While the connection is away
-wishes are kept; whoever comes back wakes its own loop once, because it may have missed something. A pooler that hands
-out one connection per transaction cannot carry this: everything is then found at the next poll.
+There are two notifications: a request for a tick, and that events were written. One thread owns one connection outside
+the pool, which sends and receives them. `set` only stores the request and wakes that thread, so it never blocks,
+whatever the database does. Requests are kept while the connection is lost; after a reconnect the thread wakes its own
+loop once, because it may have missed a notification. Through a pooler with one connection per transaction this does not
+work: the next poll then finds the changes.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 CHANNEL = "spot_supervisor_wake"
-LOOK, EVENTS = "", "events"  # payloads
+TICK, EVENTS = "", "events"  # payloads
 RECONNECT_S = 1.0
-BETWEEN_S = 0.02  # a thousand submits a second need no thousand notifications
+BETWEEN_S = 0.02  # a thousand submits per second do not need a thousand notifications
 
 
 class NotifyWake:
-    """`local` is the wake of this process's loop; `events_heard` is called when another process has written events."""
+    """`local`: the wake of this process's loop. `on_events` is called when another process has written events."""
 
-    def __init__(self, database: Database, local: Wake, events_heard: Callable[[], None] = lambda: None) -> None:
-        self._database, self._local, self._events_heard = database, local, events_heard
-        self._wished: set[str] = set()
+    def __init__(self, database: Database, local: Wake, on_events: Callable[[], None] = lambda: None) -> None:
+        self._database, self._local, self._on_events = database, local, on_events
+        self._pending: set[str] = set()  # payloads to send
         self._closing = threading.Event()
-        self._poke, self._poked = socket.socketpair()
-        for end in (self._poke, self._poked):
+        self._prod_out, self._prod_in = socket.socketpair()  # ends the wait of the thread
+        for end in (self._prod_out, self._prod_in):
             end.setblocking(False)
-        self._thread = threading.Thread(target=self._keep, name="notify", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
         self._connection: psycopg.Connection[Any] | None = None
 
     def set(self) -> None:
         self._local.set()
-        self._wish(LOOK)
+        self._send(TICK)
 
-    def tell_of_events(self) -> None:
+    def notify_events(self) -> None:
         """This process has written events."""
-        self._wish(EVENTS)
+        self._send(EVENTS)
 
     def wait(self, timeout_s: float) -> bool:
         return self._local.wait(timeout_s)
 
     def start(self) -> None:
-        """Listens when it returns, or tries again in the background where the database is away."""
+        """Listens when it returns, or retries in the background while the database is unavailable."""
         self._connect()
         self._thread.start()
 
@@ -66,17 +66,17 @@ class NotifyWake:
         self._cut()
         if self._thread.ident is not None:
             self._thread.join(timeout=10.0)
-        self._poke.close()
-        self._poked.close()
+        self._prod_out.close()
+        self._prod_in.close()
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._closing.is_set():
                 connection = self._connection
                 if connection is None:
-                    self._come_back()
+                    self._reconnect()
                     continue
                 try:
                     self._serve(connection)
@@ -87,51 +87,51 @@ class NotifyWake:
                 self._connection.close()
 
     def _serve(self, connection: psycopg.Connection[Any]) -> None:
-        """Send and hear until told to close. Raises psycopg.Error, OSError."""
+        """Send and receive until `close`. Raises psycopg.Error, OSError."""
         while not self._closing.is_set():
-            wished = sorted(self._wished)
-            if wished:
-                self._wished.difference_update(wished)  # before the sending: a wish from now on wants its own
+            payloads = sorted(self._pending)
+            if payloads:
+                self._pending.difference_update(payloads)  # before sending: a later request needs a notification again
                 try:
-                    connection.execute("; ".join(f"NOTIFY {CHANNEL}, '{payload}'" for payload in wished))
+                    connection.execute("; ".join(f"NOTIFY {CHANNEL}, '{payload}'" for payload in payloads))
                 except BaseException:
-                    self._wished.update(wished)
+                    self._pending.update(payloads)
                     raise
                 self._closing.wait(BETWEEN_S)
-            if not self._wished:
-                self._pause(connection)
-            self._hear(connection)
+            if not self._pending:
+                self._wait(connection)
+            self._receive(connection)
 
-    def _pause(self, connection: psycopg.Connection[Any]) -> None:
-        """Until somebody here or elsewhere asks. Not `select`, which knows no file number above 1023."""
-        waiting = select.poll()
-        waiting.register(connection.fileno(), select.POLLIN)
-        waiting.register(self._poked, select.POLLIN)
-        if self._poked.fileno() in dict(waiting.poll()):
-            self._poked.recv(4096)
+    def _wait(self, connection: psycopg.Connection[Any]) -> None:
+        """For a request here or a notification. Not `select`, which supports no file number above 1023."""
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        poll.register(self._prod_in, select.POLLIN)
+        if self._prod_in.fileno() in dict(poll.poll()):
+            self._prod_in.recv(4096)
 
-    def _hear(self, connection: psycopg.Connection[Any]) -> None:
-        """What has arrived outside of a statement; what comes with one goes to the handler by itself."""
+    def _receive(self, connection: psycopg.Connection[Any]) -> None:
+        """Notifications between statements; psycopg passes those within a statement to the handler."""
         connection.pgconn.consume_input()
         while (notification := connection.pgconn.notifies()) is not None:
-            self._heard(notification.be_pid, notification.extra.decode())
+            self._received(notification.be_pid, notification.extra.decode())
 
-    def _heard(self, sender: int, payload: str) -> None:
+    def _received(self, sender: int, payload: str) -> None:
         connection = self._connection
         if connection is not None and sender == connection.info.backend_pid:
             return
         if payload == EVENTS:
-            self._events_heard()
+            self._on_events()
         else:
             self._local.set()
 
-    def _come_back(self) -> None:
+    def _reconnect(self) -> None:
         self._connect()
         if self._connection is None:
             self._closing.wait(RECONNECT_S)
         else:
             self._local.set()
-            self._events_heard()
+            self._on_events()
 
     def _connect(self) -> None:
         try:
@@ -140,7 +140,7 @@ class NotifyWake:
             log.warning("not listening", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)})
             return
         try:
-            connection.add_notify_handler(lambda notification: self._heard(notification.pid, notification.payload))
+            connection.add_notify_handler(lambda notification: self._received(notification.pid, notification.payload))
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error as error:
             self._lose(connection, error)
@@ -155,19 +155,19 @@ class NotifyWake:
 
     # --- from other threads -------------------------------------------------------------------------------------------
 
-    def _wish(self, payload: str) -> None:
-        if payload not in self._wished:
-            self._wished.add(payload)
+    def _send(self, payload: str) -> None:
+        if payload not in self._pending:
+            self._pending.add(payload)
             self._prod()
 
     def _prod(self) -> None:
         try:
-            self._poke.send(b"!")
+            self._prod_out.send(b"!")
         except OSError:
-            return  # it is full, so the thread is on its way, or closed
+            return  # it is full, so the thread is about to wake up; or it is closed
 
     def _cut(self) -> None:
-        """End a statement that waits for a server that hangs: closing must not wait for it."""
+        """End a statement that waits for a hanging server: `close` must not wait for it."""
         connection = self._connection
         if connection is None:
             return
@@ -175,7 +175,7 @@ class NotifyWake:
             with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
                 same.shutdown(socket.SHUT_RDWR)
         except (psycopg.Error, OSError):
-            return  # it is gone already
+            return  # it is closed already
 
 
 def _first_line(error: Exception) -> str:

@@ -1,11 +1,11 @@
-"""The database as a whole: its schema, how it gets the one this version knows, and a copy of it.
+"""The database as a whole: creation, schema version, migration and backup.
 
-Serving only compares a number: Alembic is imported for `spot migrate` alone, the start has no time for it. A new
-database gets its tables at once from tables.py, marked as migrated; a test checks that the migrations lead there too.
+A start only compares the schema version; Alembic is slow to import and is for `spot migrate` alone. A new database gets
+its tables from tables.py, marked as migrated; a test checks that the migrations make the same tables.
 
-SQLite's own online backup reads under one snapshot, so a serving supervisor neither waits nor is waited for. The copy
-is written beside its place and appears there by rename, readable by its owner only: it holds commands, environments
-and hashes of tokens. PostgreSQL brings `pg_dump` along, which does the same for all that it keeps.
+A backup is SQLite's online backup: it reads one snapshot and blocks no supervisor. The copy is written beside its
+target and linked there when it is complete. Only its owner can read it, because it has commands, environments and
+hashes of tokens. For PostgreSQL there is `pg_dump`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,21 @@ from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement
 from supervisor.storage.engine.tables import meta, metadata, runs
 
-HEAD = "0003"  # revisions are numbered, so that older and newer can be told apart
+HEAD = "0003"  # revisions are numbered, so an older one sorts before a newer one
 SECRET_BYTES = 32
-VERSION_TABLE = "schema_version"  # not Alembic's usual name: a Postgres database may be shared with others
-CREATE_LOCK = 5_370_710_477  # any number that nobody else uses: two servers may meet the same new database
+VERSION_TABLE = "schema_version"  # not Alembic's default: a Postgres database may be shared with other programs
+CREATE_LOCK = 5_370_710_477  # any unused number: two servers may start on the same new database
 
 _version = sa.table(VERSION_TABLE, sa.column("version_num"))
-READ_VERSION = Statement(lambda _: sa.select(_version.c.version_num))
+READ_VERSION = Statement(sa.select(_version.c.version_num))
 READ_OWN = Statement(
-    lambda _: sa.select(meta.c.name, meta.c.value).where(
-        sa.or_(meta.c.name == "supervisor_id", meta.c.name == "secret")
-    )
+    sa.select(meta.c.name, meta.c.value).where(sa.or_(meta.c.name == "supervisor_id", meta.c.name == "secret"))
 )
 
 
 def bring_up(database: Database, create: bool, before_creating: Callable[[], None]) -> tuple[str, str]:
-    """The supervisor's id and the database's secret, both made with the database. A new database is brought up where
-    `create` says so and `before_creating` does not raise; raises SchemaMismatch for any other schema than HEAD,
-    StoreDown."""
+    """The supervisor's id and the database's secret, both made with the database. A new database gets its tables if
+    `create` is set and `before_creating` does not raise. Raises SchemaMismatch for any schema but HEAD, StoreDown."""
     with database.reading() as session:
         new = _is_new(session.connection)
     if new and create:
@@ -53,7 +50,7 @@ def bring_up(database: Database, create: bool, before_creating: Callable[[], Non
             _create(connection)
     with database.reading() as session:
         check_version(session)
-        own = dict(session.run(READ_OWN, {}))
+        own = dict(session.run(READ_OWN))
         return own["supervisor_id"], own["secret"]
 
 
@@ -62,13 +59,13 @@ def check_version(session: Session) -> None:
     if not sa.inspect(session.connection).has_table(VERSION_TABLE):
         version = ""
     else:
-        version = session.run(READ_VERSION, {}).scalar() or ""
+        version = session.run(READ_VERSION).scalar() or ""
     if version == HEAD:
         return
     facts = {"found": version, "needed": HEAD}
     if version > HEAD:
         raise SchemaMismatch(
-            f"The database has schema {version}, made by a newer spot-supervisor; this one knows {HEAD}. "
+            f"The database has schema {version} of a newer spot-supervisor; this version needs {HEAD}. "
             "Install the newer version again, or restore the backup from before its `spot migrate`.",
             facts,
         )
@@ -81,7 +78,7 @@ def check_version(session: Session) -> None:
 
 
 def migrate(url: str) -> str:
-    """Bring the database, new or old, to HEAD; the revision it has now. Raises SchemaMismatch, StoreDown."""
+    """Bring the database, new or old, to HEAD; returns its revision. Raises SchemaMismatch, StoreDown."""
     from alembic import command
     from alembic.config import Config
 
@@ -101,7 +98,7 @@ def migrate(url: str) -> str:
 
 
 def migrations_folder() -> Path:
-    """Inside the package where it was installed, beside it in a checkout."""
+    """Inside an installed package; beside the package in a checkout."""
     package = Path(supervisor.__file__).parent
     inside = package / "_migrations"
     return inside if inside.is_dir() else package.parent / "migrations"
@@ -116,7 +113,7 @@ def _create(connection: sa.Connection) -> None:
     if connection.dialect.name != "sqlite":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(CREATE_LOCK)))
     if not _is_new(connection):
-        return  # another server was faster
+        return  # another server has created it meanwhile
     metadata.create_all(connection)
     version = sa.Table(
         VERSION_TABLE,
@@ -130,29 +127,29 @@ def _create(connection: sa.Connection) -> None:
 
 
 def _keep_own(connection: sa.Connection) -> None:
-    """What a database has of its own; an older one gets what it lacks."""
+    """Write the id and the secret of this database; an older one gets what it lacks."""
     for name, size in (("supervisor_id", 8), ("secret", SECRET_BYTES)):
         if connection.execute(sa.select(meta.c.value).where(meta.c.name == name)).first() is None:
             connection.execute(meta.insert().values(name=name, value=secrets.token_hex(size)))
 
 
 def copy_to(database_url: str, target: Path) -> int:
-    """The number of bytes written. Raises SettingsRefused where this database has a tool of its own or `target` is
-    there already, StoreDown where it cannot be read, OSError where the copy cannot be written."""
+    """The number of bytes written. Raises SettingsRefused for a database with its own tool and for an existing
+    `target`, StoreDown where the database cannot be read, OSError where the copy cannot be written."""
     url = make_url(database_url)
     if url.get_backend_name() != "sqlite":
         raise SettingsRefused(
-            "spot backup copies SQLite. This supervisor keeps its runs in PostgreSQL, whose own tool copies them: "
+            "spot backup is for SQLite. The database of this supervisor is PostgreSQL; use its own tool: "
             "pg_dump --format=custom --file=FILE DATABASE"
         )
     if target.exists():
-        raise SettingsRefused(f"{target} is there already; a backup replaces nothing.", {"path": str(target)})
+        raise SettingsRefused(f"{target} exists already; a backup replaces no file.", {"path": str(target)})
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         _copy(Path(url.database or ""), draft)
         size_bytes = draft.stat().st_size
-        os.link(draft, target)  # unlike a rename it replaces nothing that has come meanwhile
+        os.link(draft, target)  # unlike a rename, it does not replace a file that was created meanwhile
     finally:
         draft.unlink(missing_ok=True)
     return size_bytes
@@ -165,7 +162,7 @@ def _copy(source: Path, draft: Path) -> None:
             contextlib.closing(sqlite3.connect(draft)) as new,
         ):
             old.backup(new)
-            new.execute("PRAGMA journal_mode=DELETE")  # one file, with nothing beside it
+            new.execute("PRAGMA journal_mode=DELETE")  # one file, without others beside it
             verdict = new.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise StoreDown(f"{source} could not be copied: {error}") from error

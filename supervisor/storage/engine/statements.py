@@ -1,8 +1,8 @@
-"""SQL that is built once for each database and then only executed, one row or many rows at a time.
+"""SQL statements that are compiled once per database and then only executed, for one row or for many rows.
 
-Many rows travel as one JSON text and are unfolded inside the database, and long reads come back as few long texts:
-the driver lets go of the interpreter at each row it steps over, and takes milliseconds to get it back when other
-threads are busy. Ten thousand rows one by one took 2.5 s beside four busy threads, as one text 0.06 s.
+Many rows are sent as one JSON text that the database unpacks, and long reads return few long texts. The driver releases
+the interpreter lock at each row, and needs milliseconds to get it back beside busy threads: ten thousand rows one by
+one took 2.5 s beside four busy threads, and 0.06 s as one text.
 """
 
 from __future__ import annotations
@@ -34,102 +34,92 @@ def _dialect(name: str) -> Dialect:
 
 
 class Statement:
-    """`build` gets the name of the dialect. Compiled at its first use."""
+    """`source`: the statement, or a function of the dialect's name that returns it. Compiled at its first use."""
 
-    def __init__(self, build: Callable[[str], Any]) -> None:
-        self._build = build
+    def __init__(self, source: sa.ClauseElement | Callable[[str], sa.ClauseElement]) -> None:
+        self._source = source
         self._compiled: dict[str, tuple[str, Params]] = {}
 
     def compiled(self, dialect: str) -> tuple[str, Params]:
-        """(SQL with the driver's own placeholders, the values that it always has)."""
+        """(SQL with the driver's placeholders, its constant values)."""
         compiled = self._compiled.get(dialect)
         if compiled is None:
-            built = self._build(dialect).compile(dialect=_dialect(dialect))
+            source = self._source if isinstance(self._source, sa.ClauseElement) else self._source(dialect)
+            built = source.compile(dialect=_dialect(dialect))
             constants = {name: value for name, value in built.params.items() if value is not None}
             compiled = self._compiled[dialect] = (str(built), constants)
         return compiled
 
 
 class Rows(list[Any]):
-    """What a statement answered, all of it; `rowcount` is how many rows it touched."""
+    """All rows that a statement returned. `rowcount`: the number of rows that it changed."""
 
     def __init__(self, rows: Iterable[Any], rowcount: int) -> None:
         super().__init__(rows)
         self.rowcount = rowcount
 
     def first(self) -> Any:
-        """None when there is no row."""
+        """None = there is no row."""
         return self[0] if self else None
 
     def scalar(self) -> Any:
-        """The first value of the first row; None when there is no row."""
+        """The first value of the first row; None = there is no row."""
         return self[0][0] if self else None
 
 
 class Session:
-    """One transaction on one connection, which must have been begun. Statements go to the driver itself: SQLAlchemy's
-    way there costs more than SQLite's whole answer. `committed`: what is to be done when the commit is done, and never
-    where it failed; short, and it must not raise. `when_written` is done so, once, where events were written, and
-    `when_announced` where one of them is announced."""
+    """One transaction that has begun on one connection. Statements go to the driver directly: SQLAlchemy's execution
+    costs more than SQLite's whole response. `channels`: the outbox channels of announced events. `wrote_events`,
+    `announced`: set where events, and announcements of events, are among the writes. `after_commit`: short functions
+    that must not raise."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        dialect: str,
-        when_written: Callable[[], None] = lambda: None,
-        when_announced: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, connection: Connection, dialect: str, channels: Sequence[str] = ()) -> None:
         self.connection = connection
         self.dialect = dialect
-        self.committed: list[Callable[[], None]] = []
-        self._when_told, self._when_announced = when_written, when_announced
+        self.channels = channels
+        self.wrote_events = self.announced = False
+        self.after_commit: list[Callable[[], None]] = []
         driver = connection.connection.dbapi_connection
         assert driver is not None
         self._driver = driver
 
-    def wrote_events(self, announced: bool) -> None:
-        """Events are among what is written; `announced`: so are rows of the outbox."""
-        for act in (self._when_told, self._when_announced) if announced else (self._when_told,):
-            if act not in self.committed:
-                self.committed.append(act)
-
     def run(
         self, statement: Statement, params: Params | None = None, rows: Sequence[Sequence[Any]] | None = None
     ) -> Rows:
-        """`rows`: of a statement over `incoming` rows, instead of parameters; without any it is not executed. Raises
-        ValueError for a parameter that two databases would store differently, DBAPIError."""
+        """`rows`: for a statement over `incoming` rows, instead of parameters; without rows it is not executed. Raises
+        ValueError for a parameter that the two databases store differently, DBAPIError."""
         if rows is not None and not rows:
             return Rows((), 0)
         for value in (params or {}).values():
             check(value)
-        given = {"rows": dumps(rows)} if params is None else params
+        given = {"rows": dumps(rows)} if rows is not None else params or {}
         text, constants = statement.compiled(self.dialect)
         cursor = self._driver.cursor()
         try:
             cursor.execute(text, {**constants, **given})
             return Rows(cursor.fetchall() if cursor.description else (), cursor.rowcount)
         except self.connection.dialect.loaded_dbapi.Error as error:
-            raise as_sqlalchemy_says(self.connection.dialect, error) from error
+            raise sqlalchemy_error(self.connection.dialect, error) from error
         finally:
             cursor.close()
 
 
-def as_sqlalchemy_says(dialect: Dialect, error: Exception) -> BaseException:
-    """The driver's error in the one tree that the rest of storage knows; without the statement and its values."""
+def sqlalchemy_error(dialect: Dialect, error: Exception) -> BaseException:
+    """The driver's error as SQLAlchemy's, which the rest of storage handles; without the statement and its values."""
     return exc.DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect)
 
 
 def check(value: object) -> None:
     if isinstance(value, str):
         if "\x00" in value:
-            raise ValueError("a text holds NUL, which cannot be stored")
+            raise ValueError("a text contains NUL, which cannot be stored")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number is not finite and cannot be stored")
 
 
 def incoming(dialect: str, *columns: Column[Any], name: str = "rows") -> Incoming:
-    """The rows of `Session.run`, each a list of values in the order of `columns`, under the columns' names. `name`: of
-    the parameter that holds them."""
+    """The rows of `Session.run` as a table with these columns; each row is a list of values in this order. `name`: of
+    the parameter with the rows."""
     rows = bindparam(name, type_=sa.Text)
     cells: list[sa.ColumnElement[Any]]
     if dialect == "sqlite":
@@ -143,20 +133,33 @@ def incoming(dialect: str, *columns: Column[Any], name: str = "rows") -> Incomin
 
 
 def insert_incoming(table: Table, dialect: str, columns: Sequence[Column[Any]]) -> sqlite.Insert:
-    """INSERT of the incoming rows, ready for an ON CONFLICT."""
+    """INSERT of `incoming` rows, to which an ON CONFLICT may be added."""
     rows = incoming(dialect, *columns)
-    # SQLite cannot tell ON CONFLICT from a join's ON unless the SELECT has a WHERE.
+    # Without a WHERE in the SELECT, SQLite reads ON CONFLICT as the ON of a join.
     source = sa.select(*rows.c).where(literal_column("1") == literal_column("1"))
     return insert(table, dialect).from_select([column.key for column in columns], source)
 
 
 def insert(table: Table, dialect: str) -> sqlite.Insert:
-    """The dialect's own INSERT: both know ON CONFLICT, in the same words."""
+    """The dialect's own INSERT: both have the same ON CONFLICT."""
     if dialect == "sqlite":
         return sqlite.insert(table)
     from sqlalchemy.dialects import postgresql
 
     return cast_type("sqlite.Insert", postgresql.insert(table))
+
+
+def insert_one(table: Table, dialect: str, without: str = "") -> sqlite.Insert:
+    """INSERT of one row with a parameter for each column but `without`."""
+    names = [column.key for column in table.c if column.key != without]
+    return insert(table, dialect).values({name: bindparam(name) for name in names})
+
+
+def owner_lock(number: int) -> Statement:
+    """An advisory lock for an owner until the end of the transaction, for Postgres: `number` names what it guards."""
+    return Statement(
+        sa.select(func.pg_advisory_xact_lock(literal_column(str(number)), func.hashtext(bindparam("owner"))))
+    )
 
 
 def in_chunks(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:

@@ -1,7 +1,7 @@
-"""The tables, the same on SQLite and Postgres. `migrations/` makes exactly these; a test compares.
+"""The tables, the same on SQLite and Postgres. The migrations make exactly these tables; a test compares them.
 
-`doc` columns hold a domain value as JSON and are the truth; the columns beside them are copies for WHERE and ORDER BY.
-Times are epoch seconds unless the name says otherwise, money is integer micro-USD, flags are 0 or 1.
+A `doc` column has a domain value as JSON and is authoritative; other columns are copies for WHERE and ORDER BY. Times
+are epoch seconds unless the name says otherwise, money is integer micro-USD, flags are 0 or 1.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, SmallInteg
 
 metadata = sa.MetaData()
 
-# SQLite counts rows by itself only in a column that is spelt INTEGER.
+# SQLite generates keys only in a column of type INTEGER.
 Key = BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def _only(condition: str) -> dict[str, Any]:
-    """An index of the rows that the condition holds for; on Postgres by `for_postgres`."""
+    """The condition of a partial index; `for_postgres` sets it on Postgres."""
     return {"sqlite_where": text(condition)}
 
 
 def for_postgres() -> None:
-    """To be called before these tables are made on Postgres. Naming it above would load its whole dialect, a tenth of
-    a second of every start, for those who do not use it."""
+    """Call it before these tables are created on Postgres. The argument for Postgres in `_only` would load its dialect,
+    a tenth of a second, at each start on SQLite."""
     for table in metadata.tables.values():
         for index in table.indexes:
             index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
@@ -46,13 +46,13 @@ runs = Table(
     Column("ended_at", Double),  # None while the run is live
     Column("settled", SmallInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("usd_per_h_micro", BigInteger, nullable=False),  # of what bills now; 0 also where the price is unknown
+    Column("usd_per_h_micro", BigInteger, nullable=False),  # of the machine that is billed now; 0 = none, or unknown
     Column("attempt", BigInteger, nullable=False),  # the current one, 0 = none
     Column("try_attempt", BigInteger, nullable=False),  # the current try, 0 = none
     Column("try_number", BigInteger, nullable=False),
-    Column("events", BigInteger, nullable=False),  # how many events the run has had
+    Column("events", BigInteger, nullable=False),  # the number of the run's events so far
     Column("doc", Text, nullable=False),
-    # Finished runs are not in here: however many there are, they cost the tick nothing.
+    # Without finished runs: their number does not matter to the tick.
     Index("runs_active", "cell", "key", "version", "settled", **_only("settled = 0")),
     Index("runs_status", "status", "key"),
     Index("runs_owner", "owner", "status", "key"),
@@ -73,7 +73,7 @@ labels = Table(
     Column("run", Key, ForeignKey("runs.key"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
-    Column("status", Text, nullable=False),  # the run's, so that a label's runs are counted from its index alone
+    Column("status", Text, nullable=False),  # of the run, so the index alone can count the runs of a label
     Index("labels_value", "key", "value", "status", "run"),
     sqlite_with_rowid=False,
 )
@@ -105,7 +105,7 @@ pulses = Table(
     Column("doc", Text, nullable=False),
 )
 
-# Beats that were pushed to a replica that does not lead, on their way to the one that does.
+# Beats that were pushed to another replica than the leader, for the leader.
 pushed_beats = Table(
     "pushed_beats",
     metadata,
@@ -123,7 +123,7 @@ samples = Table(
     metadata,
     Column("run", Key, ForeignKey("runs.key"), primary_key=True),
     Column("at_ms", BigInteger, primary_key=True),
-    Column("coarse", SmallInteger, nullable=False),  # the first in its 10 minutes: kept longer
+    Column("coarse", SmallInteger, nullable=False),  # 1: the first in its 10 minutes, kept longer
     Column("attempt", BigInteger, nullable=False),
     Column("doc", Text, nullable=False),
     Index("samples_age", "coarse", "at_ms"),
@@ -147,8 +147,8 @@ events = Table(
     Index("events_run", "run", "sequence", unique=True),
     Index("events_age", "at"),
     Index("events_owner", "owner", "id"),
-    Index("events_actor", "actor", "id", **_only("actor <> 'supervisor'")),  # what people and programs asked for
-    sqlite_autoincrement=True,  # an id is never used twice: readers go on after the last one they saw
+    Index("events_actor", "actor", "id", **_only("actor <> 'supervisor'")),  # actions of people and programs
+    sqlite_autoincrement=True,  # an id is never reused: readers continue after the last one they have seen
 )
 
 outbox = Table(
@@ -191,7 +191,7 @@ tokens = Table(
     "tokens",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("hash", Text, nullable=False, unique=True),  # HMAC-SHA256; the token itself is nowhere
+    Column("hash", Text, nullable=False, unique=True),  # HMAC-SHA256; the token itself is not stored
     Column("name", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("scopes", Text, nullable=False),  # JSON list
@@ -203,39 +203,39 @@ tokens = Table(
     Column("revoked_at", Double),  # None = valid
 )
 
-# Who is told of announcements, beside the log.
+# Receivers of announcements, beside the log.
 endpoints = Table(
     "endpoints",
     metadata,
     Column("id", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    Column("everything", SmallInteger, nullable=False),  # 1: of all owners, and of the supervisor itself
+    Column("everything", SmallInteger, nullable=False),  # 1: for all owners, and for the supervisor itself
     Column("form", Text, nullable=False),  # standard, slack or discord
     Column("url", Text, nullable=False),
     Column("secrets", Text, nullable=False),  # JSON list of [secret, valid until or null], the newest first
-    Column("kinds", Text, nullable=False),  # JSON list of announced kinds; [] = the usual ones of its form
+    Column("kinds", Text, nullable=False),  # JSON list of announced kinds; [] = the default ones of its form
     Column("note", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("created_by", Text, nullable=False),
-    Column("failing_since", Double),  # None: the last delivery was taken, or none was tried
-    Column("disabled_at", Double),  # None = deliveries go on
+    Column("failing_since", Double),  # None: the last delivery succeeded, or there was none
+    Column("disabled_at", Double),  # None = enabled
     Column("disabled_why", Text, nullable=False),
-    Column("next_message_at", Double, nullable=False),  # not before: the receiver's own limit
+    Column("next_message_at", Double, nullable=False),  # not before, as the receiver asks
 )
 
-# One announcement on its way to one endpoint; the log of what became of it, too.
+# One announcement for one endpoint, and the log of its delivery.
 deliveries = Table(
     "deliveries",
     metadata,
     Column("id", Key, primary_key=True),
     Column("endpoint", Text, ForeignKey("endpoints.id", ondelete="CASCADE"), nullable=False),
     Column("event", Key, ForeignKey("events.id", ondelete="CASCADE"), nullable=False),
-    Column("kind", Text, nullable=False),  # as announced
+    Column("kind", Text, nullable=False),  # of the announcement
     Column("tries", BigInteger, nullable=False),
     Column("next_at", Double),  # None: delivered, or given up
     Column("delivered_at", Double),
     Column("last_at", Double),
-    Column("status", BigInteger),  # of the last HTTP answer; None = there was none
+    Column("status", BigInteger),  # of the last HTTP response; None = there was none
     Column("detail", Text, nullable=False),
     Index("deliveries_once", "endpoint", "event", unique=True),
     Index("deliveries_due", "endpoint", "next_at", **_only("next_at IS NOT NULL")),

@@ -1,21 +1,21 @@
-"""Pulses, their series, and beats on their way: the newest pulse of each run, and about one point a minute.
+"""Pulses, the series made of them, and pushed beats on their way to the leader.
 
-A point keeps what is drawn later (phase, steps, rate, metrics, the machine in five numbers) and its time in
-milliseconds: about 180 bytes. The first point in each ten minutes is coarse: it stays when the others of its day are
-thinned out. The lines of steps of many runs are found by seeks in the samples' key: the time between a run's first and
-newest point is cut into equal parts, and of each part's end the newest point before it is taken. A run of a month costs
-as many seeks as one of an hour, and all runs of a page are one statement.
+Each run has its newest pulse, and about one sample a minute: phase, steps, rate, metrics, five numbers of the machine,
+about 180 bytes. The first sample in ten minutes is coarse: it stays when the others of its day are deleted. Lines of
+steps are read by seeks in the samples' key: the time between a run's first and newest sample is cut into equal parts,
+and each part contributes its last sample. The cost does not depend on the length of the run, and all runs of a page are
+one statement.
 
-A pushed beat was received by one replica and is needed by another one, the leader of the run's cell. It is a row per
-run, written about once a second by each replica that does not lead and taken by the leader in each tick. Both go
-through the rows in order of their keys, and the leader leaves out what is just being written, so that nobody waits in a
-circle. Ages travel by the database's clock: the clocks of two replicas are never compared.
+A beat that one replica received and the leader of the run's cell needs is one row per run. Replicas write these rows
+about once a second; the leader takes them in each tick. Both lock the rows in the order of their keys, and the leader
+skips locked rows, so there is no deadlock. Ages follow the database's clock: clocks of two replicas are not compared.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,13 +30,17 @@ from supervisor.ports.store import LINE_PARTS, Change, Lease, PushedBeat, Sample
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert, insert_incoming
 from supervisor.storage.engine.tables import pulses, pushed_beats, runs, samples
-from supervisor.storage.rows import cells as leases
-from supervisor.storage.rows import rows
+from supervisor.storage.rows import cells, rows
 
 COARSE_MS = 600_000
 MIB = 2**20
-STEP_AT = 2  # in a point
-FIGURES_AT = 8  # of a point, where it has any
+LINES_PAGE = 200  # runs in one statement
+# A stored sample is a list: these fields of its pulse, then a list of the machine's five numbers, if it has any.
+_SAMPLED = ("launch_id", "phase", "step", "total", "checkpoint_step", "steps_per_s", "stall_polls", "metrics")
+_STEP_AT = _SAMPLED.index("step")
+_sampled = attrgetter(*_SAMPLED)
+_RANK = ("generation", "attempt", "try_number", "sequence")
+_UNSETTLED = runs.c.settled == literal_column("0")
 
 
 def _upsert_pulses(dialect: str) -> Any:
@@ -62,113 +66,11 @@ def _insert_samples(dialect: str) -> Any:
     return statement.on_conflict_do_nothing()
 
 
-UPSERT_PULSES = Statement(_upsert_pulses)
-DELETE_PULSES = Statement(_delete_pulses)
-INSERT_SAMPLES = Statement(_insert_samples)
-SAMPLES = Statement(
-    lambda _: (
-        sa.select(samples.c.at_ms, samples.c.attempt, samples.c.doc)
-        .where(samples.c.run == bindparam("run"), samples.c.at_ms >= bindparam("since_ms"))
-        .order_by(samples.c.at_ms)
-        .limit(bindparam("limit_"))
-    )
-)
-
-
-class PulseRows:
-    """The pulses that some changes write or, where the run has none any more, delete."""
-
-    def __init__(self, changes: Iterable[Change]) -> None:
-        self._rows: dict[int, list[Any] | None] = {}
-        for change in changes:
-            key, pulse = change.before.key, change.after.pulse
-            if pulse != change.before.pulse:
-                self._rows[key] = None if pulse is None else [key, rows.pulse_doc(pulse)]
-
-    def write(self, session: Session, hit: Collection[int]) -> None:
-        mine = {key: row for key, row in self._rows.items() if key in hit}
-        session.run(UPSERT_PULSES, rows=[row for row in mine.values() if row is not None])
-        session.run(DELETE_PULSES, rows=[[key] for key, row in mine.items() if row is None])
-
-
-class SampleRows:
-    """Samples, taken apart before the write lock is asked for."""
-
-    def __init__(self, taken: Sequence[Sample]) -> None:
-        in_order = sorted(taken, key=lambda sample: sample.at)
-        newest = {sample.key: sample for sample in in_order if not sample.carried}
-        begun: set[tuple[int, int]] = set()
-        self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
-        self._samples: list[list[Any]] = []
-        for sample in in_order:
-            at_ms = round(sample.at * 1000)
-            span = (sample.key, at_ms // COARSE_MS)
-            self._samples.append([sample.key, at_ms, int(span not in begun), sample.attempt, _point(sample.pulse)])
-            begun.add(span)
-
-    def write(self, session: Session) -> None:
-        session.run(UPSERT_PULSES, rows=self._pulses)
-        session.run(INSERT_SAMPLES, rows=self._samples)
-
-
-def _point(pulse: Pulse) -> str:
-    return dumps(
-        [
-            pulse.launch_id, pulse.phase, pulse.step, pulse.total, pulse.checkpoint_step, pulse.steps_per_s,
-            pulse.stall_polls, pulse.metrics, *_figures(pulse),
-        ]
-    )  # fmt: skip
-
-
-def _figures(pulse: Pulse) -> list[list[int | None]]:
-    """Shares as whole percents, memory in MiB; nothing where no beat has told any."""
-    figures = figures_of(pulse.telemetry)
-    if figures == NOTHING:
-        return []
-    memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
-    shares = (figures.gpu_pct, figures.gpu_memory_pct, memory_mib, figures.free_bytes_pct, figures.free_inodes_pct)
-    return [[None if figure is None else round(figure) for figure in shares]]
-
-
-def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]:
-    """Oldest first."""
-    params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
-    return [
-        _sample(key, at_ms / 1000, attempt, json.loads(doc)) for at_ms, attempt, doc in session.run(SAMPLES, params)
-    ]
-
-
-def _sample(key: int, at: float, attempt: int, point: list[Any]) -> Sample:
-    if len(point) <= FIGURES_AT:
-        return Sample(key, at, attempt, _pulse(point))
-    gpu, gpu_memory, memory_mib, free, free_inodes = point[FIGURES_AT]
-    memory = None if memory_mib is None else memory_mib * MIB
-    figures = MachineFigures(gpu, gpu_memory, memory, free, free_inodes)
-    return Sample(key, at, attempt, _pulse(point), figures)
-
-
-def _pulse(point: list[Any]) -> Pulse:
-    launch_id, phase, step, total, checkpoint_step, steps_per_s, stall_polls, metrics = point[:FIGURES_AT]
-    return Pulse(
-        launch_id=launch_id,
-        phase=phase,
-        step=step,
-        total=total,
-        checkpoint_step=checkpoint_step,
-        steps_per_s=steps_per_s,
-        stall_polls=stall_polls,
-        metrics=metrics,
-    )
-
-
-RUNS = 200  # in one statement
-
-
 def _lines(dialect: str) -> Any:
-    """One text: `run:at_ms:attempt:step`, separated by commas; no step is an empty one."""
+    """One text: `run:at_ms:attempt:step,…`; the step may be empty."""
     wanted = incoming(dialect, samples.c.run)
     first, last = _edge(func.min, wanted.c.run), _edge(func.max, wanted.c.run)
-    # Distinct, or SQLite would look for both edges again at every part.
+    # Without DISTINCT, SQLite searches both edges again for each part.
     ends = sa.select(wanted.c.run, first.label("first"), last.label("last")).distinct().cte("ends")
     part = sa.select(literal_column("0").label("n")).cte("part", recursive=True)
     part = part.union_all(sa.select(part.c.n + literal_column("1")).where(part.c.n < bindparam("parts")))
@@ -180,40 +82,18 @@ def _lines(dialect: str) -> Any:
         .subquery("taken")
     )
     if dialect == "sqlite":
-        step: sa.ColumnElement[Any] = func.json_extract(samples.c.doc, literal_column(f"'$[{STEP_AT}]'"))
+        step: sa.ColumnElement[Any] = func.json_extract(samples.c.doc, literal_column(f"'$[{_STEP_AT}]'"))
     else:
-        step = samples.c.doc.op("::")(literal_column("jsonb")).op("->>")(literal_column(str(STEP_AT)))
-    cells = (samples.c.run, samples.c.at_ms, samples.c.attempt, func.coalesce(cast(step, sa.Text), ""))
-    text: sa.ColumnElement[str] = cast(cells[0], sa.Text)
-    for cell in cells[1:]:
-        text = text.concat(":").concat(cast(cell, sa.Text))
+        step = samples.c.doc.op("::")(literal_column("jsonb")).op("->>")(literal_column(str(_STEP_AT)))
+    text: sa.ColumnElement[str] = cast(samples.c.run, sa.Text)
+    for value in (samples.c.at_ms, samples.c.attempt, func.coalesce(cast(step, sa.Text), "")):
+        text = text.concat(":").concat(cast(value, sa.Text))
     points = samples.join(taken, sa.and_(samples.c.run == taken.c.run, samples.c.at_ms == taken.c.at_ms))
     return sa.select(func.aggregate_strings(text, ",")).select_from(points)
 
 
 def _edge(which: Any, run: sa.ColumnElement[int], *more: sa.ColumnElement[bool]) -> Any:
     return sa.select(which(samples.c.at_ms)).where(samples.c.run == run, *more).scalar_subquery()
-
-
-LINES = Statement(_lines)
-
-
-def of_runs(session: Session, keys: Sequence[int]) -> dict[int, list[Step]]:
-    lines: dict[int, list[Step]] = {}
-    for chunk in in_chunks(keys, RUNS):
-        rows = json.dumps([[key] for key in chunk])
-        text = session.run(LINES, {"rows": rows, "parts": LINE_PARTS}).scalar() or ""
-        for point in text.split(",") if text else ():
-            key, at_ms, attempt, step = point.split(":")
-            taken = Step(int(at_ms) / 1000, int(attempt), int(step) if step else None)
-            lines.setdefault(int(key), []).append(taken)
-    for line in lines.values():
-        line.sort(key=lambda point: point.at)
-    return lines
-
-
-_RANK = ("generation", "attempt", "try_number", "sequence")
-_UNSETTLED = runs.c.settled == literal_column("0")
 
 
 def _pushed(dialect: str) -> sa.Subquery:
@@ -223,7 +103,7 @@ def _pushed(dialect: str) -> sa.Subquery:
 
 def _upsert_pushed(dialect: str) -> Any:
     new = _pushed(dialect)
-    received_at = leases.database_now(dialect) - new.c.age_s
+    received_at = cells.database_now(dialect) - new.c.age_s
     source = (
         sa.select(runs.c.key, *(new.c[name] for name in _RANK), received_at, new.c.doc)
         .join(runs, runs.c.run_id == new.c.run_id)
@@ -244,7 +124,7 @@ def _statuses(dialect: str) -> Any:
 
 
 def _take(dialect: str) -> Any:
-    # Also what is left of runs that were settled meanwhile: nobody else would ever delete it.
+    # Also the rows of runs that were settled meanwhile: nothing else deletes them.
     mine = (
         sa.select(pushed_beats.c.run)
         .join(runs, runs.c.key == pushed_beats.c.run)
@@ -252,17 +132,102 @@ def _take(dialect: str) -> Any:
         .order_by(pushed_beats.c.run)
         .with_for_update(of=pushed_beats, skip_locked=True)
     )
-    age_s = leases.database_now(dialect) - pushed_beats.c.received_at
+    age_s = cells.database_now(dialect) - pushed_beats.c.received_at
     return (
         sa.delete(pushed_beats).where(pushed_beats.c.run.in_(mine)).returning(age_s.label("age_s"), pushed_beats.c.doc)
     )
 
 
-UPSERT_PUSHED, PUSHED_STATUSES, TAKE_PUSHED = (Statement(_upsert_pushed), Statement(_statuses), Statement(_take))
+UPSERT_PULSES, DELETE_PULSES = Statement(_upsert_pulses), Statement(_delete_pulses)
+INSERT_SAMPLES = Statement(_insert_samples)
+SAMPLES = Statement(
+    sa.select(samples.c.at_ms, samples.c.attempt, samples.c.doc)
+    .where(samples.c.run == bindparam("run"), samples.c.at_ms >= bindparam("since_ms"))
+    .order_by(samples.c.at_ms)
+    .limit(bindparam("limit_"))
+)
+LINES = Statement(_lines)
+UPSERT_PUSHED, PUSHED_STATUSES, TAKE_PUSHED = Statement(_upsert_pushed), Statement(_statuses), Statement(_take)
+
+
+class PulseRows:
+    """The pulses that some changes write, or delete where the run no longer has one."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._rows: dict[int, list[Any] | None] = {}
+        for change in changes:
+            key, pulse = change.before.key, change.after.pulse
+            if pulse != change.before.pulse:
+                self._rows[key] = None if pulse is None else [key, rows.pulse_doc(pulse)]
+
+    def write(self, session: Session, hit: Collection[int]) -> None:
+        mine = {key: row for key, row in self._rows.items() if key in hit}
+        session.run(UPSERT_PULSES, rows=[row for row in mine.values() if row is not None])
+        session.run(DELETE_PULSES, rows=[[key] for key, row in mine.items() if row is None])
+
+
+class SampleRows:
+    """Samples, converted to rows before the write lock is taken."""
+
+    def __init__(self, new: Sequence[Sample]) -> None:
+        in_order = sorted(new, key=lambda sample: sample.at)
+        newest = {sample.key: sample for sample in in_order if not sample.carried}
+        self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
+        self._samples: list[list[Any]] = []
+        coarse_spans: set[tuple[int, int]] = set()
+        for sample in in_order:
+            at_ms = round(sample.at * 1000)
+            span = (sample.key, at_ms // COARSE_MS)
+            self._samples.append([sample.key, at_ms, int(span not in coarse_spans), sample.attempt, _doc(sample.pulse)])
+            coarse_spans.add(span)
+
+    def write(self, session: Session) -> None:
+        session.run(UPSERT_PULSES, rows=self._pulses)
+        session.run(INSERT_SAMPLES, rows=self._samples)
+
+
+def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]:
+    """Oldest first."""
+    params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
+    return [
+        _sample(key, at_ms / 1000, attempt, json.loads(doc)) for at_ms, attempt, doc in session.run(SAMPLES, params)
+    ]
+
+
+def _doc(pulse: Pulse) -> str:
+    """Shares of the machine as whole percents, its memory in MiB."""
+    figures = figures_of(pulse.telemetry)
+    if figures == NOTHING:
+        return dumps(_sampled(pulse))
+    memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
+    numbers = (figures.gpu_pct, figures.gpu_memory_pct, memory_mib, figures.free_bytes_pct, figures.free_inodes_pct)
+    return dumps([*_sampled(pulse), [None if number is None else round(number) for number in numbers]])
+
+
+def _sample(key: int, at: float, attempt: int, doc: list[Any]) -> Sample:
+    pulse = Pulse(**dict(zip(_SAMPLED, doc, strict=False)))
+    if len(doc) <= len(_SAMPLED):
+        return Sample(key, at, attempt, pulse)
+    gpu, gpu_memory, memory_mib, free, free_inodes = doc[len(_SAMPLED)]
+    memory = None if memory_mib is None else memory_mib * MIB
+    return Sample(key, at, attempt, pulse, MachineFigures(gpu, gpu_memory, memory, free, free_inodes))
+
+
+def of_runs(session: Session, keys: Sequence[int]) -> dict[int, list[Step]]:
+    lines: dict[int, list[Step]] = {}
+    for chunk in in_chunks(keys, LINES_PAGE):
+        params = {"rows": json.dumps([[key] for key in chunk]), "parts": LINE_PARTS}
+        text = session.run(LINES, params).scalar() or ""
+        for point in text.split(",") if text else ():
+            key, at_ms, attempt, step = point.split(":")
+            lines.setdefault(int(key), []).append(Step(int(at_ms) / 1000, int(attempt), int(step) if step else None))
+    for line in lines.values():
+        line.sort(key=lambda point: point.at)
+    return lines
 
 
 class BeatRows:
-    """Beats, taken apart before a transaction is begun; of each run the newest."""
+    """The newest beat of each run, converted to rows before the transaction begins."""
 
     def __init__(self, beats: Sequence[PushedBeat]) -> None:
         newest: dict[str, tuple[tuple[int, ...], PushedBeat]] = {}
@@ -277,19 +242,19 @@ class BeatRows:
         ]
 
     def write(self, session: Session) -> dict[str, str]:
-        """run_id -> status of those that are not settled."""
+        """run_id -> status of the runs that are not settled."""
         session.run(UPSERT_PUSHED, rows=self._rows)
         return dict(session.run(PUSHED_STATUSES, {"rows": dumps(self._rows)}))
 
 
 def take_pushed(session: Session, lease: Lease) -> list[PushedBeat]:
-    if not leases.hold_lease(session, lease):
+    if not cells.hold_lease(session, lease):
         return []
-    taken = []
+    beats = []
     for age_s, doc in session.run(TAKE_PUSHED, {"cell": lease.name}):
         try:
             beat = heartbeat.parse(doc.encode())
         except BeatRejected:
-            continue  # written by a replica of another version: the agent's next beat in the store tells the same
-        taken.append(PushedBeat(beat, max(0.0, age_s)))
-    return taken
+            continue  # from a replica of another version; the agent's next beat in the object store replaces it
+        beats.append(PushedBeat(beat, max(0.0, age_s)))
+    return beats

@@ -1,9 +1,8 @@
-"""A page of runs, newest or oldest first, with counts from the same WHERE. All of it is of one instant.
+"""A page of runs, newest or oldest first, with counts from the same WHERE and of the same instant.
 
-Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page
-merges the newest of each status; only its own runs are read and decoded. Where the filter names the runs themselves, or
-a part of their ids that few have, they are found first, in the index of the ids. SQL is built once for each shape of
-filter.
+Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page merges
+the newest keys of each status; only its own runs are read and decoded. If the filter has run ids, or a part of an id
+that few runs have, these runs are found first, in the index of the ids. SQL is built once for each shape of filter.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from supervisor.storage.rows import runs as run_rows
 from supervisor.storage.rows.rows import MICRO
 
 ALL = tuple(str(status) for status in Status)
-NAMED = "keys"  # the runs that can match are known: they come in as rows
-FEW = 1000  # runs that have a part of an id: more are faster met on the way than named
+NAMED = "keys"  # the keys of all runs that can match are known and are sent as rows
+FEW = 1000  # runs with a part of an id: for more of them, the scan of a page is faster
 PART = "part"
 LABELS = Statement(
     lambda dialect: sa.select(labels.c.run, labels.c.key, labels.c.value).join(
@@ -52,33 +51,24 @@ BY_PART = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a filter is in the SQL; its values are parameters."""
+    """The parts of a filter that change the SQL; its values are parameters."""
 
     statuses: int
     labels: int
-    columns: tuple[str, ...]  # of `runs`, those that the filter names
+    columns: tuple[str, ...]  # of `runs` in the filter
     further: bool  # not the first page
-    ascending: bool = False  # the oldest first
-
-    @property
-    def by_label(self) -> bool:
-        """Its keys come from the index of the labels."""
-        return _by_label(self.labels, self.columns)
+    ascending: bool = False  # oldest first
 
 
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
-    """At most `limit` runs, after the one of `before_key` in the filter's order; counts and cost leave the filter's
-    statuses out."""
-    params = _params(session, where)
-    shape = Shape(
-        statuses=len(where.statuses or ALL),
-        labels=len(where.labels),
-        columns=tuple(params["columns"]),
-        further=before_key is not None,
-        ascending=where.oldest_first,
-    )
-    values = {**params["columns"], **params["labels"]}
+    """At most `limit` runs after the run of `before_key`, in the filter's order; counts and cost are without the
+    filter's statuses."""
+    columns = _columns(session, where)
     statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
+    named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
+    valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
+    shape = Shape(len(statuses), len(where.labels), tuple(columns), before_key is not None, where.oldest_first)
+    values = {**columns, **named, **valued}
     query = {**values, **statuses, "more": limit + 1}
     if before_key is not None:
         query["before_key"] = before_key
@@ -95,7 +85,8 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     )
 
 
-def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
+def _columns(session: Session, where: RunFilter) -> dict[str, Any]:
+    """The conditions of the filter on columns of `runs`, with their values."""
     part = where.text.lower() if where.text else None
     run_keys = _matching(session, where, part)
     columns = {
@@ -105,16 +96,11 @@ def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
         PART: part if run_keys is None or where.run_ids else None,
         NAMED: None if run_keys is None else json.dumps([[key] for key in run_keys]),
     }
-    named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
-    valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
-    return {
-        "columns": {name: value for name, value in columns.items() if value is not None},
-        "labels": {**named, **valued},
-    }
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def _matching(session: Session, where: RunFilter, part: str | None) -> list[int] | None:
-    """The keys of all runs that can match; None = they are too many to be named."""
+    """The keys of all runs that can match; None = they are too many."""
     text: str | None = ""
     if where.run_ids:
         text = session.run(BY_ID, {"rows": json.dumps([[name] for name in set(where.run_ids)])}).scalar()
@@ -128,12 +114,12 @@ def _matching(session: Session, where: RunFilter, part: str | None) -> list[int]
 
 @lru_cache(maxsize=256)
 def _keys(shape: Shape) -> Statement:
-    """One more than the page holds, where there are more."""
-    by_label, named = shape.by_label, NAMED in shape.columns
+    """The keys of a page, and one more if there are more."""
+    by_label, named = _by_label(shape.labels, shape.columns), NAMED in shape.columns
     key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
 
     def newest(which: range, dialect: str) -> sa.Select[Any]:
-        """Of these statuses; the oldest, where those come first."""
+        """The first keys of these statuses, in the order of the page."""
         of_status = sa.or_(*(_is(status, f"status_{n}", indexed=not named) for n in which))
         select = sa.select(key.label("key")).where(of_status)
         if by_label:
@@ -177,8 +163,8 @@ def _counts(label_count: int, columns: tuple[str, ...]) -> Statement:
 @lru_cache(maxsize=256)
 def _usd_per_h(label_count: int, columns: tuple[str, ...]) -> Statement:
     def build(dialect: str) -> Any:
-        # Few runs bill: they are found first. Spelt out, or their partial index could not be used; and SQLite would
-        # rather begin with all runs of the owner.
+        # Few runs are billed: their partial index is read first. It needs the literal 0, and unindexed conditions:
+        # SQLite prefers all runs of the owner.
         bills = runs.c.usd_per_h_micro > literal_column("0")
         select = sa.select(func.sum(runs.c.usd_per_h_micro)).where(bills)
         select = select.where(*(_condition(name, dialect, indexed=False) for name in columns))
@@ -188,6 +174,7 @@ def _usd_per_h(label_count: int, columns: tuple[str, ...]) -> Statement:
 
 
 def _by_label(label_count: int, columns: tuple[str, ...]) -> bool:
+    """The keys come from the index of labels."""
     return label_count > 0 and NAMED not in columns
 
 
@@ -204,7 +191,7 @@ def _condition(name: str, dialect: str, indexed: bool = True) -> sa.ColumnElemen
 
 
 def _is(column: sa.ColumnElement[Any], name: str, indexed: bool) -> sa.ColumnElement[bool]:
-    """`indexed` False: no index of this column is to be used, another one finds fewer rows."""
+    """`indexed` False: blocks the index of this column, because another one finds fewer rows."""
     value: sa.BindParameter[Any] = bindparam(name)
     return (column if indexed else func.coalesce(column, "")) == value
 

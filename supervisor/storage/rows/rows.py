@@ -1,7 +1,7 @@
-"""Rows of a run: how it is taken apart into columns and documents, and put together again.
+"""A run as columns and documents, and back; and how rows that cannot be read are skipped.
 
-One run is read from four tables in one statement: its own document, its current attempt and try, its last written
-pulse. The database glues them to one JSON text for many runs, so that a page of runs is one row to fetch.
+One statement reads a run from four tables: its document, its current attempt and try, its last written pulse. The
+database joins them into one JSON text for many runs, so a page of runs is one row to fetch.
 """
 
 from __future__ import annotations
@@ -25,30 +25,28 @@ from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
 MICRO = 1_000_000
 HIDDEN_MAX = 1000
-PUT_ASIDE = "put aside: it cannot be read"  # why a row of a queue was given up
-ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})  # of a run: not in its document
+PUT_ASIDE = "put aside: it cannot be read"  # why a queued row was given up
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)  # raised for a damaged row, or one of a newer version
+ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})  # fields of a run outside its document
 _NONCE = frozenset({"nonce_hash"})
 _RECENT = frozenset({"recent"})
-_REPEATED = ("owner", "cell", "provider")  # the same few texts in all runs that the loop holds in memory
-
-
-# What a damaged row, or one of a newer version, looks like when it is read.
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
-Item = TypeVar("Item")
-_hidden: set[tuple[str, object]] = set()  # told of once by this process
+_REPEATED = ("owner", "cell", "provider")  # many runs in memory have the same few texts
+_hidden: set[tuple[str, object]] = set()  # already logged by this process
 
 
 def readable(rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str) -> list[Item]:
-    """Without the rows that cannot be read: one of them must not hide the others. Their first column names them."""
+    """The items of the readable rows: an unreadable one must not hide the others. The first column is for its log
+    line."""
     return parted(rows, make, table)[0]
 
 
 def parted(
     mixed_rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str
 ) -> tuple[list[Item], list[Sequence[Any]]]:
-    """What can be read, and the rows that cannot: a queue puts those aside, or they would fill its page for ever."""
+    """The items of the readable rows, and the other rows; a queue gives these up, or they fill its page forever."""
     kept, unreadable = [], []
     for row in mixed_rows:
         try:
@@ -60,13 +58,13 @@ def parted(
 
 
 def hide(table: str, key: object, error: Exception) -> None:
-    """Tell the log, once, that this row is left out."""
+    """Log once that this row is skipped."""
     if (table, key) not in _hidden and len(_hidden) < HIDDEN_MAX:
         _hidden.add((table, key))
         extra = {telemetry.ACTION: "row_unreadable", telemetry.ERROR: f"{type(error).__name__}: {error}"}
         log.error(
-            "a row of %s cannot be read and is left out: %s; the others are not touched by it. A backup has it "
-            "as it was: docs/operations.md", table, key, extra=extra,
+            "a row of %s cannot be read and is skipped: %s; other rows are not affected. A backup may have it: "
+            "docs/operations.md", table, key, extra=extra,
         )  # fmt: skip
 
 
@@ -75,12 +73,12 @@ def attempt_doc(attempt: Attempt) -> str:
 
 
 def try_doc(try_: Try) -> str:
-    """Without the nonce's hash, which has a column of its own: it is written without changing the run's version."""
+    """Without the nonce's hash: its own column is written without a change of the run's version."""
     return dumps(to_plain(try_, _NONCE))
 
 
 def pulse_doc(pulse: Pulse) -> str:
-    """Without the points that its beat carries: the next beat carries them again."""
+    """Without the points of its beat: the next beat carries them again."""
     return dumps(to_plain(pulse, _RECENT))
 
 
@@ -93,7 +91,7 @@ def read_attempt(doc: str) -> Attempt:
 
 
 def copies(run: Run) -> dict[str, Any]:
-    """The columns of `runs` that follow from the run and may change with it, but for its document."""
+    """The columns of `runs` that are copied from the run and change with it, without its document."""
     attempt, try_ = run.attempt, run.try_
     bills = not run.settled and attempt is not None and attempt.gone_at is None
     price = attempt.price_usd_per_h if attempt is not None and bills else None
@@ -111,7 +109,7 @@ def copies(run: Run) -> dict[str, Any]:
 
 
 def glued(keys: sa.Subquery) -> sa.Select[Any]:
-    """One text with the runs of `keys` (a subquery with a column `key`); see `unglue`."""
+    """One text with the runs of `keys` (a subquery with a column `key`), for `unglue`."""
 
     def text(value: Any) -> Any:
         return sa.cast(value, sa.Text)
@@ -135,13 +133,12 @@ def glued(keys: sa.Subquery) -> sa.Select[Any]:
 
 
 def unglue(text: str | None) -> list[Run]:
-    """The runs in no particular order."""
-    if text is None:
-        return []
-    return [_run(*cells) for cells in json.loads(f"[{text}]")]
+    """The runs, in any order."""
+    return [_run(cells) for cells in json.loads(f"[{text or ''}]")]
 
 
-def _run(key: int, version: int, doc: dict[str, Any], attempt: Any, try_: Any, nonce_hash: str, pulse: Any) -> Run:
+def _run(cells: Sequence[Any]) -> Run:
+    key, version, doc, attempt, try_, nonce_hash, pulse = cells
     for name in _REPEATED:
         doc[name] = sys.intern(doc[name])
     return from_plain(
