@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.acceptance.canaries import CANARY_NAME, canary, files_with, settle
+from tests.forked import Forked
 from tests.waiting import wait_for
 
 # Everything at the pace of a test; relations of the limits hold as they do by default.
@@ -65,7 +66,7 @@ class Daemon:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
         # How many cores the computer has that runs the tests must not decide what they see.
         self.environ = {**kept, "SPOT_LOCAL_MACHINES": "64", **environ}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
         self._admin = Admin(data_dir)
         self.http = httpx.Client(timeout=30, trust_env=False, auth=self._admin)
 
@@ -73,22 +74,16 @@ class Daemon:
         self._process = self.spawn()
         wait_for(self._answers, 60, "the supervisor to be ready")
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Forked | subprocess.Popen[bytes]:
+        """A fork, but where the first instruction of the process is a part of the test: a wrapper, another package."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "server.json").unlink(missing_ok=True)
-        with (self.data_dir / "serve.log").open("ab") as log:
-            command = [
-                *self.wrapper,
-                sys.executable,
-                "-m",
-                self.module,
-                "serve",
-                "--data-dir",
-                str(self.data_dir),
-                "--port",
-                str(self.port),
-                *self.started_with,
-            ]
+        options = ["serve", "--data-dir", str(self.data_dir), "--port", str(self.port), *self.started_with]
+        log_file = self.data_dir / "serve.log"
+        if self.module == "supervisor" and not self.wrapper and self.sources is None:
+            return Forked(options, self.environ, log_file)
+        command = [*self.wrapper, sys.executable, "-m", self.module, *options]
+        with log_file.open("ab") as log:
             return subprocess.Popen(command, env=self.environ, cwd=self.sources, stdout=log, stderr=log)
 
     def _answers(self) -> bool:

@@ -1,0 +1,59 @@
+"""Supervisors under test are forks of a process that has imported everything.
+
+A start of Python that imports the supervisor costs more than a second of CPU, a fork of it some 30 ms. Each worker of
+pytest has one fork server, which is the standard library's. The fork runs the same `main` with the same arguments,
+environment and log as `python -m supervisor` does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.preloaded"])
+
+
+def _become(command: Sequence[str], environ: Mapping[str, str], log: str) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.argv = ["spot", *command]
+    from supervisor.cli.main import main
+
+    main()
+
+
+class Forked:
+    """As much of `subprocess.Popen` as the tests use."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        self._process = _context.Process(target=_become, args=(list(command), dict(environ), str(log)), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise subprocess.TimeoutExpired("supervisor", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)

@@ -1,0 +1,27 @@
+"""Imports what a serving supervisor imports, sooner or later; tests/forked.py names it to the fork server.
+
+The agent is left out: it is never a part of the server's process.
+"""
+
+import importlib
+import pkgutil
+
+import supervisor
+
+# What libraries import late, when a server starts or a database is opened.
+LATE = (
+    "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
+    "sqlalchemy.dialects.sqlite.pysqlite", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command",
+    "apscheduler.executors.pool", "prometheus_client", "yaml", "google.cloud.storage", "google.cloud.compute_v1",
+)  # fmt: skip
+
+
+def _import_all() -> None:
+    for module in pkgutil.walk_packages(supervisor.__path__, "supervisor."):
+        if not module.name.startswith("supervisor.agent") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in LATE:
+        importlib.import_module(name)
+
+
+_import_all()
