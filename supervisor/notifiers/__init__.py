@@ -1,1 +1,1 @@
-"""The notifiers: where the outbox is delivered to."""
+"""The notifiers: where the outbox delivers announcements to."""

@@ -1,4 +1,4 @@
-"""Announcements as log lines, one each: the notifier that is always there."""
+"""Announcements as log lines, one each: the notifier that every supervisor has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOG = logging.getLogger(__name__)
 
 
 class LogNotifier:
-    """Never fails: a log has nobody who could refuse."""
+    """Never fails: a log cannot refuse."""
 
     name = "log"
 

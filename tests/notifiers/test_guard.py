@@ -77,23 +77,23 @@ def answering(*rounds: Sequence[str]) -> Guard:
     ("url", "why"),
     [
         ("http://hooks.example.org/x", "https"),
-        ("ftp://hooks.example.org/x", "no address"),
-        ("https://", "no address"),
-        ("https://h:x/", "no address"),
-        ("https://h:0/", "no address"),
+        ("ftp://hooks.example.org/x", "not an address"),
+        ("https://", "not an address"),
+        ("https://h:x/", "not an address"),
+        ("https://h:0/", "not an address"),
         ("https://user:pass@hooks.example.org/", "user name"),
         ("https://hooks.example.org@10.0.0.1/", "user name"),
         ("https://127.0.0.1/", "not a number"),
         ("https://[::1]/", "not a number"),
         ("https://2130706433/", "not a number"),
         ("https://0x7f.1/", "not a number"),
-        ("https://localhost/", "whole name"),
-        ("https://metadata/", "whole name"),
-        ("https://hooks.example.org./", "whole name"),
-        ("https://hooks_a.example.org/", "whole name"),
+        ("https://localhost/", "full name"),
+        ("https://metadata/", "full name"),
+        ("https://hooks.example.org./", "full name"),
+        ("https://hooks_a.example.org/", "full name"),
         ("https://hooks.example.org:22/", "port"),
         ("https://hooks.example.org:80/", "port"),
-        ("https://hooks.example.org/x#y", "behind #"),
+        ("https://hooks.example.org/x#y", "after #"),
         ("https://hooks.example.org/ x", "printable"),
         ("https://hooks.example.org\\@evil.org/", "printable"),
         ("https://hooks.example.org/\r\nX: y", "printable"),
@@ -123,7 +123,7 @@ def test_a_name_that_is_not_there_is_told_in_the_same_words() -> None:
     """Else the answers would tell which names there are inside of somebody's network."""
 
     def unknown(host: str, port: int) -> Sequence[str]:
-        raise NoSuchHost(host)
+        raise NoSuchHost
 
     assert Guard(resolve=unknown).why_refused("https://db.corp.example.org/") == NOT_PUBLIC
 

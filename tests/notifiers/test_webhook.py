@@ -16,7 +16,7 @@ import pytest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from supervisor.notifiers import webhook
+from supervisor.notifiers import forms, webhook
 from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
 from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 from tests.cloud.web import Request, Response, WebServer
@@ -71,7 +71,7 @@ def test_no_message_holds_hidden_characters() -> None:
     hidden = "\u202egnp.exe \x9b31m \x1b[2J"
     said = replace(TOLD, text=hidden, data={"status_text": hidden, hidden: [hidden, {"deep": hidden}], "n": 1})
     for form in Form:
-        text = str(json.loads(webhook.body_of(form, [said])))
+        text = str(json.loads(forms.body_of(form, [said])))
         assert not any(char in text for char in ("\u202e", "\x9b", "\x1b", "\\u202e", "\\x9b", "\\x1b")), form
         assert "gnp.exe" in text
 
@@ -115,13 +115,13 @@ def test_the_host_tells_which_form_its_receiver_knows(host: str, form: Form) -> 
 
 
 def test_discord_gets_a_message_that_pings_nobody() -> None:
-    told = json.loads(webhook.body_of(Form.DISCORD, [TOLD, TOLD]))
+    told = json.loads(forms.body_of(Form.DISCORD, [TOLD, TOLD]))
     assert told["allowed_mentions"] == {"parse": []}
     assert "digits-7" in str(told)
 
 
 def test_slack_gets_a_text_in_which_a_name_forms_no_mention() -> None:
-    told = webhook.body_of(Form.SLACK, [replace(TOLD, text="<!channel> & all")])
+    told = forms.body_of(Form.SLACK, [replace(TOLD, text="<!channel> & all")])
     assert "<!channel>" not in told
     assert "&lt;!channel&gt; &amp; all" in told
 
@@ -155,13 +155,13 @@ def test_of_an_answer_without_end_no_more_is_read() -> None:
         read = 0
 
         def iter_raw(self) -> Iterator[bytes]:
-            while self.read < 100 * webhook.ANSWER_BYTES:
+            while self.read < 100 * webhook.RESPONSE_BYTES:
                 self.read += 1000
                 yield b"y" * 1000
 
     endless = Endless()
-    assert webhook._beginning(endless, 60.0) == b"y" * webhook.ANSWER_BYTES
-    assert endless.read < webhook.ANSWER_BYTES + 1000
+    assert webhook._beginning(endless, 60.0) == b"y" * webhook.RESPONSE_BYTES
+    assert endless.read < webhook.RESPONSE_BYTES + 1000
 
 
 def test_a_refused_connection_says_so_and_no_more() -> None:
@@ -218,7 +218,7 @@ def test_a_receiver_that_repeats_the_address_does_not_get_it_into_our_history(re
 @pytest.mark.parametrize("drop", [b"X: y\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_who_answers_a_little_for_ever_holds_nobody_up(drop: bytes) -> None:
     first = b"" if drop.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
-    late = pytest.raises(DeliveryFailed, match=r"^no answer within 0\.3 s \(127\.0\.0\.1\)$")
+    late = pytest.raises(DeliveryFailed, match=r"^no response within 0\.3 s \(127\.0\.0\.1\)$")
     with dripping(first, drop) as url, late:
         WebhookNotifier(url).send_test(1_800_000_000.0, 0.3)
 
@@ -289,5 +289,5 @@ def test_a_host_that_nobody_knows_and_one_that_is_silent_are_told_apart(monkeypa
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         notifier = WebhookNotifier("http://127.0.0.1:%d/hunter2" % silent.getsockname()[1])
-        with pytest.raises(DeliveryFailed, match=r"^no answer within 0\.2 s \(127\.0\.0\.1\)$"):
+        with pytest.raises(DeliveryFailed, match=r"^no response within 0\.2 s \(127\.0\.0\.1\)$"):
             notifier.send_test(1_800_000_000.0, 0.2)

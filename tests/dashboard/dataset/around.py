@@ -73,7 +73,7 @@ def _deliver(house: House, name: str, number: int, one: Delivery) -> None:
     elif name == LAB and late:
         settled = DeliveryResult(one.id, 0, False, house.now + 9 * MINUTE_S, 503, "HTTP 503 (Service Unavailable)")
     elif name == LAB and number % 9 == 4:
-        settled = DeliveryResult(one.id, 0, False, None, None, "no answer within 15 s")
+        settled = DeliveryResult(one.id, 0, False, None, None, "no response within 15 s")
     else:
         settled = DeliveryResult(one.id, 0, True, None, 204 if name == LAB else 200, "")
     house.store.deliveries.settle((settled,), (), min(house.now, one.at + 2 + number % 5))
