@@ -1,1 +1,1 @@
-"""Log fields, metrics, redaction and recordings."""
+"""Log lines, redaction, metrics, recordings, and the worker thread that logs its failures."""

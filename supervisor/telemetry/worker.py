@@ -1,7 +1,7 @@
-"""A thread of this process that does one piece of work again and again, and never dies of it unseen.
+"""A thread of this process that repeats one piece of work, and never dies unnoticed.
 
-A thread that died would leave its work undone for good: a cell without a leader, receivers without messages. So
-whatever the work raises becomes a line of the log, and the next turn tries again.
+A dead thread would leave its work undone for good: a cell without a leader, receivers without messages. So any error of
+the work becomes a log line, and the next turn tries again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def nothing() -> None:
 class Worker:
     """Calls `work` `every_s` seconds after its last turn, at once after a `wake`, and at most once in `rest_s` seconds.
 
-    `failed`: the line of the log when a turn raises; `fields`: what stands beside it. An error of the kind `expected`
-    (the database is away) is told in one line, any other with its trace. `at_end`: a last piece of work, after `stop`.
-    A wake during the work is not lost: another turn follows. Stopped before its start, it does nothing.
+    `failed`: the log line when a turn raises; `fields`: its fields. An error of the kind `expected` (the database is
+    unavailable) is logged in one line, any other with its trace. `at_end`: a last piece of work, after `stop`. A wake
+    during the work is not lost: another turn follows. Stopped before its start, it does nothing.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Worker:
         self._woken.set()
 
     def stop(self, wait_s: float) -> None:
-        """No further turn. Waits at most `wait_s` seconds for the running one; what hangs longer is left behind."""
+        """No further turn. Waits at most `wait_s` seconds for the current one, then leaves it behind."""
         self._stopping.set()
         self._woken.set()
         if self._thread.ident is not None:

@@ -41,8 +41,8 @@ from supervisor.settings.serving_process import began
 from supervisor.storage import store as storage
 from supervisor.storage.engine import schema
 from supervisor.storage.engine.data_folder import FolderLock, database_file, make_private, shown
-from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import redaction
 from supervisor.wiring import adapters
 from supervisor.wiring.house import House, Wakes, build
 from supervisor.wiring.outlets import CHANNELS

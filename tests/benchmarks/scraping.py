@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import redaction
 from tests.benchmarks import house, scene
 from tests.benchmarks.client import clients
 from tests.benchmarks.row import Bench, Figure, Row, Size

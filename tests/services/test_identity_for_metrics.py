@@ -80,6 +80,6 @@ def test_questions_have_the_context_of_who_asks() -> None:
     from supervisor.telemetry import logs as telemetry
 
     begun = telemetry.begin_request("r-7")
-    found = ask_together({"id": telemetry._ASKED.get}, 5.0)["id"].value
+    fields = ask_together({"id": telemetry._REQUEST.get}, 5.0)["id"].value
     telemetry.end_request(begun)
-    assert found.request_id == "r-7"
+    assert fields == {telemetry.REQUEST_ID: "r-7"}

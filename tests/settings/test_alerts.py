@@ -65,7 +65,7 @@ def test_the_secret_may_lie_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_cannot_be_meant_so_is_refused() -> None:
-    with pytest.raises(SettingsRefused, match="goes on in base64"):
+    with pytest.raises(SettingsRefused, match="must continue in base64"):
         adapters.alerts(load(SPOT_ALERT_URL=URL, SPOT_ALERT_SECRET="whsec_ä"), "me")
     with pytest.raises(SettingsRefused, match="file: needs the whole path"):
         load(SPOT_ALERT_SECRET="file:here")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
-from supervisor.telemetry.logs import DOTS, hidden, hidden_field, is_secret
+from supervisor.telemetry import redaction
+from supervisor.telemetry.redaction import DOTS, hidden, hidden_field, is_secret
 
 ALNUM = "abcdefghijkLMNOPQRSTUVWxyz0123456789"
 CORE = st.text(ALNUM, min_size=32, max_size=48)  # so long that chance never writes it
@@ -177,7 +177,7 @@ def test_what_cannot_be_told_costs_no_line() -> None:
     endless.append(endless)
     line.log.info("here", extra={"thing": Shy(), "endless": endless})
     told = json.loads(line.text)
-    assert told["thing"] == "(RuntimeError in telling a Shy)"
+    assert told["thing"] == "(RuntimeError while showing a Shy)"
     assert str(told["endless"]).count("[") == redaction.DEEPEST
 
 

@@ -165,7 +165,7 @@ async def admit(request: Request, name: str, needed: Scope | None) -> None:
     if name in services.open_operations:
         return
     caller = await _identified(request, services, needed)
-    telemetry.asked_by(caller.actor, caller.token_id)
+    telemetry.set_caller(caller.actor, caller.token_id)
     if not caller.may(needed):
         raise ScopeMissing(f"This needs a token with the scope {needed}.", {"needed": str(needed)})
     run_id = request.path_params.get("run_id")
