@@ -16,11 +16,8 @@ npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund --silent
 rm -rf "$vendor"
 mkdir -p "$vendor"
 modules=$work/node_modules
-cp "$modules/htmx.org/dist/htmx.min.js" \
-    "$modules/htmx-ext-sse/dist/sse.min.js" \
-    "$modules/uplot/dist/uPlot.iife.min.js" \
-    "$modules/uplot/dist/uPlot.min.css" "$vendor/"
-for package in htmx.org htmx-ext-sse uplot; do
+cp "$modules/htmx.org/dist/htmx.min.js" "$modules/htmx-ext-sse/dist/sse.min.js" "$vendor/"
+for package in htmx.org htmx-ext-sse; do
     cp "$modules/$package/LICENSE" "$vendor/LICENSE.$package.txt"
 done
 touch "$vendor/.fetched"

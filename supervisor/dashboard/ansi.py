@@ -1,8 +1,8 @@
-"""A line of output made harmless: what a terminal would obey is turned into looks, into signs, or left out.
+"""A line of output made harmless: terminal sequences become styles, visible signs, or nothing.
 
-Colours, bold, italic and underline (ECMA-48, SGR) become spans with classes of log.css; every other escape sequence is
-left out. Of a progress bar that writes over itself the last state is shown. All other control characters are shown as
-signs, those that turn the direction of reading too: nothing is hidden, moved or named for what it is not.
+Colors, bold, italic and underline (ECMA-48, SGR) become spans with classes of log.css; every other escape sequence is
+left out. A progress bar that overwrites itself shows its last state. All other control characters become visible signs,
+also the ones that change the direction of reading: no text is hidden, moved, or shown as another.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from markupsafe import Markup
 from supervisor.domain.texts import INVISIBLE
 from supervisor.wording.figures import count_text
 
-LINE_CHARS = 2000  # of one line that are shown
-MOST = 200  # marks, looks and signs of one line: a page of it stays bounded, whatever it holds
+LINE_CHARS = 2000  # shown of one line
+MARKS_MAX = 200  # marks, styles and signs of one line: a page stays bounded
 _SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)([0-?]*)[ -/]*([@-~])"  # a control sequence; `m` is a look
+    r"(?:\x1b\[|\x9b)([0-?]*)[ -/]*([@-~])"  # a control sequence; `m` sets a style
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # a string, such as a title
-    r"|\x1b[ -/]*[0-Z\\`-~]"  # a short one; not [ ] ^ _ that begin a long one which has no end
+    r"|\x1b[ -/]*[0-Z\\`-~]"  # a short sequence; not [ ] ^ _, which begin a long one that is not complete
 )
 _CONTROLS = re.compile(f"([\x00-\x08\x0a-\x1f\x7f-\x9f{INVISIBLE}\ud800-\udfff]+)")
-_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
-class _Look(NamedTuple):
-    """Classes of log.css; an empty one is none."""
+class _Style(NamedTuple):
+    """Classes of log.css; "" = none."""
 
-    colour: str = ""
+    color: str = ""
     bold: str = ""
     italic: str = ""
     underline: str = ""
 
 
 def shown(line: str, mark: re.Pattern[str] | None = None, limit: int = LINE_CHARS) -> Markup:
-    """One line, without its end. `mark`: what is marked in it. At most `limit` characters, and how many more there
+    """One line, without its line end. `mark`: what to mark in it. At most `limit` characters, then how many more there
     are."""
-    pieces: list[tuple[_Look, str]] = []
+    pieces: list[tuple[_Style, str]] = []
     left, more = limit, 0
-    for piece_look, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
-        look = piece_look if len(pieces) < MOST else _Look()
-        if pieces and pieces[-1][0] == look:
-            pieces[-1] = (look, pieces[-1][1] + text[:left])
+    for piece_style, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
+        style = piece_style if len(pieces) < MARKS_MAX else _Style()
+        if pieces and pieces[-1][0] == style:
+            pieces[-1] = (style, pieces[-1][1] + text[:left])
         else:
-            pieces.append((look, text[:left]))
+            pieces.append((style, text[:left]))
         more += max(0, len(text) - left)
         left = max(0, left - len(text))
     marked = list(_marked("".join(text for _, text in pieces), mark))
     out: list[Markup] = []
     at = 0
-    for look, text in pieces:
-        out += _piece(look, text, at, marked)
+    for style, text in pieces:
+        out += _piece(style, text, at, marked)
         at += len(text)
     if more:
         out.append(Markup('<span class="cut">…({} more characters)</span>').format(count_text(more)))
@@ -66,52 +66,52 @@ def pattern(text: str, match_case: bool) -> re.Pattern[str] | None:
     return re.compile(re.escape(text), 0 if match_case else re.IGNORECASE) if text else None
 
 
-def _pieces(text: str) -> Iterator[tuple[_Look, str]]:
-    look, at = _Look(), 0
+def _pieces(text: str) -> Iterator[tuple[_Style, str]]:
+    style, at = _Style(), 0
     for sequence in _SEQUENCE.finditer(text):
         if sequence.start() > at:
-            yield look, text[at : sequence.start()]
+            yield style, text[at : sequence.start()]
         at = sequence.end()
         if sequence[2] == "m":
-            look = _looks(look, sequence[1])
+            style = _styled(style, sequence[1])
     if at < len(text):
-        yield look, text[at:]
+        yield style, text[at:]
 
 
-def _looks(look: _Look, codes: str) -> _Look:
-    """After these parameters. Those that we do not show, or that make no sense, change nothing."""
+def _styled(style: _Style, codes: str) -> _Style:
+    """The style after these parameters. Unsupported and invalid ones change nothing."""
     numbers = [
         int(part) if part.isascii() and part.isdigit() and len(part) < 4 else 0 for part in re.split("[;:]", codes)
     ]
     given = iter(numbers)
     for number in given:
         if number == 0:
-            look = _Look()
+            style = _Style()
         elif number in (38, 48):
-            colour = _of_many(next(given, 0), given)
-            look = look._replace(colour=colour) if number == 38 else look
+            color = _of_many(next(given, 0), given)
+            style = style._replace(color=color) if number == 38 else style
         else:
-            look = look._replace(**_SIMPLE.get(number, {}))
-    return look
+            style = style._replace(**_SIMPLE.get(number, {}))
+    return style
 
 
 _SIMPLE: dict[int, dict[str, str]] = {
     1: {"bold": "bold"}, 3: {"italic": "italic"}, 4: {"underline": "underline"},
-    22: {"bold": ""}, 23: {"italic": ""}, 24: {"underline": ""}, 39: {"colour": ""},
-    **{30 + at: {"colour": name} for at, name in enumerate(_COLOURS)},
-    **{90 + at: {"colour": f"bright-{name}"} for at, name in enumerate(_COLOURS)},
+    22: {"bold": ""}, 23: {"italic": ""}, 24: {"underline": ""}, 39: {"color": ""},
+    **{30 + at: {"color": name} for at, name in enumerate(_COLORS)},
+    **{90 + at: {"color": f"bright-{name}"} for at, name in enumerate(_COLORS)},
 }  # fmt: skip
 
 
 def _of_many(kind: int, given: Iterator[int]) -> str:
-    """One of 256 colours (5) or of all (2) as the nearest of ours."""
+    """One of 256 colors (5) or an RGB color (2) as the nearest of ours."""
     if kind == 2:
         return _nearest(next(given, 0), next(given, 0), next(given, 0))
     if kind != 5:
         return ""
     number = next(given, 0)
     if number < 16:
-        return ("bright-" if number > 7 else "") + _COLOURS[number % 8]
+        return ("bright-" if number > 7 else "") + _COLORS[number % 8]
     if number < 232:
         red, rest = divmod(number - 16, 36)
         return _nearest(red * 51, rest // 6 * 51, rest % 6 * 51)
@@ -121,21 +121,21 @@ def _of_many(kind: int, given: Iterator[int]) -> str:
 def _nearest(red: int, green: int, blue: int) -> str:
     top = max(red, green, blue)
     at = sum(bit for part, bit in ((red, 1), (green, 2), (blue, 4)) if part * 3 > top * 2)
-    return "" if at in (0, 7) else _COLOURS[at]
+    return "" if at in (0, 7) else _COLORS[at]
 
 
 def _marked(text: str, mark: re.Pattern[str] | None) -> Iterator[tuple[int, int]]:
     for number, match in enumerate(mark.finditer(text) if mark is not None else ()):
-        if number == MOST:
+        if number == MARKS_MAX:
             return
         yield match.span()
 
 
-def _piece(look: _Look, text: str, at: int, marked: list[tuple[int, int]]) -> Iterator[Markup]:
-    """`at`: where the text begins in its line."""
+def _piece(style: _Style, text: str, at: int, marked: list[tuple[int, int]]) -> Iterator[Markup]:
+    """`at`: the position of the text in its line."""
     cuts = {0, len(text), *(edge - at for span in marked for edge in span if 0 < edge - at < len(text))}
     edges = sorted(cuts)
-    classes = " ".join(f"a-{name}" for name in look if name)
+    classes = " ".join(f"a-{name}" for name in style if name)
     for begin, end in pairwise(edges):
         made = _signs(text[begin:end])
         if classes:
@@ -146,7 +146,7 @@ def _piece(look: _Look, text: str, at: int, marked: list[tuple[int, int]]) -> It
 
 
 def _signs(text: str) -> Markup:
-    *parts, rest = _CONTROLS.split(text, MOST)
+    *parts, rest = _CONTROLS.split(text, MARKS_MAX)
     out: list[str] = []
     for plain, controls in zip(parts[::2], parts[1::2], strict=True):
         out += (plain, Markup('<span class="ctl">{}</span>').format("".join(map(_sign, controls))))

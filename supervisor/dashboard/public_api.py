@@ -1,11 +1,11 @@
-"""The public API, called in this process on behalf of whoever looks at a page.
+"""The public API, called in this process with the token of the user who looks at a page.
 
-A call goes the whole way of a request from outside: outer door, token, scope, owner, rate. Nothing here decides who may
-do what. Calls carry the id of the page's request, so that its log lines and events are found under one id.
+A call passes everything that a request from outside passes: middleware, token, scope, owner, rate limit. Nothing here
+decides who may do what. A call carries the id of the page's request, so its log lines and events have the same id.
 
-What a browser needs of the API as it is lies below /ui/v1: streams of events, files, logs, series; by GET alone. The
-address is that below /v1, the token that of the session, and what else is passed on is named here. Answers hold what
-strangers wrote, and come from the origin of our pages: so nothing in them may run, whatever its name is.
+Scripts reach parts of the API itself below /ui/v1 (streams of events, files, logs, series), by GET only. The path is
+the one below /v1, the token is the session's, and only the headers in PASSED are passed on. Responses contain texts
+from outside and have the origin of our pages: so nothing in them may run, whatever its name is.
 """
 
 from __future__ import annotations
@@ -29,13 +29,21 @@ from supervisor.dashboard import session
 Json = dict[str, Any]
 Query = Sequence[tuple[str, str]]
 
+PASSED = ("accept", "if-none-match", "if-range", "last-event-id", "range")
+CAGE = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+SHOWN = ("application/json", "application/problem+json", "text/event-stream", "text/plain")  # other types are saved
+_TRICKS = re.compile(r"%2[ef]|%00|//|/\.{1,2}(/|\Z)", re.IGNORECASE)  # in an address as received
+
 
 class SignInNeeded(Exception):
     """No token, or one that is not valid (any more)."""
 
 
 class Refused(Exception):
-    """The API said no. `problem`: its answer, RFC 9457."""
+    """The API refused. `problem`: its problem document (RFC 9457)."""
 
     def __init__(self, status: int, problem: Json) -> None:
         super().__init__(problem.get("detail", ""))
@@ -57,8 +65,8 @@ class Answer:
 
 
 class Api:
-    """Of one request to the dashboard. `app` is the whole application, its outer door included. `token`: asked with;
-    None = that of the session."""
+    """For one request to the dashboard. `app`: the whole application with its middleware. `token` None = the token of
+    the session."""
 
     def __init__(self, app: ASGIApp, request: Request, token: str | None = None) -> None:
         self.app, self._request = app, request
@@ -68,18 +76,28 @@ class Api:
         """The JSON of a 200. Raises SignInNeeded, Refused."""
         return (await self.call("GET", path, query)).json()
 
-    async def get_or_none(self, path: str, query: Query, codes: Sequence[str]) -> Any:
-        """None where the API refuses with one of these codes, which say that there is nothing. Raises SignInNeeded;
-        Refused for any other: what could not be read is not absent."""
+    async def post(self, path: str, body: object = None, query: Query = ()) -> Any:
+        """The JSON of the response. Raises SignInNeeded, Refused."""
+        return (await self.call("POST", path, query, body)).json()
+
+    async def get_or_refusal(self, path: str, query: Query, codes: Sequence[str]) -> tuple[Any, Refused | None]:
+        """(the JSON, None), or (None, the refusal) where its code is one of these: then there is nothing, or it cannot
+        be read now. Raises SignInNeeded, Refused for any other code."""
         try:
-            return await self.get(path, query)
+            return await self.get(path, query), None
         except Refused as refusal:
             if refusal.code not in codes:
                 raise
-            return None
+            return None, refusal
+
+    async def of_run(self, *parts: str) -> list[Any]:
+        """The JSON of each of these parts of the run in the page's address; "" = the run itself. Raises SignInNeeded,
+        Refused."""
+        path = f"/v1/runs/{self._request.path_params['run_id']}"
+        return await self.together(*(self.get(path + part) for part in parts))
 
     async def together(self, *calls: Any) -> list[Any]:
-        """The answers of calls that are made side by side; the first error is raised when all have ended."""
+        """The results of concurrent calls; the first error is raised when all have ended."""
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -89,7 +107,7 @@ class Api:
     async def call(
         self, method: str, path: str, query: Query = (), body: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """`body`: sent as JSON, None = nothing. Raises SignInNeeded, Refused for every answer from 400 on."""
+        """`body`: sent as JSON, None = nothing. Raises SignInNeeded, Refused for every status from 400 on."""
         content = b"" if body is None else json.dumps(body).encode()
         given = dict(headers or {})
         if body is not None:
@@ -119,12 +137,12 @@ class Api:
     async def relay(
         self, path: str, query: Query | bytes, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        """A GET whose answer goes to `send` as it comes: a stream, or a file of any size."""
+        """A GET whose response is passed to `send` as it arrives: a stream, or a file of any size."""
         await self.app(self.scope("GET", path, query, headers), receive, send)
 
     def scope(self, method: str, path: str, query: Query | bytes, headers: Mapping[str, str]) -> Scope:
-        """The request that the API sees: from the same peer, to the same name, with the token of the session. `query`
-        as bytes goes on as it came."""
+        """The request that the API receives: from the same peer, to the same name, with the session's token. `query` as
+        bytes is passed on unchanged."""
         outer = self._request.scope
         sent = {"host": self._request.headers.get("host", ""), **headers}
         if self._token:
@@ -141,7 +159,7 @@ class Api:
             "raw_path": quote(path).encode(),
             "query_string": query if isinstance(query, bytes) else urlencode(query).encode(),
             "root_path": "",
-            # What a form brought may hold any letter: one that no header can hold makes a value that matches nothing.
+            # A form may contain any character: one that a header cannot hold makes a value that matches nothing.
             "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in sent.items()],
             "client": outer.get("client"),
             "server": outer.get("server"),
@@ -149,17 +167,8 @@ class Api:
         }
 
 
-PASSED = ("accept", "if-none-match", "if-range", "last-event-id", "range")
-CAGE = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-    "X-Content-Type-Options": "nosniff",
-}
-SHOWN = ("application/json", "application/problem+json", "text/event-stream", "text/plain")  # others are saved
-_TRICKS = re.compile(r"%2[ef]|%00|//|/\.{1,2}(/|\Z)", re.IGNORECASE)  # in an address as it came
-
-
 async def relay(request: Request, api: Api) -> Response:
-    """Raises Refused for a request of another page; HTTPException 404 for an address that can be read in two ways."""
+    """Raises Refused for a request from another site; HTTPException 404 for an ambiguous address."""
     refuse_others(request)
     path = request.url.path.removeprefix("/ui")
     raw = request.scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
@@ -169,14 +178,14 @@ async def relay(request: Request, api: Api) -> Response:
 
 
 def refuse_others(request: Request) -> None:
-    """What scripts ask for is not led to by links, either: a page on another port of this computer could hold all the
-    streams that a token may have. Raises Refused."""
+    """Links do not lead to the addresses of scripts either: a page on another port of this computer could occupy all
+    streams of a token. Raises Refused."""
     if request.headers.get("sec-fetch-site", "none") not in session.OWN_SITES:
-        raise Refused(403, {"code": "ORIGIN_REFUSED", "detail": "This was asked by a page of another site."})
+        raise Refused(403, {"code": "ORIGIN_REFUSED", "detail": "This was requested by a page of another site."})
 
 
 class Relayed(Response):
-    """The API's answer, piece by piece as it comes; its stream ends when the client goes."""
+    """The API's response, piece by piece as it arrives; a stream ends when the client disconnects."""
 
     def __init__(self, api: Api, path: str, request: Request) -> None:
         super().__init__(None, 200, CAGE)
@@ -193,7 +202,7 @@ class Relayed(Response):
         await self._api.relay(self._path, self._query, self._passed, receive, answer)
 
     def _and_ours(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The outer door names the request itself."""
+        """The request id is set by the outer middleware."""
         ours = {*self.headers.keys(), "x-request-id", "set-cookie"}
         headers = MutableHeaders(raw=[header for header in given if header[0].decode("latin-1").lower() not in ours])
         headers.update(self.headers)

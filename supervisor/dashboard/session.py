@@ -1,13 +1,13 @@
-"""Who looks: the API token, kept by the browser in a cookie that no script can read and no other site can send.
+"""The session: the API token, kept by the browser in a cookie that no script can read and no other site can send.
 
-Over TLS, which ends in the proxy in front of us, the cookie is named `__Host-spot`: Secure, for this host alone. A
-browser refuses that name over plain http; there it is plainly named, and on loopback only, because over a network the
-token would travel in the clear. Cookies do not know ports: the plain name carries the port, so that two supervisors on
-one computer do not sign each other out.
+Over TLS, which ends in the proxy before us, the cookie is named `__Host-spot`: Secure, for this host only. A browser
+refuses that name over plain http; there the name is plain, and only on loopback, because over a network the token would
+be readable. Cookies do not include the port, so the plain name does: two supervisors on one computer do not sign each
+other out.
 
-A page of another site must not be able to press our buttons: every unsafe request has to say that it comes from our own
-pages (Sec-Fetch-Site, or Origin where a browser does not send that). Absence is refused too, other than at the API's
-outer door: there a token in a header proves the sender, here a cookie does not.
+A page of another site must not be able to press our buttons: every unsafe request must show that one of our pages sent
+it (Sec-Fetch-Site, or Origin where a browser does not send that). A request without both is refused too: in the API a
+token in a header proves the sender, here a cookie does not.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from supervisor.domain.callers import NAME, is_token
 
 KEPT_S = 7 * 86_400
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of our own pages, and of what a person typed
+OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of our pages, and of a typed address
 SECURE_NAME = "__Host-spot"
-WHO = "-who"  # ends the name of the cookie beside it, which says whose token that is
+WHO = "-who"  # the end of the name of a second cookie, which says whose token it is
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:(?P<port>\d+))?\Z")
 
 
 class InTheClear(Exception):
-    """A token was to be sent over plain http to another computer."""
+    """The token would be sent over plain http to another computer."""
 
 
 def token_of(request: Request) -> str:
-    """The empty text = nobody has signed in here."""
+    """ "" = not signed in."""
     token = request.cookies.get(SECURE_NAME, "")
     if not token and (name := _plain_name(request)):
         token = request.cookies.get(name, "")
@@ -40,7 +40,7 @@ def token_of(request: Request) -> str:
 
 
 def name_of(request: Request) -> str:
-    """Of the token, as it was told at the sign-in: to be shown, and for nothing else. "" = not known."""
+    """Of the token, as the API reported it at the sign-in; only for display. "" = unknown."""
     for kept in (SECURE_NAME, _plain_name(request)):
         if kept in request.cookies:
             name = request.cookies.get(kept + WHO, "")
@@ -58,7 +58,7 @@ def sign_in(request: Request, response: Response, token: str, name: str) -> None
 
 
 def sign_out(request: Request, response: Response) -> None:
-    """Whichever cookie there is."""
+    """Deletes every cookie of ours."""
     for kept in (SECURE_NAME, _plain_name(request)):
         if kept:
             _set(response, kept, "", 0)
@@ -71,7 +71,7 @@ def _set(response: Response, name: str, value: str, age_s: int) -> None:
 
 
 def _plain_name(request: Request) -> str:
-    """ "" = the cookie would leave this computer in the clear."""
+    """ "" = the cookie would leave this computer unencrypted."""
     match = _LOOPBACK.match(_host(request))
     return f"spot-{match['port'] or 80}" if match is not None else ""
 
@@ -81,13 +81,13 @@ def _host(request: Request) -> str:
 
 
 def _over_tls(request: Request) -> bool:
-    """As the browser sees it: its own Origin tells, which no page can forge; a header of a proxy could be anybody's."""
+    """As the browser sees it: no page can forge its Origin header; a proxy's header could come from anyone."""
     return request.url.scheme == "https" or request.headers.get("origin", "").lower().startswith("https://")
 
 
 def is_from_our_pages(request: Request) -> bool:
-    """Whether this request may do what its method is for. A page of another site may lead here by a link, and neither
-    frame us, load what we have, nor send us anything."""
+    """False for a request that another site caused. Another site may link here, but may not embed a page, load data, or
+    send anything."""
     site = request.headers.get("sec-fetch-site")
     if request.method in SAFE:
         by_link = request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest")
@@ -96,5 +96,5 @@ def is_from_our_pages(request: Request) -> bool:
         return site in OWN_SITES
     scheme, _, name = request.headers.get("origin", "").lower().partition("://")
     if SECURE_NAME in request.cookies and scheme != "https":
-        return False  # of our name, as whoever sits on the way can make it
+        return False  # an attacker on the network can make an http page with our name
     return name == _host(request) != ""

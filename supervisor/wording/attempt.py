@@ -1,9 +1,9 @@
-"""What is said of an attempt that is over: one phrase for each cause, its evidence, and what it counts as.
+"""What is said of an attempt that is over: one phrase for each cause, what the end counts as, and two tables of rows.
 
-`ending.py` decides how an attempt ends; this file only words it, for the sentence of a recovering run, for the table of
-attempts, and for what the command line and the pages show of its evidence. What an agent wrote there is believed in
-nothing: fields may be missing or of another kind. The text of others comes out as it stands: whoever shows it makes it
-harmless.
+`ending.py` decides how an attempt ends; this file only words it, for the sentence of a recovering run and the table of
+attempts. The rows are (label, text), the same in a terminal and on a page: the evidence (why it ended) and the facts
+(what it ran on). The agent's part of both is not trusted: fields may be missing or of another type. Texts from outside
+are not changed here: the terminal and the page make them harmless.
 """
 
 from __future__ import annotations
@@ -16,34 +16,38 @@ from typing import Any
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause, Kind, rule_for
 from supervisor.domain.run import Run
-from supervisor.wording.figures import after_colon, age_text, clip, count_text, gib_text, plural
+from supervisor.wording.figures import DASH, after_colon, age_text, clip, count, count_text, gib_text, plural
+
+Fields = Mapping[str, Any]
+Row = tuple[str, str]
 
 EVIDENCE_LIMIT = 120
-
-# {zone} and {ran} are filled in; what the platform or the agent said follows behind a colon.
+FACT_CHARS = 300
+NONE = "none"
+# {zone} and {ran} are filled in; the words of the platform or the agent follow after a colon.
 PHRASES: Mapping[Cause, str] = {
     Cause.PREEMPTED: "Preempted in {zone} after {ran}",
-    Cause.HOST_ERROR: "The host failed under the machine in {zone} after {ran}",
+    Cause.HOST_ERROR: "The host of the machine in {zone} failed after {ran}",
     Cause.HOST_REBOOTED: "The machine in {zone} was rebooted after {ran}",
-    Cause.EXPIRED: "The machine in {zone} reached its longest allowed life after {ran}",
+    Cause.EXPIRED: "The machine in {zone} reached its maximum lifetime after {ran}",
     Cause.TIME_LIMIT: "A time limit of the platform ended the command in {zone} after {ran}",
-    Cause.MACHINE_DELETED: "Somebody removed the machine in {zone} after {ran} without stopping the run",
-    Cause.SUPERSEDED: "The agent in {zone} left after {ran}, because it no longer held the run",
+    Cause.MACHINE_DELETED: "The machine in {zone} was deleted from outside after {ran}, without a stop of the run",
+    Cause.SUPERSEDED: "The agent in {zone} stopped after {ran}, because it no longer held the run",
     Cause.CUT_OFF: "The agent in {zone} stopped itself after {ran}: it reached neither the store nor the supervisor",
-    Cause.NO_CAPACITY: "No machine could be had in {zone}",
+    Cause.NO_CAPACITY: "No machine was available in {zone}",
     Cause.QUOTA: "The quota allows no machine in {zone}",
     Cause.LAUNCH_REJECTED: "The request for a machine in {zone} was refused",
-    Cause.QUEUED: "The place in {zone} was held by our own machines",
-    Cause.ORPHANED: "The machine in {zone} is gone after {ran} without a record of why, and its beats have ended",
-    Cause.AGENT_LOST: "The machine in {zone} is up but its agent has fallen silent after {ran}",
+    Cause.QUEUED: "Our own machines used the capacity in {zone}",
+    Cause.ORPHANED: "The machine in {zone} disappeared after {ran} without a record of why, and its beats stopped",
+    Cause.AGENT_LOST: "The machine in {zone} is up, but its agent stopped responding after {ran}",
     Cause.GPU_FAULT: "The GPU in {zone} failed after {ran}",
     Cause.GPU_UNAVAILABLE: "The machine in {zone} did not show all its GPUs within {ran}",
-    Cause.BOOT_TIMEOUT: "The machine in {zone} gave no heartbeat within {ran}",
+    Cause.BOOT_TIMEOUT: "The machine in {zone} sent no heartbeat within {ran}",
     Cause.STALLED: "Stalled in {zone} after {ran}",
     Cause.HOST_OOM: "The machine in {zone} ran out of memory after {ran}",
     Cause.DISK_FULL: "The disk of the machine in {zone} was full after {ran}",
     Cause.KILLED: "The command in {zone} was killed from outside after {ran}",
-    Cause.UNKNOWN: "The attempt in {zone} ended after {ran} for no known reason",
+    Cause.UNKNOWN: "The attempt in {zone} ended after {ran} for an unknown reason",
     Cause.USER_ERROR: "The command failed in {zone} after {ran}",
     Cause.GPU_OOM: "The GPU in {zone} ran out of memory after {ran}",
     Cause.IMAGE_ERROR: "The image could not be started in {zone}",
@@ -57,8 +61,18 @@ PHRASES: Mapping[Cause, str] = {
     Cause.RESULTS_UNVERIFIED: "The results could not be verified after {ran} in {zone}",
     Cause.STOP_REQUESTED: "Stopped in {zone} after {ran}",
 }
-# Causes whose phrase says it all: what the platform says beyond it is in the events.
-_EVIDENCE_ADDS_NOTHING = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
+# Causes whose phrase is complete: the events have more from the platform.
+_COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
+# Ends that nobody investigates: the command did not cause them.
+_UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
+_SECONDS = re.compile(r"\.\d+(?=Z$)")  # the microseconds of a beat's time tell a reader nothing
+# (label, fact), in the order of a methods section; no label: a second line of the row before.
+_FACTS = (
+    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
+    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
+    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
+    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
+)  # fmt: skip
 
 
 def ran_s(attempt: Attempt, now: float) -> float:
@@ -71,21 +85,17 @@ def ended_text(attempt: Attempt, now: float) -> str:
     """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min: preempted with 30 s notice'."""
     cause = attempt.cause or Cause.UNKNOWN
     phrase = PHRASES[cause].format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
-    evidence = after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
-    if not evidence or cause in _EVIDENCE_ADDS_NOTHING:
-        return phrase
-    return f"{phrase}: {evidence}"
+    evidence = "" if cause in _COMPLETE else after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
+    return f"{phrase}: {evidence}" if evidence else phrase
 
 
 def steps_lost(attempt: Attempt, resume_from: int | None) -> int | None:
-    """Steps that have to be trained again; None when the attempt reported none."""
-    if attempt.step_last is None:
-        return None
-    return max(0, attempt.step_last - (resume_from or 0))
+    """Steps that must be trained again; None where the attempt reported none."""
+    return None if attempt.step_last is None else max(0, attempt.step_last - (resume_from or 0))
 
 
 def kept_text(attempt: Attempt, resume_from: int | None, saving: bool = False) -> str:
-    """'checkpoint 12,290 is saved, 10 steps lost'. `saving`: its machine has notice and may still save, so nothing is
+    """'checkpoint 12,290 is saved, 10 steps lost'. `saving`: the machine has notice and may still save, so nothing is
     lost yet."""
     lost = steps_lost(attempt, resume_from)
     saved = "no checkpoint yet" if resume_from is None else f"checkpoint {count_text(resume_from)} is saved"
@@ -97,7 +107,7 @@ def kept_text(attempt: Attempt, resume_from: int | None, saving: bool = False) -
 
 
 def may_still_save(run: Run, now: float) -> bool:
-    """The machine of the last attempt was told of its end and runs until then."""
+    """The machine of the last attempt received a preemption notice and runs until then."""
     attempt = run.attempt
     return attempt is not None and any(
         item.launch_id == attempt.launch_id and item.until > now and attempt.cause == Cause.PREEMPTED
@@ -121,18 +131,7 @@ def counts_text(run: Run) -> str:
     return f"Failure {counters.counted} of {limits.max_attempts}"
 
 
-def why_none_text(detail: str) -> str:
-    """': GPU 0 is held by …'. A platform's own word for a stock-out (SOME_CODE: …) tells a person nothing more."""
-    return "" if not detail or re.match(r"[A-Z0-9_]+(:|$)", detail) else f": {detail.rstrip('.')}"
-
-
-# Ends that nobody asks "why" of: what the command did is not their cause.
-UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
-
-Told = Mapping[str, Any]
-
-
-def mapping(value: object) -> Told:
+def mapping(value: object) -> Fields:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -141,12 +140,77 @@ def listed(value: object) -> list[Any]:
 
 
 def last_failure(attempts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The newest attempt that is over, if its end is one that people ask about."""
+    """The newest attempt that is over, if its end is one to investigate."""
     over = [attempt for attempt in attempts if attempt.get("ended_at") is not None]
-    return over[-1] if over and over[-1].get("cause") not in UNREMARKABLE else None
+    return over[-1] if over and over[-1].get("cause") not in _UNREMARKABLE else None
 
 
-def exit_words(end: Told) -> str:
+def evidence_rows(kept: Fields) -> list[Row]:
+    """Why the attempt ended, at a glance. `kept`: the evidence as the API has it."""
+    agent, end = _agent_and_exit(kept)
+    return _rows(
+        ("why", kept.get("detail")),
+        ("exit", _exit_text(end)),
+        ("most telling line", end.get("last_line")),
+        ("memory", _memory_text(kept, agent, end)),
+        ("disk", _disk_text(end, agent)),
+        ("agent's reason", agent.get("left")),
+    )
+
+
+def evidence_details(kept: Fields) -> list[Row]:
+    """What else is kept, besides the readings, the threads and the end of the log."""
+    agent, _ = _agent_and_exit(kept)
+    machine, boot = mapping(kept.get("machine")), mapping(agent.get("boot"))
+    before = (
+        ""
+        if boot.get("at_start") == boot.get("now")
+        else f"; it was {boot.get('at_start')} at the start: the machine was rebooted"
+    )
+    return _rows(
+        ("last beat", _beat_text(mapping(kept.get("beat")))),
+        ("machine", " · ".join(str(machine[name]) for name in ("name", "zone", "shape") if machine.get(name))),
+        ("boot", boot and f"{boot.get('now')}{before}"),
+        ("signals sent", ", ".join(map(str, listed(agent.get("signals_sent"))))),
+        ("agent's part", kept.get("agent_missing") and f"none: {kept['agent_missing']}"),
+        ("console", kept.get("console")),
+        ("cut to fit", ", ".join(map(str, listed(agent.get("trimmed"))))),
+    )
+
+
+def evidence_readings(kept: Fields) -> list[Row]:
+    """What the end of the attempt and the release of its machine rest on: (end or release, source, value and age)."""
+    readings = mapping(kept.get("readings"))
+    return [(name, str(reading)) for name in ("end", "release") for reading in listed(readings.get(name))]
+
+
+def thread_stacks(kept: Fields) -> list[tuple[str, list[str]]]:
+    """(title, lines) of each process of a stalled attempt: where its threads stood."""
+    stall = mapping(mapping(kept.get("agent")).get("stall"))
+    return [
+        (
+            f"threads of process {dump.get('pid')} ({dump.get('how')}): {dump.get('command')}",
+            [line for line in str(dump.get("text", "")).splitlines() if line.strip()],
+        )
+        for dump in map(mapping, listed(stall.get("threads")))
+    ]
+
+
+def telemetry_of(kept: Fields) -> Fields:
+    """From the last beat, else from the agent's part."""
+    return mapping(mapping(kept.get("beat")).get("telemetry")) or mapping(mapping(kept.get("agent")).get("telemetry"))
+
+
+def _agent_and_exit(kept: Fields) -> tuple[Fields, Fields]:
+    agent = mapping(kept.get("agent"))
+    return agent, mapping(kept.get("exit")) or mapping(agent.get("exit"))
+
+
+def _rows(*rows: tuple[str, object]) -> list[Row]:
+    return [(label, str(value)) for label, value in rows if value]
+
+
+def _exit_text(end: Fields) -> str:
     """`SIGKILL, not sent by us, after 3 min`"""
     if not end:
         return ""
@@ -166,31 +230,21 @@ def _signal(number: object) -> str:
         return f"signal {number}"
 
 
-def kills_of(end: Told, agent: Told) -> int | None:
-    """How often the kernel killed for memory; None = nobody could count."""
-    kills = end.get("oom_kills", agent.get("oom_kills"))
-    return kills if isinstance(kills, int) else None
-
-
-def kills_words(kills: int | None) -> str:
-    return f"kills for memory: {'not countable here' if kills is None else kills}"
-
-
-def telemetry_of(kept: Told) -> Told:
-    """Of the last beat, else of the agent's part."""
-    return mapping(mapping(kept.get("beat")).get("telemetry")) or mapping(mapping(kept.get("agent")).get("telemetry"))
-
-
-def memory_words(kept: Told) -> str:
-    """`22.5 of 24 GiB at the last look`; "" = not told."""
+def _memory_text(kept: Fields, agent: Fields, end: Fields) -> str:
+    """`kills for memory: 1; 22.5 of 24 GiB at the last beat`"""
+    kills, parts = end.get("oom_kills", agent.get("oom_kills")), []
+    if isinstance(kills, int):
+        parts.append(f"kills for memory: {kills}")
+    elif end.get("signal") is not None or end.get("code") == 137:
+        parts.append("kills for memory: cannot be counted here")
     group = mapping(telemetry_of(kept).get("cgroup"))
     used, most = group.get("memory_bytes"), group.get("memory_max_bytes")
-    if not (isinstance(used, int | float) and isinstance(most, int | float)):
-        return ""
-    return f"{gib_text(used)} of {gib_text(most)} GiB at the last look"
+    if isinstance(used, int | float) and isinstance(most, int | float):
+        parts.append(f"{gib_text(used)} of {gib_text(most)} GiB at the last beat")
+    return "; ".join(parts)
 
 
-def disk_words(end: Told, agent: Told) -> str:
+def _disk_text(end: Fields, agent: Fields) -> str:
     if end.get("disk_full"):
         return f"full: {end['disk_full']}"
     disks = []
@@ -202,11 +256,46 @@ def disk_words(end: Told, agent: Told) -> str:
     return "; ".join(disks)
 
 
-def beat_words(beat: Told, at: str) -> str:
-    """`at`: its time as it is to be shown."""
+def _beat_text(beat: Fields) -> str:
     if not beat:
         return ""
     step = beat.get("step")
     reached = f", step {count_text(step)}" if isinstance(step, int) else ""
     message = f", {beat['message']}" if beat.get("message") else ""
-    return f"{at}, phase {beat.get('phase')}{reached}{message}"
+    return f"{_SECONDS.sub('', str(beat.get('at')))}, phase {beat.get('phase')}{reached}{message}"
+
+
+def fact_rows(facts: Fields) -> list[Row]:
+    """What the attempt ran on; a fact that is unknown says why."""
+    reasons, rows = mapping(facts.get("absent")), []
+    for label, name in _FACTS:
+        if name in facts:
+            rows.append((label, _named_fact_text(facts, name)))
+        elif name in reasons and label:
+            rows.append((label, f"not known: {reasons[name]}"))
+    return rows
+
+
+def _named_fact_text(facts: Fields, name: str) -> str:
+    value = facts[name]
+    if name == "packages":
+        number = count(len(value) if isinstance(value, list) else None)
+        cut = f"; {facts['packages_note']}" if facts.get("packages_note") else ""
+        return f"{number}, sha256 {facts.get('packages_sha256', DASH)}{cut}"
+    if name == "seeds" and isinstance(value, Mapping):
+        return ", ".join(f"{key}={seed}" for key, seed in value.items()) or NONE
+    if name == "memory_bytes" and isinstance(value, int | float):
+        return f"{value / 2**30:.1f} GiB"
+    if name == "command" and isinstance(value, list):
+        return " ".join(map(str, value))
+    return fact_text(value) or NONE
+
+
+def fact_text(value: object) -> str | None:
+    """`2 x NVIDIA L4`; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        same = len(value) > 1 and len(set(map(str, value))) == 1
+        return (f"{len(value)} x {value[0]}" if same else ", ".join(map(str, value)))[:FACT_CHARS] or None
+    return str(value)[:FACT_CHARS]

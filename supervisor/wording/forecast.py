@@ -15,38 +15,38 @@ from supervisor.wording.figures import DASH, age_text, clip, until_text
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """`what` as it is shown ('launch in 4 s'); `at` is its time in epoch seconds, None when that is not known."""
+    """`what` as it is shown ('launch in 4 s'); `at`: its time in epoch seconds, None = unknown."""
 
     what: str
     at: float | None = None
 
 
 def live_pulse(run: Run) -> Pulse | None:
-    """The pulse, if it is of the live attempt; an older one says nothing about it."""
+    """The pulse, if it belongs to the live attempt; an older one says nothing about that attempt."""
     live, pulse = run.live_attempt, run.pulse
     return pulse if live is not None and pulse is not None and pulse.launch_id == live.launch_id else None
 
 
 def eta_s(run: Run, now: float) -> float | None:
-    """Seconds until the last step at the present pace; None when the training reports no total or no pace, and when
-    the step is reached or due this second."""
+    """Seconds until the last step at the current pace; None where the training reports no total or no pace, and where
+    the last step is reached or due this second."""
     pulse = live_pulse(run)
     if run.status != Status.RUNNING or pulse is None or pulse.step is None or pulse.total is None:
         return None
-    if not pulse.steps_per_s or pulse.steps_per_s <= 0:
+    if not pulse.steps_per_s or pulse.steps_per_s < 0:
         return None
     left_s = (pulse.total - pulse.step) / pulse.steps_per_s - max(0.0, now - pulse.beat_at)
     return left_s if left_s >= 1.0 else None
 
 
 def stalling(run: Run) -> bool:
-    """True while polls without progress add up."""
+    """True while polls without progress accumulate."""
     pulse = live_pulse(run)
     return pulse is not None and pulse.stall_polls >= STALLING_POLLS
 
 
 def restart_at(run: Run) -> float | None:
-    """When a stalling attempt will be restarted, by the pace of the stall polls so far."""
+    """When a stalling attempt will be restarted, extrapolated from the stall polls so far."""
     pulse = live_pulse(run)
     if pulse is None or pulse.stall_polls <= 0 or pulse.progress_at is None:
         return None
@@ -60,20 +60,20 @@ def boot_limit_at(run: Run, attempt: Attempt) -> float:
 
 
 def stop_limit_at(run: Run) -> float | None:
-    """When the time for a last save is over; None without a stop. The grace runs since the run is stopping."""
+    """When the time for a final checkpoint is over; None without a stop. The grace begins with the status stopping."""
     return None if run.stop is None else run.status_since + run.policy.stop_grace_s
 
 
 def likely_zone(run: Run) -> str:
-    """The only zone that can be meant; '' when several can."""
+    """The only candidate; '' where there are several."""
     zones = run.policy.zones
     good = [zone for zone in zones if zone != run.avoid_zone] or list(zones)
     return clip(good[0], 40) if len(good) == 1 else ""
 
 
 def due_text(at: float | None, now: float) -> str:
-    """'in 4 s', or 'at the next look' where nothing else is due."""
-    return "at the next look" if at is None or at <= now else f"in {until_text(at, now)}"
+    """'in 4 s', or 'on the next tick' where nothing is due later."""
+    return "on the next tick" if at is None or at <= now else f"in {until_text(at, now)}"
 
 
 def needs_person(run: Run) -> str:
@@ -85,12 +85,12 @@ def needs_person(run: Run) -> str:
 
 
 def next_action(run: Run, now: float) -> NextAction:
-    """The next thing that happens to this run without anybody's doing, or what a person must do."""
+    """What happens next to this run by itself, or that a person must act."""
     if run.person.why and not run.terminal:
         return NextAction("needs you")
     if run.hold and not run.terminal:
         return NextAction("on hold", run.next_at)
-    return _NEXT[run.status](run, now)
+    return _NEXT.get(run.status, _over)(run, now)
 
 
 def _launch(run: Run, now: float) -> NextAction:
@@ -99,7 +99,7 @@ def _launch(run: Run, now: float) -> NextAction:
 
 def _waiting(run: Run, now: float) -> NextAction:
     if run.cause == Cause.QUEUED:
-        return NextAction("in line", run.next_at)
+        return NextAction("queued", run.next_at)
     return NextAction(f"{likely_zone(run) or 'try'} {due_text(run.next_at, now)}", run.next_at)
 
 
@@ -134,10 +134,10 @@ def _approve(run: Run, now: float) -> NextAction:
     return NextAction("needs you" if run.approval is None else "release machine")
 
 
-def _terminal(run: Run, now: float) -> NextAction:
+def _over(run: Run, now: float) -> NextAction:
     if run.kept_until is not None and run.kept_until > now and run.retiring:
         return NextAction(f"release in {until_text(run.kept_until, now)}", run.kept_until)
-    return NextAction("release machine") if run.retiring else NextAction(DASH)
+    return NextAction("release machine" if run.retiring else DASH)
 
 
 _NEXT: Mapping[Status, Callable[[Run, float], NextAction]] = {
@@ -149,8 +149,4 @@ _NEXT: Mapping[Status, Callable[[Run, float], NextAction]] = {
     Status.FINISHING: _finishing,
     Status.STOPPING: _stopping,
     Status.AWAITING_TEARDOWN: _approve,
-    Status.COMPLETED: _terminal,
-    Status.PARTIAL: _terminal,
-    Status.FAILED: _terminal,
-    Status.STOPPED: _terminal,
 }

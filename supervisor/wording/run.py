@@ -1,12 +1,13 @@
-"""One or two sentences in which a run says how it is: `status_text`, the same for list, page, chat and command line.
+"""The status sentence of a run: the same in lists, on pages, in chats and on the command line.
 
-A person who is woken at night should know in ten seconds what happened, what was done about it, what it costs, what
-comes next, and whether they must do anything. Each status has a function here or in sentences_end.py, which gives
-clauses without full stops; the last of them is what happens next. Unknown figures are left out, never shown as zero.
+A person who is woken at night should understand in ten seconds what happened, what was done, what it costs, what comes
+next, and whether they must act. Each status has a function here or in end.py that gives clauses without full stops; the
+last clause is what happens next. Unknown figures are left out, never shown as zero.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from supervisor.contract import heartbeat
@@ -15,15 +16,14 @@ from supervisor.domain.causes import NO_GPU, Cause
 from supervisor.domain.figures import figures_of
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
-from supervisor.wording import end as sentences_end
-from supervisor.wording.attempt import counts_text, ended_text, kept_text, may_still_save, why_none_text
+from supervisor.wording import end
+from supervisor.wording.attempt import counts_text, ended_text, kept_text, may_still_save
 from supervisor.wording.figures import (
     age_text,
     clip,
     clock_text,
     count_text,
     ended,
-    money_text,
     plural,
     rate_text,
     short_digests,
@@ -31,7 +31,6 @@ from supervisor.wording.figures import (
     until_text,
 )
 from supervisor.wording.forecast import (
-    NextAction,
     boot_limit_at,
     due_text,
     eta_s,
@@ -42,45 +41,44 @@ from supervisor.wording.forecast import (
     stalling,
 )
 
-__all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
+__all__ = ["next_action", "status_text"]
 
 LENGTH_LIMIT = 400
-# Before this, a training that has not reported a step may simply not have come to its first one.
+# Before this, a training without a step may simply not have reached its first one.
 SILENT_STEPS_AFTER_S = 300.0
 UNSAVED_AFTER_S = 60.0
 
 
 def status_text(run: Run, now: float, live_age_s: float | None = None, trouble: str = "") -> str:
-    """The sentence of a run, at most 400 characters, always ending in a full stop, or in the dots of a cut.
-    `live_age_s`: age of its last beat where the caller knows a newer one than the row holds. `trouble`: why the
-    supervisor cannot write its database or the object store; it concerns every run that is not over."""
+    """At most 400 characters, ending in a full stop or in the dots of a cut. `live_age_s`: the age of the last beat,
+    where the caller has a newer one than the row. `trouble`: why the supervisor cannot write its database or the object
+    store, which concerns every run that is not over."""
     clauses = _clauses(run, now, live_age_s)
     if run.hold and not run.terminal:
         if run.status in PLACING:
-            clauses.pop()  # what was next is what the hold keeps from happening
-        clauses.append(f"On hold: {clip(run.hold, 100)}; goes on by itself once that is over")
+            clauses.pop()  # the hold prevents what was next
+        clauses.append(f"On hold: {clip(run.hold, 100)}; continues by itself when that is over")
     tail_from = len(clauses) - 1
-    if run.person.why and not run.terminal and not sentences_end.loss_accepted(run):
-        clauses.append(f"Needs you: {clip(run.person.why, 130)}")
-    if trouble and not run.terminal:
-        clauses.append(f"Needs you: {clip(trouble, 130)}")
+    if not run.terminal:
+        needs = ("" if end.loss_accepted(run) else run.person.why, trouble)
+        clauses += [f"Needs you: {clip(need, 130)}" for need in needs if need]
     return _joined(clauses[:tail_from], clauses[tail_from:])
 
 
 def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
     if run.stop is not None and run.status in (*PLACING, Status.LAUNCHING, Status.RUNNING):
-        return sentences_end.stopping(run, now)
-    return list(_TOLD[run.status](run, now)) if run.status in _TOLD else _running(run, now, live_age_s)
+        return end.stopping(run, now)
+    return _CLAUSES[run.status](run, now) if run.status in _CLAUSES else _running(run, now, live_age_s)
 
 
 def _joined(facts: Sequence[str], tail: Sequence[str]) -> str:
-    """Facts give way to the limit, what comes next and what a person must do never do."""
-    end = " ".join(ended(clip(clause, 180)) for clause in tail)
+    """Facts are cut to the limit; what comes next and what a person must do never are."""
+    last = " ".join(ended(clip(clause, 180)) for clause in tail)
     start = " ".join(ended(clause) for clause in facts if clause)
-    room = LENGTH_LIMIT - len(end) - 1
-    if len(start) > room:
-        start = clip(start, room)
-    return f"{start} {end}" if start else end
+    left = LENGTH_LIMIT - len(last) - 1
+    if len(start) > left:
+        start = clip(start, left)
+    return f"{start} {last}" if start else last
 
 
 def _pending(run: Run, now: float) -> list[str]:
@@ -91,45 +89,47 @@ def _pending(run: Run, now: float) -> list[str]:
 
 
 def _waiting(run: Run, now: float) -> list[str]:
-    cause = run.cause or (run.try_.outcome if run.try_ is not None else None)
-    detail = clip(run.detail or (run.try_.detail if run.try_ is not None else ""), 140)
+    call = run.try_
+    cause = run.cause or (call.outcome if call is not None else None)
+    detail = clip(run.detail or (call.detail if call is not None else ""), 140)
     since = run.waiting.since if run.waiting.since is not None else run.status_since
-    gives_up = clock_text(since + run.policy.limits.wait_for_capacity_s, now)
-    due = due_text(run.next_at, now)
-    billed = _billed_while_waiting(run)
+    billed = f"{plural(len(run.retiring), 'old machine')} still to be released" if run.retiring else "Nothing is billed"
+    if cause == Cause.QUEUED:
+        return [
+            f"Queued since {clock_text(since, now)}: {detail}. {billed}",
+            "Next: it starts when it is first in the queue and one of our machines is gone",
+        ]
+    due = f"{due_text(run.next_at, now)}; gives up at {clock_text(since + run.policy.limits.wait_for_capacity_s, now)}"
     if cause == Cause.QUOTA:
         return [
             detail or f"The quota allows no {_shape(run)} in {_zones(run)}",
             f"Waiting will not help by itself: raise the quota or allow another region. {billed}",
-            f"Next check {due}; gives up at {gives_up}",
+            f"Next check {due}",
         ]
     if cause == Cause.LAUNCH_REJECTED:
         return [
             f"The request for a machine was refused: {detail or 'no reason given'}",
-            f"Waiting will not help by itself: put right what the text names. {billed}",
-            f"Next try {due}; gives up at {gives_up}",
+            f"Waiting will not help by itself: correct what the text names. {billed}",
+            f"Next try {due}",
         ]
     if cause in NO_GPU:
         return [
-            f"No place has a GPU that works: {detail or 'no reason given'}",
-            f"Allow other zones or shapes, or on-demand machines, or mend the driver. {billed}",
-            f"Next try {due}; gives up at {gives_up}",
+            f"No zone has a working GPU: {detail or 'no reason given'}",
+            f"Allow other zones or shapes, or on-demand machines, or fix the driver. {billed}",
+            f"Next try {due}",
         ]
-    if cause == Cause.QUEUED:
-        return [
-            f"Queued since {clock_text(since, now)}: {detail}. {billed}",
-            "Next: it starts when its turn comes and one of our machines is gone",
-        ]
-    tried = (
-        f" ({plural(run.try_.number, 'try')}, no attempt spent)"
-        if run.try_ is not None and run.try_.outcome is not None
-        else ""
-    )
+    tries = plural(call.number, "try") if call is not None and call.outcome is not None else ""
+    tried = f" ({tries}, no attempt spent)" if tries else ""
     zone = likely_zone(run)
     return [
-        f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}{why_none_text(detail)}. {billed}",
-        f"Next try {zone + ' ' if zone else ''}{due}; gives up at {gives_up}",
+        f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}{_shortage(detail)}. {billed}",
+        f"Next try {zone + ' ' if zone else ''}{due}",
     ]
+
+
+def _shortage(detail: str) -> str:
+    """': GPU 0 is held by …'. A platform's own code for a stock-out (SOME_CODE: …) tells a person nothing more."""
+    return "" if not detail or re.match(r"[A-Z0-9_]+(:|$)", detail) else f": {detail.rstrip('.')}"
 
 
 def _shape(run: Run) -> str:
@@ -138,7 +138,7 @@ def _shape(run: Run) -> str:
 
 
 def _zones(run: Run) -> str:
-    """'us-east1-b, c, d': the common beginning is said once."""
+    """'us-east1-b, c, d': the common beginning is written once."""
     zones = [clip(zone, 40) for zone in run.policy.zones]
     if not zones:
         return "any zone"
@@ -147,12 +147,6 @@ def _zones(run: Run) -> str:
     shown = [zones[0], *(zone.removeprefix(stem) if same else zone for zone in zones[1:4])]
     more = f" and {len(zones) - 4} more" if len(zones) > 4 else ""
     return ", ".join(shown) + more
-
-
-def _billed_while_waiting(run: Run) -> str:
-    if run.retiring:
-        return f"{plural(len(run.retiring), 'old machine')} still to be released"
-    return "Nothing is billed"
 
 
 def _launching(run: Run, now: float) -> list[str]:
@@ -165,7 +159,7 @@ def _launching(run: Run, now: float) -> list[str]:
     which = f"Attempt {call.attempt}" + (f" (try {call.number})" if call.number > 1 else "")
     zone, shape = clip(call.placement.zone, 40), clip(call.placement.shape, 40)
     return [
-        f"{which}: asking for a {shape} in {zone} for {age_text(now - call.requested_at)}",
+        f"{which}: requesting a {shape} in {zone} for {age_text(now - call.requested_at)}",
         f"Next: its first heartbeat, within {age_text(run.policy.stall.boot_timeout_s)} of its start",
     ]
 
@@ -202,7 +196,7 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
 
 
 def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
-    """'' once a checkpoint is safe, and in the first minute, when nobody expects one."""
+    """'' once a checkpoint is safe, and in the first minute, which is too early for one."""
     saved = any(step is not None for step in (run.files.checkpoint_step, pulse.checkpoint_step, attempt.step_from))
     if saved or pulse.step is None or _trained_s(attempt, pulse, now) < UNSAVED_AFTER_S:
         return ""
@@ -265,7 +259,7 @@ def _which(attempt: Attempt) -> str:
     which = f"Attempt {attempt.number}, {clip(attempt.placement.zone, 40)}"
     if attempt.step_from is not None:
         return f"{which}, resumed from {step_text(attempt.step_from)}"
-    # Where it begins is known from its first beat in training on.
+    # Where it starts is known from its first beat in training.
     return which if attempt.training_at is None else f"{which}, from the beginning"
 
 
@@ -295,16 +289,16 @@ def _recovering(run: Run, now: float) -> list[str]:
     ]
 
 
-_TOLD: Mapping[Status, Callable[[Run, float], list[str]]] = {
+_CLAUSES: Mapping[Status, Callable[[Run, float], list[str]]] = {
     Status.PENDING: _pending,
     Status.WAITING: _waiting,
     Status.LAUNCHING: _launching,
     Status.RECOVERING: _recovering,
-    Status.FINISHING: sentences_end.finishing,
-    Status.STOPPING: sentences_end.stopping,
-    Status.AWAITING_TEARDOWN: sentences_end.awaiting_teardown,
-    Status.COMPLETED: sentences_end.completed,
-    Status.PARTIAL: sentences_end.partial,
-    Status.FAILED: sentences_end.failed,
-    Status.STOPPED: sentences_end.stopped,
+    Status.FINISHING: end.finishing,
+    Status.STOPPING: end.stopping,
+    Status.AWAITING_TEARDOWN: end.awaiting_teardown,
+    Status.COMPLETED: end.completed,
+    Status.PARTIAL: end.partial,
+    Status.FAILED: end.failed,
+    Status.STOPPED: end.stopped,
 }

@@ -42,7 +42,7 @@ def test_the_next_run_starts_within_a_second_of_a_release(tmp_path: Path) -> Non
         daemon.wait_status("first", "running")
         daemon.submit("second", command=["true"])
         told = daemon.wait_status("second", "waiting")
-        assert (told["cause"], told["next_action"]["what"]) == ("queued", "in line")
+        assert (told["cause"], told["next_action"]["what"]) == ("queued", "queued")
         daemon.call("POST", "/v1/runs/first/stop")
         daemon.wait_status("first", "stopped")
         daemon.wait_status("second", "completed")

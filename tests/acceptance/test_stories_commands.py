@@ -26,7 +26,7 @@ def failed_at_once(house: Stories, run_id: str, cause: str, fact: str, *said: st
     run = house.wait(run_id, "failed")
     assert run["cause"] == cause
     assert run["counters"]["attempts"] == 1
-    for words in ("Not tried again", f"spot resume {run_id}", *said):
+    for words in ("Not retried", f"spot resume {run_id}", *said):
         assert words in run["status_text"], run["status_text"]
     [attempt] = house.attempts(run_id)
     assert attempt["cause"] == cause
@@ -81,7 +81,7 @@ def test_a_failure_with_a_newer_checkpoint_is_repeated_so_often_and_not_more(hou
     run = house.wait("nan", "failed")
     assert run["cause"] == "user_error"
     assert run["counters"]["user_failures"] == run["counters"]["attempts"] == 2
-    assert "Not tried again after 2 such failures" in run["status_text"]
+    assert "Not retried after 2 such failures" in run["status_text"]
     assert "`ValueError: loss is NaN`" in run["status_text"]
     assert "Last checkpoint: 6" in run["status_text"]
     assert house.lives("nan") == [(1, 0), (2, 3)]

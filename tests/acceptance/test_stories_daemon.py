@@ -50,7 +50,7 @@ def test_two_runs_and_room_for_one(tmp_path: Path) -> None:
         assert run["cause"] == "queued"
         assert "our own machines use all capacity of only" in run["status_text"]
         assert "Nothing is billed" in run["status_text"]
-        assert run["next_action"]["what"] == "in line"
+        assert run["next_action"]["what"] == "queued"
         assert house.lives("second") == []
         [told] = house.told("second", "waiting")
         assert told.startswith("Queued: our own machines use all capacity of only")

@@ -55,7 +55,7 @@ class Tab:
                 self.told.rows += event.startswith("run-")
             elif name == "id":
                 self.opened.set()
-            elif name == "data" and event == "look" and self._due is None:
+            elif name == "data" and event == "refresh" and self._due is None:
                 self.told.looks += 1
                 self._due = asyncio.create_task(self._look(float(value) / 1000))
         polling.cancel()

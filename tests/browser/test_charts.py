@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import random
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from supervisor.dashboard.drawing import axis, charts
 from tests.browser.visiting import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
 CHARTS = "/ui/runs/llm-a/charts"
-LOOK_AGAIN = "document.dispatchEvent(new Event('visibilitychange'))"
+REFRESH = "htmx.trigger(document.querySelector('[hx-select-oob]'), 'sse:refresh')"
+PICTURE = ".chart-picture[tabindex]"  # with scripts
 
 
 @pytest.fixture
 def page(browser: Browser, pictures: str) -> Iterator[Page]:
     visitor = Visitor(browser, pictures)
     visitor.page.goto(CHARTS)
-    expect(visitor.page.locator(".u-over").first).to_be_visible()
+    expect(visitor.page.locator(PICTURE).first).to_be_visible()
     yield visitor.page
     assert visitor.close() == []
 
 
 def drag(page: Page, begin: float, end: float) -> None:
     """Over the second chart, from one share of its width to another."""
-    page.locator(".u-over").nth(1).scroll_into_view_if_needed()
-    box = page.locator(".u-over").nth(1).bounding_box()
+    area = page.locator(".chart-area").nth(1)
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + begin * box["width"], box["y"] + 40)
     page.mouse.down()
@@ -39,7 +41,7 @@ def drag(page: Page, begin: float, end: float) -> None:
 def test_pointing_at_one_reads_all(page: Page) -> None:
     readings = page.locator(".chart-reading")
     expect(readings.first).to_contain_text("lowest")
-    page.locator(".u-over").first.hover(position={"x": 150, "y": 40})
+    page.locator(PICTURE).first.hover(position={"x": 150, "y": 40})
     expect(readings.nth(2)).to_contain_text("UTC · step ")
     times = {text.partition(" UTC")[0] for text in readings.all_text_contents()}
     assert len(times) == 1
@@ -51,32 +53,43 @@ def test_a_zoom_stands_in_the_address_and_stays(page: Page) -> None:
     page.wait_for_url("**/charts?since=*&until=*")
     zoomed = page.url
     expect(page.locator("#since")).not_to_have_value(whole)
-    with page.expect_response("**/beats?*") as asked:
-        page.evaluate(LOOK_AGAIN)
+    with page.expect_response("**/charts?*") as asked:
+        page.evaluate(REFRESH)
     assert "since=" in asked.value.url
     assert page.url == zoomed
     page.reload()
-    expect(page.locator(".u-over").first).to_be_visible()
+    expect(page.locator(PICTURE).first).to_be_visible()
     assert page.url == zoomed
-    page.locator(".u-over").nth(1).dblclick(position={"x": 60, "y": 40})
+    page.locator(PICTURE).nth(1).dblclick(position={"x": 60, "y": 40})
     page.wait_for_url(f"**{CHARTS}")
     expect(page.locator("#since")).to_have_value(whole)
 
 
-def test_a_change_of_the_run_brings_new_points(page: Page) -> None:
-    with page.expect_response("**/beats?*", timeout=15_000):  # by itself it looks every 30 s
-        page.evaluate(
-            """() => {
-              document.getElementById('run-chip').textContent = 'recovering';
-              document.dispatchEvent(new CustomEvent('live:changed', { detail: document.body }));
-            }"""
-        )
+def test_a_refresh_brings_new_points_and_keeps_what_is_read(page: Page) -> None:
+    reading, line = page.locator(".chart-reading").nth(2), page.locator(".chart-line").nth(2)
+    page.locator(PICTURE).first.hover(position={"x": 250, "y": 40})
+    text, drawn = reading.text_content(), line.get_attribute("d")
+    line.evaluate("(line) => line.setAttribute('d', 'M0 0h0')")  # as if it had been drawn before the newest points
+    with page.expect_response("**/charts*", timeout=15_000):  # by itself it refreshes every 30 s
+        page.evaluate(REFRESH)
+    expect(line).to_have_attribute("d", drawn or "")
+    assert reading.text_content() == text
+
+
+def test_what_is_read_is_what_the_server_wrote(page: Page) -> None:
+    moments = json.loads(page.locator("#charts").get_attribute("data-moments") or "")
+    figure = page.locator("figure.chart").nth(2)
+    point, _, value = json.loads(figure.get_attribute("data-readings") or "")[0]
+    figure.locator(".chart-picture").focus()
+    page.keyboard.press("ArrowRight")
+    _, time, step = moments[point]
+    expect(figure.locator(".chart-reading")).to_have_text(f"{time} · step {step} · {value}")
 
 
 def test_by_keyboard(page: Page) -> None:
-    room = page.locator(".chart-room").nth(2)
-    assert (room.get_attribute("aria-label") or "").startswith("loss: Last ")
-    room.focus()
+    picture = page.locator(PICTURE).nth(2)
+    expect(picture).to_have_accessible_name(re.compile(r"^loss over time \(UTC\) Last "))
+    picture.focus()
     reading = page.locator(".chart-reading").nth(2)
     seen = set()
     for _ in range(3):
@@ -88,66 +101,3 @@ def test_by_keyboard(page: Page) -> None:
     page.wait_for_url("**/charts?since=*")
     page.keyboard.press("0")
     page.wait_for_url(f"**{CHARTS}")
-
-
-def test_scripts_and_server_write_figures_alike(page: Page) -> None:
-    made = random.Random(7)
-    cases = [
-        (kind, made.choice([0.0, 10 ** made.uniform(-1, 12)]), made.choice([1, 2, 5]) * 10.0 ** made.randint(-5, 9))
-        for kind in ("steps", "rate", "percent", "bytes", "")
-        for _ in range(60)
-    ]
-    cases += [("rate", 0.004, 1.0), ("", -1.7e308, 1e300), ("", 4.9e-11, 1e-11), ("", 1.23456e8, 20.0)]
-    told = page.evaluate(
-        """(cases) => cases.map(([unit, value, step]) => [
-          window.spotChartWords.valueText(value, unit), window.spotChartWords.markText(3 * step, step, unit)])""",
-        cases,
-    )
-    assert told == [[axis.value_text(value, kind), axis.mark_text(3 * step, step, kind)] for kind, value, step in cases]
-
-
-def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
-    made = random.Random(8)
-    values = [None if made.random() < 0.3 else made.random() for _ in range(200)]
-    gaps = [made.random() < 0.2 for _ in values]
-    points = [
-        {
-            "at": f"2026-01-01T{n // 60:02d}:{n % 60:02d}:00Z",
-            "gap": gap,
-            "step": n,
-            "metrics": {} if value is None else {"m": value},
-        }
-        for n, (value, gap) in enumerate(zip(values, gaps, strict=True))
-    ]
-    drawn, dots = page.evaluate(
-        """(points) => {
-          const figure = document.querySelector("figure.chart");
-          figure.dataset.field = "metric m";
-          const nothing = () => {};
-          const made = window.spotChartPlot.make(
-            figure, points, { bands: () => [], times: () => [0, 1], told: nothing, picked: nothing, all: nothing });
-          const alone = made.series[1].points.filter(made, 1, false, []);
-          return [made.data[1], alone.map((at) => made.data[1][at])];
-        }""",
-        points,
-    )
-    stretches: list[list[float]] = [[]]
-    for value in drawn:
-        if value is None:
-            stretches.append([])
-        else:
-            stretches[-1].append(value)
-    told = [charts.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))]
-    assert stretches == [[value for _, value in stretch] for stretch in charts.lines(told)]
-    assert dots == [stretch[0] for stretch in stretches if len(stretch) == 1], "a line of one point is a dot"
-
-
-def test_a_metric_may_have_any_name(page: Page) -> None:
-    """Also one that every object of a script has: where a point does not tell it, there is no value."""
-    columns = """([name, value]) => {
-      const metrics = JSON.parse(`{${JSON.stringify(name)}: ${value}}`);
-      const points = [{ at: "2026-11-22T10:00:00Z", metrics }, { at: "2026-11-22T10:01:00Z", metrics: {} }];
-      return spotChartPlot.columns(points.map((one) => ({ step: 1, gap: false, ...one })), "metric " + name).data[1];
-    }"""
-    for name in ("loss", "constructor", "toString", "__proto__"):
-        assert page.evaluate(columns, [name, 1.5]) == [1.5], name

@@ -11,7 +11,7 @@ from tests.browser.house import FULL_ZONE, House
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("browser")
-LOOK = "htmx.trigger(document.querySelector('[hx-select-oob]'), 'sse:look')"
+LOOK = "htmx.trigger(document.querySelector('[hx-select-oob]'), 'sse:refresh')"
 # What the row has said, each text once, in order.
 WATCH = """(id) => {
   window.said = [];

@@ -30,7 +30,7 @@ def test_a_token_that_is_not_valid_is_told_beside_the_form(house: House, visit: 
     somebody.page.goto("/ui/runs")
     somebody.page.get_by_label("Token").fill("sup_nonsense")
     somebody.page.get_by_label("Token").press("Enter")
-    expect(somebody.page.get_by_role("alert")).to_contain_text("no whole token")
+    expect(somebody.page.get_by_role("alert")).to_contain_text("not a complete token")
 
 
 def test_the_theme_that_was_chosen_stays(house: House, visit: Visit) -> None:

@@ -88,7 +88,7 @@ def test_show_has_the_main_rows_of_the_last_failure(api: Any, spot: Any) -> None
     assert rows == [
         "why memory limit hit (certain: the kernel counted 1 kill)",
         "exit SIGKILL, not sent by us, after 1 min 35 s",
-        "memory kills for memory: 1; 5.8 of 7.5 GiB at the last look",
+        "memory kills for memory: 1; 5.8 of 7.5 GiB at the last beat",
         "last 5 lines of the log", "step 296", "step 297", "step 298", "step 299", "step 300",
     ]  # fmt: skip
 

@@ -141,19 +141,19 @@ def test_what_cannot_be_added_says_why_in_its_place(looking: Looking, wish: dict
 
 def test_what_became_of_each_message(told: Bed, looking: Looking) -> None:
     here = f"/ui/alerts/{hook(told)}"
-    assert "Nothing was sent to it yet." in looking.page(here).text
+    assert "No message was sent yet." in looking.page(here).text
     taken, tried, given_up, waits = announced(told, 4)
     settle(told, taken, True)
     settle(told, tried, False, told.clock.now() + 300, "HTTP 503 <slow>")
     settle(told, given_up, False)
     told.clock.advance(30.0)
     page = looking.page(here)
-    assert "Last message taken 30 s ago : started" in page.one("section", id="webhook").text
+    assert "Last accepted message 30 s ago : started" in page.one("section", id="webhook").text
     messages = page.one("section", id="deliveries").all("tbody")[0].all("tr")
     found = {row.attributes["id"]: row.text for row in messages}
     assert list(found) == [f"delivery-{number}" for number in (waits, given_up, tried, taken)]
     assert "delivered 30 s ago 1 HTTP 204" in found[f"delivery-{taken}"]
-    assert "on the way next try in 4 min 30 s 1 HTTP 503 <slow>" in found[f"delivery-{tried}"]
+    assert "pending next try in 4 min 30 s 1 HTTP 503 <slow>" in found[f"delivery-{tried}"]
     assert "given up 30 s ago 1 HTTP 503" in found[f"delivery-{given_up}"]
     assert "It trains." in found[f"delivery-{waits}"]
     for state, number in (("delivered", 1), ("pending", 2), ("given_up", 1)):
@@ -185,7 +185,7 @@ def test_messages_are_sent_again(told: Bed, looking: Looking) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, f"{here}?again=1")
     told.clock.advance(7200.0)
     assert looking.post(f"{here}/replay", {"within": "3600"}).headers["location"] == f"{here}?again=0"
-    assert "nothing is sent again" in looking.page(f"{here}?again=0").text
+    assert "none is sent again" in looking.page(f"{here}?again=0").text
     assert looking.post(f"{here}/replay", {"within": "86400"}).headers["location"] == f"{here}?again=2"
     assert "2 messages are sent again." in looking.page(f"{here}?again=2").text
     assert len(rows(looking.page(f"{here}?state=pending"))) == 3
@@ -196,7 +196,7 @@ def test_messages_are_sent_again(told: Bed, looking: Looking) -> None:
 def test_a_test_message_says_whether_it_was_taken(told: Bed, looking: Looking) -> None:
     here = f"/ui/alerts/{hook(told)}"
     answer = read(looking.post(f"{here}/test").text)
-    assert answer.one("p", id="result", class_="good").text.startswith("The test message was taken")
+    assert answer.one("p", id="result", class_="good").text.startswith("The test message was accepted")
     [asks] = [element.attributes["hx-get"] for element in answer.all() if "hx-select-oob" in element.attributes]
     assert asks == here, "the answer to a form cannot be asked for again: its page is"
     assert answer.all("input", name="next")[0].attributes["value"] == here
@@ -204,7 +204,7 @@ def test_a_test_message_says_whether_it_was_taken(told: Bed, looking: Looking) -
     assert isinstance(courier, FakeCourier)
     courier.answer = failing(500)
     answer = read(looking.post(f"{here}/test").text)
-    assert "was not taken: HTTP 500" in answer.one("p", id="result", class_="bad").text
+    assert "was not accepted: HTTP 500" in answer.one("p", id="result", class_="bad").text
 
 
 def test_it_is_switched_off_and_on_and_removed(told: Bed, looking: Looking) -> None:

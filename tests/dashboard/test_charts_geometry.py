@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.dashboard.drawing import axis, charts
+from supervisor.dashboard.drawing import charts
 from supervisor.dashboard.drawing.charts import WIDTH, Frame, Point, lines, path, value_range
+from supervisor.services.views import rfc3339
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float))
 STEPS_S = st.floats(0.001, 1e6)
@@ -28,9 +29,14 @@ def told(draw: st.DrawFn) -> list[Point]:
 
 
 def framed(points: list[Point]) -> Frame:
-    values = [value for stretch in lines(points) for _, value in stretch]
+    values = [value for piece in lines(points) for *_, value in piece]
     low, high = value_range(values)
     return Frame(BORN, max([BORN + 1, *(point.at for point in points)]), low, high, 100.0)
+
+
+def drawn(points: list[Point]) -> list[list[tuple[float, float]]]:
+    """The pieces of the line: (time, value) of each corner."""
+    return [[(at, value) for _, at, value in piece] for piece in lines(points)]
 
 
 def corners(data: str) -> list[list[tuple[float, float]]]:
@@ -57,7 +63,7 @@ def check_gaps(points: list[Point]) -> None:
     """Two neighbours of one stretch have no gap between them, the second's own included."""
     gaps = [point.at for point in points if point.gap]
     for stretch in lines(points):
-        for (before, _), (after, _) in pairwise(stretch):
+        for (_, before, _), (_, after, _) in pairwise(stretch):
             assert not any(before < at <= after for at in gaps)
 
 
@@ -69,7 +75,7 @@ def test_no_line_leads_across_a_gap(points: list[Point]) -> None:
 
 def test_a_figure_that_is_told_once_in_a_minute_is_one_line_through_points_that_lie_between() -> None:
     told = [Point(5.0 * n, 90.0 if n % 12 == 0 else None, False) for n in range(37)]
-    assert lines(told) == [[(0.0, 90.0), (60.0, 90.0), (120.0, 90.0), (180.0, 90.0)]]
+    assert drawn(told) == [[(0.0, 90.0), (60.0, 90.0), (120.0, 90.0), (180.0, 90.0)]]
 
 
 def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values_only(
@@ -78,7 +84,7 @@ def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values
     """The broken variant: the points that tell nothing are dropped before gaps are looked for."""
     points = [Point(1.0, 5.0, False), Point(2.0, None, True), Point(3.0, 6.0, False)]
     check_gaps(points)
-    assert lines(points) == [[(1.0, 5.0)], [(3.0, 6.0)]]
+    assert drawn(points) == [[(1.0, 5.0)], [(3.0, 6.0)]]
     whole = charts.lines
     monkeypatch.setitem(globals(), "lines", lambda told: whole([one for one in told if one.value is not None]))
     with pytest.raises(AssertionError):
@@ -87,11 +93,11 @@ def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values
 
 def test_a_figure_that_is_told_rarely_is_one_line() -> None:
     points = [Point(float(at), 1.0 if at % 10 == 0 else None, False) for at in range(31)]
-    assert lines(points) == [[(0.0, 1.0), (10.0, 1.0), (20.0, 1.0), (30.0, 1.0)]]
+    assert drawn(points) == [[(0.0, 1.0), (10.0, 1.0), (20.0, 1.0), (30.0, 1.0)]]
 
 
 def test_a_single_point_is_a_dot() -> None:
-    assert path(Frame(0, 10, 0, 10, 100), [[(5.0, 5.0)]]) == "M500 50h0"
+    assert path(Frame(0, 10, 0, 10, 100), [[(0, 5.0, 5.0)]]) == "M500 50h0"
 
 
 @settings(max_examples=80, deadline=None)
@@ -102,10 +108,10 @@ def test_a_range_holds_its_values_and_has_marks_that_read_apart(values: list[flo
     assert math.isfinite(low)
     assert math.isfinite(high)
     assert all(low <= charts.tamed(value) <= high for value in values)
-    marks = axis.value_marks(low, high, 4)
+    marks = charts.value_marks(low, high, 4)
     assert len(marks) <= 4
     assert all(low <= mark <= high for mark in marks)
-    texts = [axis.mark_text(mark, marks[1] - marks[0], "") for mark in marks] if len(marks) > 1 else []
+    texts = [charts.mark_text(mark, marks[1] - marks[0], "") for mark in marks] if len(marks) > 1 else []
     if max(map(abs, [low, high])) < 1e8 and high - low > 1e-7:
         assert len(set(texts)) == len(texts)
 
@@ -126,16 +132,26 @@ def test_ranges(values: list[float], floor: float | None, ceiling: float | None,
 
 
 def test_attempts_are_cut_to_what_is_shown() -> None:
-    attempts = [(1, 0.0, 50.0, "one"), (2, 60.0, 150.0, "two"), (3, 180.0, None, "three"), (4, 300.0, None, "later")]
-    found = charts.bands(attempts, 100.0, 200.0)
-    assert [(band.number, band.begin, band.end) for band in found] == [(2, 0.0, 0.5), (3, 0.8, 1.0)]
+    attempts = [
+        {
+            "number": number,
+            "started_at": rfc3339.text(BORN + begin),
+            "ended_at": None if end is None else rfc3339.text(BORN + end),
+            "cause": None,
+            "placement": {"zone": "a"},
+        }
+        for number, begin, end in ((1, 0, 50), (2, 60, 150), (3, 180, None), (4, 300, None))
+    ]
+    found = charts.stretches(attempts, BORN + 100, BORN + 200)
+    assert [(stretch.number, stretch.left, stretch.width) for stretch in found] == [(2, 0.0, 50.0), (3, 80.0, 20.0)]
+    assert [stretch.text for stretch in found] == ["Attempt 2, a: over", "Attempt 3, a: still on"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 4 * 10**12), st.floats(1, 1e8), st.integers(2, 8))
 def test_marks_of_time_are_round_few_and_in_order(begin_ms: int, length_s: float, most: int) -> None:
     begin = begin_ms / 1000
-    marks = axis.time_marks(begin, begin + length_s, most)
+    marks = charts.time_marks(begin, begin + length_s, most)
     times = [at for at, _ in marks]
     assert len(times) <= most
     assert times == sorted(set(times))
@@ -144,9 +160,9 @@ def test_marks_of_time_are_round_few_and_in_order(begin_ms: int, length_s: float
 
 def test_marks_of_time_name_the_day_at_midnight() -> None:
     nov_22 = 1_795_305_600.0
-    texts = [text for _, text in axis.time_marks(nov_22 - 7200, nov_22 + 7200, 5)]
+    texts = [text for _, text in charts.time_marks(nov_22 - 7200, nov_22 + 7200, 5)]
     assert texts == ["22:00", "23:00", "Nov 22", "01:00", "02:00"]
-    assert [text for _, text in axis.time_marks(nov_22 + 1, nov_22 + 12, 3)] == ["00:00:05", "00:00:10"]
+    assert [text for _, text in charts.time_marks(nov_22 + 1, nov_22 + 12, 3)] == ["00:00:05", "00:00:10"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +184,7 @@ def test_marks_of_time_name_the_day_at_midnight() -> None:
     ],
 )
 def test_figures_in_words(value: float, unit: str, expected: str) -> None:
-    assert axis.value_text(value, unit) == expected
+    assert charts.value_text(value, unit) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,4 +202,4 @@ def test_figures_in_words(value: float, unit: str, expected: str) -> None:
     ],
 )
 def test_figures_beside_an_axis(value: float, step: float, unit: str, expected: str) -> None:
-    assert axis.mark_text(value, step, unit) == expected
+    assert charts.mark_text(value, step, unit) == expected

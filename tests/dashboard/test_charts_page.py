@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import pytest
 
-from supervisor.dashboard.pages import run
+from supervisor.dashboard.drawing import charts
 from supervisor.domain.status import Status
 from supervisor.services.views import rfc3339
-from tests.dashboard.document import Element
+from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.dashboard.series_bed import attempted, told
 from tests.services.bed import Bed
@@ -59,7 +58,7 @@ def test_every_figure_has_a_chart_that_says_in_words_what_it_shows(trained: Look
     assert re.fullmatch(r"Last 37,620, lowest [\d,]+, highest 37,620; \d+ points, with 1 gap\.", words[1])
     assert step.one("strong").text == "37,620"
     assert [one.text for one in picture.all("text", class_="chart-number")] == ["1", "2"]
-    assert [one.one("title").text for one in picture.all("rect")] == [
+    assert [one.one("title").text for one in picture.all("rect", class_="chart-band")] == [
         "Attempt 1, local-a: preempted", "Attempt 2, local-a: stalled",
     ]  # fmt: skip
     assert figure(page, "Free disk").one("strong").text == "40 %"
@@ -83,12 +82,31 @@ def test_a_hostile_name_stays_text(trained: Looking) -> None:
     assert figure(page, HOSTILE).one("strong").text == "1.254e16"
 
 
-def test_scripts_find_what_they_need(trained: Looking) -> None:
-    box = trained.page("/ui/runs/digits-7/charts").one(id="charts").attributes
-    bands = json.loads(box["data-bands"])
-    assert [(number, end - begin) for number, begin, end in bands] == [(1, 7140), (2, 3600)]
-    assert float(box["data-begin"]) < float(box["data-end"])
-    assert "data-over" not in box
+def test_scripts_find_the_words_of_each_point(trained: Looking, bed: Bed) -> None:
+    page = trained.page("/ui/runs/digits-7/charts")
+    box = page.one(id="charts").attributes
+    created = bed.run("digits-7").created_at
+    assert float(box["data-begin"]) <= created + 60
+    assert float(box["data-end"]) == pytest.approx(created + 4 * 3600, abs=60)
+    moments = json.loads(box["data-moments"])
+    assert all(0 <= x <= 1000 for x, _, _ in moments)
+    assert moments[-1][1:] == [charts.moment_text(created + 12_540), "37,620"]
+    loss = figure(page, "loss")
+    readings = json.loads(loss.attributes["data-readings"])
+    corners = re.findall(r"[ML]([\d.]+) ([\d.]+)", loss.one("path").attributes["d"])
+    assert [(moments[point][0], y) for point, y, _ in readings] == [(float(x), float(y)) for x, y in corners]
+    assert readings[-1][2] == loss.one("strong").text == charts.value_text(math.exp(-12_540 / 5000), "")
+
+
+@pytest.mark.parametrize("name", ["constructor", "toString", "__proto__"])
+def test_a_metric_may_have_any_name(bed: Bed, name: str) -> None:
+    """Also the name of something that every object of a script has."""
+    bed.submit("odd")
+    told(bed, "odd", [(60 * n, 1, n, {name: 1.5} if n % 2 else {}) for n in range(1, 6)])
+    bed.clock.advance(400)
+    page = Looking(bed.services, now=bed.clock.now).page("/ui/runs/odd/charts")
+    readings = json.loads(figure(page, name).attributes["data-readings"])
+    assert [text for *_, text in readings] == ["1.5"] * 3
 
 
 def test_the_address_chooses_the_time(trained: Looking, bed: Bed) -> None:
@@ -97,7 +115,7 @@ def test_the_address_chooses_the_time(trained: Looking, bed: Bed) -> None:
     page = trained.page(f"/ui/runs/digits-7/charts?since={since}&until={until}")
     step = figure(page, "Step")
     assert "Last 28,800, lowest 27,180" in step.one("desc").text
-    assert [one.attributes["width"] for one in step.all("rect")] == ["100.0%"]
+    assert [one.attributes["width"] for one in step.all("rect", class_="chart-band")] == ["100.0%"]
     assert page.one("input", id="since").attributes["value"][:19] == since[:19]
     hour = trained.page("/ui/runs/digits-7/charts?last=hour")
     assert "lowest 32,400, highest 37,620" in figure(hour, "Step").one("desc").text
@@ -113,7 +131,6 @@ def test_a_run_that_is_over_ends_its_axis_where_it_ended(trained: Looking, bed: 
     bed.clock.advance(30 * 86_400)
     box = trained.page("/ui/runs/digits-7/charts").one(id="charts").attributes
     assert float(box["data-end"]) == pytest.approx(created + 12_600)
-    assert "data-over" in box
     last = trained.page("/ui/runs/digits-7/charts?last=hour")
     assert last.all("path", class_="chart-line")
 
@@ -142,7 +159,6 @@ def test_the_overview_has_a_few_of_them_or_none(trained: Looking, bed: Bed) -> N
     assert [one.one("span", class_="chart-title").text for one in panel.all("figure")] == [
         "Step", "loss", HOSTILE, "GPU",
     ]  # fmt: skip
-    assert "data-page" not in panel.attributes
     bed.submit("fresh")
     fresh = trained.page("/ui/runs/fresh").one(id="charts")
     assert "No figures yet" in fresh.text
@@ -150,16 +166,12 @@ def test_the_overview_has_a_few_of_them_or_none(trained: Looking, bed: Bed) -> N
     assert not trained.page("/ui/runs/fresh").all(id="charts")
 
 
-def test_a_page_that_asks_itself_again_leaves_the_charts_to_its_scripts(
-    trained: Looking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("uPlot.iife.min.js", "uPlot.min.css")
-    asked = {"HX-Request": "true"}
-    for found, figures in ((dict.fromkeys(names, "/x"), 0), ({}, 8)):
-        monkeypatch.setattr(run, "assets", lambda found=found: SimpleNamespace(urls=found))
-        answer = trained.get("/ui/runs/digits-7/charts", headers=asked)
+def test_a_page_that_refreshes_has_its_charts_for_the_same_time(trained: Looking, bed: Bed) -> None:
+    begin = bed.run("digits-7").created_at + 9000
+    part = f"?since={rfc3339.text(begin)}&until={rfc3339.text(begin + 600)}"
+    for path, figures in (("/ui/runs/digits-7/charts", 8), ("/ui/runs/digits-7", 4)):
+        answer = trained.get(path + part, headers={"HX-Request": "true"})
         assert answer.status_code == 200
         assert "run-sentence" in answer.text
         assert answer.text.count("<figure") == figures
-        overview = trained.get("/ui/runs/digits-7", headers=asked)
-        assert ("charts-title" in overview.text) == (figures > 0)
+        assert float(read(answer.text).one(id="charts").attributes["data-begin"]) == pytest.approx(begin, abs=1)

@@ -26,7 +26,7 @@ def test_a_live_console_is_followed_from_where_it_was_read(run: Bed, looking: Lo
     assert made.attributes["data-complete"] == "0"
     run.platform.lost_bytes["m-a1"] = 20
     made = looking.page(f"{log.attributes['data-lines']}&after=5").one(data_more="0")
-    assert "15 bytes came and went between two looks" in made.text
+    assert "15 bytes were lost between two requests" in made.text
     gone(run)
     made = looking.page(f"{log.attributes['data-lines']}&after=5").one(data_more="0")
     assert made.attributes["data-complete"] == "1"
@@ -58,4 +58,4 @@ def test_a_console_that_was_kept_says_so(run: Bed, looking: Looking) -> None:
 
 def test_before_there_is_a_machine(bed: Bed, looking: Looking) -> None:
     bed.submit("digits-7")
-    assert "No machine has been obtained yet" in looking.page(PAGE).text
+    assert "There was no machine yet" in looking.page(PAGE).text

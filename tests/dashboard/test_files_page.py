@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard.pages import log
+from supervisor.dashboard.pages import evidence
 from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from tests.dashboard.looking import Looking
@@ -35,7 +35,7 @@ def test_each_file_with_what_is_known_of_it(bed: Bed, looking: Looking) -> None:
 
 def test_many_files_come_in_pages(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     furnished(bed)
-    monkeypatch.setattr(log, "PAGE_SIZE", 4)
+    monkeypatch.setattr(evidence, "PAGE_SIZE", 4)
     seen, address = [], PAGE
     while address:
         page = looking.page(address)
@@ -54,7 +54,7 @@ def test_names_are_strangers_words(bed: Bed, looking: Looking) -> None:
 
 def test_nothing_there_and_nothing_left(bed: Bed, looking: Looking) -> None:
     bed.submit(ID)
-    assert "There are none yet." in looking.page(PAGE).text
+    assert "There are no files yet." in looking.page(PAGE).text
     assert "No results yet" in looking.page(f"{PAGE}?kind=results").text
     bed.objects.fail_reads = True
     assert "cannot be listed now" in looking.page(PAGE).text

@@ -24,7 +24,7 @@ from tests.services.bed import Bed
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "build" / "vendor"
-OF_OTHERS = {"htmx.min.js", "sse.min.js", "uPlot.iife.min.js", "uPlot.min.css"}
+OF_OTHERS = {"htmx.min.js", "sse.min.js"}
 BUILD = (sys.executable, "-m", "hatchling", "build")
 
 
@@ -64,7 +64,7 @@ def test_the_wheel_that_was_built_from_the_archive_of_the_source_has_everything(
     inside = installed / "supervisor" / "dashboard"
     assert {path.name for path in (inside / "_vendor").iterdir()} >= OF_OTHERS
     licences = {path.name for path in (inside / "_vendor").glob("LICENSE.*")}
-    assert licences == {f"LICENSE.{name}.txt" for name in ("htmx.org", "htmx-ext-sse", "uplot")}
+    assert licences == {f"LICENSE.{name}.txt" for name in ("htmx.org", "htmx-ext-sse")}
     for part in ("templates", "static"):
         own = ROOT / "supervisor" / "dashboard" / part
         assert {path.name for path in (inside / part).iterdir()} == {path.name for path in own.iterdir()}
@@ -122,10 +122,10 @@ def test_without_scripts_of_others_pages_are_whole_and_name_none(bare: Looking, 
     for path in ("/ui/runs", "/ui/runs/digits-7", "/ui/runs/digits-7/charts"):
         page = bare.page(path)
         named = [one.attributes.get("src", "") for one in page.all("script")]
-        assert not [address for address in named if re.search(r"htmx|sse\.min|uPlot", address)]
+        assert not [address for address in named if re.search(r"htmx|sse\.min", address)]
         assert page.one("h1").text
     told = bare.page("/ui/system").text
-    assert "Scripts of others are not installed" in told
+    assert "Third-party scripts are not installed" in told
     assert all(name in told for name in OF_OTHERS)
 
 

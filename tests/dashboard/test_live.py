@@ -14,7 +14,7 @@ from supervisor.api.streams import listener as stream
 from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard import live as live_rows
 from supervisor.dashboard.app import mount
-from supervisor.dashboard.live import CHANGED_MOST, SPACING_MS, Rows, framed
+from supervisor.dashboard.live import CHANGED_MAX, SPACING_MS, Rows, framed
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind
@@ -42,7 +42,7 @@ def here(page: Listener) -> Listener:
 
 
 def looks(page: Listener) -> list[Told]:
-    return [block for block in page.told if block.event == "look"]
+    return [block for block in page.told if block.event == "refresh"]
 
 
 def rows(page: Listener) -> list[str]:
@@ -162,7 +162,7 @@ def test_when_much_happens_at_once_pages_look_instead(
     bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(monkeypatch)
-    names = [f"run-{number}" for number in range(CHANGED_MOST + 1)]
+    names = [f"run-{number}" for number in range(CHANGED_MAX + 1)]
     for name in names:
         bed.submit(name)
     first = bed.store.history.newest()
@@ -172,7 +172,7 @@ def test_when_much_happens_at_once_pages_look_instead(
     assert (rows(page), counted.made) == ([], [])
     page = served.listen(f"/ui/live?runs={','.join(names)}&after={first + 1}")
     wait_look(page, last)
-    assert len(rows(page)) == CHANGED_MOST
+    assert len(rows(page)) == CHANGED_MAX
 
 
 def test_a_page_that_comes_back_hears_what_it_missed(bed: Bed, served: Serving) -> None:

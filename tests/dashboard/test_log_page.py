@@ -90,10 +90,10 @@ def test_what_is_not_counted_yet_is_said_and_goes_on_by_itself(
     monkeypatch.setattr(logs, "COUNTED_BYTES", 70_000)
     write(trained, "123456789\n" * 40_000)
     page = looking.page(f"{LOG}?line=39000")
-    assert "so far. This page goes on by itself" in page.text
+    assert "so far. This page continues by itself" in page.text
     assert page.one("meta", http_equiv="refresh").attributes["content"] == "1"
     end = looking.page(LOG)
-    assert "lines are numbered as soon as they are counted" in end.text
+    assert "line numbers appear when the lines are counted" in end.text
     assert len(end.all("div", class_="log-row")) == log_view.WINDOW
     assert numbers(looking.page(link(end, "First")))[0] == 1
     for _ in range(8):
@@ -118,7 +118,7 @@ def test_a_search_shows_places_that_lead_to_their_lines(trained: Bed, looking: L
     assert (first.one("a").attributes["data-n"], first.one("mark").text) == ("20", "line 2")
     there = looking.page(urlsplit(first.one("a").attributes["href"])._replace(fragment="").geturl())
     assert there.one("div", id="L20").one("mark").text == "line 2"
-    following = looking.page(link(page, "Search on"))
+    following = looking.page(link(page, "Continue the search"))
     assert following.all("li", class_="log-row")[0].one("a").attributes["data-n"] == "289"
     assert "No line with LINE 2" in looking.page(f"{LOG}?q=LINE+2&case=match").text
     assert "in all" in looking.page(f"{LOG}?q=nowhere").text
@@ -166,7 +166,7 @@ def test_attempts_have_logs_of_their_own(trained: Bed, looking: Looking) -> None
 
 def test_empty_purged_and_away(bed: Bed, looking: Looking) -> None:
     bed.submit(RUN)
-    assert "No machine has been obtained yet" in looking.page(LOG).text
+    assert "There was no machine yet" in looking.page(LOG).text
     bed.train(RUN)
     page = looking.page(LOG)
     assert page.one("p", id="log-empty").text == "Nothing was written yet."

@@ -66,12 +66,12 @@ def test_what_was_not_read_and_what_is_missing_is_said(house: Looking, bed: Bed)
     bed.provider.unreachable.add("local-c")
     page = house.page("/ui/machines")
     told = " ".join(one.text for one in page.all(class_="notice"))
-    assert "Could not be read: local-c. Nothing is said of them" in told
-    assert "Not seen, though a run thinks that it has it: digits-7 : m-a1 in local-a" in told
+    assert "Could not be read: local-c. This page does not include them" in told
+    assert "Missing, although a run still has it: digits-7 : m-a1 in local-a" in told
     bed.provider.down = True
     answer = house.get("/ui/machines")
     assert answer.status_code == 503
-    assert "That does not mean that there are none" in answer.text
+    assert "There may be machines" in answer.text
 
 
 def test_leftovers_go_after_a_question_only(house: Looking, bed: Bed) -> None:
@@ -94,7 +94,7 @@ def test_a_page_of_another_site_releases_nothing(house: Looking, bed: Bed) -> No
 
 def test_an_empty_house_says_so(bed: Bed) -> None:
     page = Looking(bed.services, now=bed.clock.now).page("/ui/machines")
-    assert "No machine of this supervisor is there." in page.text
+    assert "This supervisor has no machines." in page.text
     assert not page.all("table")
 
 
@@ -106,4 +106,4 @@ def test_without_the_scope_the_page_names_it(bed: Bed, path: str) -> None:
     looking.sign_in(token)
     answer = looking.get(path)
     assert answer.status_code == 403
-    assert "tokens with the scope <code>admin</code> only" in answer.text
+    assert "needs a token with the scope <code>admin</code>" in answer.text

@@ -17,7 +17,6 @@ from supervisor.dashboard import words
 from tests.dashboard.styles import VAR, rules
 
 HERE = Path(dashboard.__file__).parent
-OF_OTHERS = ("u-",)  # classes that uPlot makes
 Texts = Mapping[str, str]
 
 
@@ -35,7 +34,7 @@ def unused_style(texts: Texts) -> list[str]:
     named = {name for rule in sheets for name in re.findall(r"[.#]([a-z][\w-]*)", rule.selector)}
     values = "\n".join(value for rule in sheets for value in rule.sets.values())
     tokens = {name for rule in sheets for name in rule.sets if name.startswith("--")}
-    unused = {name for name in named if not (name.startswith(OF_OTHERS) or _stands(name, told))}
+    unused = {name for name in named if not _stands(name, told)}
     return sorted(unused | (tokens - set(VAR.findall(values))))
 
 

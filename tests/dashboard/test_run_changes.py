@@ -47,7 +47,7 @@ def test_a_live_run_is_stopped_after_a_question_that_tells_of_its_checkpoint(bed
     answer = sent(looking, f"{RUN}/stop", "Stop digits-7")
     assert (answer.status_code, answer.headers["location"]) == (303, f"{RUN}?did=stop")
     assert bed.run("digits-7").stop is not None
-    assert "The stop is on record." in looking.page(f"{RUN}?did=stop").one(id="run-head").one(class_="notice").text
+    assert "The stop is recorded." in looking.page(f"{RUN}?did=stop").one(id="run-head").one(class_="notice").text
     assert actions(looking) == ["Change limits"]
 
 

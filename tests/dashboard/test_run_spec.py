@@ -189,7 +189,7 @@ def test_what_looks_like_a_secret_is_named_and_not_shown(bed: Bed, looking: Look
     bed.submit("digits-7", {"command": ["x", value], "allow_plain_secrets": True})
     answer = looking.get(PAGE)
     assert value not in answer.text
-    assert 'put it back at <code class="break">#/command/1</code>' in answer.text
+    assert 'insert it again at <code class="break">#/command/1</code>' in answer.text
 
 
 def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
@@ -227,5 +227,5 @@ def test_a_provider_without_a_script_shows_what_its_machine_gets_instead(bed: Be
         bed.services, asking=replace(bed.services.asking, preview=lambda *_: {"kind": "process", "argv": ["a"]})
     )
     page = Looking(services).page(PAGE)
-    assert "has no start-up script: this is all that it gets" in page.text
+    assert "has no start-up script: this is the complete request" in page.text
     assert page.all("pre", aria_label="The request")[0].text == '{ "kind": "process", "argv": [ "a" ] }'

@@ -63,7 +63,7 @@ def test_selected_runs_are_stopped_after_a_question(fleet: Bed, looking: Looking
     assert [one.text for one in asked.one("ul").all("a")] == ["a-1"]
     assert "1 more run matches and stays as it is." in asked.text
     assert way_back(asked).attributes["href"] == "/ui/runs?label=team%3Dvision"
-    assert done.one("h1").text == "1 run asked to stop"
+    assert done.one("h1").text == "1 run told to stop"
     assert fleet.run("a-1").stop is not None
     assert fleet.run("a-2").stop is None
     assert fleet.run("b-1").stop is None
@@ -81,7 +81,7 @@ def test_all_that_match_are_stopped(fleet: Bed, looking: Looking) -> None:
     sent = sent_by(forms["Stop all 2 live that match…"])
     assert sent == {"label": ["team=vision"], "back": ["/ui/runs?label=team%3Dvision"]}
     _, done = send(looking, "/ui/many/stop?label=team%3Dvision")
-    assert done.one("h1").text == "2 runs asked to stop"
+    assert done.one("h1").text == "2 runs told to stop"
     assert "1 run stayed as it was." in done.text
     assert fleet.run("b-1").stop is None
 
@@ -91,7 +91,7 @@ def test_without_a_filter_it_says_that_all_are_meant(fleet: Bed, looking: Lookin
     assert form.one("button").text == "Stop all 3 live…"
     assert form.one("input", name="all").attributes["value"] == "true"
     asked = looking.page("/ui/many/stop?all=true")
-    assert "this means every run that you may see" in asked.text
+    assert "this applies to every run that you may see" in asked.text
 
 
 def test_resumed_runs_and_those_that_refuse(fleet: Bed, looking: Looking) -> None:
@@ -152,7 +152,7 @@ def test_what_does_not_fit_into_one_request_goes_on(
     monkeypatch.setattr(service, "MOST", 1)
     asked, done = send(looking, "/ui/many/stop?all=true")
     assert asked.one("h1").text == "Stop 1 and more runs?"
-    assert done.one("h1").text == "3 runs asked to stop"
+    assert done.one("h1").text == "3 runs told to stop"
     assert all(fleet.run(name).stop is not None for name in ("a-1", "a-2", "b-1"))
 
 
@@ -160,7 +160,7 @@ def test_what_takes_too_long_goes_on_by_a_button(fleet: Bed, looking: Looking, m
     monkeypatch.setattr(service, "MOST", 1)
     monkeypatch.setattr(run_change, "WITHIN_S", -1.0)
     _, done = send(looking, "/ui/many/stop?all=true")
-    assert done.one("h1").text == "1 run asked to stop"
+    assert done.one("h1").text == "1 run told to stop"
     told = 1
     while "cursor" in (sent := fields(done)):
         assert "expect" not in sent

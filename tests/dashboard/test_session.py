@@ -84,7 +84,7 @@ def test_a_token_that_is_over_leads_to_the_sign_in_and_back(bed: Bed, looking: L
         assert told.headers["location"] == "/ui/sign-in?next=/ui/runs%3Fstatus%3Dfailed%26q%3D%25C3%25A4"
         form = raw(looking, told.headers["location"], cookie=kept)
         page = read(form.body.decode())
-        assert "not valid any more" in page.one("p", role="alert").text
+        assert "no longer valid" in page.one("p", role="alert").text
         assert (
             page.one("form", action="/ui/sign-in").one("input", name="next").attributes["value"]
             == "/ui/runs?status=failed&q=%C3%A4"

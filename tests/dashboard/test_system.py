@@ -30,15 +30,15 @@ def test_it_tells_of_the_loop(bed: Bed, looking: Looking) -> None:
     bed.loop = LoopStatus(12.0, True, False, 0.25, 1.5, 1234, {"cell": True, "outbox": False})
     page = looking.page("/ui/system")
     loop = page.one("section", id="loop").text
-    assert "Last look 12 s ago" in loop
+    assert "Last tick 12 s ago" in loop
     assert "250 ms, began 1.5 s late" in loop
     assert "1,234 since the start" in loop
     assert "Lease outbox not held by this process" in loop
-    assert page.one("h2", id="fit-title").text == "Fit for work"
+    assert page.one("h2", id="fit-title").text == "Ready"
     bed.loop = LoopStatus(120.0, True, False, 0.25)
     page = looking.page("/ui/system")
     assert "late" in page.one("section", id="loop").one("span", class_="bad").text
-    assert page.one("h2", id="fit-title").text == "Not fit for work"
+    assert page.one("h2", id="fit-title").text == "Not ready"
 
 
 def test_a_database_that_is_away_is_told_and_no_bug(
@@ -55,7 +55,7 @@ def test_a_database_that_is_away_is_told_and_no_bug(
 def test_who_looks(bed: Bed) -> None:
     page = signed_in(bed, Scope.READ, Scope.WRITE, expires_in_s=86_400.0, max_active_runs=3).page("/ui/system")
     text = page.one("main").text
-    for told in ("Name eve", "Owner lab", "May runs:read, runs:write", "ends in 24 h", "3 runs at once"):
+    for told in ("Name eve", "Owner lab", "Scopes runs:read, runs:write", "expires in 24 h", "3 runs at the same time"):
         assert told in text
     assert "Nobody is asked" not in text
     assert page.all("form", action="/ui/sign-out")
@@ -63,7 +63,7 @@ def test_who_looks(bed: Bed) -> None:
 
 def test_where_nobody_is_asked_it_says_so_loudly(looking: Looking) -> None:
     page = looking.page("/ui/system")
-    assert "Nobody is asked for a token." in page.one("p", role="alert").text
+    assert "No token is required." in page.one("p", role="alert").text
 
 
 def test_the_doctor_is_asked_by_a_second_request(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

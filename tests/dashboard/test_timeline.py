@@ -89,7 +89,7 @@ def test_a_live_one_reaches_to_now_and_what_is_placed_next_is_a_bar_too() -> Non
 
 def test_without_an_attempt_there_is_nothing_to_draw() -> None:
     drawn = timeline(run("failed", 60), told(), T + 100)
-    assert (drawn.bars, drawn.shares, drawn.effective, drawn.hidden) == ((), (), None, 0)
+    assert (drawn.bars, drawn.shares, drawn.effective, drawn.hidden) == ([], [], None, 0)
 
 
 def test_of_two_hundred_the_newest_are_shown_and_all_count() -> None:
@@ -125,7 +125,7 @@ def test_a_boot_of_half_a_minute_in_three_weeks_can_be_seen() -> None:
 def test_a_phase_that_we_do_not_know_is_drawn_by_its_own_name() -> None:
     drawn = timeline(run("stopped", 10), told(attempt(1, span("defrosting", 0, 10))), T + 10)
     assert drawn.bars[0].parts[0].name == "defrosting"
-    assert drawn.shares == (("defrosting", "defrosting", 100.0),)
+    assert drawn.shares == [("defrosting", "defrosting", 100.0)]
 
 
 @settings(max_examples=25)

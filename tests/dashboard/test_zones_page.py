@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.dashboard.pages import machines
-from supervisor.dashboard.words import price
+from supervisor.dashboard.words import look_of, price
 from supervisor.domain.machines import ZoneRecord
 from supervisor.wording.figures import DASH
 from tests.dashboard.document import Element
@@ -40,7 +40,7 @@ def test_what_keeps_runs_waiting_comes_first_with_the_reason(learned: Looking) -
     assert rows(page)[:2] == ["local-a spot", "local-b spot"]
     first, second = page.one("tbody").all("tr")[:2]
     assert first.one("span", class_="chip").text == "◔ cooling"
-    assert "asked again in 3 min 20 s" in first.text
+    assert "next request in 3 min 20 s" in first.text
     assert "no_capacity , 6 refusals in a row no room <b>at all</b>" in first.text
     assert "1 min ago" in first.text
     assert not first.all("b")
@@ -59,7 +59,7 @@ def test_filters_and_order_stand_in_the_address(learned: Looking) -> None:
     cooling = page.one(id="zones-counts").all("a")[1]
     assert cooling.attributes["href"] == "/ui/zones?state=cooling&market=spot&sort=price"
     nothing = learned.page("/ui/zones?shape=%3Cscript%3E")
-    assert "No offer is like that" in nothing.text
+    assert "No offer matches" in nothing.text
     assert not nothing.all("tbody")
 
 
@@ -97,7 +97,7 @@ def test_orders() -> None:
         for name in ("", "price", "provider", "nonsense")
     }
     assert orders == {"": "edcbaf", "price": "fcdeba", "provider": "abcdef", "nonsense": "edcbaf"}
-    assert machines.offer_look("frozen").text == "frozen"
+    assert look_of("frozen", machines.OFFER_LOOKS).text == "frozen"
 
 
 @pytest.mark.parametrize(

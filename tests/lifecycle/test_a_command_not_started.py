@@ -41,7 +41,7 @@ def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
     detail = "the code bundle 0123456789ab differs from its checksum (fetched 3 times)"
     over = ended(Cause.IMAGE_ERROR, 60)
     text = status_text(run_in(Status.FAILED, cause=Cause.IMAGE_ERROR, attempt=over, detail=detail), NOW)
-    assert text.startswith("The code bundle 0123456789ab differs from its checksum (fetched 3 times). Not tried again")
+    assert text.startswith("The code bundle 0123456789ab differs from its checksum (fetched 3 times). Not retried")
     assert "image" not in text
 
 
@@ -50,7 +50,7 @@ def test_a_secret_that_the_agent_could_not_read_is_no_failure_of_the_command() -
     over = replace(ended(Cause.USER_ERROR, 60), running_at=NOW - 1)
     detail = "secret KEY: projects/p/secrets/key/versions/1 cannot be read: HTTP 403"
     text = status_text(run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=over, detail=detail), NOW)
-    assert text.startswith(f"The command was not started: {detail}. Not tried again. ")
+    assert text.startswith(f"The command was not started: {detail}. Not retried. ")
     assert "same code" not in text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.lifecycle.evidence.facts import MAX_BYTES, PACKAGES_TOLD, differences, parse
-from supervisor.wording.figures import FACT_CHARS, fact_text
+from supervisor.wording.attempt import FACT_CHARS, fact_text
 
 
 def facts(packages: list[str] | None = None, **more: Any) -> dict[str, Any]:

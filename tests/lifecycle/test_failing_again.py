@@ -48,7 +48,7 @@ def test_the_same_exit_last_line_and_step_twice_is_final_whatever_was_checkpoint
     second = fails(again(first, 500, 480), BUG)
     assert (second.status, second.cause) == (Status.FAILED, Cause.USER_ERROR)
     text = status_text(second, NOW)
-    assert "Not tried again: the same exit, last line and step twice" in text
+    assert "Not retried: the same exit, last line and step twice" in text
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_whole_ladder_is_walked_each_place_once_and_nothing_is_spent(cause: 
     assert (choice.cause, queue(run, WORLD, now)) == (cause, [])
     decision = wait(run, choice, now)
     assert announced(decision.events[0]) == "needs_person"
-    assert "No place has a GPU that works" in status_text(decision.run, now)
+    assert "No zone has a working GPU" in status_text(decision.run, now)
     assert "cuInit says 803" in status_text(decision.run, now)
 
 

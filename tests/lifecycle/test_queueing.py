@@ -66,9 +66,9 @@ def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
     run = decided([pending(1)], Capacity(machines=0))[0].run
     assert status_text(run, NOW) == (
         "Queued since 12:00 UTC: our own machines use all capacity of this computer. Nothing is billed. "
-        "Next: it starts when its turn comes and one of our machines is gone."
+        "Next: it starts when it is first in the queue and one of our machines is gone."
     )
-    assert next_action(run, NOW).what == "in line"
+    assert next_action(run, NOW).what == "queued"
 
 
 def test_calls_under_way_take_their_place_until_the_listing_shows_their_machine() -> None:

@@ -88,7 +88,7 @@ def test_waiting_beside_an_old_machine_does_not_claim_that_nothing_is_billed():
 def test_launching_while_the_create_call_is_open():
     run = run_in(Status.LAUNCHING, try_=open_try(number=2))
     assert status_text(run, NOW) == (
-        "Attempt 3 (try 2): asking for a g2-standard-8 in us-east1-c for 4 s. "
+        "Attempt 3 (try 2): requesting a g2-standard-8 in us-east1-c for 4 s. "
         "Next: its first heartbeat, within 25 min of its start."
     )
     assert next_action(run, NOW).what == "machine in us-east1-c"
@@ -245,7 +245,7 @@ def test_recovering_after_a_death_without_a_record():
     end = ended(Cause.ORPHANED, 20 * MIN, step_last=12290)
     run = recovering(end, files=Files(checkpoint_step=12000), counters=Counters(counted=1))
     assert status_text(run, NOW) == (
-        "The machine in us-east1-c is gone after 20 min without a record of why, and its beats have ended; "
+        "The machine in us-east1-c disappeared after 20 min without a record of why, and its beats stopped; "
         "checkpoint 12,000 is saved, 290 steps lost. Failure 1 of 10. "
         "Next: us-east1-b in 4 s, resume from step 12,000."
     )
@@ -254,7 +254,7 @@ def test_recovering_after_a_death_without_a_record():
 def test_recovering_after_a_silent_agent_gives_the_evidence():
     end = ended(Cause.AGENT_LOST, 20 * MIN, evidence="silent for 180 s while the store and the other runs are fresh")
     assert (
-        "is up but its agent has fallen silent after 20 min: silent for 180 s while the store and the other "
+        "is up, but its agent stopped responding after 20 min: silent for 180 s while the store and the other "
         "runs are fresh; checkpoint 12,290 is saved."
     ) in status_text(recovering(end), NOW)
 

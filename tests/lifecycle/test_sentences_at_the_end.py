@@ -25,7 +25,7 @@ def test_stopping_tells_who_asked_and_how_long_the_save_may_take():
         Status.STOPPING, attempt=attempt(), stop=StopRequest("token ops-laptop", NOW - 12), status_since=NOW - 12
     )
     assert status_text(run, NOW) == (
-        "Stop asked for by token ops-laptop 12 s ago. Next: waiting for the final checkpoint (up to 1 min 48 s)."
+        "Stop requested by token ops-laptop 12 s ago. Next: waiting for the final checkpoint (up to 1 min 48 s)."
     )
 
 
@@ -42,7 +42,7 @@ def test_stopping_for_a_limit_names_the_limit():
 
 def test_stopping_waits_for_an_open_create_call():
     run = run_in(Status.STOPPING, try_=open_try(), stop=StopRequest("local", NOW))
-    assert "what comes of it is deleted at once." in status_text(run, NOW)
+    assert "a machine that it brings is deleted at once." in status_text(run, NOW)
 
 
 def test_awaiting_teardown_asks_for_an_approval():
@@ -51,8 +51,8 @@ def test_awaiting_teardown_asks_for_an_approval():
     kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
     run = run_in(Status.AWAITING_TEARDOWN, attempt=end, files=Files(outcome=outcome), retiring=(kept,))
     assert status_text(run, NOW) == (
-        "Results verified (3 files, 412 MB). gpu-box cannot be had back once released. It bills $1.20/h meanwhile. "
-        "Next: approve its release with `spot approve digits-7`; without an answer it is released at 14:00 UTC."
+        "Results verified (3 files, 412 MB). gpu-box cannot be obtained again once released. It bills $1.20/h meanwhile. "
+        "Next: approve its release with `spot approve digits-7`; without your decision it is released at 14:00 UTC."
     )
     assert next_action(run, NOW).what == "needs you"
 
@@ -65,7 +65,7 @@ def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
     run = replace(run, policy=replace(run.policy, require_pull=True))
     assert status_text(run, NOW) == (
         "Results verified (3 files, 412 MB). gpu-box is kept until the results are pulled. It bills $1.20/h "
-        "meanwhile. Next: pull them with `spot pull digits-7`; without an answer it is released at 14:00 UTC."
+        "meanwhile. Next: pull them with `spot pull digits-7`; without your decision it is released at 14:00 UTC."
     )
     both = replace(run, policy=replace(run.policy, on_success="ask"))
     assert "is kept until the results are pulled and you agree." in status_text(both, NOW)
@@ -77,7 +77,7 @@ def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
 def test_finishing_says_what_is_awaited():
     run = run_in(Status.FINISHING, attempt=attempt(price_usd_per_h=None))
     assert status_text(run, NOW) == (
-        "The command ended well; its results are being saved and verified for 4 s. "
+        "The command succeeded; its results are being saved and verified for 4 s. "
         "Next: completed once they are verified (limit 1 h)."
     )
 
@@ -86,7 +86,7 @@ def test_a_person_who_has_given_the_results_up_is_not_asked_again():
     given_up = Approval("ops", NOW, "m-1", "none", accept_loss="of no use")
     run = run_in(Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 files differ"), approval=given_up)
     assert status_text(run, NOW) == (
-        "ops has given the results up; the machine bills $0.50/h. Next: failed on the coming tick."
+        "ops gave up the results; the machine bills $0.50/h. Next: failed on the coming tick."
     )
 
 
@@ -138,13 +138,13 @@ def test_failed_with_an_error_of_the_command_quotes_its_last_words():
     run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end, money=Money(cost_usd=0.07))
     assert status_text(run, NOW) == (
         "The command exited with code 1 after 40 s: `KeyError: 'loss'`. "
-        "Not tried again: the same code would fail again. Last checkpoint: none. Cost $0.07. "
+        "Not retried: the same code would fail again. Last checkpoint: none. Cost $0.07. "
         "Fix it, then `spot resume digits-7`."
     )
     # A resume would run the code that was sent.
     with_code = replace(run, policy=replace(run.policy, code="ab" * 32))
     assert status_text(with_code, NOW).endswith(
-        "Submit the mended code with `--replace-spec`, or `spot resume digits-7`."
+        "Submit the fixed code with `--replace-spec`, or `spot resume digits-7`."
     )
 
 
@@ -153,7 +153,7 @@ def test_a_missing_module_is_first_of_all_a_question_of_which_python_ran():
     end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 4.0, line))
     run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end)
     advice = "Submit it from another environment with `--replace-spec`, or install the module in this one, then"
-    assert f"after 4 s: `{line}`. Not tried again" in status_text(run, NOW)
+    assert f"after 4 s: `{line}`. Not retried" in status_text(run, NOW)
     assert status_text(run, NOW).endswith(f"{advice} `spot resume digits-7`.")
     in_image = replace(run, policy=replace(run.policy, image="r/i:1"))
     assert status_text(in_image, NOW).endswith("Fix it, then `spot resume digits-7`.")
@@ -165,7 +165,7 @@ def test_failed_out_of_gpu_memory():
         detail="tried 2.5 GiB, 0.9 GiB free of 22.5 GiB",
     )  # fmt: skip
     assert status_text(run, NOW).startswith(
-        "The GPU ran out of memory at step 3: tried 2.5 GiB, 0.9 GiB free of 22.5 GiB. Not tried again. "
+        "The GPU ran out of memory at step 3: tried 2.5 GiB, 0.9 GiB free of 22.5 GiB. Not retried. "
         "Last checkpoint: none."
     )
 
@@ -205,7 +205,7 @@ def test_a_kept_machine_is_shown_with_its_price_and_its_end():
 @pytest.mark.parametrize("status", [Status.PENDING, Status.RECOVERING, Status.RUNNING])
 def test_a_hold_stands_in_the_sentence_and_replaces_what_it_keeps_from_happening(status: Status):
     text = status_text(run_in(status, hold="object store unreadable since 02:10"), NOW)
-    assert text.endswith("On hold: object store unreadable since 02:10; goes on by itself once that is over.")
+    assert text.endswith("On hold: object store unreadable since 02:10; continues by itself when that is over.")
     assert "Next: start" not in text
 
 

@@ -10,9 +10,7 @@ An unknown value is left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, clock, safe
@@ -20,16 +18,17 @@ from supervisor.domain.figures import mean, share_pct
 from supervisor.domain.status import TERMINAL
 from supervisor.domain.texts import HIDDEN
 from supervisor.wording.attempt import (
-    beat_words,
-    disk_words,
-    exit_words,
-    kills_of,
-    kills_words,
+    NONE,
+    Row,
+    evidence_details,
+    evidence_readings,
+    evidence_rows,
+    fact_rows,
+    fact_text,
     listed,
-    mapping,
-    memory_words,
+    thread_stacks,
 )
-from supervisor.wording.figures import DASH, count, duration, fact_text, gib_text, plural
+from supervisor.wording.figures import DASH, count, duration, gib_text, plural
 
 MIB = 2**20
 # NVML's clock event reasons that cost speed: hardware slowdown, software and hardware thermal, power brake.
@@ -37,15 +36,6 @@ SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 MACHINES_SHOWN = 5
 HASH_CHARS = 12
 BRIEF_LINES, BRIEF_STACK, STACK_LINES = 5, 12, 200
-NONE = "none"
-_FRACTION = re.compile(r"\.\d+(?=Z$)")  # of the seconds of a beat's time
-# Label -> fact, in the order of a methods section.
-BLOCK = (
-    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
-    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
-    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
-    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
-)  # fmt: skip
 
 
 def telemetry_lines(run: Json) -> list[str]:
@@ -210,44 +200,27 @@ def spec_text(spec: Json) -> str:
 
 def evidence_lines(kept: Json, brief: bool = False) -> list[str]:
     """Everything that is kept of an attempt; `brief`: the main rows and the end of its log."""
-    agent, end = mapping(kept.get("agent")), mapping(kept.get("exit"))
-    kills = kills_words(kills_of(end, agent))
-    rows: list[tuple[str, object]] = [
-        ("why", kept.get("detail")),
-        ("exit", exit_words(end or mapping(agent.get("exit")))),
-        ("memory", "; ".join(filter(None, (kills, memory_words(kept)))) if end or agent else ""),
-        ("disk", disk_words(end, agent)),
-    ]
+    lines = [f"Evidence of attempt {kept['attempt']}: {safe(kept.get('cause') or DASH)}", *_lines(evidence_rows(kept))]
     if not brief:
-        beat, readings = mapping(kept.get("beat")), mapping(kept.get("readings"))
-        rows += [("beat", beat_words(beat, _FRACTION.sub("", str(beat.get("at"))))), ("boot", _boot(agent))]
-        rows += [(f"read, {name}", text) for name in ("end", "release") for text in listed(readings.get(name))]
-        missing = kept.get("agent_missing")
-        rows += [("console", kept.get("console")), ("agent", missing and f"no part: {missing}")]
-    lines = [f"Evidence of attempt {kept['attempt']}: {safe(kept.get('cause') or DASH)}"]
-    lines += [f"  {label:<13} {safe(value)}" for label, value in rows if value]
-    lines += _stacks(agent, BRIEF_STACK if brief else STACK_LINES)
+        lines += _lines(evidence_details(kept))
+        lines += _lines((f"reading, {name}", reading) for name, reading in evidence_readings(kept))
+    lines += _stacks(kept, BRIEF_STACK if brief else STACK_LINES)
     tail = listed(kept.get("log_tail"))[-BRIEF_LINES if brief else 0 :]
     if tail:
         lines += [f"  last {plural(len(tail), 'line')} of the log", *(f"    {safe(line)}" for line in tail)]
     return lines
 
 
-def _boot(agent: Mapping[str, Any]) -> str:
-    boot = mapping(agent.get("boot"))
-    if not boot:
-        return ""
-    same = boot.get("at_start") == boot.get("now")
-    return f"{boot.get('now')}" + ("" if same else f"; it was {boot.get('at_start')} at the start")
+def _lines(rows: Iterable[Row], width: int = 17) -> list[str]:
+    return [f"  {label:<{width}} {safe(text)}" for label, text in rows]
 
 
-def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
+def _stacks(kept: Json, limit: int) -> list[str]:
     """The stacks of a stalled training, with their own indent."""
     lines = []
-    for dump in map(mapping, listed(mapping(agent.get("stall")).get("threads"))):
-        lines.append(f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}")
-        texts = [line for line in str(dump.get("text", "")).splitlines() if line.strip()]
-        lines += ["    " + " " * (len(line) - len(line.lstrip())) + safe(line.strip()) for line in texts]
+    for title, stack in thread_stacks(kept):
+        lines.append(f"  {safe(title)}")
+        lines += ["    " + " " * (len(line) - len(line.lstrip())) + safe(line.strip()) for line in stack]
     if len(lines) > limit:
         lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
     return lines
@@ -259,40 +232,13 @@ def facts_lines(response: Json) -> list[str]:
     described = [attempt for attempt in attempts if attempt.get("facts") is not None]
     lines = ["No facts are known yet: an attempt records them when its command starts."]
     if described:
-        lines = _block(described[-1])
+        lines = [f"Facts of attempt {described[-1]['attempt']}", *_lines(fact_rows(described[-1]["facts"]), 9)]
     if attempts:
         lines += ["", *FACTS.lines(attempts)]
     if len(described) > 1:
         differing = [line for row in response["differs"] for line in _difference(row)]
         lines += ["", "Attempts that differ"] + (differing or ["none: all attempts ran on the same facts"])
     return lines
-
-
-def _block(attempt: Json) -> list[str]:
-    facts = attempt["facts"]
-    reasons = mapping(facts.get("absent"))
-    lines = [f"Facts of attempt {attempt['attempt']}"]
-    for label, name in BLOCK:
-        if name in facts:
-            lines.append(f"  {label:<9} {safe(_fact_text(facts, name))}")
-        elif name in reasons and label:
-            lines.append(f"  {label:<9} not known: {safe(reasons[name])}")
-    return lines
-
-
-def _fact_text(facts: Json, name: str) -> str:
-    value = facts[name]
-    if name == "packages":
-        number = count(len(value)) if isinstance(value, list) else DASH
-        cut = f"; {facts['packages_note']}" if facts.get("packages_note") else ""
-        return f"{number}, sha256 {facts.get('packages_sha256', DASH)}{cut}"
-    if name == "seeds" and isinstance(value, Mapping):
-        return ", ".join(f"{key}={seed}" for key, seed in value.items()) or NONE
-    if name == "memory_bytes" and isinstance(value, int | float):
-        return f"{value / 2**30:.1f} GiB"
-    if name == "command" and isinstance(value, list):
-        return " ".join(map(str, value))
-    return fact_text(value) or NONE
 
 
 def _fact(name: str, length: int | None = None) -> Callable[[Json], str]:

@@ -1,7 +1,7 @@
-"""Who is told of what happens, what became of it, and what needs a person now.
+"""Alerts: which runs need a person now, who receives messages about runs, and what became of each message.
 
-The secret of a webhook is on one page, the answer to its making, which no cache keeps; its address, a credential of its
-receiver, is on none.
+The secret of a webhook is shown once, on the page that responds to its creation, which no cache keeps. Its address, a
+credential of its receiver, is never shown.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from supervisor.dashboard.words import moment_text
 from supervisor.domain.events import KINDS
 from supervisor.wording.figures import Look
 
-# In which a run may wait for a person; one that trains does not.
+# Statuses in which a run may need a person; a training run does not.
 WAITING = ("awaiting_teardown", "waiting", "finishing", "recovering", "launching", "pending")
-LOOKED_AT = 200  # runs that are not over, the newest
-STATES = (("", "all"), ("pending", "on the way"), ("delivered", "delivered"), ("given_up", "given up"))
+EXAMINED = 200  # of the newest runs that are not over
+STATES = (("", "all"), ("pending", "pending"), ("delivered", "delivered"), ("given_up", "given up"))
 DELIVERY_LOOKS = {
-    "pending": Look("◌", "wait", "on the way"),
+    "pending": Look("◌", "wait", "pending"),
     "delivered": Look("✔", "good", "delivered"),
     "given_up": Look("✗", "bad", "given up"),
 }
 WITHIN = (("3600", "1 hour"), ("86400", "1 day"), ("259200", "3 days"), ("604800", "7 days"))
-DEEDS = ("enable", "disable", "remove", "rotate", "test", "replay")
+ACTIONS = ("enable", "disable", "remove", "rotate", "test", "replay")
 FORMS = (("", "by its host"), ("standard", "signed JSON"), ("slack", "Slack"), ("discord", "Discord"))
 
 
@@ -47,36 +47,36 @@ async def add(request: Request, api: Api) -> Response:
         "note": first(form, "note"),
     }
     try:
-        made = (await api.call("POST", "/v1/webhooks", body=wish)).json()
+        webhook = await api.post("/v1/webhooks", wish)
     except Refused as refusal:
         if refusal.status not in (409, 422):
             raise
         return await _all(request, api, refusal.status, {**wish, "url": "", "why": _why(refusal)})
-    return await _made(request, made, "is added")
+    return await _secret_page(request, webhook, "has been added")
 
 
 async def show_webhook(request: Request, api: Api) -> Response:
-    return await _webhook_page(request, api, {})
+    return await _webhook_page(request, api, None)
 
 
 async def change(request: Request, api: Api) -> Response:
-    """A deed of a form: switched on or off, removed, tried, all sent again, another secret."""
-    webhook_id, deed = request.path_params["webhook_id"], request.path_params["deed"]
-    if deed not in DEEDS:
+    """An action of a form: enable, disable, remove, test, send messages again, a new secret."""
+    webhook_id, action = request.path_params["webhook_id"], request.path_params["action"]
+    if action not in ACTIONS:
         raise HTTPException(404)
     here, path = f"/ui/alerts/{webhook_id}", f"/v1/webhooks/{webhook_id}"
-    if deed in ("enable", "disable"):
-        await api.call("PATCH", path, body={"enabled": deed == "enable"})
+    if action in ("enable", "disable"):
+        await api.call("PATCH", path, body={"enabled": action == "enable"})
         return rendering.go_to(here)
-    if deed == "remove":
+    if action == "remove":
         await api.call("DELETE", path)
         return rendering.go_to("/ui/alerts")
-    if deed == "rotate":
-        return await _made(request, (await api.call("POST", f"{path}/rotate")).json(), "has a new secret")
-    if deed == "test":
-        return await _webhook_page(request, api, {"test": (await api.call("POST", f"{path}/test")).json()})
+    if action == "rotate":
+        return await _secret_page(request, await api.post(f"{path}/rotate"), "has a new secret")
+    if action == "test":
+        return await _webhook_page(request, api, await api.post(f"{path}/test"))
     since = _since(first(await read_form(request), "within"), request.app.state.now())
-    answer = (await api.call("POST", f"{path}/replay", body={"since": since})).json()
+    answer = await api.post(f"{path}/replay", {"since": since})
     return rendering.go_to(f"{here}?again={answer['replayed']}")
 
 
@@ -88,30 +88,29 @@ async def replay(request: Request, api: Api) -> Response:
 
 async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
     waiting = [("status", word) for word in WAITING]
-    listing, runs, asker = await api.together(
-        api.get("/v1/webhooks"), api.get("/v1/runs", [*waiting, ("page_size", str(LOOKED_AT))]), api.get("/v1/whoami")
+    listing, runs, caller = await api.together(
+        api.get("/v1/webhooks"), api.get("/v1/runs", [*waiting, ("page_size", str(EXAMINED))]), api.get("/v1/whoami")
     )
-    persons = [run for run in runs["runs"] if run["needs_person"] or run["status"] == "awaiting_teardown"]
     return await rendering.page(
         request,
         "alerts.html",
         status,
         here="/ui/alerts",
         webhooks=[{**webhook, "look": look_of(webhook)} for webhook in listing["webhooks"]],
-        persons=persons,
+        persons=[run for run in runs["runs"] if run["needs_person"] or run["status"] == "awaiting_teardown"],
         more=runs["next_cursor"] is not None,
         wish={"note": "", "kinds": [], "everything": False, "form": None, "why": "", **wish},
         kinds=list(KINDS.values()),
         forms=FORMS,
-        **_rights(asker),
+        **_rights(caller),
     )
 
 
-async def _webhook_page(request: Request, api: Api, result: Json) -> Response:
-    """`result`: what has just been done, for its result to be shown."""
+async def _webhook_page(request: Request, api: Api, test: Json | None) -> Response:
+    """`test`: the result of a test message that was just sent."""
     webhook_id, params = request.path_params["webhook_id"], request.query_params
-    path, query = (f"/v1/webhooks/{webhook_id}", [(key, params[key]) for key in ("state", "cursor") if params.get(key)])
-    webhook, page, taken, asker = await api.together(
+    path, query = f"/v1/webhooks/{webhook_id}", [(key, params[key]) for key in ("state", "cursor") if params.get(key)]
+    webhook, page, delivered, caller = await api.together(
         api.get(path),
         api.get(f"{path}/deliveries", query),
         api.get(f"{path}/deliveries", [("state", "delivered"), ("page_size", "1")]),
@@ -129,15 +128,15 @@ async def _webhook_page(request: Request, api: Api, result: Json) -> Response:
         states=STATES,
         looks=DELIVERY_LOOKS,
         within=WITHIN,
-        taken=next(iter(taken["deliveries"]), None),
+        last=next(iter(delivered["deliveries"]), None),
         first_page=not params.get("cursor"),
         again=int(again) if again.isascii() and again.isdigit() and len(again) < 10 else None,
-        test=result.get("test"),
-        **_rights(asker),
+        test=test,
+        **_rights(caller),
     )
 
 
-async def _made(request: Request, webhook: Json, what: str) -> Response:
+async def _secret_page(request: Request, webhook: Json, what: str) -> Response:
     return await rendering.page(
         request, "alert_made.html", here=f"/ui/alerts/{webhook['webhook_id']}", webhook=webhook, what=what
     )
@@ -149,8 +148,8 @@ def look_of(webhook: Json) -> Look:
     return Look("◐", "wait", "failing") if webhook["failing_since"] else Look("✔", "good", "on")
 
 
-def _rights(asker: Json) -> dict[str, Any]:
-    scopes = asker["scopes"]
+def _rights(caller: Json) -> dict[str, Any]:
+    scopes = caller["scopes"]
     return {"may_write": "admin" in scopes or "runs:write" in scopes, "admin": "admin" in scopes}
 
 
@@ -160,7 +159,5 @@ def _why(refusal: Refused) -> str:
 
 
 def _since(within: str, now: float) -> str | None:
-    """None: as far back as the API goes by itself."""
-    if within not in dict(WITHIN):
-        return None
-    return moment_text(now - int(within))
+    """None: as far back as the API goes."""
+    return moment_text(now - int(within)) if within in dict(WITHIN) else None

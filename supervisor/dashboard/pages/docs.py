@@ -1,7 +1,7 @@
-"""The API for people: operations by subject, and one in detail, made from the document that the daemon serves.
+"""The API for people, from its OpenAPI document: all operations by subject, and one operation in detail.
 
-The document names each shape once and refers to it. A reader of one operation gets the shapes that it uses as tables,
-in the order in which they are met.
+The document names each shape once and refers to it. The page of an operation shows the shapes that it uses as tables,
+in the order of the references.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
@@ -20,13 +19,13 @@ from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Refused
 
 Json = Mapping[str, Any]
+
 SHAPES = "#/components/schemas/"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one address. `description`: paragraphs, the first says what it does. `scope`: what a token needs
-    for it; "" = no token is needed."""
+class Operation(NamedTuple):
+    """One method of one address. `description`: paragraphs; the first says what it does. `scope`: what its token needs;
+    "" = no token is needed."""
 
     name: str
     method: str
@@ -37,24 +36,21 @@ class Operation:
     raw: Json
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     name: str
     type_text: str
     required: bool
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     name: str
     description: str
-    fields: tuple[Field, ...]
+    fields: list[Field]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A request body (`status` is "") or an answer. `example`: JSON or text to look at; "" = there is none."""
+class Message(NamedTuple):
+    """A request body (`status` is "") or a response. `example`: JSON or text; "" = none."""
 
     status: str
     description: str
@@ -63,8 +59,43 @@ class Message:
     example: str
 
 
+async def show(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    document = await api.get("/openapi.json")
+    operations = operations_of(document)
+    tags = [(tag, [operation for operation in operations if operation.tag == tag["name"]]) for tag in document["tags"]]
+    return await rendering.page(
+        request, "docs.html", info=document["info"], tags=tags, prose=prose, paragraphs=paragraphs
+    )
+
+
+async def download(request: Request, api: Api) -> Response:
+    """The document itself, for a browser, which has no token in a header. Raises SignInNeeded, Refused."""
+    return Response((await api.call("GET", "/openapi.json")).body, media_type="application/json")
+
+
+async def show_operation(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    document, name = await api.get("/openapi.json"), request.path_params["operation"]
+    operation = next((candidate for candidate in operations_of(document) if candidate.name == name), None)
+    if operation is None:
+        raise Refused(404, {"code": "NOT_FOUND", "detail": "The API has no operation of this name."})
+    return await rendering.page(
+        request,
+        "docs_operation.html",
+        operation=operation,
+        parameters=[
+            _field(f"{parameter['name']} ({parameter['in']})", parameter["schema"], parameter)
+            for parameter in operation.raw.get("parameters", ())
+        ],
+        messages=messages(operation),
+        shapes=shapes(operation, document),
+        prose=prose,
+    )
+
+
 def operations_of(document: Json) -> list[Operation]:
-    """All of them, in the order of the document."""
+    """In the order of the document."""
     return [
         Operation(
             raw["operationId"], method.upper(), path, raw["tags"][0], paragraphs(raw["description"]), _scope(raw), raw
@@ -74,36 +105,23 @@ def operations_of(document: Json) -> list[Operation]:
     ]
 
 
+def _scope(raw: Json) -> str:
+    return ", ".join(scope for way in raw.get("security", ()) for scopes in way.values() for scope in scopes)
+
+
 def paragraphs(text: str) -> tuple[str, ...]:
     return tuple(text.split("\n\n"))
 
 
 def prose(text: str) -> Markup:
-    """What the document writes in Markdown, which is no more than `code` and **bold**."""
+    """The Markdown of the document, which is only `code` and **bold**."""
     coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", coded))  # noqa: S704 - escaped above
 
 
-def _scope(raw: Json) -> str:
-    return ", ".join(scope for way in raw.get("security", ()) for scopes in way.values() for scope in scopes)
-
-
-def parameters(operation: Operation) -> tuple[Field, ...]:
-    return tuple(
-        Field(
-            f"{parameter['name']} ({parameter['in']})",
-            type_text(parameter["schema"]),
-            bool(parameter.get("required")),
-            parameter.get("description", ""),
-        )
-        for parameter in operation.raw.get("parameters", ())
-    )
-
-
 def messages(operation: Operation) -> list[Message]:
-    """The request body, where there is one, and each answer."""
-    body = operation.raw.get("requestBody")
-    rows = [] if body is None else list(_contents("", "", body))
+    """The request body, where there is one, and each response."""
+    rows = list(_contents("", "", operation.raw.get("requestBody", {})))
     for status, answer in operation.raw["responses"].items():
         contents = list(_contents(status, answer["description"], answer))
         rows += contents or [Message(status, answer["description"], "", "", "")]
@@ -118,16 +136,15 @@ def _contents(status: str, description: str, part: Json) -> Iterator[Message]:
 
 
 def shapes(operation: Operation, document: Json) -> list[Shape]:
-    """What the body and the answers are made of, each shape once; a refusal's shape is the same everywhere and last."""
+    """The shapes of the body and the responses, each once; the shape of a refusal is the same everywhere and last."""
     schemas: Json = document["components"]["schemas"]
-    waiting, names = [operation.raw], dict[str, None]()
-    while waiting:
-        for name in _references(waiting.pop(0)):
+    pending, names = [operation.raw], dict[str, None]()
+    while pending:
+        for name in _references(pending.pop(0)):
             if name not in names:
                 names[name] = None
-                waiting.append(schemas[name])
-    ordered = sorted(names, key=lambda name: name.startswith("Problem"))
-    return [_shape(name, schemas[name]) for name in ordered]
+                pending.append(schemas[name])
+    return [_shape(name, schemas[name]) for name in sorted(names, key=lambda name: name.startswith("Problem"))]
 
 
 def _references(part: object) -> Iterator[str]:
@@ -144,11 +161,15 @@ def _references(part: object) -> Iterator[str]:
 
 def _shape(name: str, schema: Json) -> Shape:
     required = schema.get("required", ())
-    fields = tuple(
-        Field(field, type_text(part), field in required, part.get("description", ""))
+    fields = [
+        _field(field, part, {**part, "required": field in required})
         for field, part in schema.get("properties", {}).items()
-    )
+    ]
     return Shape(name, schema.get("description", ""), fields)
+
+
+def _field(name: str, schema: Json, raw: Json) -> Field:
+    return Field(name, type_text(schema), bool(raw.get("required")), raw.get("description", ""))
 
 
 def type_text(schema: Json) -> str:
@@ -166,36 +187,3 @@ def type_text(schema: Json) -> str:
     if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
         return f"object of {type_text(schema['additionalProperties'])}"
     return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
-
-
-TEXTS: dict[str, Any] = {"prose": prose, "paragraphs": paragraphs}
-
-
-async def show(request: Request, api: Api) -> Response:
-    """Raises SignInNeeded, Refused."""
-    document = await api.get("/openapi.json")
-    operations = operations_of(document)
-    tags = [(tag, [operation for operation in operations if operation.tag == tag["name"]]) for tag in document["tags"]]
-    return await rendering.page(request, "docs.html", info=document["info"], tags=tags, **TEXTS)
-
-
-async def download(request: Request, api: Api) -> Response:
-    """The document itself, for a browser that has no token in a header. Raises SignInNeeded, Refused."""
-    return Response((await api.call("GET", "/openapi.json")).body, media_type="application/json")
-
-
-async def show_operation(request: Request, api: Api) -> Response:
-    """Raises SignInNeeded, Refused."""
-    document, name = await api.get("/openapi.json"), request.path_params["operation"]
-    operation = next((candidate for candidate in operations_of(document) if candidate.name == name), None)
-    if operation is None:
-        raise Refused(404, {"code": "NOT_FOUND", "detail": "The API has no operation of this name."})
-    return await rendering.page(
-        request,
-        "docs_operation.html",
-        operation=operation,
-        parameters=parameters(operation),
-        messages=messages(operation),
-        shapes=shapes(operation, document),
-        **TEXTS,
-    )

@@ -1,20 +1,20 @@
-"""What a run wrote: the log of an attempt, and the files that it left, with sizes and checksums.
+"""What a run prints: the log of an attempt, and the console of its machine.
 
-Of the log a window of numbered lines is shown, a search, and what follows while it grows. A page never holds more than
-WINDOW lines, however long the log is. Scripts put new lines below the newest ones (static/log.js asks for
-`/log/lines`); without them the page is asked for again. Which part is shown stands in the address: `line=M` (with that
-line in the middle), `from=N`, `offset=B` or `before=B` (bytes: where no number is known), else the end; `q=` alone asks
-for lines in which a text stands.
+A page shows a window of at most WINDOW numbered lines of the log, however long it is, or the results of a search.
+Scripts append new lines (static/log.js requests `/log/lines` and `/console/lines`); without them the page is reloaded.
+The address says which part is shown: `line=M` (that line in the middle), `from=N`, `offset=B` or `before=B` (in bytes,
+where no line number is known), otherwise the end; `q=` alone searches for lines that contain a text.
 
-Each file can be downloaded through /ui/v1.
+The console is read from the machine while it exists, afterwards from what was kept. Where the platform cannot continue
+at an offset, scripts show the newest part again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -26,174 +26,168 @@ from supervisor.wording.figures import percent
 
 WINDOW = 500  # lines of a page
 LIMIT_BYTES = 1_048_576
-AROUND = 200  # lines before the one that is asked for
+AROUND = 200  # lines before the requested one
+TAIL_LINES = 15  # on the overview
+CONSOLE_BYTES = 65_536
+NO_LOG = ("FILES_PURGED", "UNAVAILABLE")
+NO_CONSOLE = ("EVIDENCE_NOT_FOUND", "FILES_PURGED", "UNAVAILABLE", "NOT_SUPPORTED")
+SOURCES = {
+    "machine": "read from the machine just now",
+    "kept": "kept before the machine was released",
+    "cloud_logging": "read from the cloud's log service",
+}
 
 Query = list[tuple[str, str]]
 
 
 class Row(NamedTuple):
-    """`number` None: not counted that far. `open`: the line has no end yet."""
+    """`number` None: lines are not counted that far. `open`: the line is not complete yet."""
 
     number: int | None
     text: Markup
     open: bool = False
 
 
-def part_of(params: Mapping[str, str]) -> Query:
-    """What the API is asked for. Numbers that are none are left for it to refuse."""
-    some = [("lines", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
-    if line := params.get("line"):
-        number = _number(line)
-        return [("line", line if number is None else str(max(1, number - AROUND))), *some]
-    for name, theirs in (("from", "line"), ("offset", "offset")):
-        if name in params:
-            return [(theirs, params[name]), *some]
-    end = [("tail", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
-    return [*end, ("before", params["before"])] if "before" in params else end
+async def show(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    params = {name: value for name, value in request.query_params.items() if value}
+    run, answer = await api.of_run("", "/attempts")
+    attempts = answer["attempts"]
+    number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
+    base = {"attempt": number} if number else {}
+    page: Json = {"attempts": attempts, "params": params, "number": number, "link": Link(run["run_id"], base)}
+    page |= {"missing": None, "hits": None, "log": None, "following": False}
+    if not rendering.looks_again(request):  # an open page follows its log by another address
+        if "q" in params and not {"line", "from", "offset", "before"} & params.keys():
+            answer, refusal = await _find(api, run["run_id"], params, base)
+            page["hits"] = None if answer is None else search(answer, params)
+        else:
+            answer, refusal = await _read(api, run["run_id"], params, base, NO_LOG)
+            page["log"] = None if answer is None else window(answer, params)
+            page["following"] = answer is not None and is_end(params) and not answer["complete"]
+        page["missing"] = None if refusal is None else refusal.problem["detail"]
+    return await rendering.tab(request, "log.html", run, "log", **page)
 
 
-def is_end(params: Mapping[str, str]) -> bool:
-    """The newest lines are shown: what is new can be put below them."""
-    return not any(name in params for name in ("line", "from", "offset", "before", "q"))
-
-
-def misses(answer: Json, params: Mapping[str, str]) -> bool:
-    """Lines are so long that the one that was asked for is not in the window."""
-    line, rows = _number(params.get("line", "")), answer["text"].count("\n") + 1
-    return line is not None and answer["line"] is not None and line > answer["line"] + rows and _goes_on(answer)
-
-
-def rows(answer: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
-    first, lines = answer["line"], answer["text"].split("\n")
-    rest = lines.pop()
-    made = [Row(None if first is None else first + at, ansi.shown(line, mark)) for at, line in enumerate(lines)]
-    if rest:
-        made.append(Row(None if first is None else first + len(lines), ansi.shown(rest, mark), True))
-    return made
-
-
-def window(answer: Json, params: Mapping[str, str], mark: re.Pattern[str] | None) -> Json:
-    """What the template shows. `older` and `newer`: queries of the parts beside this one, None at the ends; `resume`:
-    from where to follow."""
-    shown = rows(answer, mark)
-    line = _number(params.get("line", "")) or _number(params.get("from", ""))
-    return {
-        "rows": shown,
-        "first": shown[0].number if shown else None,
-        "last": shown[-1].number if shown else None,
-        "lines": answer["lines"],
-        "size": answer["size"],
-        "counted_percent": percent(answer["counted_bytes"], answer["size"]),
-        "not_reached": line is not None and answer["line"] is None,
-        "too_far": line if line is not None and answer["lines"] is not None and line > answer["lines"] else None,
-        "older": {"before": answer["offset"]} if answer["offset"] > 0 else None,
-        "newer": _newer(answer, shown) if _goes_on(answer) else None,
-        "resume": urlencode(_resume(answer, shown)),
-        "complete": answer["complete"],
-        "target": line if "line" in params else None,
-    }
-
-
-def matches(answer: Json, mark: re.Pattern[str] | None) -> list[Json]:
-    """Of a search; `where`: the query of the part in which the line stands."""
-    return [
-        {
-            "line": match["line"],
-            "text": ansi.shown(match["text"], mark),
-            "before": match["skipped_bytes"] > 0,
-            "after": match["cut_bytes"] > 0,
-            "where": {"line": match["line"]} if match["line"] else {"offset": match["offset"]},
-        }
-        for match in answer["matches"]
-    ]
-
-
-def _newer(answer: Json, shown: list[Row]) -> Json:
-    last = shown[-1].number if shown else None
-    return {"offset": answer["next_offset"]} if last is None else {"from": last + (not shown[-1].open)}
-
-
-def _resume(answer: Json, shown: list[Row]) -> Json:
-    """The line that has no end yet is read again."""
-    if answer["line"] is None:
-        return {"offset": answer["next_offset"]}
-    return {"from": answer["line"] + len(shown) - (bool(shown) and shown[-1].open)}
-
-
-def _goes_on(answer: Json) -> bool:
-    return bool(answer["next_offset"] < answer["size"])
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 16 else None
-
-
-TAIL_LINES = 15
+async def lines(request: Request, api: Api) -> Response:
+    """The rows since the last request; `data-resume` says where to continue. Raises SignInNeeded, Refused."""
+    params = {name: value for name, value in request.query_params.items() if value}
+    base = {"attempt": params["attempt"]} if "attempt" in params else {}
+    run_id = request.path_params["run_id"]
+    answer, _ = await _read(api, run_id, params, base, ())
+    log = window(answer, params)
+    return await rendering.page(request, "log_lines.html", log=log, link=Link(run_id, base), params=params)
 
 
 async def tail(api: Api, run: Json) -> Json | None:
-    """What `log_panel.html` shows as `log`: the last lines of the newest attempt; None where there are none. `missing`:
-    why they cannot be read now. Raises SignInNeeded, Refused."""
-    try:
-        answer = await api.get_or_none(_path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")], ["FILES_PURGED"])
-    except Refused as refusal:
-        if refusal.code != "UNAVAILABLE":
-            raise
+    """For `log_panel.html`: the last lines of the newest attempt; None where there are none. `missing`: why they cannot
+    be read now. Raises SignInNeeded, Refused."""
+    query = [("tail", str(TAIL_LINES)), ("limit", "65536")]
+    answer, refusal = await api.get_or_refusal(_path(run["run_id"]), query, NO_LOG)
+    if refusal is not None and refusal.code == "UNAVAILABLE":
         return {"attempt": run["attempt"], "rows": [], "missing": refusal.problem["detail"]}
     if answer is None or not answer["text"]:
         return None
     return {"attempt": answer["attempt"], "rows": rows(answer), "missing": ""}
 
 
-async def show(request: Request, api: Api) -> Response:
-    """Raises SignInNeeded, Refused."""
-    params = {name: value for name, value in request.query_params.items() if value}
-    run, answer = await api.together(
-        api.get(f"/v1/runs/{request.path_params['run_id']}"),
-        api.get(f"/v1/runs/{request.path_params['run_id']}/attempts"),
-    )
-    attempts = answer["attempts"]
-    page: Json = {"run": run, "tab": "log", "attempts": attempts, "params": params, "missing": None, "hits": None}
-    number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
-    base = {"attempt": number} if number else {}
-    page |= {"number": number, "link": Link(run, base), "log": None, "following": False}
-    if rendering.looks_again(request):  # the log is followed by itself
-        return await rendering.page(request, "log.html", **page)
-    try:
-        if "q" in params and not {"line", "from", "offset", "before"} & params.keys():
-            page["hits"] = await _search(api, run, params, base)
-        else:
-            page["log"] = await _window(api, run, params, base)
-            page["following"] = is_end(params) and not page["log"]["complete"]
-    except Refused as refusal:
-        if refusal.code not in ("FILES_PURGED", "UNAVAILABLE"):
-            raise
-        page["missing"] = refusal.problem["detail"]
-    return await rendering.page(request, "log.html", **page)
+class Link:
+    """Addresses of other parts of the same log: `link(line=5)`; `params` carries a search along."""
+
+    def __init__(self, run_id: str, base: Json) -> None:
+        self.path, self._base = f"/ui/runs/{run_id}/log", base
+
+    def __call__(self, params: Json | None = None, **where: object) -> str:
+        along: Json = {name: params[name] for name in ("q", "case") if name in params} if params else {}
+        query = urlencode({**self._base, **along, **where})
+        return f"{self.path}?{query}" if query else self.path
+
+    @property
+    def lines(self) -> str:
+        """Where scripts request new lines; they append where to begin."""
+        return f"{self.path}/lines?" + urlencode(self._base)
 
 
-async def lines(request: Request, api: Api) -> Response:
-    """What is new since the last look, as rows; `data-resume` says where to go on. Raises SignInNeeded, Refused."""
-    params = {name: value for name, value in request.query_params.items() if value}
-    base = {"attempt": params["attempt"]} if "attempt" in params else {}
-    run = {"run_id": request.path_params["run_id"]}
-    log = await _window(api, run, params, base)
-    return await rendering.page(request, "log_lines.html", log=log, link=Link(run, base), params=params)
+def part_of(params: Mapping[str, str]) -> Query:
+    """The query to the API. A number that is not one is passed on, for the API to refuse."""
+    forward = [("lines", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
+    if line := params.get("line"):
+        number = _number(line)
+        return [("line", line if number is None else str(max(1, number - AROUND))), *forward]
+    for name, theirs in (("from", "line"), ("offset", "offset")):
+        if name in params:
+            return [(theirs, params[name]), *forward]
+    end = [("tail", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
+    return [*end, ("before", params["before"])] if "before" in params else end
 
 
-async def _window(api: Api, run: Json, params: Json, base: Json) -> Json:
-    answer = await api.get(_path(run), [*base.items(), *part_of(params)])
-    if misses(answer, params):
-        answer = await api.get(_path(run), [*base.items(), *part_of({"from": params["line"]})])
-    return window(answer, params, _mark(params))
+def is_end(params: Mapping[str, str]) -> bool:
+    """True where the newest lines are shown: new ones can be appended."""
+    return not any(name in params for name in ("line", "from", "offset", "before", "q"))
 
 
-async def _search(api: Api, run: Json, params: Json, base: Json) -> Json:
-    query = [*base.items(), ("q", params["q"]), ("offset", params.get("at", "0"))]
-    answer = await api.get(_path(run), [*query, *([] if "case" in params else [("ignore_case", "true")])])
+def misses(answer: Json, params: Mapping[str, str]) -> bool:
+    """True where the lines are so long that the window ends before the requested one."""
+    line, row_count = _number(params.get("line", "")), answer["text"].count("\n") + 1
+    return line is not None and answer["line"] is not None and line > answer["line"] + row_count and _continues(answer)
+
+
+def rows(answer: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
+    first = answer["line"]
+    return [
+        Row(None if first is None else first + at, ansi.shown(text, mark), is_open)
+        for at, (text, is_open) in enumerate(_lines_of(answer["text"]))
+    ]
+
+
+def _lines_of(text: str) -> list[tuple[str, bool]]:
+    """(line, it is incomplete), in order."""
+    *whole, rest = text.split("\n")
+    return [*((line, False) for line in whole), *([(rest, True)] if rest else [])]
+
+
+def window(answer: Json, params: Mapping[str, str]) -> Json:
+    """For the template. `older`, `newer`: queries of the neighboring parts, None at the ends; `resume`: where to
+    follow."""
+    shown = rows(answer, _mark(params))
+    last = shown[-1].number if shown else None
+    line = _number(params.get("line", "")) or _number(params.get("from", ""))
+    newer = {"offset": answer["next_offset"]} if last is None else {"from": last + (not shown[-1].open)}
+    resume = {"offset": answer["next_offset"]}
+    if answer["line"] is not None:  # an incomplete line is read again
+        resume = {"from": answer["line"] + len(shown) - (bool(shown) and shown[-1].open)}
     return {
-        "matches": matches(answer, _mark(params)),
-        "more": {"q": params["q"], "at": answer["next_offset"], **_case(params)} if answer["more"] else None,
+        "rows": shown,
+        "first": shown[0].number if shown else None,
+        "last": last,
+        "lines": answer["lines"],
+        "size": answer["size"],
+        "counted_percent": percent(answer["counted_bytes"], answer["size"]),
+        "not_reached": line is not None and answer["line"] is None,
+        "too_far": line if line is not None and answer["lines"] is not None and line > answer["lines"] else None,
+        "older": {"before": answer["offset"]} if answer["offset"] > 0 else None,
+        "newer": newer if _continues(answer) else None,
+        "resume": urlencode(resume),
+        "complete": answer["complete"],
+        "target": line if "line" in params else None,
+    }
+
+
+def search(answer: Json, params: Mapping[str, str]) -> Json:
+    """For the template; `where`: the query of the part that contains the line."""
+    case = {"case": "match"} if "case" in params else {}
+    return {
+        "matches": [
+            {
+                "line": match["line"],
+                "text": ansi.shown(match["text"], _mark(params)),
+                "before": match["skipped_bytes"] > 0,
+                "after": match["cut_bytes"] > 0,
+                "where": {"line": match["line"]} if match["line"] else {"offset": match["offset"]},
+            }
+            for match in answer["matches"]
+        ],
+        "more": {"q": params["q"], "at": answer["next_offset"], **case} if answer["more"] else None,
         "searched_bytes": answer["next_offset"],
         "size": answer["size"],
         "from_begin": answer["offset"] == 0,
@@ -201,83 +195,92 @@ async def _search(api: Api, run: Json, params: Json, base: Json) -> Json:
     }
 
 
-def _mark(params: Json) -> re.Pattern[str] | None:
+async def _find(api: Api, run_id: str, params: Mapping[str, str], base: Json) -> tuple[Any, Refused | None]:
+    case = [] if "case" in params else [("ignore_case", "true")]
+    query = [*base.items(), ("q", params["q"]), ("offset", params.get("at", "0")), *case]
+    return await api.get_or_refusal(_path(run_id), query, NO_LOG)
+
+
+async def _read(
+    api: Api, run_id: str, params: Mapping[str, str], base: Json, codes: Sequence[str]
+) -> tuple[Any, Refused | None]:
+    answer, refusal = await api.get_or_refusal(_path(run_id), [*base.items(), *part_of(params)], codes)
+    if answer is not None and misses(answer, params):
+        return await api.get_or_refusal(_path(run_id), [*base.items(), *part_of({"from": params["line"]})], codes)
+    return answer, refusal
+
+
+def _path(run_id: str) -> str:
+    return f"/v1/runs/{run_id}/logs"
+
+
+def _mark(params: Mapping[str, str]) -> re.Pattern[str] | None:
     return ansi.pattern(params.get("q", ""), "case" in params)
 
 
-def _case(params: Json) -> Json:
-    return {"case": "match"} if "case" in params else {}
+def _continues(answer: Json) -> bool:
+    return bool(answer["next_offset"] < answer["size"])
 
 
-def _path(run: Json) -> str:
-    return f"/v1/runs/{run['run_id']}/logs"
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 16 else None
 
 
-class Link:
-    """Addresses of other parts of the same log: `link(line=5)`; a search goes along where `params` is given."""
-
-    def __init__(self, run: Json, base: Json) -> None:
-        self.path, self._base = f"/ui/runs/{run['run_id']}/log", base
-
-    def __call__(self, params: Json | None = None, **where: object) -> str:
-        along = {name: params[name] for name in ("q", "case") if name in params} if params else {}
-        query = urlencode([*self._base.items(), *along.items(), *where.items()])
-        return f"{self.path}?{query}" if query else self.path
-
-    @property
-    def lines(self) -> str:
-        """Where new lines are asked for; the query goes on with where to begin."""
-        return f"{self.path}/lines?" + urlencode(self._base)
-
-
-PAGE_SIZE = 100
-KINDS = (
-    ("results", "Results"), ("checkpoints", "Checkpoints"), ("logs", "Logs"), ("evidence", "Evidence"),
-    ("code", "Code"),
-)  # fmt: skip
+async def console(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    params = dict(request.query_params)
+    run, answer = await api.of_run("", "/attempts")
+    attempts = answer["attempts"]
+    number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
+    page: Json = {"attempts": attempts, "number": number, "source": params.get("source", ""), "sources": SOURCES}
+    page |= {"console": None, "missing": None, "log_service": None}
+    if attempts and not rendering.looks_again(request):
+        answer, refusal = await _console(api, run["run_id"], number, page["source"], attempts)
+        if refusal is None:
+            page["console"] = _console_view(answer)
+        else:
+            page["missing"] = refusal.problem["detail"]
+            page["log_service"] = await _log_service(api, attempts[-1]["placement"]["provider"])
+    return await rendering.tab(request, "console.html", run, "console", **page)
 
 
-async def files(request: Request, api: Api) -> Response:
-    """`?kind=&cursor=`, as the API has them. Raises SignInNeeded, Refused."""
-    run = await api.get(f"/v1/runs/{request.path_params['run_id']}")
-    query = [
-        (name, value) for name, value in request.query_params.multi_items() if name in ("kind", "cursor") and value
-    ]
-    listing, missing, purged = None, "", False
-    try:
-        listing = await api.get(f"/v1/runs/{run['run_id']}/files", [*query, ("page_size", str(PAGE_SIZE))])
-    except Refused as refusal:
-        if refusal.code not in ("FILES_PURGED", "UNAVAILABLE"):
-            raise
-        missing, purged = refusal.problem["detail"], refusal.code == "FILES_PURGED"
-    kinds = [value for name, value in query if name == "kind"]
-    return await rendering.tab(
-        request,
-        "files.html",
-        run,
-        "files",
-        kinds=KINDS,
-        kind=kinds[0] if kinds else "",
-        began=any(name == "cursor" for name, _ in query),
-        files=[_file(run, file) for file in listing["files"]] if listing is not None else [],
-        listing=listing,
-        following=_next_files(query, listing),
-        missing=missing,
-        purged=purged,
-    )
+async def console_lines(request: Request, api: Api) -> Response:
+    """The text after `after`, or the newest part where there is no such offset. Raises SignInNeeded, Refused."""
+    params = request.query_params
+    query = [(name, params[name]) for name in ("attempt", "after") if name in params]
+    answer = await api.get(f"/v1/runs/{request.path_params['run_id']}/console", [*query, ("limit", str(CONSOLE_BYTES))])
+    return await rendering.page(request, "console_lines.html", console=_console_view(answer))
 
 
-def _file(run: Json, file: Json) -> Json:
-    """Names of results and checkpoints are strangers' words."""
+async def _log_service(api: Api, provider: str) -> str | None:
+    """The log service that keeps the consoles of this provider's released machines."""
+    providers = (await api.get("/v1/providers"))["providers"]
+    return next((entry["log_service"] for entry in providers if entry["name"] == provider), None)
+
+
+async def _console(
+    api: Api, run_id: str, number: str, source: str, attempts: Sequence[Json]
+) -> tuple[Any, Refused | None]:
+    path, query = f"/v1/runs/{run_id}/console", [("attempt", number), ("limit", str(CONSOLE_BYTES))]
+    if source == "cloud_logging":
+        return await api.get_or_refusal(path, [*query, ("source", source)], NO_CONSOLE)
+    if any(str(attempt["number"]) == number and attempt["gone_at"] is None for attempt in attempts):
+        answer, refusal = await api.get_or_refusal(path, [*query, ("after", str(-CONSOLE_BYTES))], NO_CONSOLE)
+        if (refusal is None and answer["text"]) or (refusal is not None and refusal.code == "UNAVAILABLE"):
+            return answer, refusal
+    return await api.get_or_refusal(path, query, NO_CONSOLE)
+
+
+def _console_view(answer: Json) -> Json:
+    shown = _lines_of(answer["text"])
+    rest = shown[-1][0] if shown and shown[-1][1] else ""
+    after = answer.get("next_offset")  # None: this console cannot be followed by offsets
+    if after is not None and "\ufffd" not in rest:  # an incomplete line is read again, where its bytes can be counted
+        after -= len(rest.encode("utf-8", "replace"))
     return {
-        **file,
-        "name": ansi.shown(file["path"]),
-        "address": f"/ui/v1/runs/{run['run_id']}/files/{quote(file['path'])}",
+        **{name: answer[name] for name in ("live", "source", "machine", "zone", "log_service")},
+        "rows": [(ansi.shown(line), is_open) for line, is_open in shown],
+        "lost": answer.get("lost_bytes") or 0,
+        "begin": answer.get("start"),
+        "resume": urlencode({"after": after}) if after is not None else "",
     }
-
-
-def _next_files(query: list[tuple[str, str]], listing: Json | None) -> str:
-    """The query of the next page; empty: there is none."""
-    if listing is None or listing["next_cursor"] is None:
-        return ""
-    return urlencode([*((name, value) for name, value in query if name == "kind"), ("cursor", listing["next_cursor"])])

@@ -1,8 +1,9 @@
-"""One run: what happened, what was done about it, what it costs, what is next, and whether somebody must act.
+"""One run: its overview, its charts, and its history.
 
-Its history on a page of its own, newest first: who did it, when, and the data behind each line. Its charts over wall
-time: a few on its overview, all of them on a page of their own. Which time they show stands in the address:
-`?since=&until=` as the API has them, or `?last=hour|day`, which goes along with the clock until the run is over.
+The overview says what happened, what was done, what it costs, what is next, and whether a person must act. The charts
+are over wall time: a few on the overview, all of them on a page of their own. The address says which time they show:
+`?since=&until=` as the API has them, or `?last=hour|day`, which moves with the clock until the run is over. The history
+is newest first: who did what, when, with the data of each event.
 """
 
 from __future__ import annotations
@@ -19,169 +20,116 @@ from supervisor.dashboard.drawing import charts
 from supervisor.dashboard.drawing.timeline import NEWEST, timeline
 from supervisor.dashboard.pages import evidence, log
 from supervisor.dashboard.public_api import Api, Json
-from supervisor.dashboard.rendering import assets
-from supervisor.dashboard.run_rows import DID
+from supervisor.dashboard.run_rows import DONE
 from supervisor.dashboard.words import moment_text
 from supervisor.domain.events import ROUTINE
 from supervisor.domain.status import TERMINAL
 from supervisor.wording.figures import epoch
 
-POINTS = 240  # as many as a line that nobody can point at needs
-SCRIPTS = ("uPlot.iife.min.js", "uPlot.min.css")
+RECENT = 12  # events on the overview
+PAGE = 50  # events of the history
+FEW_POINTS, POINTS = 240, 480  # of a small and of a large chart
 LASTS_S = {"hour": 3600.0, "day": 86_400.0}
 
 
-async def charts_panel(api: Api, run: Json, attempts: Sequence[Json], request: Request) -> Json | None:
-    """What `charts_panel.html` shows as `charts`; None where there will be nothing to draw. Raises
-    SignInNeeded, Refused."""
-    if are_kept(request):
-        return None
-    series = await api.get(_series_path(run), [("points", str(POINTS))])
-    if not series["points"] and run["status"] in TERMINAL:
-        return None
-    points = series["points"]
-    few, times = charts.few(charts.kinds(points)), _times(series, run, attempts, False)
-    return {
-        "drawn": charts.draw(few, points, attempts, times, charts.SMALL_PX),
-        "bands": bands(attempts),
-        "times": times,
-        "over": run["status"] in TERMINAL,
-    }
-
-
-async def show_charts(request: Request, api: Api) -> Response:
-    """Raises SignInNeeded, Refused."""
-    run: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
-    if are_kept(request):
-        return await rendering.page(request, "charts_kept.html", run=run)
-    now = rendering.of_every_page(request)["now"]
-    wish = _asked_times(request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now)
-    query = [(name, value) for name, value in wish.items() if name in ("since", "until") and value]
-    series, answer = await api.together(
-        api.get(_series_path(run), [*query, ("points", str(POINTS))]), api.get(f"/v1/runs/{run['run_id']}/attempts")
-    )
-    points, attempts = series["points"], answer["attempts"]
-    times = _times(series, run, attempts, bool(query))
-    drawn = charts.draw(charts.kinds(points), points, attempts, times, charts.LARGE_PX)
-    return await rendering.tab(
-        request,
-        "charts.html",
-        run,
-        "charts",
-        drawn=drawn,
-        bands=bands(attempts),
-        wish=wish,
-        series=series,
-        times=times,
-        over=run["status"] in TERMINAL,
-        begin=moment_text(times[0]),
-        end=moment_text(times[1]),
-    )
-
-
-def are_kept(request: Request) -> bool:
-    """The page asks itself what has changed, and scripts that have drawn its charts look after them."""
-    return rendering.looks_again(request) and set(SCRIPTS) <= assets().urls.keys()
-
-
-def bands(attempts: Sequence[Json]) -> list[list[Any]]:
-    """Of attempts what a script shades: number, start, end (epoch seconds; null = still on)."""
-    return [[attempt["number"], epoch(attempt["started_at"]), epoch(attempt["ended_at"])] for attempt in attempts]
-
-
-def _asked_times(query: Mapping[str, str], end: float) -> dict[str, str]:
-    """`last`, `since`, `until` as the address has them, "" where it has not. An unknown `last` is none. `end`: of the
-    run, else now."""
-    last = query.get("last", "")
-    if last in LASTS_S:
-        return {"last": last, "since": moment_text(end - LASTS_S[last]), "until": ""}
-    return {"last": "", "since": query.get("since", ""), "until": query.get("until", "")}
-
-
-def _times(series: Json, run: Json, attempts: Sequence[Json], ranged: bool) -> tuple[float, float]:
-    """Of the axis. Nobody wants to see the weeks since the end of a run, unless he has asked for them."""
-    begin, end = epoch(series["since"]) or 0.0, epoch(series["until"]) or 0.0
-    if ranged or run["status"] not in TERMINAL:
-        return begin, end
-    seen = [point["at"] for point in series["points"][-1:]]
-    ends = [epoch(moment) for moment in [*seen, *(attempt["ended_at"] for attempt in attempts)]]
-    return begin, max([moment for moment in ends if moment is not None], default=end)
-
-
-def _series_path(run: Json) -> str:
-    return f"/v1/runs/{run['run_id']}/beats"
-
-
-RECENT = 12  # events
-
-
 async def show(request: Request, api: Api) -> Response:
-    """`?attempts=all`: every attempt, not the newest only; `?did=`: a change that was just made."""
+    """`?attempts=all`: every attempt, not only the newest; `?did=`: a change that was just made;
+    `?since=&until=&last=`: the time of the charts."""
     run_id = request.path_params["run_id"]
-    newest_first = [("newest_first", "true"), ("limit", str(4 * RECENT))]
-    run, attempts, history = await api.together(
-        of(request, api), api.get(f"/v1/runs/{run_id}/attempts"), api.get(f"/v1/runs/{run_id}/events", newest_first)
+    recent = [("newest_first", "true"), ("limit", str(4 * RECENT))]
+    (run, answer), history = await api.together(
+        api.of_run("", "/attempts"), api.get(f"/v1/runs/{run_id}/events", recent)
     )
-    drawn, why, said = await api.together(
-        charts_panel(api, run, attempts["attempts"], request),
-        evidence.panel(api, run, attempts["attempts"]),
-        log.tail(api, run),
+    attempts = answer["attempts"]
+    drawn, why, tail = await api.together(
+        _charts(request, api, run, attempts, small=True), evidence.panel(api, run, attempts), log.tail(api, run)
     )
-    every = rendering.of_every_page(request)
     all_shown = request.query_params.get("attempts") == "all"
     return await rendering.tab(
         request,
         "run.html",
         run,
         "overview",
-        did=DID.get(request.query_params.get("did", "")),
-        timeline=timeline(run, attempts, every["now"], None if all_shown else NEWEST),
-        all_shown=all_shown and len(attempts["attempts"]) > NEWEST,
+        did=DONE.get(request.query_params.get("did", "")),
+        timeline=timeline(run, answer, request.app.state.now(), None if all_shown else NEWEST),
+        all_shown=all_shown and len(attempts) > NEWEST,
         events=[event for event in history["events"] if event["kind"] not in ROUTINE][:RECENT],
-        charts=drawn,
+        charts=drawn if drawn["series"]["points"] or run["status"] not in TERMINAL else None,
         evidence=why,
-        log=None if why and why["newest"] and why["shown"] else said,  # its last lines are there already
+        log=None if why and why["newest"] and why["shown"] else tail,  # the evidence has its last lines
     )
 
 
-async def of(request: Request, api: Api) -> Json:
-    """The run of this address. Raises SignInNeeded, Refused."""
-    run: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
-    return run
+async def show_charts(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    run, answer = await api.of_run("", "/attempts")
+    drawn = await _charts(request, api, run, answer["attempts"], small=False)
+    return await rendering.tab(request, "charts.html", run, "charts", charts=drawn)
 
 
-PAGE = 50
+async def _charts(request: Request, api: Api, run: Json, attempts: Sequence[Json], *, small: bool) -> Json:
+    """For the templates. `wish`: the time as the address has it; `begin`, `end`: the time shown. Raises SignInNeeded,
+    Refused."""
+    over = run["status"] in TERMINAL
+    now: float = request.app.state.now()
+    wish = _wish(request.query_params, epoch(run["status_since"]) or now if over else now)
+    query = [(name, value) for name, value in wish.items() if name != "last" and value]
+    points = [("points", str(FEW_POINTS if small else POINTS))]
+    series = await api.get(f"/v1/runs/{run['run_id']}/beats", [*query, *points])
+    kinds = charts.kinds(series["points"])
+    drawn = charts.draw(
+        charts.few(kinds) if small else kinds,
+        series["points"],
+        attempts,
+        _times(series, attempts, whole=bool(query) or not over),
+        charts.SMALL_PX if small else charts.LARGE_PX,
+    )
+    times = {"begin": moment_text(drawn.begin), "end": moment_text(drawn.end)}
+    return {"drawn": drawn, "wish": wish, "series": series, **times}
+
+
+def _wish(query: Mapping[str, str], end: float) -> dict[str, str]:
+    """`last`, `since`, `until` as the address has them, "" where it has none. An unknown `last` counts as none. `end`:
+    of the run, else now."""
+    last = query.get("last", "")
+    if last in LASTS_S:
+        return {"last": last, "since": moment_text(end - LASTS_S[last]), "until": ""}
+    return {"last": "", "since": query.get("since", ""), "until": query.get("until", "")}
+
+
+def _times(series: Json, attempts: Sequence[Json], *, whole: bool) -> tuple[float, float]:
+    """Of the axis. `whole` False: without the time since the end of the run, which may be weeks."""
+    begin, end = epoch(series["since"]) or 0.0, epoch(series["until"]) or 0.0
+    if whole:
+        return begin, end
+    moments = [point["at"] for point in series["points"][-1:]] + [attempt["ended_at"] for attempt in attempts]
+    return begin, max((at for moment in moments if (at := epoch(moment)) is not None), default=end)
 
 
 async def history(request: Request, api: Api) -> Response:
-    """`?actor=` what one caller did; `?cloud=true` with what the cloud recorded; `?before=` older than this event."""
+    """`?actor=`: what one caller did; `?cloud=true`: with the cloud's own records; `?before=`: older than this
+    event."""
     params = {name: request.query_params.get(name, "").strip() for name in ("actor", "cloud", "before")}
     given = {name: value for name, value in params.items() if value}
     query = [("newest_first", "true"), ("limit", str(PAGE)), *given.items()]
-    run, history = await api.together(
-        of(request, api), api.get(f"/v1/runs/{request.path_params['run_id']}/events", query)
+    (run,), answer = await api.together(
+        api.of_run(""), api.get(f"/v1/runs/{request.path_params['run_id']}/events", query)
     )
+    # The cloud's records have no id: pages are counted by our events.
+    ours = [event["id"] for event in answer["events"] if event["id"] is not None]
     return await rendering.tab(
         request,
         "run_history.html",
         run,
         "events",
-        events=history["events"],
-        cloud_unread=history["cloud_unread"],
+        events=answer["events"],
+        cloud_unread=answer["cloud_unread"],
         params=params,
-        older=_older(request, history, given),
+        older=_address(request, {**given, "before": str(min(ours))}) if ours and not answer["complete"] else "",
         newest=_address(request, {**given, "before": ""}) if params["before"] else "",
     )
 
 
-def _older(request: Request, history: Json, given: dict[str, str]) -> str:
-    """The address of the next page; "" = there is none. Lines of the cloud have no id: pages are counted by ours."""
-    ours = [event["id"] for event in history["events"] if event["id"] is not None]
-    if history["complete"] or not ours:
-        return ""
-    return _address(request, {**given, "before": str(min(ours))})
-
-
-def _address(request: Request, query: dict[str, str]) -> str:
+def _address(request: Request, query: dict[str, Any]) -> str:
     text = urlencode({name: value for name, value in query.items() if value})
     return request.url.path + (f"?{text}" if text else "")

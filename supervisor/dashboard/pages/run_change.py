@@ -1,13 +1,13 @@
-"""Changing one run or many: a page that says what will happen, a form that asks the API for it, and what became of it.
+"""Changing one run or many: a page that says what will happen, a form that asks the API for it, and the result.
 
-What the API refuses of one run is said on the same page, with what was typed still in it. A form carries what its page
-has shown: the machine and the results that are approved, the version that is changed. Limits and zones that are left as
-they were are not in the patch; an emptied field asks for the default. What cannot be read is sent as it was typed, for
+A refusal for one run is shown on the same page, with what was typed still in it. A form carries what its page has
+shown: the machine and the results that are approved, the version that is changed. Limits and zones that were not edited
+are not in the patch; an emptied field requests the default. A value that cannot be read is sent as it was typed, for
 the API to refuse by name.
 
-Of many runs the API is told the number that the person has seen; where others match by then, nothing is done and the
-question is asked again. It does a thousand runs in one request; what is left after some seconds is gone on with by a
-button.
+For many runs the API receives the number that the person has seen; if the number of matching runs differs by then,
+nothing is done and the page asks again. One request changes up to a thousand runs; after some seconds a button
+continues with the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from starlette.responses import Response
 
 from supervisor.dashboard import rendering
 from supervisor.dashboard.pages.runs import FILTERS, Pairs, Wanted
-from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.dashboard.public_api import Api, Json, Query, Refused
 from supervisor.dashboard.rendering import first, read_form
 
-ZONES = "zones"
+Form = Mapping[str, list[str]]
 
 
 class Limit(NamedTuple):
@@ -41,19 +41,78 @@ LIMITS = (
     Limit("budget_usd", "Budget, $", "all attempts since it was last started or resumed; empty: no budget"),
     Limit("max_runtime_s", "Training time at most, s", "since it was last started or resumed; empty: no limit"),
     Limit("deadline", "Deadline", "such as 2030-01-31T08:00:00Z; empty: none", "text"),
-    Limit("max_attempts", "Attempts at most", "failures; preemptions do not count; empty: as the settings say", "int"),
-    Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails; empty: as the settings say"),
+    Limit("max_attempts", "Attempts at most", "failures; preemptions do not count; empty: as in the settings", "int"),
+    Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails; empty: as in the settings"),
 )
+ZONES = "zones"
+NOTHING: Form = {}
+WITHIN_S = 10.0  # no further request to the API starts after this
+NAMED = 12  # runs that are named; the others are counted
+REFUSED_NAMED = 100
+MANY_ACTIONS: Mapping[str, Mapping[str, str]] = {
+    "stop": {
+        "verb": "Stop",
+        "meaning": "Each run saves a final checkpoint, as far as its grace period allows, and releases its machine; "
+        "from then on it costs nothing. It can be resumed from that checkpoint. Runs that are over, stopping or "
+        "waiting for an approval stay as they are.",
+    },
+    "resume": {
+        "verb": "Resume",
+        "meaning": "Each run continues from its newest checkpoint with its spec, as soon as there is a machine for it, "
+        "and costs money again. Live and completed runs stay as they are.",
+    },
+}
+
+
+async def ask(request: Request, api: Api) -> Response:
+    return await _question(request, api, _action(request), NOTHING)
+
+
+async def do(request: Request, api: Api) -> Response:
+    action, form = _action(request), await read_form(request)
+    run_id = request.path_params["run_id"]
+    try:
+        done = await ACTIONS[action](api, f"/v1/runs/{run_id}", form)
+    except Refused as refusal:
+        if refusal.status in (404, 429):
+            raise
+        return await _question(request, api, action, form, refusal)
+    return rendering.go_to(f"/ui/runs/{quote(run_id)}?did={done}")
+
+
+def _action(request: Request) -> str:
+    """The last word of the address, one of ACTIONS."""
+    path: str = request.scope["path"]
+    return path.rpartition("/")[2]
+
+
+async def _question(request: Request, api: Api, action: str, form: Form, refusal: Refused | None = None) -> Response:
+    path = f"/v1/runs/{request.path_params['run_id']}"
+    answer = await api.call("GET", path)
+    spec: Json = (await api.get(f"{path}/spec"))["spec"] if action == "change" else {}
+    return await rendering.tab(
+        request,
+        "run_change.html",
+        answer.json(),
+        "",
+        200 if refusal is None else refusal.status,
+        action=action,
+        version=answer.headers.get("etag", ""),
+        refusal=None if refusal is None else refusal.problem,
+        typed={name: values[0] for name, values in form.items()},
+        limits=LIMITS,
+        shown=shown_limits(spec),
+    )
 
 
 def shown_limits(spec: Mapping[str, Any]) -> dict[str, str]:
-    """What stands in each field; "" = the default counts."""
+    """The text of each field; "" = the default applies."""
     limits = spec.get("limits", {})
     shown = {limit.name: _text(limits.get(limit.name)) for limit in LIMITS}
     return {**shown, ZONES: ", ".join(spec.get(ZONES, []))}
 
 
-def patch_of(spec: Mapping[str, Any], form: Mapping[str, list[str]]) -> dict[str, Any]:
+def patch_of(spec: Mapping[str, Any], form: Form) -> dict[str, Any]:
     """A merge patch (RFC 7396); empty = nothing was changed."""
     shown, patch = shown_limits(spec), dict[str, Any]()
     changed = {
@@ -64,7 +123,7 @@ def patch_of(spec: Mapping[str, Any], form: Mapping[str, list[str]]) -> dict[str
     if changed:
         patch["limits"] = changed
     if ZONES in form:
-        zones = [zone for zone in first(form, ZONES).replace(",", " ").split() if zone]
+        zones = first(form, ZONES).replace(",", " ").split()
         if zones != list(spec.get(ZONES, [])):
             patch[ZONES] = zones
     return patch
@@ -83,56 +142,11 @@ def _value(kind: str, text: str) -> object:
         number = float(text) if kind == "float" else int(text) if kind == "int" else text
     except ValueError:
         return text
-    endless = isinstance(number, float) and number - number != 0  # what JSON cannot hold
-    return text if endless else number
+    infinite = isinstance(number, float) and number - number != 0  # JSON cannot hold it
+    return text if infinite else number
 
 
-Form = Mapping[str, list[str]]
-NOTHING: Form = {}
-
-
-async def ask(request: Request, api: Api) -> Response:
-    return await _question(request, api, _deed(request), NOTHING)
-
-
-async def do(request: Request, api: Api) -> Response:
-    deed, form = _deed(request), await read_form(request)
-    run_id = request.path_params["run_id"]
-    try:
-        did = await DEEDS[deed](api, f"/v1/runs/{run_id}", form)
-    except Refused as refusal:
-        if refusal.status in (404, 429):
-            raise
-        return await _question(request, api, deed, form, refusal)
-    return rendering.go_to(f"/ui/runs/{quote(run_id)}?did={did}")
-
-
-def _deed(request: Request) -> str:
-    """The last word of the address, one of DEEDS."""
-    path: str = request.scope["path"]
-    return path.rpartition("/")[2]
-
-
-async def _question(request: Request, api: Api, deed: str, form: Form, refusal: Refused | None = None) -> Response:
-    path = f"/v1/runs/{request.path_params['run_id']}"
-    answer = await api.call("GET", path)
-    spec: Json = (await api.get(f"{path}/spec"))["spec"] if deed == "change" else {}
-    return await rendering.tab(
-        request,
-        "run_change.html",
-        answer.json(),
-        "",
-        200 if refusal is None else refusal.status,
-        deed=deed,
-        version=answer.headers.get("etag", ""),
-        refusal=None if refusal is None else refusal.problem,
-        typed={name: values[0] for name, values in form.items()},
-        limits=LIMITS,
-        shown=shown_limits(spec),
-    )
-
-
-# --- what each form asks for, and the word of its notice (run_actions.DID) --------------------------------------------
+# Each requests one change, and returns the word of its notice (run_rows.DONE).
 
 
 async def _stop(api: Api, path: str, form: Form) -> str:
@@ -171,7 +185,7 @@ async def _purge(api: Api, path: str, form: Form) -> str:
     return "purge"
 
 
-DEEDS: Mapping[str, Callable[[Api, str, Form], Awaitable[str]]] = {
+ACTIONS: Mapping[str, Callable[[Api, str, Form], Awaitable[str]]] = {
     "stop": _stop,
     "resume": _resume,
     "approve": _approve,
@@ -180,94 +194,86 @@ DEEDS: Mapping[str, Callable[[Api, str, Form], Awaitable[str]]] = {
 }
 
 
-WITHIN_S = 10.0  # no further request to the API is begun after this
-NAMED = 12  # runs that are named; the others are counted
-REFUSED_NAMED = 100
-MANY_DEEDS: Mapping[str, Mapping[str, str]] = {
-    "stop": {
-        "verb": "Stop",
-        "meaning": "Each saves a last checkpoint, as far as its grace allows, and gives its machine back; from then on "
-        "it costs nothing. It can be resumed from that checkpoint. Runs that are over, being stopped or waiting for an "
-        "approval stay as they are.",
-    },
-    "resume": {
-        "verb": "Resume",
-        "meaning": "Each goes on from its newest checkpoint with the spec that it has, as soon as there is a machine "
-        "for it, and costs money again. Live and completed runs stay as they are.",
-    },
-}
-
-
 async def ask_many(request: Request, api: Api) -> Response:
     """The question; nothing is done yet."""
-    deed, given = _many_deed(request), request.query_params.multi_items()
-    back = _back(request.query_params.get("back", ""))
-    return await _many_question(request, api, deed, _filter(given), back)
+    pairs = _filter(request.query_params.multi_items())
+    return await _many_question(request, api, pairs, _back(request.query_params.get("back", "")))
 
 
 async def do_many(request: Request, api: Api) -> Response:
-    """The form of the question was sent; or that of a result, to go on with what it left."""
-    deed, form = _many_deed(request), await read_form(request)
+    """After the form of the question, or after the form of a result, to continue with the rest."""
+    form = await read_form(request)
     pairs = _filter([(name, value) for name, values in form.items() for value in values])
     back, seen, cursor = _back(first(form, "back")), first(form, "expect"), first(form, "cursor")
     expect = int(seen) if re.fullmatch("[0-9]{1,9}", seen) else None
     if not pairs or (expect is None and not cursor):
-        return await _many_question(request, api, deed, pairs, back)
+        return await _many_question(request, api, pairs, back)
+    action = _many_action(request)
     try:
-        done = await _done(api, deed, pairs, expect, cursor)
+        done = await _done(api, action, pairs, expect, cursor)
     except Refused as refusal:
         if refusal.code != "COUNT_DIFFERS":
             raise
-        return await _many_question(request, api, deed, pairs, back, differs=str(refusal))
-    return await rendering.page(
-        request, "many_done.html", done=done, pairs=pairs, back=back, **_words(deed), **_named(done)
-    )
+        return await _many_question(request, api, pairs, back, differs=str(refusal))
+    return await _many_page(request, "many_done.html", done, done=done, pairs=pairs, back=back)
 
 
-async def _many_question(
-    request: Request, api: Api, deed: str, pairs: Pairs, back: str, *, differs: str = ""
-) -> Response:
-    """Where nothing was selected it says so: without a filter the API would have to be told that all are meant."""
-    preview: Json | None = None
-    if pairs:
-        preview = await _page(api, deed, pairs, {"dry_run": True})
-    return await rendering.page(
+async def _many_question(request: Request, api: Api, pairs: Pairs, back: str, *, differs: str = "") -> Response:
+    """Where no run was selected the page says so: without a filter the API would have to assume that all are meant."""
+    action = _many_action(request)
+    preview = await _page(api, action, pairs, {"dry_run": True}) if pairs else None
+    return await _many_page(
         request,
         "many.html",
+        preview or {"runs": [], "changed": 0, "refused": []},
         409 if differs else 200,
         preview=preview,
         pairs=pairs,
         back=back,
         differs=differs,
         everything=pairs == (("all", "true"),),
-        **_words(deed),
-        **_named(preview or {"runs": [], "changed": 0, "refused": []}),
     )
 
 
-async def _done(api: Api, deed: str, pairs: Pairs, expect: int | None, cursor: str) -> Json:
-    """The answers of all requests as one; `next_cursor`: of what is left, None = nothing. Raises Refused."""
+async def _many_page(request: Request, template: str, answer: Json, status: int = 200, **values: Any) -> Response:
+    action = _many_action(request)
+    return await rendering.page(
+        request,
+        template,
+        status,
+        action=action,
+        **MANY_ACTIONS[action],
+        named=answer["runs"][:NAMED],
+        unnamed=max(0, answer["changed"] - NAMED),
+        refused=answer["refused"][:REFUSED_NAMED],
+        refused_more=max(0, len(answer["refused"]) - REFUSED_NAMED),
+        **values,
+    )
+
+
+async def _done(api: Api, action: str, pairs: Pairs, expect: int | None, cursor: str) -> Json:
+    """The responses to all requests as one; `next_cursor`: of the rest, None = there is none. Raises Refused."""
     until = time.monotonic() + WITHIN_S
     body: Json = {} if cursor or expect is None else {"expect": expect}
-    done = await _page(api, deed, [*pairs, ("cursor", cursor)] if cursor else pairs, body)
+    done = await _page(api, action, [*pairs, ("cursor", cursor)] if cursor else pairs, body)
     while done["next_cursor"] is not None and time.monotonic() < until:
-        more = await _page(api, deed, [*pairs, ("cursor", done["next_cursor"])], {})
+        more = await _page(api, action, [*pairs, ("cursor", done["next_cursor"])], {})
         for name in ("changed", "unchanged", "refused", "runs"):
             done[name] += more[name]
         done["next_cursor"] = more["next_cursor"]
     return done
 
 
-async def _page(api: Api, deed: str, query: Sequence[tuple[str, str]], body: Json) -> Json:
-    answer: Json = (await api.call("POST", f"/v1/runs/{deed}", query, body)).json()
+async def _page(api: Api, action: str, query: Query, body: Json) -> Json:
+    answer: Json = await api.post(f"/v1/runs/{action}", body, query)
     return answer
 
 
-def _many_deed(request: Request) -> str:
-    deed = str(request.path_params["deed"])
-    if deed not in MANY_DEEDS:
+def _many_action(request: Request) -> str:
+    action = str(request.path_params["action"])
+    if action not in MANY_ACTIONS:
         raise HTTPException(404)
-    return deed
+    return action
 
 
 def _filter(given: Sequence[tuple[str, str]]) -> Pairs:
@@ -276,16 +282,3 @@ def _filter(given: Sequence[tuple[str, str]]) -> Pairs:
 
 def _back(address: str) -> str:
     return address if rendering.is_ours(address) else Wanted().address()
-
-
-def _words(deed: str) -> dict[str, Any]:
-    return {"deed": deed, **MANY_DEEDS[deed]}
-
-
-def _named(answer: Json) -> dict[str, Any]:
-    return {
-        "named": answer["runs"][:NAMED],
-        "unnamed": max(0, answer["changed"] - NAMED),
-        "refused": answer["refused"][:REFUSED_NAMED],
-        "refused_more": max(0, len(answer["refused"]) - REFUSED_NAMED),
-    }

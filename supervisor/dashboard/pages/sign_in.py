@@ -11,14 +11,14 @@ from supervisor.dashboard.rendering import first, read_form
 from supervisor.domain.callers import is_token
 
 YEAR_S = 365 * 86_400
-OVER = "The token that this browser kept is not valid any more: it has expired or was revoked."
-NOT_VALID = "This token is not valid here: it has expired, was revoked, or is another supervisor's."
-MISTYPED = "This is no whole token: it begins with sup_ and ends with its checksum; a letter is wrong or missing."
-IN_THE_CLEAR = "Over plain http a token may be sent on this computer only. Put TLS in front (docs/access.md)."
+OVER = "The token in this browser is no longer valid: it has expired or was revoked."
+NOT_VALID = "This token is not valid here: it has expired, was revoked, or belongs to another supervisor."
+MISTYPED = "This is not a complete token: a character is wrong or missing (it begins with sup_ and ends in a checksum)."
+IN_THE_CLEAR = "Over plain http a token may only be sent on this computer. Use a proxy with TLS (docs/access.md)."
 
 
 async def show(request: Request, api: Api) -> Response:
-    """The form; straight on to the page where no token is asked for, or the kept one is good."""
+    """The form; a redirect to the page where no token is required, or the kept one is valid."""
     following = _following(request.query_params.get("next", ""))
     try:
         await api.get("/v1/meta")
@@ -34,12 +34,12 @@ async def show(request: Request, api: Api) -> Response:
 
 
 async def enter(request: Request, api: Api) -> Response:
-    """Guesses are counted by the API, by the address that they come from. The token is repeated nowhere."""
+    """The API counts guesses by their address. The token is never repeated."""
     form = await read_form(request)
     token, following = first(form, "token"), _following(first(form, "next"))
     whole = is_token(token)
     try:
-        asker = await Api(api.app, request, token if whole else "").get("/v1/whoami")
+        caller = await Api(api.app, request, token if whole else "").get("/v1/whoami")
     except SignInNeeded:
         return await _form(request, 401, following, NOT_VALID if whole else MISTYPED)
     except Refused as refusal:
@@ -47,7 +47,7 @@ async def enter(request: Request, api: Api) -> Response:
     response = rendering.go_to(following)
     if whole:
         try:
-            session.sign_in(request, response, token, asker["name"])
+            session.sign_in(request, response, token, caller["name"])
         except session.InTheClear:
             return await _form(request, 403, following, IN_THE_CLEAR)
     return response
@@ -60,7 +60,7 @@ async def leave(request: Request, api: Api) -> Response:
 
 
 async def choose_theme(request: Request, api: Api) -> Response:
-    """Remembered by the browser; anything but light and dark: as the system has it."""
+    """Kept by the browser; any other value means the setting of the system."""
     form = await read_form(request)
     theme = first(form, "theme")
     response = rendering.go_to(_following(first(form, "next")))

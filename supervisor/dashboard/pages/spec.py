@@ -1,13 +1,12 @@
-"""What a run was asked for, as text to copy, and what its newest machine is started with.
+"""The spec of a run, as text to copy, and what its newest machine is started with.
 
-Values of the environment are covered where the spec is only looked at; the texts to copy hold them, folded, because
-without them another run would begin.
+Values of the environment are masked where the spec is only shown; the texts to copy contain them, folded, because
+without them the new run would differ.
 
-The texts: YAML, a command of the command line, a request with curl. Shells are given quoted words, or the text as a
-quoted here-document, in which nothing means anything to them. What comes back out of each of the three is the very same
-spec; tests submit it. Options of `spot submit` are what people type; what they cannot say (rules for retries, a stall
-limit of one's own), or would say otherwise (a fraction of a second, a folder that the command line would make another
-one of), goes in as a file.
+The texts: YAML, a command, a request with curl. Shells get quoted words, or the text as a quoted here-document, in
+which nothing has a meaning to them. Each of the three submits exactly the same spec; tests do so. Options of `spot
+submit` are what people type. A spec goes in as a file where no option can say it (rules for retries, an own stall
+limit) or where an option would change it (a fraction of a second, a relative folder).
 """
 
 from __future__ import annotations
@@ -23,24 +22,69 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.pages import run as run_page
 from supervisor.dashboard.public_api import Api, Json
 
 Options = Iterator[str]
-LONGEST = 8000  # characters that anybody would want to type or read
+Spec = dict[str, Any]
+
+LONGEST = 8000  # characters that a person would type or read
+DOTS = "•••"
+END = "SPEC"  # of a here-document
+WIDTH = 110
+SCRIPT = "startup-script"  # its name in the metadata of a machine
 
 
-class Unsaid(Exception):
-    """No option says this."""
+async def show(request: Request, api: Api) -> Response:
+    run, answer, launch = await api.of_run("", "/spec", "/launch")
+    spec, (script, rest) = answer["spec"], _launch_texts(launch["launch"])
+    return await rendering.tab(
+        request,
+        "run_spec.html",
+        run,
+        "spec",
+        spec=answer,
+        shown=as_yaml(masked(spec)),
+        names=sorted(spec.get("env", {})),
+        secrets=spec.get("secrets", {}),
+        texts=(("cli", "CLI", as_command(spec)), ("curl", "curl", as_curl(spec)), ("yaml", "YAML", as_yaml(spec))),
+        launch=launch,
+        script=script,
+        rest=rest,
+    )
+
+
+def _launch_texts(launch: Json | None) -> tuple[str, str]:
+    """(the start-up script, everything else as JSON); "" = a machine of this provider has none."""
+    if launch is None:
+        return "", ""
+    unpacked = launch.get("unpacked") or {}  # shown unpacked only
+    metadata = {name: value for name, value in (launch.get("metadata") or {}).items() if name not in unpacked}
+    script = str(metadata.pop(SCRIPT, ""))
+    rest = {**launch, **({"metadata": metadata} if metadata else {})}
+    return script, json.dumps(masked(rest), indent=2, ensure_ascii=False)
+
+
+def masked(value: Any) -> Any:
+    """The same with dots for every value of every environment in it."""
+    if isinstance(value, dict):
+        return {
+            name: dict.fromkeys(inner, DOTS) if name == "env" and isinstance(inner, dict) else masked(inner)
+            for name, inner in value.items()
+        }
+    return [masked(item) for item in value] if isinstance(value, list) else value
+
+
+class Inexpressible(Exception):
+    """No option can express this."""
 
 
 def as_words(spec: Mapping[str, Any]) -> list[str] | None:
-    """Each option with its value as one word, the command last; None = it has no such form."""
+    """Each option with its value as one word, the command last; None = the spec has no such form."""
     try:
         words = [word for name, value in spec.items() if name != "command" for word in _OPTIONS[name](value)]
-    except (KeyError, Unsaid):
+    except (KeyError, Inexpressible):
         return None
-    # Where no folder is named, the command line puts the present one, unless the machines are elsewhere for sure.
+    # Where no folder is given, the command line fills in the current one, unless the machines are elsewhere.
     if "workdir" not in spec and spec.get("provider", "local") == "local":
         return None
     command = spec["command"]
@@ -52,7 +96,7 @@ def as_words(spec: Mapping[str, Any]) -> list[str] | None:
 def _plain(option: str) -> Callable[[Any], Options]:
     def words(value: Any) -> Options:
         if not isinstance(value, str) or not value:
-            raise Unsaid
+            raise Inexpressible
         yield f"--{option}={value}"
 
     return words
@@ -61,7 +105,7 @@ def _plain(option: str) -> Callable[[Any], Options]:
 def _number(option: str, unit: str = "") -> Callable[[Any], Options]:
     def words(value: Any) -> Options:
         if unit and not float(value).is_integer():
-            raise Unsaid
+            raise Inexpressible
         yield f"--{option}={_flag_text(value)}{unit}"
 
     return words
@@ -82,7 +126,7 @@ def _pairs(option: str) -> Callable[[Mapping[str, str]], Options]:
 def _switch(option: str, expected: bool) -> Callable[[Any], Options]:
     def words(value: Any) -> Options:
         if value is not expected:
-            raise Unsaid
+            raise Inexpressible
         yield f"--{option}"
 
     return words
@@ -90,14 +134,14 @@ def _switch(option: str, expected: bool) -> Callable[[Any], Options]:
 
 def _workdir(folder: Any) -> Options:
     if not folder.startswith("/") or posixpath.normpath(folder) != folder:
-        raise Unsaid
+        raise Inexpressible
     yield f"--workdir={folder}"
 
 
 def _results(rules: Sequence[Mapping[str, Any]]) -> Options:
     for rule in rules:
         if set(rule) != {"path"}:
-            raise Unsaid
+            raise Inexpressible
         yield f"--result={rule['path']}"
 
 
@@ -138,21 +182,15 @@ _OPTIONS: Mapping[str, Callable[[Any], Options]] = {
 }
 
 
-Spec = dict[str, Any]
-DOTS = "•••"
-END = "SPEC"  # of a here-document
-WIDTH = 110
-
-
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stand as blocks; nothing refers to anything else."""
+    """Texts of several lines become blocks; there are no references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """What cannot be seen, line breaks of other alphabets among it, stands in quotes, where it has names."""
+    """Invisible characters, such as line breaks of other alphabets, need quotes, where they have escapes."""
     seen = value.replace("\n", "").isprintable()
     style = '"' if not seen else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
@@ -163,21 +201,11 @@ _Dumper.add_representer(str, _text)
 
 def as_yaml(spec: Spec) -> str:
     text = yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
-    return _seen(text, lambda letter: f"\\U{ord(letter):08x}")  # they stand in double quotes, see _text
-
-
-def masked(value: Any) -> Any:
-    """The same with dots for every value of an environment, wherever one stands."""
-    if isinstance(value, dict):
-        return {
-            name: dict.fromkeys(inner, DOTS) if name == "env" and isinstance(inner, dict) else masked(inner)
-            for name, inner in value.items()
-        }
-    return [masked(item) for item in value] if isinstance(value, list) else value
+    return _seen(text, lambda letter: f"\\U{ord(letter):08x}")  # they are in double quotes, see _text
 
 
 def as_command(spec: Spec) -> str:
-    """For the command line, which puts the present folder where no `workdir` is named: none was, so it says so."""
+    """The command line fills in the current folder where no `workdir` is given, so a spec without one says so."""
     words = as_words(spec)
     if words is not None:
         return _typed(words)
@@ -191,12 +219,12 @@ def as_curl(spec: Spec) -> str:
 
 
 def _seen(text: str, by_number: Callable[[str], str]) -> str:
-    """What a terminal would obey, such as DEL, or what turns the direction of reading, by its number."""
+    """Characters that a terminal would obey (DEL) or that change the direction of reading become escapes."""
     return "".join(letter if letter == "\n" or letter.isprintable() else by_number(letter) for letter in text)
 
 
 def _typed(words: list[str]) -> str:
-    """An option a line, then the command."""
+    """One option a line, then the command."""
     at = words.index("--") if "--" in words else len(words)
     parts = ["spot submit"]
     for word in words[:at]:
@@ -212,39 +240,3 @@ def _fed(command: str, text: str) -> str:
     while end in lines:
         end += "_"
     return f"{command} <<'{end}'\n{text}{end}\n"
-
-
-SCRIPT = "startup-script"  # its name in the metadata of a machine
-
-
-async def show(request: Request, api: Api) -> Response:
-    path = f"/v1/runs/{request.path_params['run_id']}"
-    run, answer, launch = await api.together(
-        run_page.of(request, api), api.get(f"{path}/spec"), api.get(f"{path}/launch")
-    )
-    spec, (script, rest) = answer["spec"], _launch_texts(launch["launch"])
-    return await rendering.tab(
-        request,
-        "run_spec.html",
-        run,
-        "spec",
-        spec=answer,
-        looked=as_yaml(masked(spec)),
-        names=sorted(spec.get("env", {})),
-        secrets=spec.get("secrets", {}),
-        texts=(("cli", "CLI", as_command(spec)), ("curl", "curl", as_curl(spec)), ("yaml", "YAML", as_yaml(spec))),
-        launch=launch,
-        script=script,
-        rest=rest,
-    )
-
-
-def _launch_texts(launch: Json | None) -> tuple[str, str]:
-    """(the start-up script, "" = a machine of this kind has none; all else as JSON)"""
-    if launch is None:
-        return "", ""
-    packed = launch.get("unpacked") or {}  # shown unpacked, and not a second time
-    metadata = {name: value for name, value in (launch.get("metadata") or {}).items() if name not in packed}
-    script = str(metadata.pop(SCRIPT, ""))
-    rest = {**launch, **({"metadata": metadata} if metadata else {})}
-    return script, json.dumps(masked(rest), indent=2, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""What this supervisor is and how it does: fit for work, the loop, the doctor's checks, versions, and who looks.
+"""The supervisor itself: is it ready, the loop, the doctor's checks, versions, and the user of this page.
 
-The doctor may take seconds, so he is asked by a second request: `?doctor=1`, which scripts send by themselves and a
-person by a link.
+The doctor may take seconds, so a second request runs it: `?doctor=1`, which scripts send by themselves and a person
+sends by a link.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from supervisor.dashboard.public_api import Api, Json, Query, Refused
 from supervisor.dashboard.rendering import assets
 from supervisor.wording.figures import CHECK_LOOKS
 
-GROUPS = {"local": "This computer", "alerts": "Alerts", "orphans": "Stray machines"}
+GROUPS = {"local": "This computer", "alerts": "Alerts", "orphans": "Leftover machines"}
 
 
 async def show(request: Request, api: Api) -> Response:
@@ -22,15 +22,14 @@ async def show(request: Request, api: Api) -> Response:
 
 
 async def alert_test(request: Request, api: Api) -> Response:
-    """One marked message goes to the alert address of the settings."""
+    """Sends one marked message to the alert address of the settings."""
     return await _page(request, api, True, [("alert_test", "true")])
 
 
 async def _page(request: Request, api: Api, examined: bool, query: Query) -> Response:
-    meta, loop, ready, asker = await api.together(
+    meta, loop, ready, caller = await api.together(
         api.get("/v1/meta"), api.get("/v1/loop"), _readiness(api), api.get("/v1/whoami")
     )
-    admin = "admin" in asker["scopes"]
     report = await api.get("/v1/doctor", query) if examined else None
     checks: list[Json] = [] if report is None else report["checks"]
     return await rendering.page(
@@ -40,8 +39,8 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
         meta=meta,
         loop=loop,
         ready=ready,
-        asker=asker,
-        admin=admin,
+        caller=caller,
+        admin="admin" in caller["scopes"],
         report=report,
         troubles=[check for check in checks if check["result"] != "ok"],
         groups=_grouped(checks, {} if report is None else report.get("groups", {})),
@@ -51,7 +50,7 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
 
 
 async def _readiness(api: Api) -> Json:
-    """503 is an answer here, and not a refusal."""
+    """503 is a result here, not a refusal."""
     try:
         answer: Json = await api.get("/readyz", [("verbose", "true")])
     except Refused as refusal:
@@ -62,7 +61,7 @@ async def _readiness(api: Api) -> Json:
 
 
 def _grouped(checks: list[Json], titles: Json) -> list[tuple[str, list[Json]]]:
-    """In the order of the report. `titles`: of the groups of providers; a group without one is shown by its name."""
+    """In the order of the report. `titles`: of the groups of providers; a group without a title shows its name."""
     groups: dict[str, list[Json]] = {}
     for check in checks:
         groups.setdefault(check["group"], []).append(check)

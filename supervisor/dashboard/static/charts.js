@@ -1,189 +1,144 @@
-// The charts of a page: uPlot in the place of the pictures as soon as their points have come. All of them show the same
-// time; dragging shows a part of it (asked for anew, so that weeks become minutes), and on a page of charts that part
-// stands in the address. New points come by themselves while somebody looks, and change no zoom.
+/* Charts that can be read. Pointing at a chart shows the time, the step and the value in all charts of the page; dragging
+   shows a part of the time. The server has drawn the charts and written every text (drawing/charts.py): `data-moments`
+   of the section has [x, time, step] of each point, `data-readings` of a figure has [point, y, value] of each value. The
+   time shown is part of the address, and the page is refreshed as always (live.js), so a zoom stays. */
 (() => {
   "use strict";
-  const EVERY_MS = 30_000, WAIT_MS = 150;
-  const box = document.querySelector("[data-charts]");
-  if (!box || !window.uPlot) return;
-  const { make, refill, rescale, METRIC } = window.spotChartPlot;
-  const { ageText, valueText, timeText, moment } = window.spotChartWords;
-  const { charts: run, page, points: most } = box.dataset;
-  let figures = [...box.querySelectorAll("figure.chart")];
-  const isOver = "over" in box.dataset, ahead = Number(box.dataset.now) - Date.now() / 1000; // of our clock
-  const LASTS_S = { hour: 3600, day: 86_400 };
+  const WIDTH = 1000; // of x, as in drawing/charts.py
+  const DRAG_PX = 4;
+  const ZOOM_MIN_S = 2; // times in an address are whole seconds
+  const box = document.getElementById("charts");
+  if (!box) return;
+  const parsed = new WeakMap(); // element -> [text, its JSON]
+  let at = null; // the x that is read, null = none
+  let drag = null; // { picture, x, px } where the pointer went down
 
-  let asked = { last: box.dataset.last ?? "", since: box.dataset.since ?? "", until: box.dataset.until ?? "" };
-  let bands = JSON.parse(box.dataset.bands);
-  let shown = [Number(box.dataset.begin), Number(box.dataset.end)];
-  let series = null, plots = [], turn = 0, soon = 0, status = chip();
-
-  function chip() {
-    return document.getElementById("run-chip")?.textContent;
+  function json(element, name) {
+    const text = element.dataset[name];
+    if (parsed.get(element)?.[0] !== text) parsed.set(element, [text, JSON.parse(text)]);
+    return parsed.get(element)[1];
   }
 
-  const isRanged = () => Boolean(asked.last || asked.since || asked.until);
+  const figures = () => box.querySelectorAll("figure.chart");
+  const moments = () => json(box, "moments");
+  const pictureOf = (event) => event.target.closest(".chart-picture");
 
-  function question() {
-    const query = new URLSearchParams({ points: most });
-    const since = asked.last ? moment(Date.now() / 1000 + ahead - LASTS_S[asked.last]) : asked.since;
-    if (since) query.set("since", since);
-    if (asked.until && !asked.last) query.set("until", asked.until);
-    return query;
+  function xOf(picture, event) {
+    const area = picture.querySelector(".chart-area").getBoundingClientRect();
+    return WIDTH * Math.min(1, Math.max(0, (event.clientX - area.left) / area.width));
   }
 
-  async function get(path) {
-    const signal = AbortSignal.timeout(EVERY_MS);
-    const answer = await fetch(`/ui/v1/runs/${encodeURIComponent(run)}/${path}`, { headers: { Accept: "application/json" }, signal });
-    if (!answer.ok) throw new Error(`${answer.status}`);
-    return answer.json();
+  function timeOf(x) {
+    const [begin, end] = [Number(box.dataset.begin), Number(box.dataset.end)];
+    return begin + ((end - begin) * x) / WIDTH;
   }
 
-  /** Where this fails what is drawn stays: that nothing comes any more is told by the page's own banner. */
-  async function refresh() {
-    const mine = ++turn;
-    let found, told;
-    try {
-      [found, told] = await Promise.all([get(`beats?${question()}`), get("attempts")]);
-    } catch {
+  /* --- reading --- */
+  function nearest(figure, x) {
+    const points = moments();
+    const far = ([point]) => Math.abs(points[point][0] - x);
+    return json(figure, "readings").reduce((best, reading) => (best && far(best) <= far(reading) ? best : reading), null);
+  }
+
+  function read(x) {
+    at = x;
+    for (const figure of figures()) show(figure, x === null ? null : nearest(figure, x));
+  }
+
+  function show(figure, reading) {
+    const text = figure.querySelector(".chart-reading");
+    const cursor = figure.querySelector(".chart-cursor");
+    const dot = figure.querySelector(".chart-dot");
+    for (const mark of [cursor, dot]) mark.setAttribute("visibility", reading ? "visible" : "hidden");
+    if (!reading) {
+      text.textContent = text.dataset.bounds;
       return;
     }
-    if (mine !== turn) return; // another time was asked for meanwhile
-    series = found;
-    bands = told.attempts.map((one) => [one.number, seconds(one.started_at), one.ended_at && seconds(one.ended_at)]);
-    const begin = seconds(series.since);
-    shown = [begin, Math.max(begin + 1, isRanged() || !isOver ? seconds(series.until) : lastOf(series.points, told.attempts))];
-    tellOfTime();
-    if (isNew()) await adopt().catch(() => {});
-    else if (plots.length) plots.forEach((plot) => refill(plot, series.points));
-    else draw();
+    const [x, time, step] = moments()[reading[0]];
+    const place = `${(100 * x) / WIDTH}%`;
+    for (const name of ["x1", "x2"]) cursor.setAttribute(name, place);
+    dot.setAttribute("cx", place);
+    dot.setAttribute("cy", reading[1]);
+    const steps = step && figure.dataset.field !== "step" ? [`step ${step}`] : [];
+    text.textContent = [time, ...steps, reading[2]].join(" · ");
   }
 
-  const seconds = (text) => Date.parse(text) / 1000;
-
-  /** Nobody wants to see the weeks since the end of a run. */
-  const lastOf = (points, attempts) =>
-    Math.max(0, ...points.slice(-1).map((one) => seconds(one.at)), ...attempts.filter((one) => one.ended_at).map((one) => seconds(one.ended_at)));
-
-  function draw() {
-    plots.forEach((plot) => plot.destroy());
-    plots = figures.map((figure) => {
-      figure.querySelector(".chart-picture").setAttribute("hidden", "");
-      const plot = make(figure, series.points, { bands: () => bands, times: () => shown, told: read, picked: zoom, all: everything });
-      reach(figure, plot);
-      return plot;
-    });
-    box.querySelectorAll(".charts-hint").forEach((hint) => { hint.hidden = !figures.length; });
+  function step(figure, by) {
+    const points = json(figure, "readings").map(([point]) => point);
+    const now = at === null ? (by > 0 ? -1 : points.length) : points.indexOf(nearest(figure, at)?.[0]);
+    const next = points[now + by];
+    if (next !== undefined) read(moments()[next][0]);
   }
 
-  /** By keyboard, and for whoever hears the page: what the picture said. */
-  function reach(figure, plot) {
-    const room = figure.querySelector(".chart-room"), reading = figure.querySelector(".chart-reading");
-    room.tabIndex = 0;
-    room.setAttribute("role", "img");
-    room.setAttribute("aria-label", `${figure.querySelector(".chart-title").textContent}: ${figure.querySelector("desc").textContent}`);
-    room.onkeydown = (event) => {
-      const act = { ArrowLeft: () => step(plot, -1), ArrowRight: () => step(plot, 1), "+": () => nearer(plot, 0.5), "=": () => nearer(plot, 0.5), "-": () => nearer(plot, 2), 0: everything, Escape: everything }[event.key];
-      if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      reading.setAttribute("aria-live", "polite");
-      act();
-    };
-    room.onpointermove = () => reading.removeAttribute("aria-live");
-  }
-
-  /** The next point with a value, in the time that is shown. */
-  function step(plot, by) {
-    const [times, values] = plot.data;
-    let index = plot.cursor.idx ?? (by > 0 ? -1 : times.length);
-    do index += by; while (index >= 0 && index < times.length && (values[index] === null || times[index] < shown[0]));
-    if (index < 0 || index >= times.length || times[index] > shown[1]) return;
-    plot.setCursor({ left: plot.valToPos(times[index], "x"), top: plot.bbox.height / 2 / devicePixelRatio });
-  }
-
-  function nearer(plot, by) {
-    const middle = plot.cursor.idx == null ? (shown[0] + shown[1]) / 2 : plot.data[0][plot.cursor.idx];
-    const half = (by * (shown[1] - shown[0])) / 2;
-    zoom(Math.max(shown[0] - half, middle - half), middle + half);
-  }
-
-  function read(plot) {
-    if (!plot.spot) return; // it is being made
-    const { figure, steps } = plot.spot, { field, unit } = figure.dataset, index = plot.cursor.idx;
-    const value = index == null ? null : plot.data[1][index];
-    const told = value == null ? plot.spot.bounds : [
-      timeText(plot.data[0][index]),
-      ...(field === "step" || steps[index] === null ? [] : [`step ${valueText(steps[index], "steps")}`]),
-      valueText(value, unit),
-    ].join(" · ");
-    figure.querySelector(".chart-reading").textContent = told;
-  }
-
+  /* --- zooming --- */
   function zoom(begin, end) {
-    if (!(end - begin >= 2)) return; // times of an address are whole seconds
-    asked = { last: "", since: moment(begin), until: moment(end) };
-    shown = [begin, end];
-    show();
+    if (end - begin < ZOOM_MIN_S) return;
+    const text = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
+    go({ since: text(begin), until: text(end) });
   }
 
-  function everything() {
-    asked = { last: "", since: "", until: "" };
-    show();
+  function around(by) {
+    const middle = at === null ? WIDTH / 2 : at;
+    zoom(timeOf(middle - (by * WIDTH) / 2), timeOf(middle + (by * WIDTH) / 2));
   }
 
-  function show() {
-    if (page) {
-      const query = new URLSearchParams(Object.entries(asked).filter(([, text]) => text));
-      history.replaceState(history.state, "", page + (isRanged() ? `?${query}` : ""));
-      box.querySelectorAll(".charts-head a").forEach((link) => link.removeAttribute("aria-current"));
-      if (!isRanged()) box.querySelector("[data-all]").setAttribute("aria-current", "true");
-    }
-    if (isRanged()) plots.forEach(rescale);
-    clearTimeout(soon);
-    soon = setTimeout(refresh, WAIT_MS);
+  function go(times) {
+    const address = new URL(location.href);
+    for (const name of ["last", "since", "until"]) address.searchParams.delete(name);
+    for (const [name, text] of Object.entries(times)) address.searchParams.set(name, text);
+    if (!window.htmx) return location.assign(address);
+    history.replaceState(history.state, "", address);
+    document.body.dispatchEvent(new Event("live:ask"));
   }
 
-  /** What the page says of the time that is shown. */
-  function tellOfTime() {
-    if (!page) return;
-    for (const [name, at] of [["since", shown[0]], ["until", shown[1]]]) {
-      const field = box.querySelector(`#${name}`);
-      if (field !== document.activeElement) field.value = moment(at);
-    }
-    box.querySelector("[data-every]").textContent = series.every_s ? `Each point stands for ${ageText(series.every_s)}.` : "";
-    box.querySelector("[data-json]").href = `/ui/v1/runs/${encodeURIComponent(run)}/beats?${question()}`;
+  function mark(picture, from, to) {
+    const pick = picture.querySelector(".chart-pick");
+    pick.setAttribute("x", `${(100 * Math.min(from, to)) / WIDTH}%`);
+    pick.setAttribute("width", `${(100 * Math.abs(to - from)) / WIDTH}%`);
   }
 
-  /** Whether a figure is told that the page had no picture of when it was made. */
-  function isNew() {
-    const drawn = new Set(figures.map((figure) => figure.dataset.field));
-    const isDrawn = (name) => drawn.has(METRIC + name);
-    if (!page && figures.length) return false; // an overview shows a few of them
-    return series.points.some((point) => !figures.length || Object.keys(point.metrics).some((name) => !isDrawn(name)));
-  }
-
-  /** The pictures as the server makes them now. */
-  async function adopt() {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(EVERY_MS) });
-    if (!answer.ok) return;
-    const made = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#charts .charts-grid");
-    if (!made) return;
-    box.querySelector(".charts-grid").replaceWith(document.adoptNode(made));
-    figures = [...box.querySelectorAll("figure.chart")];
-    draw();
-  }
-
-  new ResizeObserver(() => plots.forEach((plot) => {
-    const room = plot.spot.figure.querySelector(".chart-room");
-    plot.setSize({ width: Math.max(120, room.clientWidth), height: plot.height });
-  })).observe(box);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (series) draw(); });
-  document.addEventListener("live:changed", () => {
-    if (chip() === status) return;
-    status = chip();
-    refresh(); // an attempt has begun or ended
+  /* --- pointer and keys --- */
+  box.addEventListener("pointermove", (event) => {
+    const picture = drag ? drag.picture : pictureOf(event);
+    if (!picture) return read(null);
+    picture.closest("figure").querySelector(".chart-reading").removeAttribute("aria-live");
+    read(xOf(picture, event));
+    if (drag) mark(picture, drag.x, at);
   });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-  setInterval(() => { if (!document.hidden && !isOver) refresh(); }, EVERY_MS);
-  refresh();
+  box.addEventListener("pointerleave", () => drag || read(null));
+  box.addEventListener("pointerdown", (event) => {
+    const picture = pictureOf(event);
+    if (!picture || event.button !== 0 || event.pointerType === "touch") return; // a finger scrolls
+    picture.setPointerCapture(event.pointerId);
+    drag = { picture, x: xOf(picture, event), px: event.clientX };
+  });
+  box.addEventListener("pointerup", (event) => {
+    if (!drag) return;
+    const { picture, x, px } = drag;
+    const to = xOf(picture, event);
+    drag = null;
+    mark(picture, 0, 0);
+    if (Math.abs(event.clientX - px) >= DRAG_PX) zoom(timeOf(Math.min(x, to)), timeOf(Math.max(x, to)));
+  });
+  box.addEventListener("dblclick", (event) => pictureOf(event) && go({}));
+  box.addEventListener("keydown", (event) => {
+    const figure = event.target.closest("figure.chart");
+    if (!figure || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions = {
+      ArrowLeft: () => step(figure, -1), ArrowRight: () => step(figure, 1), "+": () => around(0.5), "=": () => around(0.5),
+      "-": () => around(2), 0: () => go({}), Escape: () => go({}),
+    };
+    if (!Object.hasOwn(actions, event.key)) return;
+    event.preventDefault();
+    figure.querySelector(".chart-reading").setAttribute("aria-live", "polite");
+    actions[event.key]();
+  });
+
+  function ready() {
+    for (const picture of box.querySelectorAll(".chart-picture")) picture.tabIndex = 0;
+    if (at !== null) read(at); // the refresh has put the bounds in its place
+  }
+
+  document.addEventListener("live:changed", ready);
+  ready();
 })();

@@ -1,5 +1,5 @@
-/* `<button type="button" class="scripted" data-copy="#id">Copy</button>`: the text of that element, or the value of that
-   field, goes to the clipboard, and the button says so. */
+/* `<button type="button" class="scripted" data-copy="#id">Copy</button>` copies the text of that element, or the value of
+   that field, to the clipboard, and says so. */
 (function () {
   "use strict";
   const SAID_MS = 2000;
@@ -10,7 +10,7 @@
     const from = document.querySelector(button.dataset.copy);
     if (!from || button.dataset.said) return;
     const done = await copied("value" in from ? from.value : from.textContent);
-    say(button, done ? "Copied" : "Not copied: mark the text and copy it yourself");
+    say(button, done ? "Copied" : "Not copied: select the text and copy it yourself");
   });
 
   async function copied(text) {
@@ -18,7 +18,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return copiedByHand(text); // no clipboard over plain http, or not allowed
+      return copiedByHand(text); // no clipboard over plain http, or no permission
     }
   }
 
@@ -39,8 +39,8 @@
     const before = [...button.childNodes];
     button.dataset.said = "1";
     button.replaceChildren(text);
-    const teller = document.getElementById("told");
-    if (teller) teller.textContent = text;
+    const announcer = document.getElementById("announced");
+    if (announcer) announcer.textContent = text;
     setTimeout(() => {
       button.replaceChildren(...before);
       delete button.dataset.said;

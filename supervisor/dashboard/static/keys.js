@@ -1,8 +1,8 @@
-/* Keys for those who do not take the mouse: docs/dashboard.md lists them, and so does the dialog that `?` opens.
+/* Keyboard shortcuts: docs/dashboard.md lists them, and so does the dialog that `?` opens.
 
-   They are single letters, so they keep out of the way: not while something is typed, not with Ctrl, Alt or Meta, not
-   while a dialog is open, and not at all once switched off in that dialog (WCAG 2.1.4). Rows are those of the tables of a
-   page that have a link; the one with the focus is the one that is meant. */
+   They are single letters, so they are ignored while the user types, with Ctrl, Alt or Meta, while a dialog is open, and
+   after they were switched off in that dialog (WCAG 2.1.4). Rows are table rows with a link; the keys act on the focused
+   row. */
 (function () {
   "use strict";
   const ROWS = "main tbody tr";
@@ -10,16 +10,16 @@
   const SEQUENCE_MS = 1500;
   const dialog = document.getElementById("keys");
   const off = document.getElementById("keys-off");
-  let went = 0; // when g was pressed
-  let place = -1; // of the row that was meant last, for when it is gone
+  let wentAt = 0; // when g was pressed
+  let place = -1; // of the last focused row, in case the row disappears
 
-  const acts = {
+  const actions = {
     "/": search,
     j: () => step(1),
     k: () => step(-1),
     x: select,
     "?": () => dialog.showModal(),
-    g: () => (went = Date.now()),
+    g: () => (wentAt = Date.now()),
     Enter: open,
     Escape: leave,
   };
@@ -32,8 +32,8 @@
       return;
     }
     if (off.checked && event.key !== "Escape") return;
-    if (Date.now() - went < SEQUENCE_MS && goTo(event.key)) event.preventDefault();
-    else if (acts[event.key] && acts[event.key](event) !== false) event.preventDefault();
+    if (Date.now() - wentAt < SEQUENCE_MS && goTo(event.key)) event.preventDefault();
+    else if (actions[event.key] && actions[event.key](event) !== false) event.preventDefault();
   });
 
   function types(element) {
@@ -61,7 +61,7 @@
     all[place].scrollIntoView({ block: "nearest" });
   }
 
-  /* A link or a button that has the focus does what it does itself. */
+  /* A focused link or button handles Enter itself. */
   function open(event) {
     if (!event.target.matches(ROWS)) return false;
     event.target.querySelector("a[href]").click();
@@ -87,9 +87,9 @@
   }
 
   function goTo(letter) {
-    went = 0;
+    wentAt = 0;
     const links = [...document.querySelectorAll(".top nav a")];
-    const link = links.find((one) => one.textContent.trim().toLowerCase().startsWith(letter));
+    const link = links.find((entry) => entry.textContent.trim().toLowerCase().startsWith(letter));
     if (link) link.click();
     return Boolean(link);
   }
@@ -98,7 +98,7 @@
     try {
       return localStorage.getItem(OFF) === "1";
     } catch {
-      return false; // a browser that keeps nothing
+      return false; // storage is not available
     }
   }
 

@@ -1,38 +1,38 @@
 /* A page that keeps itself up to date, with htmx and its event streams; without them it is a plain page.
 
-   The page (layout.html): `main` has the stream (block `live`: `run=ID` or `runs=a,b,c`), one hidden element asks the
-   page itself again (block `parts`: ids of what changes) on `sse:look` and every 15 seconds, and rows with
-   `sse-swap="run-ID"` are pushed. Both kinds of news are put in by morph.js instead of htmx's own swap.
-   Here: that; the banner of a silent stream; no asking while hidden; what went wrong; what a screen reader is told. */
+   The page (layout.html): `main` has the stream (block `live`: `run=ID` or `runs=a,b,c`). One hidden element requests the
+   page again (block `parts`: the ids of what changes) on `sse:refresh`, every 15 seconds, and when a script sends `live:ask`
+   to the body. Rows with `sse-swap="run-ID"` are pushed. morph.js puts both in, instead of htmx's own swap.
+   Here: that; the banner of a silent stream; no requests while hidden; errors; the announcements to a screen reader. */
 (function () {
   "use strict";
   const SILENT_MS = 45000;
   const DOWN_MS = 5000;
   const RENEW_MS = 20000;
-  const POLL_MS = 12000; // no poll so soon after the last look
-  const ROWS_MOST = 100; // as dashboard/live.py
-  const WRONG = { 0: "The server cannot be reached.", 404: "What this page shows is gone." };
+  const POLL_MS = 12000; // no poll sooner after the last request
+  const ROWS_MAX = 100; // as in dashboard/live.py
+  const ERRORS = { 0: "The server cannot be reached.", 404: "What this page shows no longer exists." };
   if (!window.htmx) return;
   const { morph, sources } = window.spot;
   const body = document.body;
   const banner = document.getElementById("silent");
   const notice = document.getElementById("notice");
-  const teller = document.getElementById("told");
-  let heardAt = Date.now();
+  const announcer = document.getElementById("announced");
+  let newsAt = Date.now();
   let downAt = 0;
   let renewedAt = 0;
-  let lookedAt = Date.now();
+  let requestedAt = Date.now();
 
   /* --- how fresh the page is --- */
-  function heard() {
-    heardAt = Date.now();
+  function received() {
+    newsAt = Date.now();
     downAt = 0;
     banner.hidden = true;
   }
 
   function watch() {
     if (document.hidden || !sources.size) return;
-    const silent = Date.now() - heardAt > SILENT_MS;
+    const silent = Date.now() - newsAt > SILENT_MS;
     if (silent && Date.now() - renewedAt > RENEW_MS) {
       renewedAt = Date.now();
       for (const source of sources) source.renew();
@@ -44,23 +44,27 @@
     banner.hidden = false;
   }
 
-  document.addEventListener("live:heard", heard);
-  document.addEventListener("live:up", heard);
+  document.addEventListener("live:news", received);
+  document.addEventListener("live:up", received);
   document.addEventListener("live:down", () => (downAt = downAt || Date.now()));
-  document.addEventListener("visibilitychange", () => (heardAt = Date.now()));
+  document.addEventListener("visibilitychange", () => (newsAt = Date.now()));
   setInterval(watch, 1000);
 
-  /* --- asking the page itself --- */
+  /* --- requesting the page again --- */
   function asks(element) {
     return element.hasAttribute("hx-select-oob");
   }
+
+  body.addEventListener("htmx:configRequest", (event) => {
+    if (asks(event.detail.elt)) event.detail.path = location.pathname + location.search; // a script may have changed it
+  });
 
   body.addEventListener("htmx:beforeRequest", (event) => {
     if (!asks(event.detail.elt)) return;
     const cause = event.detail.requestConfig.triggeringEvent;
     const poll = cause && cause.type === "hx:poll:trigger";
-    if (document.hidden || (poll && Date.now() - lookedAt < POLL_MS)) event.preventDefault();
-    else lookedAt = Date.now();
+    if (document.hidden || (poll && Date.now() - requestedAt < POLL_MS)) event.preventDefault();
+    else requestedAt = Date.now();
   });
 
   body.addEventListener("htmx:afterRequest", (event) => {
@@ -68,7 +72,7 @@
     const status = event.detail.xhr.status;
     const failed = status === 0 || status >= 400;
     notice.hidden = !failed || status === 401; // at 401 the browser is on its way to the sign-in
-    if (failed) notice.textContent = WRONG[status] || `This page could not be refreshed (${status}).`;
+    if (failed) notice.textContent = ERRORS[status] || `This page could not be refreshed (${status}).`;
   });
 
   /* --- putting it in --- */
@@ -78,8 +82,8 @@
     const wanted = event.detail.fragment.firstElementChild;
     if (!wanted || wanted.id !== event.detail.target.id) return;
     event.detail.shouldSwap = false;
-    // A row that was pushed while the page was asked is newer than what the page says of it.
-    put(event.detail.target, wanted, (element) => pushed.get(element) >= lookedAt);
+    // A row that was pushed during the request is newer than the response.
+    put(event.detail.target, wanted, (element) => pushed.get(element) >= requestedAt);
   });
 
   body.addEventListener("htmx:sseBeforeMessage", (event) => {
@@ -99,21 +103,21 @@
   function put(old, wanted, keeps) {
     const before = status();
     const { now, added } = morph(old, wanted, keeps);
-    // What was there before stays bound; htmx would bind a row again whose attributes have changed.
+    // Existing elements stay bound; htmx would bind a row again whose attributes have changed.
     for (const element of added) window.htmx.process(element);
     if (status() !== before) announce();
     rows();
     document.dispatchEvent(new CustomEvent("live:changed", { detail: now }));
   }
 
-  /* The stream has the rows that are shown. */
+  /* The stream carries the rows that are shown. */
   function rows() {
-    const shown = [...document.querySelectorAll('main [sse-swap^="run-"]')].slice(0, ROWS_MOST);
+    const shown = [...document.querySelectorAll('main [sse-swap^="run-"]')].slice(0, ROWS_MAX);
     const names = shown.map((row) => row.getAttribute("sse-swap").slice(4));
     for (const source of sources) if (!source.address.searchParams.has("run")) source.retarget(names);
   }
 
-  /* --- for those who listen --- */
+  /* --- for a screen reader --- */
   function status() {
     const chip = document.getElementById("run-chip");
     return chip ? chip.textContent : "";
@@ -121,6 +125,6 @@
 
   function announce() {
     const sentence = document.getElementById("run-sentence");
-    if (sentence) teller.textContent = sentence.textContent;
+    if (sentence) announcer.textContent = sentence.textContent;
   }
 })();

@@ -1,12 +1,12 @@
-/* A log that grows is followed: what is new is asked for as rows that the server made, and put below the others.
+/* Follows a growing log: requests new lines as rows from the server, and appends them.
 
-   Only while the page is seen and Follow is pressed; whoever scrolls up pauses it, whoever scrolls down to the end goes
-   on. At most LINES_MOST rows stay in the page. A line that had no end yet is asked for again and replaced.
-   `#L123` in the address loads the part of the log in which that line stands. */
+   Only while the page is visible and Follow is on; scrolling up pauses it, scrolling to the end continues. At most
+   LINES_MAX rows stay in the page. An incomplete line is requested again and replaced. `#L123` in the address loads the
+   part of the log that has the line. */
 (function () {
   "use strict";
-  const PATIENCE_MS = 15000; // with one answer, and after errors
-  const LINES_MOST = 5000;
+  const TIMEOUT_MS = 15000; // of a request, and the longest wait after errors
+  const LINES_MAX = 5000;
   const NEAR_PX = 40;
   const log = document.getElementById("log");
   if (!log) return;
@@ -29,7 +29,7 @@
     location.replace(there);
     return true;
   }
-  const led = show();
+  const jumped = show();
   window.addEventListener("hashchange", show);
 
   /* --- following --- */
@@ -58,34 +58,34 @@
     log.scrollTop = log.scrollHeight;
   }
 
-  /** The newest line may be below the window though it is at the end of its box. */
-  function intoSight() {
+  /** The end of the log may be below the window. */
+  function scrollToEnd() {
     toEnd();
     log.scrollIntoView({ block: "nearest" });
   }
 
   function soon(after) {
     clearTimeout(timer);
-    timer = setTimeout(ask, after);
+    timer = setTimeout(request, after);
   }
 
-  async function ask() {
+  async function request() {
     if (busy || over || !pressed() || document.hidden) return;
     busy = true;
     let wait = PACE_MS;
     try {
-      const signal = AbortSignal.timeout(PATIENCE_MS);
-      const answer = await fetch(`${log.dataset.lines}&${resume}`, { headers: { Accept: "text/html" }, signal });
-      if (answer.status === 401 || answer.redirected) {
+      const signal = AbortSignal.timeout(TIMEOUT_MS);
+      const response = await fetch(`${log.dataset.lines}&${resume}`, { headers: { Accept: "text/html" }, signal });
+      if (response.status === 401 || response.redirected) {
         location.reload();
         return;
       }
-      if (!answer.ok) throw new Error(String(answer.status));
-      wait = put(await answer.text()) ? 0 : PACE_MS;
+      if (!response.ok) throw new Error(String(response.status));
+      wait = put(await response.text()) ? 0 : PACE_MS;
       failures = 0;
     } catch {
       failures += 1;
-      wait = Math.min(PATIENCE_MS, PACE_MS * 2 ** failures);
+      wait = Math.min(TIMEOUT_MS, PACE_MS * 2 ** failures);
     } finally {
       busy = false;
     }
@@ -93,7 +93,7 @@
     else soon(wait);
   }
 
-  /** True: there is more already. */
+  /** Returns true where there is more already. */
   function put(text) {
     const made = new DOMParser().parseFromString(text, "text/html").querySelector("[data-resume]");
     if (!made) throw new Error("no rows");
@@ -104,19 +104,19 @@
       log.querySelectorAll(".log-row.open").forEach((row) => row.remove());
       document.getElementById("log-empty")?.remove();
       log.append(...rows.filter((row) => !row.id || !document.getElementById(row.id)));
-      tell("log-last", made.dataset.last);
-      tell("log-lines", made.dataset.lines);
-      tell("log-size", made.dataset.size);
+      set("log-last", made.dataset.last);
+      set("log-lines", made.dataset.lines);
+      set("log-size", made.dataset.size);
     }
     const all = log.getElementsByClassName("log-row");
-    for (let extra = all.length - LINES_MOST; extra > 0; extra -= 1) all[0].remove();
+    for (let extra = all.length - LINES_MAX; extra > 0; extra -= 1) all[0].remove();
     resume = made.dataset.resume;
     over = made.dataset.complete === "1";
     if (end) toEnd();
     return made.dataset.more === "1";
   }
 
-  function tell(id, text) {
+  function set(id, text) {
     const place = document.getElementById(id);
     if (place) place.textContent = text;
   }
@@ -130,7 +130,7 @@
   button.addEventListener("click", () => {
     const on = !pressed();
     press(on);
-    if (on) intoSight();
+    if (on) scrollToEnd();
   });
   log.addEventListener("scroll", () => {
     if (over) return;
@@ -140,7 +140,7 @@
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) soon(0);
   });
-  if (led) press(false);
-  else intoSight();
+  if (jumped) press(false);
+  else scrollToEnd();
   soon(PACE_MS);
 })();

@@ -1,14 +1,13 @@
-/* An element becomes like another one with as few changes as can be: what stays the same is not touched, so focus, marked
-   text, ticked boxes, opened details and scroll positions survive, and nothing flickers.
+/* Makes an element like another with as few changes as possible: equal parts are not touched, so focus, selected text,
+   checked boxes, opened details and scroll positions survive, and nothing flickers.
 
-   Children are matched by id, others by their kind and order. `data-keep` on an element: scripts own what is in it. What
-   a reader did is kept: `open` of details, `checked` and `value` of fields, `tabindex` and `data-here` (keys.js). */
+   Children are matched by id, others by their kind and order. `data-keep` on an element: a script owns its attributes and
+   content. The state of the reader is kept: `open` of details, `checked` and `value` of fields, `tabindex`. */
 (function () {
   "use strict";
-  const KEPT = new Set(["open", "tabindex", "data-here"]);
+  const KEPT = new Set(["open", "tabindex"]);
 
-  /* `keeps`, where given, tells which elements are left as they are. Gives what `old` is now, and the elements that are
-     new in it. */
+  /* `keeps`: a test for elements to leave unchanged. Returns what `old` is now, and the new elements in it. */
   function morph(old, wanted, keeps) {
     const work = { keeps: keeps || (() => false), added: [] };
     return { now: become(old, wanted, work), added: work.added };
@@ -39,15 +38,15 @@
     const ids = new Set([...wanted.children].map((child) => child.id).filter(Boolean));
     let here = old.firstChild;
     for (const child of [...wanted.childNodes]) {
-      const found = match(old, here, child, ids);
-      if (!found) {
+      const same = match(old, here, child, ids);
+      if (!same) {
         old.insertBefore(child, here);
         if (child.nodeType === Node.ELEMENT_NODE) work.added.push(child);
       } else {
-        if (found === here) here = here.nextSibling;
-        else move(old, found, here);
-        if (found.nodeType === Node.ELEMENT_NODE) become(found, child, work);
-        else text(found, child.data);
+        if (same === here) here = here.nextSibling;
+        else move(old, same, here);
+        if (same.nodeType === Node.ELEMENT_NODE) become(same, child, work);
+        else text(same, child.data);
       }
     }
     while (here) {
@@ -57,17 +56,17 @@
     }
   }
 
-  /* `ids`: those of the wanted children; a child that is wanted elsewhere is not taken for another. */
+  /* `ids`: of the wanted children; a child that is wanted elsewhere does not match another. */
   function match(old, here, child, ids) {
     if (child.id) {
-      for (let one = here; one; one = one.nextSibling) {
-        if (one.id === child.id && one.nodeName === child.nodeName) return one;
+      for (let node = here; node; node = node.nextSibling) {
+        if (node.id === child.id && node.nodeName === child.nodeName) return node;
       }
       return null;
     }
-    for (let one = here; one; one = one.nextSibling) {
-      if (one.id && ids.has(one.id)) return null;
-      if (one.nodeName === child.nodeName && !one.id) return one;
+    for (let node = here; node; node = node.nextSibling) {
+      if (node.id && ids.has(node.id)) return null;
+      if (node.nodeName === child.nodeName && !node.id) return node;
     }
     return null;
   }
@@ -77,11 +76,11 @@
     else parent.insertBefore(node, before);
   }
 
-  /* Text that somebody has marked, to copy it perhaps, waits for the next time. */
+  /* Selected text is not changed: the reader may be copying it. The next refresh changes it. */
   function text(node, data) {
     if (node.data === data) return;
-    const marked = document.getSelection();
-    if (marked && !marked.isCollapsed && marked.containsNode(node, true)) return;
+    const selection = document.getSelection();
+    if (selection && !selection.isCollapsed && selection.containsNode(node, true)) return;
     node.data = data;
   }
 

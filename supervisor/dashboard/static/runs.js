@@ -1,4 +1,4 @@
-/* Selecting runs: all of this page at once, and how many they are. Without it each has its box, and the server counts. */
+/* Selecting runs: a box for all runs of the page, and the number of selected runs. Without it the server counts. */
 (function () {
   "use strict";
   const picked = document.getElementById("picked");
@@ -7,7 +7,7 @@
     return [...document.querySelectorAll('input[name="run_id"][form="pick"]')];
   }
 
-  function tell() {
+  function count() {
     const all = boxes();
     const chosen = all.filter((box) => box.checked).length;
     const whole = document.getElementById("pickall");
@@ -21,9 +21,9 @@
 
   document.addEventListener("change", (event) => {
     if (event.target.id === "pickall") for (const box of boxes()) box.checked = event.target.checked;
-    tell();
+    count();
   });
-  document.addEventListener("live:changed", tell);
-  window.addEventListener("pageshow", tell); // a browser that goes back ticks the boxes again
-  tell();
+  document.addEventListener("live:changed", count);
+  window.addEventListener("pageshow", count); // a browser that goes back restores the boxes
+  count();
 })();

@@ -1,25 +1,25 @@
-/* A source of events that rests while nobody looks, and comes back by itself; htmx takes it for an EventSource.
+/* A source of events that is closed while the page is hidden, and reconnects by itself; htmx uses it as an EventSource.
 
-   One EventSource is inside, closed while the page is hidden. When it opens again it says what it heard last; after a
-   long rest it does not, because the page is asked anew anyway. `look` is handed on at the pace that the server tells
-   with it (milliseconds over which all open pages spread their asking), once a second at most.
-   On the document: `live:heard`, `live:down` (detail: true = the server refused), `live:up`. */
+   It wraps one EventSource. When it reconnects it sends the last event id; after a long time it does not, because the
+   page is requested again anyway. `refresh` is passed on at the pace that comes with it (milliseconds over which all open
+   pages spread their requests), at most once a second.
+   Events on the document: `live:news`, `live:down` (detail: true = the server refused), `live:up`. */
 (function () {
   "use strict";
   const PACE_MS = 1000;
-  const AGAIN_MS = [1000, 2000, 5000, 10000, 20000];
+  const RETRY_MS = [1000, 2000, 5000, 10000, 20000];
   const FORGET_MS = 60000;
 
   class Source extends EventTarget {
     constructor(address) {
       super();
       this.address = new URL(address, location.href);
-      this.names = new Set(["ping", "look"]);
+      this.names = new Set(["ping", "refresh"]);
       this.lastId = "";
       this.failures = 0;
-      this.lookedAt = 0;
+      this.refreshedAt = 0;
       this.spread = 0;
-      this.rested = document.hidden; // because nobody looked, not because the connection was lost
+      this.rested = document.hidden; // because the page is hidden, not because the connection was lost
       this.restedAt = this.rested ? Date.now() : 0;
       this.over = false;
       if (!this.rested) this.open();
@@ -33,16 +33,16 @@
       super.addEventListener(name, listener);
       if (this.names.has(name)) return;
       this.names.add(name);
-      if (this.inner) this.hear(this.inner, name);
+      if (this.inner) this.listen(this.inner, name);
     }
 
-    hear(inner, name) {
+    listen(inner, name) {
       inner.addEventListener(name, (event) => {
         if (inner !== this.inner) return;
         if (event.lastEventId) this.lastId = event.lastEventId;
         this.failures = 0;
-        tell("live:heard");
-        if (name === "look") this.lookSoon((this.spread = Number(event.data) || 0));
+        emit("live:news");
+        if (name === "refresh") this.refreshSoon((this.spread = Number(event.data) || 0));
         else this.dispatchEvent(new MessageEvent(name, { data: event.data }));
       });
     }
@@ -54,34 +54,34 @@
       if (this.lastId) this.address.searchParams.set("after", this.lastId);
       else this.address.searchParams.delete("after");
       const inner = (this.inner = new EventSource(this.address));
-      for (const name of this.names) this.hear(inner, name);
+      for (const name of this.names) this.listen(inner, name);
       inner.onopen = () => {
-        tell("live:up");
-        // What changed while nothing was heard is seen by asking once; after a restart all pages come back together.
-        if (this.restedAt) this.lookSoon(this.rested ? 0 : this.spread);
+        emit("live:up");
+        // One request shows what was missed; after a restart of the server all pages reconnect together.
+        if (this.restedAt) this.refreshSoon(this.rested ? 0 : this.spread);
         this.restedAt = 0;
         this.rested = false;
       };
       inner.onerror = () => this.failed(inner);
     }
 
-    /* Where the server refuses, the browser gives up; a lost connection it opens again itself. */
+    /* The browser reopens a lost connection itself; after a refusal it gives up. */
     failed(inner) {
       if (inner !== this.inner) return;
       this.restedAt = this.restedAt || Date.now();
       const refused = inner.readyState === EventSource.CLOSED;
-      tell("live:down", refused);
+      emit("live:down", refused);
       if (!refused) return;
       this.inner = null;
-      const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
+      const wait = RETRY_MS[Math.min(this.failures++, RETRY_MS.length - 1)];
       this.again = setTimeout(() => document.hidden || this.open(), wait * (0.5 + Math.random()));
-      this.lookSoon(this.spread); // the page's own answer says why: perhaps a sign-in is needed
+      this.refreshSoon(this.spread); // the response to the page says why: perhaps a sign-in is needed
     }
 
     rest() {
       clearTimeout(this.again);
-      clearTimeout(this.looking);
-      this.looking = 0;
+      clearTimeout(this.refreshing);
+      this.refreshing = 0;
       this.restedAt = this.restedAt || Date.now();
       this.rested = true;
       this.drop();
@@ -92,7 +92,7 @@
       this.inner = null;
     }
 
-    /* A connection may be dead without a word, after the computer has slept. */
+    /* A connection may be dead without an error, for example after the computer was suspended. */
     renew() {
       if (!this.inner) return; // it waits for its next try
       this.restedAt = this.restedAt || Date.now();
@@ -100,14 +100,14 @@
       this.open();
     }
 
-    /* Of an element that is gone: htmx calls it. */
+    /* htmx calls it when the element is removed. */
     close() {
       this.rest();
       this.over = true;
       sources.delete(this);
     }
 
-    /* Other rows are shown now. */
+    /* The page shows other rows now. */
     retarget(names) {
       const before = (this.address.searchParams.get("runs") || "").split(",").sort().join();
       if (before === [...names].sort().join()) return;
@@ -117,20 +117,20 @@
       this.open();
     }
 
-    lookSoon(spread) {
-      if (this.looking) return;
-      const due = this.lookedAt + Math.max(PACE_MS, spread) - Date.now();
-      this.looking = setTimeout(() => {
-        this.looking = 0;
-        this.lookedAt = Date.now();
-        this.dispatchEvent(new MessageEvent("look", { data: String(spread) }));
+    refreshSoon(spread) {
+      if (this.refreshing) return;
+      const due = this.refreshedAt + Math.max(PACE_MS, spread) - Date.now();
+      this.refreshing = setTimeout(() => {
+        this.refreshing = 0;
+        this.refreshedAt = Date.now();
+        this.dispatchEvent(new MessageEvent("refresh", { data: String(spread) }));
       }, Math.max(0, due) + Math.random() * spread);
     }
   }
 
   const sources = new Set();
 
-  function tell(name, detail) {
+  function emit(name, detail) {
     document.dispatchEvent(new CustomEvent(name, { detail }));
   }
 

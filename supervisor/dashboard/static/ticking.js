@@ -1,6 +1,5 @@
-/* Times that go on: every second each `time[data-tick]` says how long ago or how soon it is, in the words of
-   supervisor/wording/figures.py. The clock is the server's: what it said when the page came, plus what passed since.
-   `data-tick=""`: "8 s ago", "in 8 s"; `data-tick="age"`: "8 s". */
+/* Relative times: every second each `time[data-tick]` shows how long ago or how soon it is, in the words of
+   supervisor/wording/figures.py. The clock is the server's: its time when the page arrived, plus the time since. */
 (function () {
   "use strict";
   document.documentElement.dataset.scripts = ""; // style.css shows .scripted
@@ -22,10 +21,8 @@
     return `${days} d` + (hours % 24 ? ` ${hours % 24} h` : "");
   }
 
-  function told(time, now) {
-    const at = Date.parse(time.dateTime);
-    const seconds = (now - at) / 1000;
-    if (time.dataset.tick === "age") return age(Math.abs(seconds));
+  function text(time, now) {
+    const seconds = (now - Date.parse(time.dateTime)) / 1000;
     return seconds < 0 ? `in ${age(-seconds)}` : `${age(seconds)} ago`;
   }
 
@@ -33,13 +30,13 @@
     if (document.hidden) return;
     const now = Date.now() + ahead;
     for (const time of document.querySelectorAll("time[data-tick]")) {
-      const text = told(time, now);
       const node = time.firstChild;
-      if (node && node.data !== text && !marked(node)) node.data = text;
+      const words = text(time, now);
+      if (node && node.data !== words && !selected(node)) node.data = words;
     }
   }
 
-  function marked(node) {
+  function selected(node) {
     const selection = document.getSelection();
     return selection && !selection.isCollapsed && selection.containsNode(node, true);
   }
@@ -48,5 +45,4 @@
   document.addEventListener("visibilitychange", tick);
   window.spot = window.spot || {};
   window.spot.age = age;
-  window.spot.told = told;
 })();

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from supervisor.wording.figures import FACT_CHARS, fact_text
+from supervisor.wording.attempt import FACT_CHARS, fact_text
 
 DEPTH = 12
 
