@@ -18,20 +18,19 @@ import json
 import logging
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from supervisor.contract.identifiers import is_run_id
 from supervisor.dashboard import rendering
-from supervisor.dashboard.public_api import Api, Json, Query, Refused, SignInNeeded, refuse_others
+from supervisor.dashboard.public_api import Api, Json, Query, Refused, Relayed, SignInNeeded, refuse_others
 from supervisor.domain.texts import visible
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ KEPT_ROWS, FRESH_S = 256, 2.0
 ROWS_MAX = 100  # of one page; the others are updated when the page refreshes (static/live.js)
 CHANGED_MAX = 20  # changed runs in one piece; with more of them a refresh of the page is quicker
 SPACING_MS = 50  # between the refreshes of two pages because of the same event
-HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 TEMPLATE = "runs_row.html"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -51,8 +50,6 @@ Making = asyncio.Task[dict[str, bytes] | None]
 async def show(request: Request, api: Api) -> Response:
     """`run=ID`, or `runs=a,b,c` (may be empty: a page without rows); `after` as in the API. Raises Refused."""
     refuse_others(request)
-    if request.method == "HEAD":
-        return Response(None, headers=HEADERS)  # a stream would not end
     after, last_id = request.query_params.get("after"), request.headers.get("last-event-id")
     query = [] if after is None else [("after", after)]
     return Live(
@@ -163,44 +160,29 @@ class Rows:
         return {run_id: framed(f"run-{run_id}", row) for run_id, row in rows}
 
 
-class Live(Response):
+class Live(Relayed):
     """A refusal of the API is passed on, with the same status."""
 
-    def __init__(self, api: Api, pages: Pages, shown: Shown, query: Query, headers: Mapping[str, str]) -> None:
-        super().__init__(None, 200, HEADERS)
-        del self.headers["content-length"]
-        self._api, self._pages, self._shown, self._query = api, pages, shown, query
-        self._sent = {**headers, "accept": "text/event-stream"}
+    def __init__(self, api: Api, pages: Pages, shown: Shown, query: Query, passed: Mapping[str, str]) -> None:
+        super().__init__(api, shown.path, query, {**passed, "accept": "text/event-stream"}, UNBUFFERED)
+        self._pages, self._shown = pages, shown
         self._rest = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._pages.opened(self._shown.run):
-            answer = self._answer(send)
-            await self._api.relay(self._shown.path, self._query, self._sent, receive, answer)
-
-    def _answer(self, send: Send) -> Callable[[Message], Awaitable[None]]:
         streams = False
 
-        async def answer(message: Message) -> None:
+        async def convert(message: Message) -> None:
             nonlocal streams
             if message["type"] == "http.response.start":
                 streams = message["status"] == 200
-                message["headers"] = self._head(message["headers"], streams)
             elif streams:
                 message["body"] = await self._converted(message.get("body", b""))
                 if not message["body"] and message.get("more_body"):
                     return
             await send(message)
 
-        return answer
-
-    def _head(self, given: list[tuple[bytes, bytes]], streams: bool) -> list[tuple[bytes, bytes]]:
-        """The request id is set by the outer middleware."""
-        ours = MutableHeaders(raw=[header for header in given if header[0].lower() != b"x-request-id"])
-        for name, value in self.headers.items():
-            if streams or name != "content-type":
-                ours[name] = value
-        return ours.raw
+        with self._pages.opened(self._shown.run):
+            await super().__call__(scope, receive, convert)
 
     async def _converted(self, chunk: bytes) -> bytes:
         """The same for all pages that show the same, except for the pace."""
@@ -215,7 +197,7 @@ class Live(Response):
         frames: list[bytes] = []
         if len(piece.runs) <= CHANGED_MAX:
             mine = {run_id: event_id for run_id, event_id in piece.runs.items() if run_id in self._shown.rows}
-            frames += (await self._pages.rows.made(self._api, mine)).values()
+            frames += (await self._pages.rows.made(self.api, mine)).values()
         # The id comes last: after a disconnect in between, everything is sent again.
         frames.append(refresh(piece.last_id, self._pages.spread_ms(self._shown.run)))
         return b"".join(frames) + piece.aside

@@ -134,12 +134,6 @@ class Api:
             raise Refused(answer.status, answer.json())
         return answer
 
-    async def relay(
-        self, path: str, query: Query | bytes, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> None:
-        """A GET whose response is passed to `send` as it arrives: a stream, or a file of any size."""
-        await self.app(self.scope("GET", path, query, headers), receive, send)
-
     def scope(self, method: str, path: str, query: Query | bytes, headers: Mapping[str, str]) -> Scope:
         """The request that the API receives: from the same peer, to the same name, with the session's token. `query` as
         bytes is passed on unchanged."""
@@ -174,7 +168,8 @@ async def relay(request: Request, api: Api) -> Response:
     raw = request.scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
     if not raw.startswith("/ui/v1/") or _TRICKS.search(raw):
         raise HTTPException(404)
-    return Relayed(api, path, request)
+    passed = {name: request.headers[name] for name in PASSED if name in request.headers}
+    return Relayed(api, path, request.scope["query_string"], passed)
 
 
 def refuse_others(request: Request) -> None:
@@ -185,13 +180,15 @@ def refuse_others(request: Request) -> None:
 
 
 class Relayed(Response):
-    """The API's response, piece by piece as it arrives; a stream ends when the client disconnects."""
+    """The API's response to a GET, piece by piece as it arrives, of any size; a stream ends when the client
+    disconnects. `passed`: the headers of the request; `ours`: headers of the response that replace the API's."""
 
-    def __init__(self, api: Api, path: str, request: Request) -> None:
-        super().__init__(None, 200, CAGE)
+    def __init__(
+        self, api: Api, path: str, query: Query | bytes, passed: Mapping[str, str], ours: Mapping[str, str] = CAGE
+    ) -> None:
+        super().__init__(None, 200, ours)
         del self.headers["content-length"]
-        self._api, self._path, self._query = api, path, request.scope["query_string"]
-        self._passed = {name: request.headers[name] for name in PASSED if name in request.headers}
+        self.api, self._inner = api, api.scope("GET", path, query, passed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def answer(message: Message) -> None:
@@ -199,7 +196,7 @@ class Relayed(Response):
                 message["headers"] = self._and_ours(message["headers"])
             await send(message)
 
-        await self._api.relay(self._path, self._query, self._passed, receive, answer)
+        await self.api.app(self._inner, receive, answer)
 
     def _and_ours(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """The request id is set by the outer middleware."""

@@ -4,7 +4,7 @@ WCAG 2 computes it (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 LOOKS = ("light", "dark")
@@ -85,3 +85,12 @@ def alone(sheets: Mapping[str, str], known: Tokens, look: str) -> Iterator[tuple
             text = colour(written, known, look)
             if text is not None and "background" not in rule.sets and "background-color" not in rule.sets:
                 yield f"{name}: {rule.selector}", text
+
+
+def drawn(sheets: Mapping[str, str], known: Tokens, look: str, shapes: Container[str]) -> Iterator[tuple[str, str]]:
+    """(where, color of its line, else of its area) of these shapes."""
+    for name, sheet in sheets.items():
+        for rule in rules(sheet):
+            shape = colour(rule.sets.get("stroke", rule.sets.get("fill", "")), known, look)
+            if shape is not None and f"{name}: {rule.selector}" in shapes:
+                yield f"{name}: {rule.selector}", shape

@@ -37,7 +37,7 @@ def too_faint(sheets: dict[str, str], look: str) -> Iterator[str]:
         yield from _judged(f"{edge} on {ground}", known[edge], known[ground], CONTROL)
     for where, text, ground in styles.on_grounds(sheets, known, look):
         yield from _judged(where, text, ground, TEXT)
-    for where, text in styles.alone(sheets, known, look):
+    for where, text in (*styles.alone(sheets, known, look), *styles.drawn(sheets, known, look, SHAPES)):
         least = SHAPES.get(where, TEXT)
         for ground in GROUNDS:
             yield from _judged(f"{where} on {ground}", text, known[ground], least)

@@ -88,7 +88,7 @@ def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(be
     row = read(told.data).one("tr", id="run-mine")
     assert "pending" in row.text
     assert told.id == ""  # what is lost after it is told again
-    assert page.headers["Content-Type"] == "text/event-stream"
+    assert page.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert page.headers["Cache-Control"] == "no-store"
     assert page.headers["X-Accel-Buffering"] == "no"
     assert page.headers.get_all("X-Request-Id") is not None
@@ -205,7 +205,7 @@ def test_no_page_of_another_site_holds_a_stream_and_a_head_has_an_end(looking: L
     answer = looking.get("/ui/live?runs=", headers={"Sec-Fetch-Site": "same-site"})
     assert answer.status_code == 403
     answer = looking.request("HEAD", "/ui/live?runs=")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
 def test_a_page_that_is_closed_leaves_nothing_behind(bed: Bed, served: Serving) -> None:

@@ -94,7 +94,7 @@ def test_a_kind_of_answer_that_we_do_not_know_is_saved_and_not_shown(signed_in: 
 
     scope = {"type": "http", "asgi": {}, "http_version": "1.1", "scheme": "http", "path": "/", "headers": []}
     request = Request({**scope, "method": "GET", "query_string": b""})
-    shown = public_api.Relayed(Api(html, request, "t"), "/v1/new", request)
+    shown = public_api.Relayed(Api(html, request, "t"), "/v1/new", (), {})
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(shown)) as client:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -44,6 +44,7 @@ LIMITS = (
     Limit("max_attempts", "Attempts at most", "failures; preemptions do not count; empty: as in the settings", "int"),
     Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails; empty: as in the settings"),
 )
+ACTIONS = ("stop", "resume", "approve", "change", "purge")
 ZONES = "zones"
 NOTHING: Form = {}
 WITHIN_S = 10.0  # no further request to the API starts after this
@@ -71,8 +72,9 @@ async def ask(request: Request, api: Api) -> Response:
 async def do(request: Request, api: Api) -> Response:
     action, form = _action(request), await read_form(request)
     run_id = request.path_params["run_id"]
+    path = f"/v1/runs/{run_id}"
     try:
-        done = await ACTIONS[action](api, f"/v1/runs/{run_id}", form)
+        done = await (_change(api, path, form) if action == "change" else _post(api, path, action, form))
     except Refused as refusal:
         if refusal.status in (404, 429):
             raise
@@ -146,52 +148,30 @@ def _value(kind: str, text: str) -> object:
     return text if infinite else number
 
 
-# Each requests one change, and returns the word of its notice (run_rows.DONE).
-
-
-async def _stop(api: Api, path: str, form: Form) -> str:
-    await api.call("POST", f"{path}/stop")
-    return "stop"
-
-
-async def _resume(api: Api, path: str, form: Form) -> str:
-    rerun = first(form, "rerun") == "true"
-    await api.call("POST", f"{path}/resume", body={"rerun": rerun})
-    return "rerun" if rerun else "resume"
-
-
-async def _approve(api: Api, path: str, form: Form) -> str:
-    body: dict[str, Any] = {"machine_id": first(form, "machine_id")}
-    giving_up = "accept_loss" in form
-    if giving_up:
-        body["accept_loss"] = first(form, "accept_loss")
-    else:
-        body["results_sha256"] = first(form, "results_sha256") or None
-    await api.call("POST", f"{path}/approve", body=body)
-    return "loss" if giving_up else "approve"
-
-
 async def _change(api: Api, path: str, form: Form) -> str:
-    spec = (await api.get(f"{path}/spec"))["spec"]
-    patch = patch_of(spec, form)
+    """Returns the word of the notice (run_rows.DONE), as the next function does."""
+    patch = patch_of((await api.get(f"{path}/spec"))["spec"], form)
     if not patch:
         return "same"
     answer = await api.call("PATCH", path, body=patch, headers={"if-match": first(form, "version")})
     return "change" if answer.json()["after"] else "same"
 
 
-async def _purge(api: Api, path: str, form: Form) -> str:
-    await api.call("POST", f"{path}/purge", body={"confirm": first(form, "confirm")})
-    return "purge"
-
-
-ACTIONS: Mapping[str, Callable[[Api, str, Form], Awaitable[str]]] = {
-    "stop": _stop,
-    "resume": _resume,
-    "approve": _approve,
-    "change": _change,
-    "purge": _purge,
-}
+async def _post(api: Api, path: str, action: str, form: Form) -> str:
+    word = action
+    body: Json | None = None
+    if action == "resume":
+        rerun = first(form, "rerun") == "true"
+        word, body = "rerun" if rerun else "resume", {"rerun": rerun}
+    elif action == "purge":
+        body = {"confirm": first(form, "confirm")}
+    elif action == "approve" and "accept_loss" in form:
+        word, body = "loss", {name: first(form, name) for name in ("machine_id", "accept_loss")}
+    elif action == "approve":
+        results = first(form, "results_sha256") or None
+        body = {"machine_id": first(form, "machine_id"), "results_sha256": results}
+    await api.call("POST", f"{path}/{action}", body=body)
+    return word
 
 
 async def ask_many(request: Request, api: Api) -> Response:
