@@ -39,7 +39,7 @@ _TRICKS = re.compile(r"%2[ef]|%00|//|/\.{1,2}(/|\Z)", re.IGNORECASE)  # in an ad
 
 
 class SignInNeeded(Exception):
-    """No token, or one that is not valid (any more)."""
+    """There is no token, or it is not valid."""
 
 
 class Refused(Exception):

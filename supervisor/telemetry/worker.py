@@ -1,7 +1,7 @@
 """A thread of this process that repeats one piece of work, and never dies unnoticed.
 
 A dead thread would leave its work undone for good: a cell without a leader, receivers without messages. So any error of
-the work becomes a log line, and the next turn tries again.
+the work becomes a log line, and the next turn retries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of an attempt that is over: one phrase for each cause, what the end counts as, and two tables of rows.
+"""The words about an attempt that is over: one phrase for each cause, what the end counts as, and two tables of rows.
 
 `ending.py` decides how an attempt ends; this file only words it, for the sentence of a recovering run and the table of
 attempts. The rows are (label, text), the same in a terminal and on a page: the evidence (why it ended) and the facts

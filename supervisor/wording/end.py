@@ -1,4 +1,4 @@
-"""What is said of a run whose work is ending or over, in clauses that `run.status_text` joins.
+"""The clauses about a run whose work is ending or over, for `run.status_text`.
 
 Of a failed run: why it failed, and what its owner can do. Each cause has a template, or a function where the words
 depend on more than the run's detail.

@@ -70,7 +70,7 @@ def age_text(seconds: float) -> str:
 
 
 def until_text(at: float, now: float) -> str:
-    """The time until `at`, rounded up: what is due in half a second is not due 'in 0 s'."""
+    """The time until `at`, rounded up: an action due in half a second is not due 'in 0 s'."""
     return age_text(math.ceil(max(0.0, at - now)))
 
 

@@ -77,7 +77,7 @@ def due_text(at: float | None, now: float) -> str:
 
 
 def needs_person(run: Run) -> str:
-    """What a person must do before this run can go on; "" = nothing."""
+    """What a person must do before this run can continue; "" = nothing."""
     if run.terminal:
         return ""
     refused = run.status == Status.WAITING and run.cause in NEEDS_PERSON

@@ -3,7 +3,7 @@
 The points come from the API: steps and pace, the metrics of the training, figures of the machine. A chart is complete
 without scripts; static/charts.js only shows which point the reader points at, from the texts made here.
 
-A line is cut where the API says `gap` (an attempt ended, or no beat arrived): a chart must not draw what nobody has
+A line is cut where the API says `gap` (an attempt ended, or no beat arrived): a chart must not draw what was not
 observed. A point without a value cuts nothing, because some figures are reported more rarely than others. Coordinates
 are in a box of WIDTH by the frame's height, y downwards; none lies outside. Units: `steps`, `rate` (steps/s), `percent`
 (0 to 100), `bytes` (in powers of 1000), and `` for a metric, of which nothing is known.

@@ -1,6 +1,6 @@
 """What is kept of a run in the store: the evidence of how its attempts ended, and its files.
 
-The evidence stands at a glance on the overview of its run, and in full on a page of its own. Its rows are those of
+The evidence is shown at a glance on the overview of its run, and in full on a page of its own. Its rows are those of
 `wording/attempt.py`; the agent's part of it is not trusted, and every text is made harmless here. Each file can be
 downloaded through /ui/v1.
 """

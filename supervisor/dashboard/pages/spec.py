@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import posixpath
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -24,7 +24,6 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json
 
-Options = Iterator[str]
 Spec = dict[str, Any]
 
 LONGEST = 8000  # characters that a person would type or read
@@ -32,6 +31,34 @@ DOTS = "•••"
 END = "SPEC"  # of a here-document
 WIDTH = 110
 SCRIPT = "startup-script"  # its name in the metadata of a machine
+# Field of the spec, or of its limits -> (option, form of the value); true, false: the option stands for that value.
+_OPTIONS: Mapping[str, tuple[str, str | bool]] = {
+    "provider": ("provider", "text"),
+    "workdir": ("workdir", "folder"),
+    "image": ("image", "text"),
+    "image_follow_tag": ("image-follow-tag", True),
+    "zones": ("zone", "each"),
+    "shapes": ("shape", "each"),
+    "spot": ("on-demand", False),
+    "allow_on_demand": ("allow-on-demand", True),
+    "same_region": ("same-region", "text"),
+    "env": ("env", "pairs"),
+    "secrets": ("secret", "pairs"),
+    "labels": ("label", "pairs"),
+    "results": ("result", "paths"),
+    "expect_runtime_s": ("expect-runtime", "seconds"),
+    "expect_checkpoint_gb": ("expect-checkpoint", "number"),
+    "stop_grace_s": ("stop-grace", "seconds"),
+    "on_success": ("on-success", "text"),
+    "on_failure": ("on-failure", "text"),
+    "keep_s": ("keep", "seconds"),
+    "max_runtime_s": ("max-runtime", "seconds"),
+    "deadline": ("deadline", "text"),
+    "max_attempts": ("max-attempts", "number"),
+    "max_user_failures": ("max-user-failures", "number"),
+    "wait_for_capacity_s": ("wait", "seconds"),
+    "budget_usd": ("budget", "number"),
+}
 
 
 async def show(request: Request, api: Api) -> Response:
@@ -80,12 +107,13 @@ class Inexpressible(Exception):
 
 def as_words(spec: Mapping[str, Any]) -> list[str] | None:
     """Each option with its value as one word, the command last; None = the spec has no such form."""
-    try:
-        words = [word for name, value in spec.items() if name != "command" for word in _OPTIONS[name](value)]
-    except (KeyError, Inexpressible):
-        return None
     # Where no folder is given, the command line fills in the current one, unless the machines are elsewhere.
     if "workdir" not in spec and spec.get("provider", "local") == "local":
+        return None
+    options = {name: value for name, value in spec.items() if name not in ("command", "limits")}
+    try:
+        words = [word for name, value in {**options, **spec.get("limits", {})}.items() for word in _words(name, value)]
+    except (KeyError, Inexpressible):
         return None
     command = spec["command"]
     words += [f"--shell={command}"] if isinstance(command, str) else ["--", *command]
@@ -93,93 +121,29 @@ def as_words(spec: Mapping[str, Any]) -> list[str] | None:
     return words if fits else None
 
 
-def _plain(option: str) -> Callable[[Any], Options]:
-    def words(value: Any) -> Options:
-        if not isinstance(value, str) or not value:
+def _words(name: str, value: Any) -> list[str]:
+    """Raises Inexpressible, and KeyError where there is no such option."""
+    option, form = _OPTIONS[name]
+    match form:
+        case "each":
+            values = value
+        case "pairs":
+            values = [f"{key}={text}" for key, text in value.items()]
+        case "paths" if all(set(rule) == {"path"} for rule in value):
+            values = [rule["path"] for rule in value]
+        case "folder" if value.startswith("/") and posixpath.normpath(value) == value:
+            values = [value]
+        case "seconds" if float(value).is_integer():
+            values = [f"{int(value)}s"]
+        case "number":
+            values = [str(int(value)) if float(value).is_integer() else repr(value)]
+        case "text" if isinstance(value, str) and value:
+            values = [value]
+        case bool() if value is form:
+            return [f"--{option}"]
+        case _:
             raise Inexpressible
-        yield f"--{option}={value}"
-
-    return words
-
-
-def _number(option: str, unit: str = "") -> Callable[[Any], Options]:
-    def words(value: Any) -> Options:
-        if unit and not float(value).is_integer():
-            raise Inexpressible
-        yield f"--{option}={_flag_text(value)}{unit}"
-
-    return words
-
-
-def _flag_text(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)
-
-
-def _each(option: str) -> Callable[[Sequence[str]], Options]:
-    return lambda values: (f"--{option}={value}" for value in values)
-
-
-def _pairs(option: str) -> Callable[[Mapping[str, str]], Options]:
-    return lambda pairs: (f"--{option}={name}={value}" for name, value in pairs.items())
-
-
-def _switch(option: str, expected: bool) -> Callable[[Any], Options]:
-    def words(value: Any) -> Options:
-        if value is not expected:
-            raise Inexpressible
-        yield f"--{option}"
-
-    return words
-
-
-def _workdir(folder: Any) -> Options:
-    if not folder.startswith("/") or posixpath.normpath(folder) != folder:
-        raise Inexpressible
-    yield f"--workdir={folder}"
-
-
-def _results(rules: Sequence[Mapping[str, Any]]) -> Options:
-    for rule in rules:
-        if set(rule) != {"path"}:
-            raise Inexpressible
-        yield f"--result={rule['path']}"
-
-
-def _limits(limits: Mapping[str, Any]) -> Options:
-    for name, value in limits.items():
-        yield from _LIMITS[name](value)
-
-
-_LIMITS: Mapping[str, Callable[[Any], Options]] = {
-    "max_runtime_s": _number("max-runtime", "s"),
-    "deadline": _plain("deadline"),
-    "max_attempts": _number("max-attempts"),
-    "max_user_failures": _number("max-user-failures"),
-    "wait_for_capacity_s": _number("wait", "s"),
-    "budget_usd": _number("budget"),
-}
-_OPTIONS: Mapping[str, Callable[[Any], Options]] = {
-    "provider": _plain("provider"),
-    "workdir": _workdir,
-    "image": _plain("image"),
-    "image_follow_tag": _switch("image-follow-tag", True),
-    "zones": _each("zone"),
-    "shapes": _each("shape"),
-    "spot": _switch("on-demand", False),
-    "allow_on_demand": _switch("allow-on-demand", True),
-    "same_region": _plain("same-region"),
-    "env": _pairs("env"),
-    "secrets": _pairs("secret"),
-    "labels": _pairs("label"),
-    "results": _results,
-    "limits": _limits,
-    "expect_runtime_s": _number("expect-runtime", "s"),
-    "expect_checkpoint_gb": _number("expect-checkpoint"),
-    "stop_grace_s": _number("stop-grace", "s"),
-    "on_success": _plain("on-success"),
-    "on_failure": _plain("on-failure"),
-    "keep_s": _number("keep", "s"),
-}
+    return [f"--{option}={text}" for text in values]
 
 
 class _Dumper(yaml.SafeDumper):
