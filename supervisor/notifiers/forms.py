@@ -197,12 +197,12 @@ def account(notification: Notification) -> list[str]:
         return []
     data, facts = notification.data, []
     cost, budget, before = (_number(data, name) for name in ("cost_usd", "budget_usd", "budget_from_usd"))
-    known = data.get("cost_known", True)
-    if cost is not None and (cost > 0 or known):
+    complete = data.get("cost_known", True)
+    if cost is not None and (cost > 0 or complete):
         spent = cost - (before or 0.0) if budget is not None else cost
         label = "Cost" if notification.kind in _OVER else "Cost so far"
         of_budget = "" if budget is None else f" of {money_text(budget)}"
-        facts.append(f"{label} {'' if known else 'at least '}{money_text(max(0.0, spent))}{of_budget}")
+        facts.append(f"{label} {'' if complete else 'at least '}{money_text(max(0.0, spent))}{of_budget}")
     if attempt := _number(data, "attempt"):
         facts.append(f"attempt {attempt:.0f}")
     if not urgent(notification):

@@ -160,10 +160,10 @@ rate = _or_dash(rate_text)
 
 def spent(cost: Mapping[str, object] | None) -> str:
     """Where a price is unknown, the known part as a lower bound; a cost of which nothing is known is not $0."""
-    usd, known = (cost or {}).get("usd"), (cost or {}).get("known", True)
-    if not isinstance(usd, int | float) or not (usd or known):
+    usd, complete = (cost or {}).get("usd"), (cost or {}).get("known", True)
+    if not isinstance(usd, int | float) or not (usd or complete):
         return DASH
-    return money_text(usd) if known else f"≥ {money_text(usd)}"
+    return money_text(usd) if complete else f"≥ {money_text(usd)}"
 
 
 def percent(part: float | None, whole: float | None) -> float | None:

@@ -52,7 +52,8 @@ def test_awaiting_teardown_asks_for_an_approval():
     run = run_in(Status.AWAITING_TEARDOWN, attempt=end, files=Files(outcome=outcome), retiring=(kept,))
     assert status_text(run, NOW) == (
         "Results verified (3 files, 412 MB). gpu-box cannot be obtained again once released. It bills $1.20/h "
-        "meanwhile. Next: approve its release with `spot approve digits-7`; without your decision it is released at 14:00 UTC."
+        "meanwhile. Next: approve its release with `spot approve digits-7`; without your decision it is released at "
+        "14:00 UTC."
     )
     assert next_action(run, NOW).what == "needs you"
 

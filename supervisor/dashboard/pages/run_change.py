@@ -184,8 +184,8 @@ async def do_many(request: Request, api: Api) -> Response:
     """After the form of the question, or after the form of a result, to continue with the rest."""
     form = await read_form(request)
     pairs = _filter([(name, value) for name, values in form.items() for value in values])
-    back, seen, cursor = _back(first(form, "back")), first(form, "expect"), first(form, "cursor")
-    expect = int(seen) if re.fullmatch("[0-9]{1,9}", seen) else None
+    back, number, cursor = _back(first(form, "back")), first(form, "expect"), first(form, "cursor")
+    expect = int(number) if re.fullmatch("[0-9]{1,9}", number) else None
     if not pairs or (expect is None and not cursor):
         return await _many_question(request, api, pairs, back)
     action = _many_action(request)

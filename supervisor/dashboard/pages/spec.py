@@ -155,8 +155,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     """Invisible characters, such as line breaks of other alphabets, need quotes, where they have escapes."""
-    seen = value.replace("\n", "").isprintable()
-    style = '"' if not seen else "|" if "\n" in value else None
+    printable = value.replace("\n", "").isprintable()
+    style = '"' if not printable else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
@@ -165,7 +165,7 @@ _Dumper.add_representer(str, _text)
 
 def as_yaml(spec: Spec) -> str:
     text = yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
-    return _seen(text, lambda letter: f"\\U{ord(letter):08x}")  # they are in double quotes, see _text
+    return _escaped(text, lambda letter: f"\\U{ord(letter):08x}")  # they are in double quotes, see _text
 
 
 def as_command(spec: Spec) -> str:
@@ -179,10 +179,10 @@ def as_command(spec: Spec) -> str:
 def as_curl(spec: Spec) -> str:
     command = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
     text = json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n"
-    return _fed(command, _seen(text, lambda letter: json.dumps(letter)[1:-1]))
+    return _fed(command, _escaped(text, lambda letter: json.dumps(letter)[1:-1]))
 
 
-def _seen(text: str, by_number: Callable[[str], str]) -> str:
+def _escaped(text: str, by_number: Callable[[str], str]) -> str:
     """Characters that a terminal would obey (DEL) or that change the direction of reading become escapes."""
     return "".join(letter if letter == "\n" or letter.isprintable() else by_number(letter) for letter in text)
 
