@@ -33,14 +33,14 @@ def house(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="package")
 def pictures(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the pages of the thirty runs answer. No test changes anything there."""
+    """The address of the pages of the thirty runs. No test changes anything there."""
     with gallery(tmp_path_factory.mktemp("gallery")) as found:
         yield found
 
 
 @pytest.fixture(scope="package")
 def quiet(house: House) -> str:
-    """A run of the admin's that goes on and says nothing. No test ends it."""
+    """A silent run of the administrator that continues. No test ends it."""
     house.daemon.submit("quiet", command=["sleep", "3600"])
     house.daemon.wait_status("quiet", "running")
     return "quiet"
@@ -48,7 +48,7 @@ def quiet(house: House) -> str:
 
 @pytest.fixture
 def visit(browser: Browser, house: House) -> Iterator[Visit]:
-    """Somebody who comes with an empty browser. At the end nothing may have been complained about."""
+    """A user with an empty browser. At the end the browser may not have complained."""
     visitors: list[Visitor] = []
 
     def come(**options: Any) -> Visitor:

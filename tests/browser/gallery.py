@@ -1,4 +1,4 @@
-"""Thirty runs in all conditions, as the pictures of the documentation show them, behind pages that nobody guards."""
+"""Thirty runs in all conditions, as the pictures of the documentation show them, on pages without a sign-in."""
 
 from __future__ import annotations
 

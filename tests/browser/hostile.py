@@ -40,7 +40,7 @@ def main() -> None:
             draft.rename(draft.with_name(f"{PAYLOADS[name]}-{step}.txt"))
     metrics, step = {text[:64]: 1.5 for text in PAYLOADS.values()}, 0
     while True:
-        step += 1  # one that stands still would be taken for stalled
+        step += 1  # without progress it would count as stalled
         with progress.open("a") as target:
             target.write(json.dumps({"step": step, "metrics": metrics}) + "\n")
         time.sleep(1)  # long enough for a beat with the metrics

@@ -53,7 +53,7 @@ class House:
         self.submit(run_id, token, command=[sys.executable, "-S", "-u", str(TALKING)], **spec)
 
     def relabel(self, run_id: str, name: str) -> None:
-        """Something that happens to a run, and is told: a label of this name is set."""
+        """An event of a run: a label of this name is set."""
         url, whatever = f"{self.daemon.url}/v1/runs/{run_id}", {"If-Match": "*"}
         answer = self.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=whatever)
         assert answer.is_success, answer.text

@@ -1,4 +1,4 @@
-"""Pages of somebody else: served on this computer, of another origin than the supervisor's."""
+"""Pages of another site: served on this computer, with another origin than the supervisor's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that talks: a line and a step, again and again, until it is told to end. Standard library only."""
+"""A training that writes a line and a step repeatedly until a signal ends it. Standard library only."""
 
 import json
 import os

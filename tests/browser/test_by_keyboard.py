@@ -1,4 +1,4 @@
-"""Hands that stay on the keyboard: everything is reached in the order of the page, and always seen to be reached."""
+"""Keyboard only: everything can be reached in the order of the page, with a visible focus."""
 
 from __future__ import annotations
 

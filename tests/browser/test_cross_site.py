@@ -1,4 +1,4 @@
-"""Pages of other sites cannot press our buttons, read our answers or put us into a frame.
+"""Pages of other sites cannot press our buttons, read our responses or embed our pages.
 
 Two strangers: another site (localhost, where the supervisor is 127.0.0.1), to whose requests the browser adds no cookie
 of ours; and another port of the same name, to the browser the same site, whose requests do carry it.

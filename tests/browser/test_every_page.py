@@ -1,4 +1,5 @@
-"""Every page, with thirty runs in all conditions: said to screen readers, legible in light and dark, whole on a phone.
+"""Every page, with thirty runs in all conditions: usable by a screen reader, legible in light and dark, complete on a
+phone.
 
 One load of a page serves all of it: the browser is made dark and narrow while the page stands.
 """
@@ -20,7 +21,7 @@ from tests.browser.visiting import Visitor
 pytestmark = pytest.mark.xdist_group("browser")
 ACCESSIBILITY, LOOKS = (Path(__file__).with_name(f"{name}.js").read_text() for name in ("accessibility", "looks"))
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
-# name of a page in PAGES -> its addresses. Among the runs: one that has lived much, one that failed, one whose labels
+# name of a page in PAGES -> its addresses. Among the runs: one with a long history, one that failed, one whose labels
 # are hostile, one with the longest name.
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "ui_runs": ("/ui/runs", "/ui/runs?q=nothing-is-called-so", "/ui/runs?status=failed&sort=created"),
@@ -56,7 +57,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "ui_system": ("/ui/system", "/ui/system?doctor=1"),
 }
 SETTLES_S = 2.0
-# What is asked for by scripts, or is a file; and the form, which the gallery does not show.
+# Addresses for scripts, files, and the form, which the gallery does not show.
 NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_log_lines", "ui_console_lines", "ui_document"}
 
 

@@ -1,4 +1,4 @@
-"""Text of strangers is text on every page: nothing of it runs, nothing of it becomes an element, all of it is shown."""
+"""Text from outside is text on every page: it does not run, it does not become an element, and all of it is shown."""
 
 from __future__ import annotations
 

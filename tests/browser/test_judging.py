@@ -1,4 +1,4 @@
-"""The judges of pages find what they are for: a sound page passes, and each page with one thing wrong does not."""
+"""The checks of pages find faults: a correct page passes, and each page with one fault does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a log that grows: a line's link, a pause by scrolling, going on, the end of it."""
+"""Reading a growing log: links to lines, a pause by scrolling, continuing, the end."""
 
 from __future__ import annotations
 

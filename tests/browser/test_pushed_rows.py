@@ -1,4 +1,4 @@
-"""Rows that come through the stream: by themselves, for runs that are new on the page, and never taken back."""
+"""Rows from the stream: pushed alone, also for runs that are new on the page, and never replaced by older ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_answer_that_is_older_than_a_pushed_row_does_not_take_it_back(house: 
     held: list[bool] = []
 
     def slow(route: Route) -> None:
-        """The answer is made before something happens, and comes after the row that tells of it."""
+        """The response is made before an event, and arrives after the row of that event."""
         answer = route.fetch()
         if not held:
             house.relabel("pushed", "pushed")

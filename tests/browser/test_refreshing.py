@@ -1,4 +1,4 @@
-"""News are put into a page without a reload, and take nothing away from whoever is busy with it."""
+"""A refresh changes a page without a reload, and does not disturb its reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way in and out by a browser, and that the watch over a page sees what it is for."""
+"""Signing in and out in a browser, and that the watch over a page finds faults."""
 
 from __future__ import annotations
 

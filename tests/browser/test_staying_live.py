@@ -1,4 +1,4 @@
-"""A page that stays open: its stream rests while nobody looks, and it says so when no news can come."""
+"""A page that stays open: its stream is closed while the page is hidden, and the page says when no news can arrive."""
 
 from __future__ import annotations
 

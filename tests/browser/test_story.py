@@ -1,4 +1,4 @@
-"""What one person sees of one run, from the empty page to its end, in one tab that is never reloaded by hand."""
+"""One run as one person sees it, from the empty page to its end, in one tab without a reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch over a page sees what it is for: a page that does wrong is a fault, one that does not is none."""
+"""The watch over a page finds faults: it reports a faulty page, and nothing about a correct one."""
 
 from __future__ import annotations
 

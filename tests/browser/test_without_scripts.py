@@ -1,4 +1,4 @@
-"""A browser that runs no scripts does everything: links and forms, and a reload where others see the change come."""
+"""A browser without scripts can do everything, by links and forms, and sees changes after a reload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAITING = ("plain-a", "plain-b", "plain-c")
 
 @pytest.fixture(scope="module")
 def token(house: House) -> str:
-    """Of somebody who has a run that is over and three that wait."""
+    """For a user with a finished run and three waiting runs."""
     token = house.person("plain")
     house.submit("plain-done", token, command=["echo", "all is <b>done</b>"], labels={"team": "blue"})
     for run_id in WAITING:

@@ -1,4 +1,4 @@
-"""Somebody in front of a browser: a context of its own, watched all the time."""
+"""A user with a browser: a context of its own, watched all the time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Visitor:
         return self.page
 
     def come_back(self, token: str, to: str = "/ui/runs") -> Page:
-        """Signed in before, in this browser: the cookie is there still."""
+        """Signed in before, in this browser: the cookie still exists."""
         name = f"spot-{urlsplit(self.root).port}"
         self.context.add_cookies(
             [{"name": name, "value": token, "url": self.root, "httpOnly": True, "sameSite": "Strict"}]
@@ -40,7 +40,7 @@ class Visitor:
         return self.page
 
     def close(self) -> list[str]:
-        """What the browser has complained about."""
+        """The complaints of the browser."""
         for page in self.context.pages:
             page.title()  # a round trip: what was on its way has arrived
         self.context.close()

@@ -38,7 +38,7 @@ class Watch:
         self._expected.append(pattern)
 
     def settle(self) -> list[str]:
-        """The faults that nobody expected, and the expectations that were not met."""
+        """Unexpected faults, and expectations that were not met."""
         met = {one for one in self._expected if any(re.search(one, fault) for fault in self.faults)}
         return [
             *(fault for fault in self.faults if not any(re.search(one, fault) for one in met)),

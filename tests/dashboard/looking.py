@@ -1,4 +1,5 @@
-"""A browser without JavaScript and without a socket: cookies, forms, redirects that are told and not followed."""
+"""A browser without JavaScript and without a socket: cookies and forms; it reports redirects and does not follow
+them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """`tall`: so many pixels of the page at most, from its top. `stranger`: of somebody who has not signed in."""
+    """`tall`: so many pixels of the page at most, from its top. `stranger`: for a user who is not signed in."""
 
     name: str
     path: str
@@ -117,7 +117,7 @@ def signed_in(browser: Browser, root: str, token: str) -> StorageState:
 
 
 def taken(browser: Browser, root: str, shot: Shot, look: str, known: StorageState | None) -> bytes:
-    """`known`: what the browser of whoever looks has kept; None = nothing."""
+    """`known`: the state of the user's browser; None = empty."""
     width, height = shot.size
     context = browser.new_context(
         storage_state=known,

@@ -34,7 +34,7 @@ def rules(sheet: str) -> list[Rule]:
 
 
 def tokens(sheets: Iterable[str], look: str) -> dict[str, str]:
-    """Name -> `#rrggbb`, of those that are colours, whichever sheet names them."""
+    """Name -> `#rrggbb`, for the tokens that are colors, from all sheets."""
     given = {
         name: colour(value, {}, look)
         for sheet in sheets

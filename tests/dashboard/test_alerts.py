@@ -1,4 +1,4 @@
-"""The pages of alerts: who is told, what became of it, and what a person may do about it."""
+"""The pages of alerts: the receivers, the result of each message, and what a person may do."""
 
 from __future__ import annotations
 

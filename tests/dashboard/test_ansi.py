@@ -1,4 +1,4 @@
-"""Output made harmless: looks of terminals, and nothing of a line becomes markup, whatever it is."""
+"""Output made harmless: terminal styles are shown, and no line becomes markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages of others, people on the way and strangers may try on the pages: each line with the answer it gets."""
+"""What other sites, attackers on the network and strangers may try on the pages, each with its response."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_pages_of_others_may_link_to_us_and_nothing_else(asked: Services, token:
 
 
 def test_the_tables_bite(asked: Services, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where pages believe whoever asks, and where cookies count at the API, the answers above are others."""
+    """Without the check of the origin, or with cookies that count at the API, the responses above differ."""
     monkeypatch.setattr(session, "is_from_our_pages", lambda request: True)
     assert sign_in(Looking(asked), token).status == 303
     looking, cookie = Looking(asked), f"spot-8787={token}"

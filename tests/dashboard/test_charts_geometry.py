@@ -1,4 +1,4 @@
-"""Where the lines of a chart lie, whatever was told: nothing outside its box, no line across a gap, marks in order."""
+"""The geometry of a chart for any values: nothing outside its box, no line across a gap, marks in order."""
 
 from __future__ import annotations
 

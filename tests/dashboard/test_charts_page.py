@@ -1,4 +1,4 @@
-"""Charts of a run as pages without scripts show them: complete, cut where nothing was heard, whatever was told."""
+"""The charts of a run as the server draws them: complete, cut where no beat arrived, for any values."""
 
 from __future__ import annotations
 

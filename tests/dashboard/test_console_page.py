@@ -1,4 +1,4 @@
-"""A machine's console as a page: where it was read, what was lost, and what came since."""
+"""A machine's console as a page: its source, lost bytes, and new output."""
 
 from __future__ import annotations
 

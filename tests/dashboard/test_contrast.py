@@ -1,4 +1,4 @@
-"""Every text can be read on every ground on which it may stand, in the light look and in the dark one (WCAG 2 AA)."""
+"""Every text is legible on every ground that it may have, in light and dark (WCAG 2 AA)."""
 
 from __future__ import annotations
 

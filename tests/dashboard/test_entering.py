@@ -1,4 +1,4 @@
-"""The one way in: sign-in, where a request comes from, what every page carries, errors as pages."""
+"""The entry: sign-in, the origin of a request, what every page carries, errors as pages."""
 
 from __future__ import annotations
 

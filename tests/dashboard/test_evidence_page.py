@@ -1,4 +1,4 @@
-"""Why an attempt ended: first on the overview of a run that does not go on, whole on a page, believed in nothing."""
+"""Why an attempt ended: first on the overview of a run that does not continue, complete on a page, and not trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run as a page: sizes, checksums, downloads, pages; what is not there yet, and what is gone."""
+"""The files of a run as a page: sizes, checksums, downloads, pages; files that do not exist yet or no longer."""
 
 from __future__ import annotations
 

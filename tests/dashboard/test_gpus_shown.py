@@ -1,4 +1,4 @@
-"""A place is read as zone and GPU, on every page that shows one; the machine type stands beside it."""
+"""Every page shows a placement as zone and GPU, with the machine type beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who guesses tokens, who asks too often, and what nobody is told."""
+"""Guesses of tokens, too many requests, and what no response reveals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an installed product shows: the wheel carries pages, styles and scripts, and serves them without a network.
+"""An installed product: the wheel contains pages, styles and scripts, and serves them without a network.
 
-Where there are no scripts of others, the pages do without."""
+Without third-party scripts the pages still work."""
 
 from __future__ import annotations
 

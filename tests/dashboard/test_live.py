@@ -1,4 +1,4 @@
-"""What an open page is told: rows that changed, made once for all; when to look again; and by whose leave."""
+"""The stream of an open page: changed rows, made once for all pages; when to refresh; and with which rights."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(be
     (told,) = [block for block in page.told if block.event == "run-mine"]
     row = read(told.data).one("tr", id="run-mine")
     assert "pending" in row.text
-    assert told.id == ""  # what is lost after it is told again
+    assert told.id == ""  # what is lost after it is sent again
     assert page.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert page.headers["Cache-Control"] == "no-store"
     assert page.headers["X-Accel-Buffering"] == "no"
@@ -122,7 +122,7 @@ def test_a_row_is_made_once_for_all_pages(bed: Bed, served: Serving, monkeypatch
 
 
 def test_a_row_of_before_is_made_again(bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two events a run goes on, and a page that comes back is told of the one before."""
+    """A run changes between two events, and a page that reconnects receives the earlier one."""
     monkeypatch.setattr(live_rows, "FRESH_S", 0.0)
     counted = Counted(monkeypatch)
     bed.submit("mine")

@@ -1,4 +1,4 @@
-"""What each page carries to keep itself up to date, and what a script is told that asks in its name."""
+"""How each page keeps itself up to date, and the response to a script that requests it."""
 
 from __future__ import annotations
 

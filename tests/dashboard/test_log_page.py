@@ -1,4 +1,4 @@
-"""The log as a page: numbered windows that never hold all of it, permalinks, a search, and what is put below."""
+"""The log as a page: numbered windows of limited size, permalinks, a search, and appended lines."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_search_shows_places_that_lead_to_their_lines(trained: Bed, looking: L
 
 
 def test_what_is_new_is_told_as_rows(trained: Bed, looking: Looking) -> None:
-    """What static/log.js puts below the others: a line without an end is told again when it has grown."""
+    """What static/log.js appends: an incomplete line is sent again when it has grown."""
     write(trained, "one\ntw")
     log = looking.page(LOG).one("div", id="log")
     assert log.one("div", class_="open").text == "tw"

@@ -1,4 +1,4 @@
-"""The machines page: every machine of ours and what it is for; leftovers loud, and released after a question only."""
+"""The machines page: each of our machines and its use; leftovers stand out, and are released only after a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All pages over thirty runs in all conditions: well-formed, named, nothing inline, and no link leads nowhere."""
+"""All pages for thirty runs in all conditions: well-formed, with names, nothing inline, and no dead links."""
 
 from __future__ import annotations
 

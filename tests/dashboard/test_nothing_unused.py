@@ -1,4 +1,4 @@
-"""What no page uses is gone: rules of style, their tokens, templates, assets and filters.
+"""Nothing is unused: style rules, tokens, templates, assets and filters.
 
 A name is used where it stands as a word in a template, a script or the code; of a family (`tl-{{ phase }}`,
 `chart-${name}`) its beginning does.
@@ -28,7 +28,7 @@ def texts() -> Texts:
 
 
 def unused_style(texts: Texts) -> list[str]:
-    """Classes and ids that a sheet styles, and tokens that it names, for nobody."""
+    """Classes and ids that a sheet styles, and tokens that it defines, without a use."""
     sheets = [rule for path, text in texts.items() if path.endswith(".css") for rule in rules(text)]
     told = "\n".join(text for path, text in texts.items() if not path.endswith(".css"))
     named = {name for rule in sheets for name in re.findall(r"[.#]([a-z][\w-]*)", rule.selector)}

@@ -1,4 +1,4 @@
-"""What no form of ours sends and nobody would name a run: an answer all the same, and no part of a page taken over."""
+"""Input that none of our forms sends: it gets a response, and changes no part of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser gets of the API as it is: only by GET, only below /v1, and nothing in it may run."""
+"""The relay of the API for a browser: only GET, only below /v1, and nothing in it may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop, resume, approve, change, purge: asked on a page, done by the API, told on the page of the run."""
+"""Stop, resume, approve, change, purge: a question on a page, done by the API, and a notice on the page of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one run: what it says first, what it offers to do, and what it tells of the past."""
+"""The page of one run: its headline, its actions, and its history."""
 
 from __future__ import annotations
 

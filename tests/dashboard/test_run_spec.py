@@ -1,4 +1,4 @@
-"""What a run was asked for: covered where it is looked at, and the very same spec where it is copied."""
+"""The spec of a run: masked where it is shown, and exactly the same spec where it is copied."""
 
 from __future__ import annotations
 

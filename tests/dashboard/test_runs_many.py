@@ -1,4 +1,4 @@
-"""Many runs at once: the question with its number, what was done, and nothing done that was not seen."""
+"""Many runs at once: the question with its number, the result, and nothing that the question did not show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.services.bed import COMMAND, Bed
 
 @pytest.fixture
 def fleet(bed: Bed) -> Bed:
-    """Two live runs of one team, one that has failed, one of nobody."""
+    """Two live runs of one team, a failed run, and a run without a team."""
     for name in ("a-1", "a-2", "a-3"):
         bed.submit(name, {**COMMAND, "labels": {"team": "vision"}})
     bed.submit("b-1")

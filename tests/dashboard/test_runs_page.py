@@ -1,4 +1,4 @@
-"""The runs page: what a row says, counts that filter, everything in the address, and what is not known there."""
+"""The runs page: rows, counts that filter, filters in the address, and unknown filters."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_what_is_to_be_copied_holds_no_blank_to_fill(bed: Bed) -> None:
 
 
 def test_the_first_commands_do_what_they_say(bed: Bed, look: Looking) -> None:
-    """The body that the empty page tells to send is a run."""
+    """The request that the empty page suggests submits a run."""
     told = look.page("/ui/runs").one(id="first-curl").text
     sent = re.search(r"--json '(.*)'", told)
     assert sent is not None
@@ -263,7 +263,7 @@ def test_rows_have_names_for_those_who_do_not_see_them(bed: Bed, look: Looking) 
 
 
 def test_a_page_is_one_question_to_the_api(bed: Bed, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for again and again by everybody who has it open."""
+    """Every open page requests it repeatedly."""
     asked: list[str] = []
     real = Api.call
 

@@ -1,4 +1,4 @@
-"""How the token is kept: under which name, for how long, and when it is given up."""
+"""How the token is kept: the name of the cookie, how long, and when it is deleted."""
 
 from __future__ import annotations
 

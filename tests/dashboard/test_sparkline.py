@@ -1,4 +1,4 @@
-"""The line of steps as a picture: inside its frame whatever the numbers, broken where it must not be drawn."""
+"""The line of steps as a picture: inside its frame for any numbers, broken where nothing ran."""
 
 from __future__ import annotations
 

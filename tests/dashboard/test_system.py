@@ -1,4 +1,4 @@
-"""The page of the system: fit or not, the loop, the doctor, who looks, and what is missing."""
+"""The page of the system: ready or not, the loop, the doctor, the user, and what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attempts as bars on one axis: right places, nothing beyond the axis, and readable for any length of run."""
+"""The attempts as bars on one axis: correct positions, nothing beyond the axis, and legible for any length of run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences of the API on a page: what is quoted in them is code, and markup in them is text."""
+"""Sentences of the API on a page: quoted parts are code, and markup is text."""
 
 from __future__ import annotations
 

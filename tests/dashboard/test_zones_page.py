@@ -1,4 +1,4 @@
-"""The zones page: what was learned of each offer, in words, filtered and ordered by the address."""
+"""The zones page: what is known of each offer, filtered and ordered by the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slack and Discord: what people read, and that no name or text can become more than text."""
+"""Slack and Discord: the messages, and that no name or text can become more than text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard: which addresses are open, which may be named, and that a name which changes its mind leads nowhere."""
+"""The guard: public addresses, allowed names, and that a name whose address changes reaches nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_numbers_in_every_spelling_are_no_names(host: str) -> None:
 
 
 def answering(*rounds: Sequence[str]) -> Guard:
-    """Its name is answered with the next of `rounds` at each look-up, and with the last one for ever."""
+    """Each lookup of its name gives the next of `rounds`; the last one repeats."""
     left = list(rounds)
     return Guard(resolve=lambda host, port: left.pop(0) if len(left) > 1 else left[0])
 
@@ -120,7 +120,7 @@ def test_all_addresses_of_a_name_are_looked_at_and_none_is_told() -> None:
 
 
 def test_a_name_that_is_not_there_is_told_in_the_same_words() -> None:
-    """Else the answers would tell which names there are inside of somebody's network."""
+    """Otherwise the responses would reveal the names of a private network."""
 
     def unknown(host: str, port: int) -> Sequence[str]:
         raise NoSuchHost
@@ -139,7 +139,7 @@ def test_allowed_hosts_may_be_private_and_need_no_https() -> None:
 
 
 def test_a_name_that_changes_its_mind_leads_nowhere() -> None:
-    """The address that was judged is the one that is connected to; the next try judges anew."""
+    """The connection goes to the checked address; the next try checks again."""
     asked: list[Request] = []
 
     def take(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The webhook's manners: what each receiver is sent, which answers end the tries, and that no secret is told."""
+"""The webhook: the message for each receiver, which responses end the tries, and that no secret leaks."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_test_message_says_that_it_is_one(receiver: Receiver) -> None:
 
 
 def test_while_a_secret_is_replaced_both_sign(receiver: Receiver) -> None:
-    """A receiver that knows either of them takes the message; one that knows a third does not."""
+    """A receiver with either secret accepts the message; a receiver with a third one does not."""
     target = Target(receiver.url, Form.STANDARD, ("new", "old"), trusted=True)
     assert WebhookCourier("me").send(target, [TOLD]) == 204
     (request,) = receiver.requests
@@ -230,7 +230,7 @@ def test_a_message_that_was_taken_is_delivered_however_slow_the_rest_of_the_answ
 
 @contextmanager
 def dripping(first: bytes, drop: bytes) -> Iterator[str]:
-    """The URL of a server that says `first`, and then `drop` again and again as long as somebody listens."""
+    """The URL of a server that sends `first`, and then `drop` repeatedly while a client is connected."""
 
     def serve() -> None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What there is beside the runs: machines, what zones have taught, who is told of what, and the supervisor itself."""
+"""Everything besides the runs: machines, knowledge of zones, receivers, and the supervisor itself."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def put_zones(house: House) -> None:
 
 
 def put_machines(house: House, stories: list[Story]) -> None:
-    """One for each run that has one, a leftover, and one of somebody else."""
+    """The machines of the runs, a leftover, and a foreign machine."""
     own = house.store.supervisor_id
     for story in stories:
         run, attempt = story.run, story.run.attempt
@@ -128,7 +128,7 @@ def put_machines(house: House, stories: list[Story]) -> None:
 
 
 def house_events(house: House) -> list[tuple[float, Event]]:
-    """What the supervisor has told of itself."""
+    """Announcements about the supervisor itself."""
     prices = "Prices were read anew: 6 of 6 shapes."
     leaked = "A machine that serves nobody was found: spot-77aa01ff-a1-t1 in us-east1-b. It is released in 10 min."
     return [

@@ -44,7 +44,7 @@ IMAGE = "us-east1-docker.pkg.dev/acme-ml-prod/training/%s"
 
 @dataclass
 class House:
-    """`told`: the stories so far, by run id. `token`: of an administrator, for services that ask for one."""
+    """`told`: the stories so far, by run id. `token`: of an administrator, for services that require one."""
 
     store: Store
     clock: FakeClock

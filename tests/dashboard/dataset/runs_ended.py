@@ -119,7 +119,7 @@ def _by_marker(house: House) -> None:
 
 
 def _by_person(house: House) -> None:
-    """Its labels were written by somebody who likes trouble."""
+    """Its labels are hostile."""
     labels = {"note": HOSTILE, "file": RIGHT_TO_LEFT, "long": "x" * 250}
     story = _story(house, "xss-probe", 20 * HOUR_S, "platform", "probe:7", labels=labels, actor="notebook-anna")
     metrics = {"<img src=x onerror=alert(1)>": (1.0, 0.2), "loss": (2.0, 0.5)}

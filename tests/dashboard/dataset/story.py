@@ -1,4 +1,4 @@
-"""One run's life, told step by step: each step is a row as the loop would have left it, with its events and its time.
+"""One run, step by step: each step is a row as the loop would have left it, with its events and its time.
 
 A story keeps its own time, which only goes forward; `steps` are written later, those of all runs in the order of their
 times, so that the history reads as it would have been written. Points of its series are taken on the way.
