@@ -1,1 +1,1 @@
-"""What supervisor and agent say to each other, and where they find it; Python 3.8, standard library only."""
+"""What supervisor and agent exchange, and where each of them finds it; Python 3.8, standard library only."""

@@ -1,13 +1,13 @@
-"""The baton: the one object per run that says who may write, which checkpoint counts, and whether it is over.
+"""The baton: one object per run. It says who may write, which checkpoint counts, and whether the run is over.
 
-Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and gives the
-baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
-with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
+Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and returns the
+baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
+because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
 section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation and purge; an agent may
 claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
-It names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
-(runfiles.py); what it does not name may be deleted, after it was changed.
+The baton names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
+(runfiles.py). An object that the baton does not name may be deleted, but only after the baton has changed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 
 from supervisor.contract.identifiers import parse_launch_id
 
-CLAIM_WAIT_S = 150.0  # how long a newcomer waits for a holder that neither left nor is known gone
-NEWEST_KEPT = 2  # whatever the rule: when the newest does not verify on a new machine, there is one before it
+CLAIM_WAIT_S = 150.0  # how long the next agent waits for a holder that has neither left nor been marked gone
+NEWEST_KEPT = 2  # whatever the rule says: when the newest does not verify on a new machine, the previous one remains
 MILESTONES_KEPT = 100
 PURGED = "purged"
 
@@ -28,7 +28,7 @@ MINE, CLAIM, WAIT, OVER, OUTDATED = "mine", "claim", "wait", "over", "outdated"
 
 
 class BatonRefused(Exception):
-    """The change is not this caller's to make; the text says why. The caller stops and writes nothing more."""
+    """This caller may not make the change; the text says why. The caller stops and writes nothing more."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Pointer:
-    """One verified checkpoint: where its files lie and what they must contain.
+    """One verified checkpoint: the prefix of its files, and what they must contain.
 
-    `results`: the manifest of the results at the same moment; its name is an object key. None: saved by an agent that
-    did not keep them, or an entry that nothing resumes from (best*).
+    `results`: the manifest of the results of the same moment; its name is an object key. None: an older agent saved the
+    checkpoint without them, or no resume starts from this entry (best*).
     """
 
     step: int
@@ -54,7 +54,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Keep:
-    """The run's rule: the newest `last`, the newest `best` named best*, and one milestone for each `every` steps."""
+    """The run's rule: the newest `last`, the newest `best` named best*, and one milestone for every `every` steps."""
 
     last: int = 3
     best: int = 1
@@ -83,8 +83,8 @@ class Holder:
 
 @dataclass(frozen=True)
 class Done:
-    """Written by the holder when the work is done, after its results were verified in the store. `lost`: what the run
-    has written to its results and is not among them, each as a phrase with the reason."""
+    """The holder writes it when the work is done, after it has verified the results in the store. `lost`: results that
+    the run has written and that are missing, each as a phrase with the reason."""
 
     launch_id: str
     prefix: str
@@ -92,7 +92,7 @@ class Done:
     step: Optional[int] = None
     total: Optional[int] = None
     training_s: float = 0.0
-    from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
+    from_zero: bool = False  # the steps are counted from 0: the last step is total - 1
     lost: Tuple[str, ...] = ()
     error: str = ""  # how the command failed after its last step; "" = exit 0
 
@@ -104,12 +104,12 @@ class Baton:
     next: Optional[Next] = None
     holder: Optional[Holder] = None
     checkpoint: Optional[Pointer] = None
-    previous: Tuple[Pointer, ...] = ()  # the ones before it, newest first
+    previous: Tuple[Pointer, ...] = ()  # the checkpoints before it, newest first
     kept: Tuple[Pointer, ...] = ()  # milestones that left `previous`, highest step first
     best: Tuple[Pointer, ...] = ()  # entries named best*, newest first; never resumed from
     done: Optional[Done] = None
     closed: Optional[str] = None
-    stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has used up
+    stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has consumed
     last: Optional[FileEntry] = None  # manifest of the results at the end of an attempt; never resumed from
 
 
@@ -121,7 +121,7 @@ def create(supervisor_id: str, generation: int) -> Baton:
 
 
 def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> Baton:
-    """Name the try that may claim next. Never goes back: a delayed raise of an older try is refused."""
+    """Name the try that may claim next. It never goes back: a delayed raise of an older try is refused."""
     generation, attempt, try_number = parse_launch_id(launch_id)
     if baton.closed is not None:
         raise BatonRefused("closed: %s" % baton.closed)
@@ -135,7 +135,7 @@ def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> B
 
 
 def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
-    """The machine of every holder older than `launch_id` is known gone: the newcomer need not wait."""
+    """The machine of every holder older than `launch_id` is gone for certain: the next agent need not wait."""
     if baton.next is None or baton.next.launch_id != launch_id:
         raise BatonRefused("another try is next")
     return replace(baton, next=replace(baton.next, holder_gone=True))
@@ -147,10 +147,11 @@ def close(baton: Baton, reason: str) -> Baton:
 
 
 def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
-    """A resume: `done` and `closed` are cleared, checkpoints are kept unless the run starts over (`rerun`). The best
-    ones stay even then, until there are new ones: who starts over does not know yet whether the new ones are better.
+    """A resume: it clears `done` and `closed` and keeps the checkpoints, unless the run starts over (`rerun`). The best
+    checkpoints stay even then, until there are new ones, because nobody knows yet whether the new ones are better.
 
-    The holder counts as left: what `closed` took from an agent that was cut off meanwhile, a resume must not give back.
+    The holder counts as left. Its agent may have been out of reach while the baton was closed; the resume must not give
+    it the right to write again.
     """
     if generation <= baton.generation:
         return baton
@@ -169,7 +170,7 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
 
 
 def purge(baton: Baton) -> Baton:
-    """The run's files are about to be deleted: nothing is named any more, and no agent writes after this."""
+    """The run's files are about to be deleted: the baton names nothing any more, and no agent writes after this."""
     return replace(baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED)
 
 
@@ -177,9 +178,10 @@ def purge(baton: Baton) -> Baton:
 
 
 def standing(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> str:
-    """What this agent is: MINE (holder), CLAIM (may claim now), WAIT, OVER (closed or done), OUTDATED (must stop).
+    """What this agent may do: MINE (it is the holder), CLAIM (it may claim now), WAIT, OVER (closed or done), OUTDATED
+    (it must stop).
 
-    `waited_s` runs on the agent's own monotonic clock since it first saw itself as next.
+    `waited_s`: seconds on the agent's own monotonic clock since it first saw its launch as next.
     """
     holder = baton.holder
     if baton.closed is not None or (baton.done is not None and baton.done.launch_id != launch_id):
@@ -202,7 +204,7 @@ def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Bat
 
 
 def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
-    """The holder has finished its last save. Allowed after `closed` too: it only says that nobody writes."""
+    """The holder has finished its last save. Allowed after `closed` too: it only says that no agent writes."""
     holder = baton.holder
     if holder is None or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
         raise BatonRefused("not the holder")
@@ -210,21 +212,21 @@ def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
 
 
 def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
-    """Point to a verified checkpoint; what `keep` does not keep is named no more. A newer `next` does not forbid it:
-    the save in flight is finished first. The results at an earlier end are older than this checkpoint's."""
+    """Point to a verified checkpoint, and name no longer what `keep` does not keep. A newer `next` does not forbid it:
+    the holder finishes its save first. `last` is cleared, because those results are older than this checkpoint's."""
     _require_holder(baton, launch_id, machine_id)
     if baton.checkpoint == pointer:
         return baton
     before = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
-    room = max(NEWEST_KEPT, keep.last) - 1
-    kept = milestones((*baton.kept, *reversed(before[room:])), keep.every)
+    previous_kept = max(NEWEST_KEPT, keep.last) - 1
+    kept = milestones((*baton.kept, *reversed(before[previous_kept:])), keep.every)
     best = baton.best[: keep.best]
-    return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=best, last=None)
+    return replace(baton, checkpoint=pointer, previous=before[:previous_kept], kept=kept, best=best, last=None)
 
 
 def milestones(pointers: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
-    """Of each full `every` steps the first checkpoint at or after them, highest first; the oldest go when there are too
-    many. One that fails to hit a multiple (after a resume, or because steps are saved by the clock) counts for it."""
+    """The first checkpoint at or after each full `every` steps, highest first; beyond MILESTONES_KEPT the oldest go. A
+    checkpoint that misses the multiple (after a resume, or because steps are saved by the clock) counts for it."""
     first: Dict[int, Pointer] = {}
     for pointer in pointers:
         reached = pointer.step // every if every else 0
@@ -234,7 +236,7 @@ def milestones(pointers: Iterable[Pointer], every: Optional[int]) -> Tuple[Point
 
 
 def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
-    """Name a verified entry called best*; of them the newest `keep.best` stay."""
+    """Name a verified entry called best*; the newest `keep.best` of these entries stay."""
     _require_holder(baton, launch_id, machine_id)
     if baton.best[:1] == (pointer,):
         return baton
@@ -242,7 +244,7 @@ def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, k
 
 
 def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
-    """The newest checkpoint did not verify: the one before it counts now, after the last of these the newest
+    """The newest checkpoint did not verify: the previous one counts now, and after the last previous one the newest
     milestone."""
     _require_holder(baton, launch_id, machine_id)
     if baton.previous:
@@ -251,7 +253,7 @@ def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
 
 
 def keep_results(baton: Baton, launch_id: str, machine_id: str, manifest: FileEntry) -> Baton:
-    """Name the results at the end of an attempt: for people, no resume starts from them."""
+    """Name the results at the end of an attempt: they are for people, no resume starts from them."""
     _require_holder(baton, launch_id, machine_id)
     return replace(baton, last=manifest)
 
@@ -263,7 +265,7 @@ def saved_results(baton: Baton) -> Tuple[FileEntry, ...]:
 
 
 def pointers(baton: Baton) -> Tuple[Pointer, ...]:
-    """Everything that is kept: the newest first, then milestones, then the best ones."""
+    """Every checkpoint that is kept: the newest first, then milestones, then the best ones."""
     return (*((baton.checkpoint,) if baton.checkpoint else ()), *baton.previous, *baton.kept, *baton.best)
 
 
@@ -319,7 +321,7 @@ def _entry(data: Optional[Dict[str, Any]]) -> Optional[FileEntry]:
 
 
 def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
-    """None: a baton that was written before this field."""
+    """`data` None: the baton was written before this field existed."""
     return tuple(pointer for pointer in map(_pointer, data or ()) if pointer is not None)
 
 

@@ -1,9 +1,9 @@
-"""What a beat tells of the machine: GPUs, the cgroup's memory and CPU, disks with their inodes, the process tree.
+"""The part of a beat about the machine: GPUs, the cgroup's memory and CPU, disks with their inodes, the process tree.
 
 Shared with the agent: Python 3.8, standard library only. Every figure is optional: absent is not zero. Figures of
-several GPUs stand in columns, so that each name is sent once and eight cards fit into MAX_BYTES. Untrusted input, like
-the beat that carries it: `parse` keeps what it knows and what is in bounds, and drops the rest without a word. Ten
-thousand of them are parsed in a tick, so it does nothing twice.
+several GPUs stand in columns, so that each name is sent once and eight cards fit into MAX_BYTES. It is untrusted input,
+like the beat that carries it: `parse` keeps the known figures that are in bounds and silently drops the rest. One tick
+parses ten thousand of them, so `parse` does nothing twice.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 MAX_BYTES = 2048
 MAX_GPUS = 16
-# Errors of the card or its link, by NVIDIA's catalog. 13, 31, 43, 45 and 68 come from the program, others say little.
+# Errors of the card or its link, by NVIDIA's catalog. The program causes 13, 31, 43, 45 and 68; others prove nothing.
 HARDWARE_XIDS = (48, 64, 74, 79, 94, 95, 119, 120)
 Column = Tuple[Optional[float], ...]
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """One value for each card, in the order of their indexes on this machine. () = not known of any card."""
+    """One value per card, in the order of their indexes on this machine. () = no card has this figure."""
 
     util_pct: Column = ()
     memory_used_mib: Column = ()
@@ -33,19 +33,20 @@ class Gpus:
     temperature_c: Column = ()
     clock_reasons: Column = ()  # NVML's bit mask of clock event reasons
     ecc_uncorrected: Column = ()  # since the driver was loaded
-    last_xid: Column = ()  # None = none seen since the agent began
-    lost: Column = ()  # 1 = the driver says that this card is gone; None = it does not
+    last_xid: Column = ()  # None = no error since the agent started
+    lost: Column = ()  # 1 = the driver says that this card is lost; None = it does not
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The agent's own control group, version 1 or 2. A limit that is not set is absent; one of a group above counts."""
+    """The agent's own control group, version 1 or 2. A limit that is not set is absent; a limit of a parent group
+    counts."""
 
-    memory_bytes: Optional[float] = None  # without file cache that the kernel can drop at once
+    memory_bytes: Optional[float] = None  # without the file cache that the kernel can drop at once
     memory_max_bytes: Optional[float] = None
-    oom_kills: Optional[float] = None  # since the group exists
+    oom_kills: Optional[float] = None  # since the group was created
     cpu_quota: Optional[float] = None  # in cores
-    throttled_s: Optional[float] = None  # since the group exists
+    throttled_s: Optional[float] = None  # since the group was created
     cpu_pressure_pct: Optional[float] = None  # share of the last 10 s in which some task waited
     memory_pressure_pct: Optional[float] = None
     io_pressure_pct: Optional[float] = None
@@ -63,7 +64,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Tree:
-    """The command, its descendants and what they left in the agent's session; pages that processes share are counted
+    """The command, its descendants and other processes of the agent's session. Pages that processes share are counted
     in each of them. States as in /proc: running, sleeping, waiting for the disk, stopped, zombie."""
 
     processes: Optional[float] = None
@@ -77,7 +78,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """`disks` by role: checkpoints, results, scratch; roles that share a file system are told once."""
+    """Disks by role: checkpoints, results, scratch. A file system that several roles share appears once."""
 
     gpus: Optional[Gpus] = None
     cgroup: Optional[Cgroup] = None
@@ -99,14 +100,12 @@ _PARTS = {
     "scratch_disk": Disk,
     "tree": Tree,
 }
-
-
 _NUMBERS = (int, float)
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
 
-# What a beat that would be too large gives up, in this order: figures that never change, then those that matter least.
-_GIVEN_UP: Tuple[Tuple[str, str], ...] = (
+# What a beat that would be too large leaves out, in this order: figures that never change, then less important figures.
+_LEFT_OUT: Tuple[Tuple[str, str], ...] = (
     ("gpus", "sm_clock_max_mhz"),
     ("gpus", "power_limit_w"),
     ("gpus", "sm_clock_mhz"),
@@ -125,26 +124,22 @@ _GIVEN_UP: Tuple[Tuple[str, str], ...] = (
 
 
 def compact(telemetry: Telemetry) -> Telemetry:
-    """As a beat carries it: rounded to what a person can tell apart, in bounds, and at most MAX_BYTES as JSON."""
+    """As a beat carries it: rounded to a useful precision, in bounds, and at most MAX_BYTES as JSON."""
     small = parse(_rounded(to_json(telemetry))) or Telemetry()
-    for part, column in _GIVEN_UP:
-        if size_bytes(small) <= MAX_BYTES:
+    for part, column in _LEFT_OUT:
+        if len(encode(small)) <= MAX_BYTES:
             break
         small = _without(small, part, column)
     return small
 
 
-def size_bytes(telemetry: Telemetry) -> int:
-    return len(encode(telemetry))
-
-
 def encode(telemetry: Telemetry) -> str:
-    """As text: the form in which beats and pulses hold it, because nearly all of it is replaced without being read."""
+    """As text. Beats and pulses hold this form, because nearly all of it is replaced before anyone reads it."""
     return _dumps(to_json(telemetry))
 
 
 def decode(text: str) -> Optional[Telemetry]:
-    """What such a text tells; None for "" and for what cannot be read."""
+    """The telemetry in such a text; None for "" and for an unreadable text."""
     try:
         return parse(json.loads(text)) if text else None
     except (ValueError, RecursionError):
@@ -152,8 +147,8 @@ def decode(text: str) -> Optional[Telemetry]:
 
 
 def parts_of(text: str) -> Dict[str, Dict[str, Any]]:
-    """The parts of such a text that are objects, unchecked: for who wants few figures of many machines. Each figure is
-    to be read by `figure` or `column`."""
+    """The parts of such a text that are objects, unchecked, for a caller that needs few figures of many machines. Read
+    each figure with `figure` or `column`."""
     try:
         data = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -161,9 +156,9 @@ def parts_of(text: str) -> Dict[str, Dict[str, Any]]:
     return {name: data[name] for name in _PARTS if isinstance(data.get(name), dict)} if isinstance(data, dict) else {}
 
 
-def as_told(data: object) -> str:
-    """The text of a part of a beat that came from outside, unread; "" when it is none or too large. Agents of
-    an older build send the object itself: it is written as text, where it is JSON that can be written again."""
+def as_received(data: object) -> str:
+    """The text of this part of a beat that came from outside, unread; "" when it is invalid or too large. Agents of an
+    older build send the object itself: it becomes text, if it is JSON that can be written again."""
     if isinstance(data, str):
         return data if len(data) <= MAX_BYTES and data.isascii() and "\x00" not in data else ""
     if not isinstance(data, dict):
@@ -176,9 +171,9 @@ def as_told(data: object) -> str:
 
 
 def shorter(text: str) -> Iterator[str]:
-    """Ever less of such a text, "" at last, for a beat that has no room for all of it."""
+    """Shorter and shorter forms of such a text, "" at last, for a beat that has no space for all of it."""
     small = decode(text) or Telemetry()
-    for part, column in _GIVEN_UP:
+    for part, column in _LEFT_OUT:
         less = _without(small, part, column)
         if less != small:
             small = less
@@ -201,7 +196,7 @@ def _rounded(value: Any) -> Any:
 
 
 def to_json(telemetry: Telemetry) -> Dict[str, Any]:
-    """JSON values; what is absent is left out."""
+    """JSON values; absent figures are left out."""
     parts: Dict[str, Any] = {}
     for name in _NAMES[Telemetry]:
         part = getattr(telemetry, name)
@@ -218,7 +213,7 @@ def to_json(telemetry: Telemetry) -> Dict[str, Any]:
 
 
 def parse(data: object) -> Optional[Telemetry]:
-    """None for anything that is not an object; unknown names and absurd figures are dropped."""
+    """None for anything but an object; unknown names and absurd figures are dropped."""
     if not isinstance(data, dict):
         return None
     parts: Dict[str, Any] = {}
@@ -245,13 +240,13 @@ def column(value: object) -> Column:
 
 
 def figure(value: object) -> Optional[float]:
-    """A number from 0 to 1e18, else None: NaN and infinity are not below 1e18, True is not a number."""
+    """A number from 0 to 1e18, else None. NaN and infinity are not below 1e18; True is not a number."""
     fits = type(value) in _NUMBERS and 0 <= value < 1e18  # type: ignore[operator]
     return value if fits else None  # type: ignore[return-value]
 
 
 def _plain(value: Any) -> Any:
-    """Whole numbers without a point: a beat is small."""
+    """Whole numbers without a decimal point, so that the beat stays small."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

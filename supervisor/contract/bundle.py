@@ -1,9 +1,9 @@
 """A code bundle: the files of a folder as a tar inside a gzip, named by the sha256 of the tar.
 
 Shared with the agent: Python 3.8, standard library only. Bytes come in, members come out; nothing here opens a file.
-The command line packs by these rules, the service checks what it receives by them, and the agent unpacks by them, so
-none of the three has to believe the others: no name and no link leads out of the folder, nothing is written through a
-link, and a few bytes cannot become many gigabytes.
+The command line packs by these rules, the service checks uploads by them, and the agent unpacks by them. None of the
+three has to trust the others: no name and no link leads out of the folder, nothing is written through a link, and a few
+bytes cannot become many gigabytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
 MAX_BYTES = 100_000_000  # content of all files
 MAX_FILES = 20_000
 MAX_TAR_BYTES = MAX_BYTES + MAX_FILES * 4096  # headers, long names, padding
-MAX_GZIP_BYTES = 120_000_000  # what has to be sent at most
+MAX_GZIP_BYTES = 120_000_000  # of an upload
 MAX_PATH_BYTES, MAX_PART_BYTES = 1024, 255
 HINT = "Leave out what is not code by a line in .spotignore; data belongs elsewhere"
 
@@ -34,7 +34,8 @@ class BundleRefused(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """A file or a link. `path`: relative, `/` between its parts. `link`: the target where it is a symbolic link."""
+    """A file or a link. `path`: relative, with `/` between its parts. `link`: the target of a symbolic link, else
+    None."""
 
     path: str
     size: int = 0
@@ -43,7 +44,7 @@ class Member:
 
 
 class Tree:
-    """The members seen so far; refuses the one that does not fit beside them."""
+    """The members so far; it refuses a member that conflicts with them."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -80,7 +81,7 @@ def folders_of(path: str) -> List[str]:
 
 
 def path_problem(path: str) -> Optional[str]:
-    """Why no member may be called so; None when it may."""
+    """Why no member may have this path; None when it is allowed."""
     try:
         raw = path.encode("utf-8")
     except UnicodeEncodeError:
@@ -97,7 +98,7 @@ def path_problem(path: str) -> Optional[str]:
 def link_problem(path: str, target: str) -> Optional[str]:
     """Why the link at `path` may not point to `target`; None when it stays inside.
 
-    `..` may stand at the target's beginning only: after a name that is a link itself it could lead anywhere.
+    `..` may stand at the beginning of the target only: after a name that is a link itself it could lead anywhere.
     """
     advice = "; put the file itself into the folder, or leave the link out by .spotignore"
     if target.startswith("/"):
@@ -117,7 +118,8 @@ def link_problem(path: str, target: str) -> Optional[str]:
 
 
 class Opened:
-    """An archive that is read once, from its gzip in pieces. `tree` and `sha256` are whole when `files` has ended."""
+    """An archive that is read once, from its gzip in pieces. `tree` and `sha256` are complete after `files` has
+    ended."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._tar = _Unpacked(pieces)
@@ -125,12 +127,12 @@ class Opened:
 
     @property
     def sha256(self) -> str:
-        """Of the tar, as far as it was read."""
+        """The hash of the tar, as far as it was read."""
         return self._tar.digest.hexdigest()
 
     def files(self) -> Iterator[Tuple[Member, Iterator[bytes]]]:
-        """Each member with its content, which must be taken before the next one. Raises BundleRefused; errors of
-        `pieces` pass."""
+        """Each member with its content, which the caller must read before the next member. Raises BundleRefused; errors
+        of `pieces` pass."""
         with self._archive() as archive:
             while True:
                 info = _next(archive)
@@ -143,7 +145,7 @@ class Opened:
         self._tar.drain()
 
     def _archive(self) -> tarfile.TarFile:
-        """It reads the first header already."""
+        """Opening it reads the first header already."""
         with _headers():
             return tarfile.open(fileobj=cast(IO[bytes], self._tar), mode="r|", bufsize=_PIECE_BYTES)
 
@@ -155,7 +157,7 @@ def _next(archive: tarfile.TarFile) -> Optional[tarfile.TarInfo]:
 
 @contextmanager
 def _headers() -> Iterator[None]:
-    """The library meets hostile headers with more than its own errors. Raises BundleRefused."""
+    """tarfile raises more than its own errors on hostile headers. Raises BundleRefused."""
     try:
         yield
     except BundleRefused:
@@ -187,7 +189,7 @@ def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]
 
 
 class _Unpacked:
-    """The bytes of the tar, hashed on their way; a file object for tarfile."""
+    """The bytes of the tar, hashed as they are read; a file object for tarfile."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -213,7 +215,7 @@ class _Unpacked:
         return piece
 
     def drain(self) -> None:
-        """Read to the end: what follows the last member belongs to the hash."""
+        """Read to the end: bytes after the last member belong to the hash."""
         while self.read(_PIECE_BYTES):
             pass
         if self._gunzip.unused_data or next(self._pieces, b""):

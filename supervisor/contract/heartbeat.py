@@ -1,4 +1,4 @@
-"""The beat: what the agent beside the training says, and the only thing the supervisor believes of it.
+"""The beat: the messages of the agent beside the training, and the only thing that the supervisor believes of it.
 
 Shared with the agent: Python 3.8, standard library only. A beat is untrusted input (RULES section 6): `parse` checks
 size, types and bounds, and raises `BeatRejected` for anything else, so that a forged or absurd beat can reset nothing.
@@ -20,8 +20,9 @@ MAX_STORED_BYTES = 8_000
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 MAX_TEXT = 300
 MAX_METRICS = 16
+MAX_NAME = 64  # characters of a metric's name
 MAX_RECENT_BYTES = 2000  # all ASCII
-MAX_PRUNED = 8  # checkpoints that one beat names; 40 characters of reason each
+MAX_PRUNED = 8  # checkpoints that one beat names, each with a reason of at most 40 characters
 
 BOOT, IMAGE, DRIVER = "boot", "image", "driver"
 RESTORE, TRAINING, CHECKPOINT, EVALUATION = "restore", "training", "checkpoint", "evaluation"
@@ -29,48 +30,47 @@ FINISHING, FINISHED = "finishing", "finished"
 PHASES = (BOOT, IMAGE, DRIVER, RESTORE, TRAINING, CHECKPOINT, EVALUATION, FINISHING, FINISHED)
 BEFORE_CLAIM = (BOOT, IMAGE, DRIVER)
 
-# Why an agent stops itself without an exit of the command (`left`).
+# Why an agent stopped without an exit of the command (`left`).
 SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED = (
     "superseded", "cut_off", "closed", "stopped", "noticed", "expired",
 )  # fmt: skip
-# The same, before the command was started: fewer GPUs than promised; a code bundle that is missing or damaged.
+# The same before the command was started: fewer GPUs than promised; a code bundle that is missing or damaged.
 NO_GPU, NO_CODE = "no_gpu", "no_code"
-# An image that does not exist, may not be pulled or has no Python; a secret that the machine's account cannot read; a
-# container that could not be started.
+# The image does not exist, may not be pulled or has no Python; the machine's account cannot read a secret; the
+# container could not be started.
 NO_IMAGE, NO_SECRET, NO_START = "no_image", "no_secret", "no_start"
 LEFT = (
     SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
 )  # fmt: skip
 
 
-class BeatRejected(ValueError):
-    """The bytes are not a beat we accept; the text says which rule they broke and never echoes the input."""
-
-
-# Words in a command's last lines that tell more of its end than the very last line does.
+# Words in the last lines of a command that explain its end better than the very last line does.
 GPU_OOM_WORDS = ("CUDA out of memory", "OutOfMemoryError")
 DISK_FULL_WORDS = (
     "No space left on device", "[Errno 28]", "Disk quota exceeded", "basic_ios::clear: iostream error",
     "unexpected pos",
 )  # fmt: skip
-# An error of these only says that another process failed, or lost the one that did.
+# Errors that only report the failure of another process.
 LAUNCHER_WORDS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "NCCL")
 WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
 
-# How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
-NOT_FOUND_CODES = (126, 127)  # of a shell whose command it could not start
+NOT_FOUND_CODES = (126, 127)  # exit codes of a shell that could not start its command
+# The beginning of an exit's last line when the agent did not even look for the command: it could not enter the folder,
+# or the environment to start the command in is missing.
 NO_WORKDIR = "the working directory "
-# The same, where the conda environment that it should be started in is missing.
 NO_CONDA = "the conda environment "
 NO_VENV = "the virtual environment "
-NO_MODULE = "ModuleNotFoundError:"  # how Python says it
-# How the message of an agent that left with NO_CODE begins.
-BAD_CODE = "the code bundle "
+NO_MODULE = "ModuleNotFoundError:"  # Python's own word
+BAD_CODE = "the code bundle "  # the beginning of the message of an agent that left with NO_CODE
+
+
+class BeatRejected(ValueError):
+    """The bytes are not a valid beat; the text says which rule they broke and never repeats the input."""
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last words."""
+    """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last line."""
 
     code: Optional[int]
     signal: Optional[int]
@@ -78,7 +78,7 @@ class Exit:
     ran_s: float = 0.0
     last_line: str = ""
     retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
-    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while it ran; None = not countable
+    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, during the command; None = cannot be counted
     disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
     after_work: bool = False  # it failed after the last step, with its results written
 
@@ -88,14 +88,14 @@ class Exit:
 
     @property
     def not_entered(self) -> bool:
-        """Its folder could not be entered, or its environment is missing: nothing is known of the command itself."""
+        """The agent could not enter its folder or its environment, so nothing is known about the command itself."""
         missing = (NO_WORKDIR, NO_CONDA, NO_VENV)
         return self.code in NOT_FOUND_CODES and self.ran_s == 0 and self.last_line.startswith(missing)
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """Checkpoints that this agent has removed from the store: how many so far, and (step, why) of the last few."""
+    """Checkpoints that this agent has removed from the store: how many so far, and (step, reason) of the last few."""
 
     count: int
     last: Tuple[Tuple[int, str], ...] = ()
@@ -116,20 +116,20 @@ class Beat:
     step: Optional[int] = None
     total: Optional[int] = None
     checkpoint_step: Optional[int] = None  # newest checkpoint that was uploaded, verified and pointed to
-    resumed_from: Optional[int] = None  # None: this attempt began from nothing, or has not restored yet
+    resumed_from: Optional[int] = None  # None: this attempt started from zero, or has not restored yet
     steps_per_s: Optional[float] = None
-    notice_s: Optional[float] = None  # seconds to the preemption that this machine was told of
+    notice_s: Optional[float] = None  # seconds until the announced preemption of this machine
     left: Optional[str] = None  # the agent stopped itself: one of LEFT
-    stop_generation: Optional[str] = None  # object generation of the .stop marker that the agent saw
+    stop_generation: Optional[str] = None  # object generation of the .stop marker that the agent has read
     exit: Optional[Exit] = None
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
     metrics: Mapping[str, float] = field(default_factory=dict)
-    rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
-    telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = this beat tells none
+    rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; `message` says why
+    telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = none in this beat
     pruned: Optional[Pruned] = None
-    from_zero: Optional[bool] = None  # its steps are counted from 0; None = it has reported none yet
+    from_zero: Optional[bool] = None  # steps are counted from 0; None = no step was reported yet
     up_s: Optional[float] = None  # how long the agent has run, by its own monotonic clock
-    recent: str = ""  # text for recent_points.decode: points of a young training; "" = it carries none
+    recent: str = ""  # text for recent_points.decode: points of a young training; "" = none in this beat
 
 
 def encode(beat: Beat) -> bytes:
@@ -143,8 +143,8 @@ def encode(beat: Beat) -> bytes:
 
 
 def encode_within(beat: Beat, max_bytes: int) -> bytes:
-    """The same in at most `max_bytes`, as far as names and figures that are never given up let it: recent points
-    give way first, then telemetry, what was pruned, metrics, and the ends of texts."""
+    """The same in at most `max_bytes`, as far as the fields that are never left out allow it. Recent points are left
+    out first, then telemetry, pruned checkpoints, metrics, and the ends of texts."""
     text = encode(beat)
     smaller = _smaller(beat)
     while len(text) > max_bytes:
@@ -221,12 +221,26 @@ def parse(raw: bytes) -> Beat:
         exit=_exit(data.get("exit")),
         message=_text(data, "message"),
         metrics=_metrics(data.get("metrics")),
-        telemetry=beat_telemetry.as_told(data.get("telemetry")),
+        telemetry=beat_telemetry.as_received(data.get("telemetry")),
         pruned=_pruned(data.get("pruned")),
         from_zero=data["from_zero"] if isinstance(data.get("from_zero"), bool) else None,
         up_s=_seconds(data, "up_s"),
         recent=_recent(data.get("recent")),
     )
+
+
+def is_count(value: Any) -> bool:
+    """A whole number that a beat can carry as a count; False for True."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def is_number(value: Any) -> bool:
+    """A finite number that a beat can carry; False for True."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e18 < value < 1e18
+
+
+def is_metric_name(name: Any) -> bool:
+    return isinstance(name, str) and len(name) <= MAX_NAME and name.isprintable()
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
@@ -238,22 +252,23 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 
 
 def _recent(value: Any) -> str:
-    """Unread, and never a reason to refuse a beat: it is drawn, and nothing is decided by it."""
+    """Unread, and never a reason to refuse a beat: the text is for charts, no decision depends on it."""
     fits = isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
     return value if fits else ""
 
 
 def _count(data: Mapping[str, Any], name: str) -> Optional[int]:
-    value = data.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+    value: Optional[int] = data.get(name)
+    if value is not None and not is_count(value):
         raise BeatRejected("%s is not a count from 0 to 10**15" % name)
     return value
 
 
 def _number(data: Mapping[str, Any], name: str) -> Optional[float]:
-    return _finite(data.get(name), name)
+    value = data.get(name)
+    if value is not None and not is_number(value):
+        raise BeatRejected("%s is not a finite number" % name)
+    return None if value is None else float(value)
 
 
 def _seconds(data: Mapping[str, Any], name: str) -> Optional[float]:
@@ -263,25 +278,18 @@ def _seconds(data: Mapping[str, Any], name: str) -> Optional[float]:
     return value
 
 
-def _finite(value: Any, what: str) -> Optional[float]:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e18 < value < 1e18:
-        raise BeatRejected("%s is not a finite number" % what)
-    return float(value)
-
-
 def _metrics(value: Any) -> Dict[str, float]:
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > MAX_METRICS:
         raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
     numbers = {}
-    for key in value:
-        number = _finite(value[key], "a metric")
+    for key, figure in value.items():
+        if figure is not None and not is_number(figure):
+            raise BeatRejected("a metric is not a finite number")
         name = key.encode("utf-8", "replace").decode()
-        if number is not None and len(name) <= 64 and name.isprintable():
-            numbers[name] = number
+        if figure is not None and is_metric_name(name):
+            numbers[name] = float(figure)
     return numbers
 
 
@@ -293,11 +301,10 @@ def _pruned(value: Any) -> Optional[Pruned]:
         raise BeatRejected("pruned is not an object with a list of at most %d checkpoints" % MAX_PRUNED)
     rows = []
     for row in last:
-        step = _count({"step": row[0]}, "step") if isinstance(row, list) and len(row) == 2 else None
-        why = _text({"why": row[1]}, "why") if step is not None else ""
-        if step is None or not 0 < len(why) <= 40:
+        why = _text({"why": row[1]}, "why") if isinstance(row, list) and len(row) == 2 and is_count(row[0]) else ""
+        if not 0 < len(why) <= 40:
             raise BeatRejected("a pruned checkpoint is not a step and a short reason")
-        rows.append((step, why))
+        rows.append((row[0], why))
     return Pruned(_count(value, "count") or 0, tuple(rows))
 
 

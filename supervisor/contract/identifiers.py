@@ -1,7 +1,7 @@
-"""Names that must never collide, be cut off, or be chosen at random.
+"""Names that never collide, are never truncated and are never random.
 
-Shared with the agent: Python 3.8, standard library only. Every name is a pure function of what it names, so a
-repeated create call carries the same name and the same request id, and finds its own earlier work (RULES section 6).
+Shared with the agent: Python 3.8, standard library only. Every name is a pure function of what it names. A repeated
+create call therefore carries the same name and the same request id, and finds its own earlier work (RULES section 6).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def parse_launch_id(text: str) -> Tuple[int, int, int]:
 
 
 def machine_name(prefix: str, supervisor_id: str, run_id: str, attempt: int, try_number: int) -> str:
-    """The machine's name: hash-safe for any run id and never truncated, so no two attempts share one."""
+    """The machine's name. It hashes the run id and truncates nothing, so no two attempts share a name."""
     digest = hashlib.sha256((supervisor_id + run_id).encode()).hexdigest()[:8]
     return "%s-%s-a%d-t%d" % (prefix, digest, attempt, try_number)
 
 
 def request_id(supervisor_id: str, run_id: str, generation: int, attempt: int, try_number: int) -> str:
-    """The id under which a provider replays a create call instead of repeating it."""
+    """The id by which a provider recognizes a repeated create call."""
     namespace = uuid.uuid5(uuid.NAMESPACE_URL, supervisor_id)
     return str(uuid.uuid5(namespace, "%s/%s" % (run_id, launch_id(generation, attempt, try_number))))
 
 
 def process_machine_id(boot_id: str, pid: int, start_ticks: int) -> str:
-    """The id of a machine that is a process, and that no platform has a name for: a process id alone comes back,
-    together with its start (clock ticks since boot, which no change of the wall clock moves) and its boot it never
-    does. Agent and supervisor each compute it."""
+    """The id of a machine that is a process and has no name from a platform. A process id alone can repeat; together
+    with the boot and the start (clock ticks since boot, which no change of the wall clock moves) it never does. Agent
+    and supervisor each compute it."""
     return "local:%s:%d:%d" % (boot_id[:8], pid, start_ticks)
 
 
@@ -59,5 +59,5 @@ def label_value(text: str) -> str:
 
 
 def nonce_hash(nonce: str) -> str:
-    """What the database keeps of a try's nonce: enough to check one, not enough to forge one."""
+    """What the database keeps of a try's nonce: enough to check a nonce, not enough to forge one."""
     return hashlib.sha256(nonce.encode()).hexdigest()

@@ -1,12 +1,12 @@
-"""The last points of a young training: one in five seconds of its first minutes, carried by every beat as one text.
+"""The last points of a young training: one every five seconds of its first minutes, carried by every beat as one text.
 
-Shared with the agent: Python 3.8, standard library only. A short run sends few beats; with these its chart is a curve
-all the same. Names of metrics stand once, points in columns below them:
+Shared with the agent: Python 3.8, standard library only. A short run sends few beats; these points still give its chart
+a curve. Names of metrics stand once, points in columns below them:
 
   {"names": ["loss"], "points": [[31.5, 120, 4.2, 0.31], [36.5, 141, 4.2, null]]}    up_s, step, steps_per_s, metrics
 
-A beat carries the last two minutes, so that none is missed where beats are stored or looked at once a minute.
-Untrusted input, like the beat: what cannot be read is no point, and no reason to refuse a beat.
+A beat carries the last two minutes, so that no point is missed where beats are stored or read once a minute. The text
+is untrusted input, like the beat: what cannot be read is no point, and no reason to refuse a beat.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from supervisor.contract.heartbeat import MAX_COUNT, MAX_METRICS, MAX_RECENT_BYTES
+from supervisor.contract.heartbeat import MAX_METRICS, MAX_RECENT_BYTES, is_count, is_metric_name, is_number
 
 EVERY_S = 5.0
-COLLECTED_S = 420.0  # of the agent's life; after that a point a minute tells enough
+COLLECTED_S = 420.0  # of the agent's run time; after that one point a minute is enough
 MAX_POINTS = 24
-CARRIED_S = COLLECTED_S + MAX_POINTS * EVERY_S  # no beat of an older agent carries any
-FEWER_METRICS = (4, 2, 1)  # as many as there is room for
+CARRIED_S = COLLECTED_S + MAX_POINTS * EVERY_S  # the beats of an agent that runs longer carry none
+FEWER_METRICS = (4, 2, 1)  # as many as fit
 _FIXED = 3  # columns before those of metrics
 
 
@@ -37,7 +37,7 @@ class RecentPoint:
 
 
 class RecentPoints:
-    """What an agent has noted; a few KB at most. Used under its caller's lock."""
+    """The points that an agent has collected; a few KB at most. Used under its caller's lock."""
 
     def __init__(self) -> None:
         self._points: Deque[RecentPoint] = deque(maxlen=MAX_POINTS)
@@ -48,14 +48,14 @@ class RecentPoints:
             self._points.append(point)
 
     def text(self, up_s: float) -> str:
-        """For a beat that is made now."""
+        """The text for a beat that is made now."""
         if up_s >= CARRIED_S:
             self._points.clear()
         return encode(self._points)
 
 
 def encode(points: Iterable[RecentPoint]) -> str:
-    """At most MAX_RECENT_BYTES, all ASCII; "" where there are none."""
+    """At most MAX_RECENT_BYTES, all ASCII; "" without points."""
     newest = list(points)[-MAX_POINTS:]
     names = list(newest[-1].metrics) if newest else []
     for kept in FEWER_METRICS:
@@ -80,38 +80,28 @@ def _short(figure: Optional[float]) -> Optional[float]:
 
 
 def decode(text: str) -> Tuple[RecentPoint, ...]:
-    """In order of time. Never raises: () for what is not such a text, and without the points that are absurd."""
+    """The points in order of time, without absurd ones. Never raises: () for any other text."""
     try:
         data = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return ()
     names = data.get("names") if isinstance(data, dict) else None
     rows = data.get("points") if isinstance(data, dict) else None
-    if not isinstance(names, list) or not isinstance(rows, list) or not all(map(_is_name, names)):
+    if not isinstance(names, list) or not isinstance(rows, list) or not all(map(is_metric_name, names)):
         return ()
-    in_order: List[RecentPoint] = []
+    points: List[RecentPoint] = []
     for row in rows[:MAX_POINTS]:
         point = _point(row, names[:MAX_METRICS])
-        if point is not None and (not in_order or point.up_s > in_order[-1].up_s):
-            in_order.append(point)
-    return tuple(in_order)
+        if point is not None and (not points or point.up_s > points[-1].up_s):
+            points.append(point)
+    return tuple(points)
 
 
 def _point(row: Any, names: List[str]) -> Optional[RecentPoint]:
     if not isinstance(row, list) or len(row) < _FIXED:
         return None
     up_s, step, pace = row[:_FIXED]
-    is_step = type(step) is int and 0 <= step <= MAX_COUNT
-    if not is_step or not _is_figure(up_s) or not 0 <= up_s < CARRIED_S:
+    if not is_count(step) or not is_number(up_s) or not 0 <= up_s < CARRIED_S:
         return None
-    metrics: Dict[str, float] = {name: float(value) for name, value in zip(names, row[_FIXED:]) if _is_figure(value)}
-    return RecentPoint(float(up_s), step, float(pace) if _is_figure(pace) else None, metrics)
-
-
-def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and len(name) <= 64 and name.isprintable()
-
-
-def _is_figure(value: Any) -> bool:
-    """NaN and infinity are not below 1e18, True is no number."""
-    return type(value) in (int, float) and -1e18 < value < 1e18
+    metrics: Dict[str, float] = {name: float(value) for name, value in zip(names, row[_FIXED:]) if is_number(value)}
+    return RecentPoint(float(up_s), step, float(pace) if is_number(pace) else None, metrics)

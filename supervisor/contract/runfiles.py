@@ -2,11 +2,10 @@
 
 Shared with the agent: Python 3.8, standard library only. Keys use `/`; no function here touches a store.
 
-Saved results are the files of a run at one moment, as one small object: which there were, and where their content lies.
-A pointer of the baton names this object together with the checkpoint of the same moment, so a restore brings both or
-neither. Contents are stored once and shared by all manifests that name them. A file that could not be saved stands in
-`left_out` with the reason; where an older content of it was in the store, `files` still has that one. Who has the same
-files, by name, size and content, has the same hash.
+Saved results are the files of a run at one moment, described by one small object: which files there were, and where
+their contents lie. A pointer of the baton names this object together with the checkpoint of the same moment, so a
+restore brings both or neither. A content is stored once and shared by all manifests that name it. A file that could not
+be saved stands in `left_out` with the reason; if the store has an older content of it, `files` still names that one.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ _LAUNCH = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 
 
 def beat(run_id: str) -> str:
-    """The run's newest heartbeat, also in the object's metadata: one listing reads a thousand."""
+    """The run's newest heartbeat. It is in the object's metadata too, so one listing reads a thousand."""
     return BEATS + run_id
 
 
 def boot_beat(run_id: str) -> str:
-    """What the start-up script of a booting machine says, before its agent may write the beat: listed beside it. The
-    old machine of the run may still be writing the beat itself."""
+    """The beat of a booting machine's start-up script, listed beside the run's beat: its agent may not write that beat
+    yet, and the old machine of the run may still be writing it."""
     return BEATS + run_id + BOOT
 
 
 def agent(sha256: str) -> str:
-    """The agent's zipapp, for machines that fetch it themselves; named by its content."""
+    """The agent's zipapp, for machines that download it; named by its content."""
     return "%s%s.pyz" % (AGENTS, sha256)
 
 
 def canary(supervisor_id: str, scope: str = "") -> str:
-    """What the supervisor itself writes and lists among the beats: proof that this listing is fresh. `scope` tells
-    apart the leaders of several cells that share a bucket."""
+    """An object that the supervisor itself writes and lists among the beats: it proves that this listing is fresh.
+    `scope` distinguishes the leaders of several cells that share a bucket."""
     return BEATS + CANARY + supervisor_id + ("-" + scope if scope else "")
 
 
 def is_canary(key: str) -> bool:
-    """True for any supervisor's. No run id begins with a dot."""
+    """True for the canary of any supervisor. No run id begins with a dot."""
     return key.startswith(BEATS + CANARY)
 
 
@@ -66,7 +65,7 @@ def baton(run_id: str) -> str:
 
 
 def stop_marker(run_id: str) -> str:
-    """Its existence is the message; its object generation says which stop it was."""
+    """Its existence is the message; its object generation says which stop it is."""
     return folder(run_id) + ".stop"
 
 
@@ -79,7 +78,7 @@ def instance(run_id: str, attempt: int) -> str:
 
 
 def exit_record(run_id: str, attempt: int) -> str:
-    """Written by the agent when its command has ended, whatever the exit code."""
+    """The agent writes it when its command has ended, whatever the exit code."""
     return "%sinstances/%d.exit.json" % (folder(run_id), attempt)
 
 
@@ -88,23 +87,23 @@ def checkpoints(run_id: str) -> str:
 
 
 def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1, best: bool = False) -> str:
-    """Prefix of one checkpoint's files: a new name for each upload, so no upload overwrites another.
+    """Prefix of one checkpoint's files: a new name for each upload, so that no upload overwrites another.
 
     `upload` counts the uploads of one step by one attempt (a `last.pt` that is written again without a new step).
-    `best`: entries named best* are told apart by their prefix, so that one that no baton names is either a half-made
-    upload of ours or was written by an agent that did not name them yet.
+    `best`: entries named best* have a prefix of their own. An object with this prefix that no baton names is a partial
+    upload. Under another prefix it may be an entry that an older agent kept without naming it in the baton.
     """
     again = "" if upload == 1 else ".%d" % upload
     return "%s%s%d-a%d%s/" % (checkpoints(run_id), "best-" if best else "", step, attempt, again)
 
 
 def facts(run_id: str, attempt: int) -> str:
-    """Written by the agent soon after its command has started: versions, GPUs, seeds, tracker."""
+    """The agent writes it soon after its command has started: versions, GPUs, seeds, tracker."""
     return "%sinstances/%d.facts.json" % (folder(run_id), attempt)
 
 
 def agent_evidence(run_id: str, attempt: int) -> str:
-    """The agent's own part of the evidence: written on a stall and at the end of its life."""
+    """The agent's own part of the evidence: written on a stall and at the end of the attempt."""
     return "%sinstances/%d.evidence.json" % (folder(run_id), attempt)
 
 
@@ -113,7 +112,7 @@ def evidences(run_id: str) -> str:
 
 
 def evidence(run_id: str, attempt: int) -> str:
-    """Why the attempt ended: the agent's part and the readings of the supervisor, written before the release."""
+    """Why the attempt ended: the agent's part and the supervisor's readings, written before the release."""
     return "%sa%d.json" % (evidences(run_id), attempt)
 
 
@@ -123,7 +122,8 @@ def code(sha256: str) -> str:
 
 
 def code_index(sha256: str) -> str:
-    """What is in the bundle (JSON), written after it: who finds the index may rely on the bundle."""
+    """The contents of the bundle (JSON). It is written after the bundle: if the index exists, the bundle is
+    complete."""
     return "%s%s.json" % (CODE, sha256)
 
 
@@ -137,7 +137,7 @@ def log_chunk(run_id: str, attempt: int, sequence: int) -> str:
 
 
 def console(run_id: str, attempt: int) -> str:
-    """The machine's console tail, kept before the machine is released."""
+    """The end of the machine's console output, saved before the machine is released."""
     return "%sinstances/%d.console.log" % (folder(run_id), attempt)
 
 
@@ -146,13 +146,13 @@ def results(run_id: str, generation: int) -> str:
 
 
 def saved_results(run_id: str) -> str:
-    """Results as working state: files and manifests below the launch that wrote them."""
+    """Results as working state: files and manifests, grouped by the launch that wrote them."""
     return folder(run_id) + "results/saved/"
 
 
 def saved_result(run_id: str, launch_id: str, number: int, what: str) -> str:
-    """A new name for each upload (`number` counts those of one launch), so that no upload overwrites another and a key
-    that was deleted never comes back. `what`: the sha256 of a file, or `manifest.json`."""
+    """A new name for each upload (`number` counts the uploads of one launch), so that no upload overwrites another and
+    a deleted key never comes back. `what`: the sha256 of a file, or `manifest.json`."""
     return "%s%s/%d-%s" % (saved_results(run_id), launch_id, number, what)
 
 
@@ -166,15 +166,17 @@ def launch_of_saved(run_id: str, key: str) -> Optional[Tuple[str, int]]:
 
 
 def storable(name: str) -> str:
-    """The name under which a file of results is stored: itself, where an object and an address can have it. In a part
-    that holds anything else (bytes that are no UTF-8, line breaks, control and invisible direction characters) these
-    and percent signs become %XX of their bytes; a part that gets too long that way is cut, with its hash at the end."""
-    return "/".join(part if _is_storable(part) else _escaped(part) for part in name.split("/"))
+    """The name under which a file of results is stored: its own name, if an object and a URL can have it. In any other
+    part of the path the unsuitable characters (bytes that are not UTF-8, line breaks, control and invisible direction
+    characters) and percent signs become %XX of their bytes. A part that gets too long that way is cut, with its hash at
+    the end."""
+    return "/".join(part if part.isprintable() else _escaped(part) for part in name.split("/"))
 
 
 def _escaped(part: str) -> str:
+    """Surrogates are not printable either."""
     plain = "".join(
-        char if _is_storable(char) and char != "%" else "".join("%%%02X" % byte for byte in _raw(char)) for char in part
+        char if char.isprintable() and char != "%" else "".join("%%%02X" % byte for byte in _raw(char)) for char in part
     )
     if len(plain.encode()) <= _PART_BYTES:
         return plain
@@ -186,20 +188,16 @@ def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _is_storable(text: str) -> bool:
-    """Surrogates are not printable."""
-    return text.isprintable()
-
-
 def manifest_sha256(files: Iterable[FileEntry]) -> str:
-    """Names are relative to the results folder; the order of the files does not matter."""
+    """Equal for equal files: name, size and content. Names are relative to the results folder; the order does not
+    matter."""
     rows = sorted((asdict(entry) for entry in files), key=lambda row: str(row["name"]))
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class SavedFile:
-    """`name`: relative to the results folder, as os.fsdecode gives it; it may hold lone surrogates."""
+    """`name`: relative to the results folder, as os.fsdecode gives it; it may contain lone surrogates."""
 
     name: str
     size: int
@@ -215,8 +213,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SavedResults:
-    """`step`: of the checkpoint of the same moment; at the end of an attempt the last step reported. `folders`: those
-    that hold no file."""
+    """`step`: of the checkpoint of the same moment; at the end of an attempt the last step reported. `folders`: the
+    empty ones."""
 
     attempt: int
     step: Optional[int]
@@ -231,7 +229,7 @@ def encode_saved(saved: SavedResults) -> bytes:
 
 
 def decode_saved(raw: bytes) -> SavedResults:
-    """ValueError when it is torn or not such an object."""
+    """ValueError when it is torn or no such object."""
     try:
         data = json.loads(raw)
         return SavedResults(

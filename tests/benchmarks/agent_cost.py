@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.contract.beat_telemetry import MAX_BYTES, compact, decode, size_bytes
+from supervisor.contract.beat_telemetry import MAX_BYTES, compact, decode, encode
 from supervisor.machinefolder.agent_archive import write_agent
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
@@ -80,7 +80,7 @@ def _agent(folder: Path) -> Iterator[Rig]:
 def telemetry(size: Size) -> Mapping[str, Figure]:
     told = full()
     assert compact(told) == told, "parts of it were given up"
-    return {"telemetry_bytes": Figure(float(size_bytes(told)), note={"gpus": CARDS})}
+    return {"telemetry_bytes": Figure(float(len(encode(told))), note={"gpus": CARDS})}
 
 
 BENCHES = (

@@ -23,7 +23,6 @@ from supervisor.contract.beat_telemetry import (
     decode,
     encode,
     parse,
-    size_bytes,
     to_json,
 )
 from supervisor.domain.figures import NOTHING, figures_of
@@ -62,14 +61,14 @@ def test_what_an_agent_tells_is_what_is_read(told: Telemetry) -> None:
     small = compact(told)
     assert through_json(small) == small
     assert compact(small) == small
-    assert size_bytes(small) <= MAX_BYTES
+    assert len(encode(small)) <= MAX_BYTES
 
 
 def test_eight_cards_with_every_figure_fit_with_nothing_given_up() -> None:
     told = full(8)
     assert all(part not in (None, ()) for part in vars(told).values())
     assert compact(told) == told
-    assert size_bytes(told) <= MAX_BYTES
+    assert len(encode(told)) <= MAX_BYTES
 
 
 def test_every_name_is_told() -> None:
@@ -87,7 +86,7 @@ def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
     huge = tuple(1e15 + n for n in range(MAX_GPUS))
     names = ("power_w", "power_limit_w", "sm_clock_mhz", "sm_clock_max_mhz")
     long = replace(large, gpus=replace(large.gpus, **dict.fromkeys(names, huge)))
-    assert size_bytes(long) > MAX_BYTES
+    assert len(encode(long)) > MAX_BYTES
     small = compact(long)
     assert small.gpus is not None
     assert small.gpus.sm_clock_max_mhz == small.gpus.power_limit_w == ()
@@ -97,7 +96,7 @@ def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
     assert (small.cgroup, small.checkpoints_disk, small.tree) == (large.cgroup, large.checkpoints_disk, large.tree)
     absurd = replace(large, gpus=Gpus(*[tuple(1e17 + n * 16 for n in range(MAX_GPUS))] * len(fields(Gpus))))
     assert compact(absurd).cgroup == large.cgroup
-    assert size_bytes(compact(absurd)) <= MAX_BYTES
+    assert len(encode(compact(absurd))) <= MAX_BYTES
 
 
 def test_what_is_absent_is_not_zero() -> None:

@@ -126,7 +126,7 @@ def test_a_reader_or_a_writer_without_bounds_is_found(monkeypatch: pytest.Monkey
     def trusting(value: Any) -> bool:
         return isinstance(value, int | float)
 
-    monkeypatch.setattr(recent_points, "_is_figure", trusting)
+    monkeypatch.setattr(recent_points, "is_number", trusting)
     with pytest.raises(AssertionError):
         test_absurd_points_are_left_out('{"names":[],"points":[[true,1,1],[7,7,1]]}', [7.0])
     monkeypatch.undo()

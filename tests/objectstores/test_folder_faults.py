@@ -222,7 +222,7 @@ def test_an_object_under_a_file_is_not_reported_absent(store: FolderStore) -> No
         lambda: store.delete("runs/a/baton.json"),
         lambda: keys(store, "runs/a/"),
     ):
-        with pytest.raises(StoreUnavailable, match="in the place of a folder"):
+        with pytest.raises(StoreUnavailable, match="has the name of a folder"):
             call()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.api.shapes.beats import ShownRun
 from supervisor.api.shapes.beats import Telemetry as Shape
-from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_told, decode
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_received, decode
 from supervisor.contract.beat_telemetry import encode as encode_telemetry
 from supervisor.contract.heartbeat import encode
 from supervisor.ports.store import RunFilter
@@ -53,7 +53,7 @@ def test_what_the_row_holds_is_shown_with_null_for_what_is_not_known(bed: Bed) -
 
 def test_whole_numbers_of_a_beat_are_shown_too(bed: Bed) -> None:
     """JSON does not tell 5 from 5.0, and neither does what was read from it."""
-    training(bed, decode(as_told({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}})))
+    training(bed, decode(as_received({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}})))
     told = shown(bed)
     assert (told["cgroup"]["memory_bytes"], told["cgroup"]["oom_kills"]) == (5, 1)
     assert told["gpus"][0]["util_pct"] == 93
@@ -71,7 +71,7 @@ def test_a_pushed_beat_is_newer_and_one_without_figures_keeps_the_last(bed: Bed)
     assert set(Shape.model_fields) == set(told)
 
 
-def test_where_nothing_was_told_there_is_no_figure(bed: Bed) -> None:
+def test_where_nothing_was_received_there_is_no_figure(bed: Bed) -> None:
     training(bed, None)
     assert shown(bed) is None
 
@@ -102,7 +102,7 @@ def test_forged_figures_are_shown_within_bounds_and_kept_apart(bed: Bed, forged:
     # What the loop would write of it can be written and read again.
     run = bed.run("digits-7")
     assert run.pulse is not None
-    bed.change("digits-7", pulse=replace(run.pulse, telemetry=as_told(forged) or run.pulse.telemetry))
+    bed.change("digits-7", pulse=replace(run.pulse, telemetry=as_received(forged) or run.pulse.telemetry))
     assert shown(bed) == told
 
 

@@ -1,9 +1,9 @@
-"""What the answers of a bucket mean: rules that the agent's own client and the supervisor's share.
+"""What the responses of a bucket mean: rules that the agent's own client and the supervisor's client share.
 
-Shared with the agent: Python 3.8, standard library only. Both speak the same JSON API, each with its own transport: the
-agent with the standard library alone, the supervisor over the platform's client. What is one rule for both stands here:
-which answers pass when asked again, which may have been carried out, what a resource says of its object, and how a
-writer whose answer was lost finds out that what lies there is its own.
+Shared with the agent: Python 3.8, standard library only. Both use the same JSON API with different transports: the
+agent the standard library alone, the supervisor the platform's client. The common rules are here: which responses to
+retry, which requests may have been carried out, what a resource says about its object, and how a writer that got no
+response recognizes its own object.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ARRIVED = re.compile(r"bytes=0-(\d+)")
 
 
 def is_passing(status: int) -> bool:
-    """Busy or broken: asking again may help. Everything else is an answer."""
+    """Busy or broken: a retry may help. Every other response is final."""
     return status in _BUSY or status >= 500
 
 
 def may_have_acted(status: int) -> bool:
-    """A request that was refused for its pace was not carried out; of other passing troubles nobody knows."""
+    """A request that was refused for its pace was not carried out; after other temporary errors it may have been."""
     return is_passing(status) and status != 429
 
 
 def message_of(content: bytes) -> str:
-    """The platform's own words in an answer other than success, as one line: JSON's error.message, else the text."""
+    """The platform's own text in an error response, as one line: JSON's error.message, else the body."""
     text = content.decode("utf-8", "replace")
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["error"]["message"])
@@ -42,13 +42,13 @@ def message_of(content: bytes) -> str:
 
 
 def names_no_object(message: str) -> bool:
-    """A 404 with this message is about the object for certain. Any other may be about the bucket: a listing tells the
-    two apart, and an account need not be allowed to look at the bucket itself."""
+    """A 404 with this message is certainly about the object. Any other may be about the bucket. A listing tells the two
+    apart; the account may lack the right to read the bucket itself."""
     return message.startswith("No such object")
 
 
 def condition_of(if_generation: Optional[str]) -> Optional[int]:
-    """The generation that a bucket compares with; NEVER for a text that is no generation of its."""
+    """The generation that a bucket compares with; NEVER for a text that is not a generation of a bucket."""
     if if_generation is None:
         return None
     is_number = if_generation.isascii() and if_generation.isdigit() and len(if_generation) < 19
@@ -56,7 +56,7 @@ def condition_of(if_generation: Optional[str]) -> Optional[int]:
 
 
 def info_of(resource: Mapping[str, Any], key: str) -> ObjectInfo:
-    """A resource in a store's words. Raises KeyError, TypeError, ValueError for one that lacks something."""
+    """A resource as ObjectInfo. Raises KeyError, TypeError, ValueError for an incomplete one."""
     return ObjectInfo(
         key,
         int(resource["size"]),
@@ -67,8 +67,8 @@ def info_of(resource: Mapping[str, Any], key: str) -> ObjectInfo:
 
 
 def is_ours(info: ObjectInfo, metadata: Mapping[str, str], if_generation: Optional[str]) -> bool:
-    """After a write whose answer was lost met a condition that does not hold any more, and the content there is what we
-    sent: that write made it, when its metadata are ours too and it is newer than what we had seen."""
+    """For a write whose response was lost, whose condition no longer holds and whose content is there: True if that
+    write made the object, because the metadata are ours too and the generation is newer than the last one we read."""
     return dict(info.metadata) == dict(metadata) and int(info.generation) > int(if_generation or ABSENT)
 
 
@@ -81,7 +81,7 @@ def epoch_s(text: str) -> float:
 
 
 def server_time(date: Optional[str]) -> float:
-    """The store's clock when it answered, by the header Date. ValueError where it does not tell."""
+    """The store's clock at the response, from the header Date. ValueError without a valid header."""
     try:
         return parsedate_to_datetime(date or "").timestamp()
     except (TypeError, IndexError):
@@ -89,6 +89,6 @@ def server_time(date: Optional[str]) -> float:
 
 
 def arrived(sent: str) -> int:
-    """How many bytes of an upload the store has, by the header Range of a 308; none at all means that nothing has."""
+    """How many bytes of an upload the store has, from the header Range of a 308; no header means none."""
     match = _ARRIVED.fullmatch(sent)
     return int(match.group(1)) + 1 if match else 0

@@ -1,16 +1,16 @@
-"""What lies on the disk of a store in a folder: durable writes, locks, times that only go up, sidecars, keys in order.
+"""The disk of a folder store: durable writes, locks, timestamps that only increase, sidecars, keys in order.
 
-Content is complete on the disk before it gets its name, a name is on the disk before the write is answered, and a lock
-is a `flock`, which the kernel drops with the process that held it. Functions raise OSError as the system gave it.
+Content is complete on the disk before it gets its name, and a name is on the disk before the write returns. A lock is a
+`flock`, which the kernel releases when its process ends. Functions raise OSError as the system gave it.
 
-A sidecar is the small file with an object's metadata. A file system swaps one name at a time, but an object and its
-metadata must change together. So a sidecar holds the metadata of two generations, the present and the coming one, each
-on a line `<generation> <JSON>`: it is written before the object gets its name, and whichever generation a reader has
-seen, its line is there. A writer killed in between leaves a line that nobody asks for, and the next one drops it. A
-generation's metadata never changes, so it is kept in memory: a listing in which nothing moved opens no sidecar.
+A sidecar is the small file with an object's metadata. A file system replaces one name at a time, but an object and its
+metadata must change together. So a sidecar holds the metadata of two generations, the present and the next one, each on
+a line `<generation> <JSON>`. It is written before the object gets its name, so the line of either generation is there
+for every reader. A writer killed in between leaves a line that no reader needs, and the next writer drops it. A
+generation's metadata never changes, so it is kept in memory: a listing without changes opens no sidecar.
 
-Keys are walked in key order, without looking where none can lie. A folder sorts as its name and a slash, as it does
-inside the keys (`a.txt` before `a/b`), and code points sort as their UTF-8 bytes do.
+Keys are listed in key order, and folders outside the prefix are not read. A folder sorts as its name and a slash, as it
+does inside the keys (`a.txt` before `a/b`), and code points sort as their UTF-8 bytes do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from supervisor.contract.stores.promise import StoreUnavailable, StrPath
 
 _COPY_BYTES = 1 << 30
 _NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-# Time stamps of some file systems are coarser than a nanosecond: the next step up is found by trying.
+# Timestamps of some file systems are coarser than a nanosecond: the next possible one is found by trying.
 _STAMP_STEPS_NS = (0, 100, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000)
 MARKER = ".spot-store"
 TMP, META, LOCKS = ".tmp", ".meta", ".locks"
@@ -43,7 +43,7 @@ _READ_BYTES = 1 << 16
 
 
 def new_file(folder: str) -> Tuple[int, str]:
-    """A new, empty file in `folder` under a name of its own: (descriptor open for writing, path)."""
+    """A new, empty file in `folder` under a unique name: (descriptor open for writing, path)."""
     path = os.path.join(folder, uuid.uuid4().hex)
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666), path
 
@@ -55,7 +55,8 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def copy_all(source: int, target: int) -> None:
-    """Copy what `source` holds, inside the kernel (as a reference where the file system can), else through memory."""
+    """Copy the content of `source`, inside the kernel (as a reference where the file system can), else through
+    memory."""
     try:
         while os.copy_file_range(source, target, _COPY_BYTES) > 0:
             pass
@@ -67,9 +68,10 @@ def copy_all(source: int, target: int) -> None:
 
 
 def stamp(descriptor: int, above_ns: Optional[int] = None) -> int:
-    """Set the file's time of change and put it on the disk; the time that the file now has, in ns.
+    """Set the file's modification time and sync the file; returns the time that the file now has, in ns.
 
-    Without `above_ns` it is the file system's own time of the last write; else the next one above `above_ns`.
+    Without `above_ns` the time is the file system's own time of the last write; else the next possible one above
+    `above_ns`.
     """
     if above_ns is None:
         _set_time(descriptor, os.fstat(descriptor).st_mtime_ns)
@@ -83,7 +85,7 @@ def stamp(descriptor: int, above_ns: Optional[int] = None) -> int:
 
 
 def raise_stamp(descriptor: int, to_ns: int) -> None:
-    """Move the file's time of change forward to `to_ns`; never back."""
+    """Move the file's modification time forward to `to_ns`; never back."""
     if os.fstat(descriptor).st_mtime_ns < to_ns:
         _set_time(descriptor, to_ns)
 
@@ -93,7 +95,7 @@ def _set_time(descriptor: int, moment_ns: int) -> None:
 
 
 def sync_folder(path: StrPath) -> None:
-    """Put the names in a folder on the disk. A folder that is gone has none."""
+    """Sync the names in a folder to the disk. A folder that no longer exists has none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -105,7 +107,7 @@ def sync_folder(path: StrPath) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and those above it, durably. NotADirectoryError when a file lies in the place of one."""
+    """Make a folder and its parents, durably. NotADirectoryError when a file has the name of one of them."""
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -122,12 +124,12 @@ def make_folders(path: str) -> None:
 
 
 def rename_into(source: str, target: str) -> None:
-    """Give a finished file its name, making the folders above; another process may be removing them, empty."""
+    """Give a finished file its name and make the parent folders; another process may be removing them as empty."""
     for _ in range(20):
         try:
             os.rename(source, target)
         except FileNotFoundError:
-            # A store that was unmounted or moved away took it along, and must not be made anew here.
+            # Raises when the source is gone too: the store was unmounted or moved, and must not be created here again.
             os.stat(source)
             make_folders(os.path.dirname(target))
         else:
@@ -136,7 +138,7 @@ def rename_into(source: str, target: str) -> None:
 
 
 def replace_file(tmp_folder: str, path: str, data: bytes) -> None:
-    """The whole file at once: it is complete and durable before it gets its name, and its name before the return."""
+    """Replace the whole file: it is complete and durable before it gets its name, and its name before the return."""
     descriptor, tmp = new_file(tmp_folder)
     try:
         write_all(descriptor, data)
@@ -149,7 +151,7 @@ def replace_file(tmp_folder: str, path: str, data: bytes) -> None:
 
 
 def remove_empty_folders(path: str, up_to: str) -> None:
-    """Remove `path` and the folders above it while they are empty, `up_to` excluded."""
+    """Remove `path` and its parents while they are empty, `up_to` excluded."""
     with suppress(OSError):
         while path != up_to and path.startswith(up_to):
             os.rmdir(path)
@@ -163,9 +165,9 @@ def unlink_quietly(path: str) -> None:
 
 @contextmanager
 def locked(path: str, wait_s: float) -> Iterator[int]:
-    """Hold the lock that the file `path` stands for, across threads and processes; gives its descriptor.
+    """Hold the lock of the file `path`, across threads and processes; gives its descriptor.
 
-    BlockingIOError after `wait_s`. Unlocked by hand, because a child forked meanwhile shares the descriptor.
+    BlockingIOError after `wait_s`. The unlock is explicit, because a child forked meanwhile shares the descriptor.
     """
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -179,27 +181,27 @@ def locked(path: str, wait_s: float) -> Iterator[int]:
 
 
 def _lock(descriptor: int, deadline: float) -> None:
-    pause_s = 0.0005
+    backoff_s = 0.0005
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, 0.02)
+            time.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, 0.02)
         else:
             return
 
 
 def check_free(key: str) -> None:
-    """ValueError when the key or prefix lies where the store keeps its own things."""
+    """ValueError when the key or prefix is in the store's own part of the folder."""
     if key.partition("/")[0] in RESERVED:
         raise ValueError("reserved by the store: %r" % key)
 
 
 def keys_under(root: str, prefix: str) -> Iterator[str]:
-    """Keys of whatever lies under `prefix` in the folder `root`, in key order. OSError when a folder cannot be read."""
+    """The keys under `prefix` in the folder `root`, in key order. OSError when a folder cannot be read."""
     above, slash, begins = prefix.rpartition("/")
     waiting = [(above + slash, _names(root, above, begins))]
     while waiting:
@@ -217,9 +219,9 @@ def keys_under(root: str, prefix: str) -> Iterator[str]:
 def _names(root: str, folder: str, begins: str) -> Iterator[str]:
     """Sorted names in a folder, those of folders with a slash; none when there is no such folder.
 
-    Some file systems can hide a name from a scan during which another file is renamed to it (tmpfs does, measured,
-    in nearly every scan of 3,000 names beside two writers). So a folder is scanned until two scans agree, and a name
-    seen in any of them counts.
+    Some file systems can hide a name from a scan while another file is renamed to it (measured: tmpfs does so in nearly
+    every scan of 3,000 names beside two writers). So a folder is scanned until two scans agree, and a name that any
+    scan returned counts.
     """
     path = os.path.join(root, folder)
     names: Set[str] = set()
@@ -227,7 +229,7 @@ def _names(root: str, folder: str, begins: str) -> Iterator[str]:
     for _ in range(_SCANS):
         try:
             with os.scandir(path) as entries:
-                # A link that leads to a folder is not followed: what is listed here may be deleted by a purge.
+                # A link to a folder is not followed: a purge may delete what is listed here.
                 scanned = {
                     e.name + "/" if e.is_dir(follow_symlinks=False) else e.name
                     for e in entries
@@ -240,14 +242,12 @@ def _names(root: str, folder: str, begins: str) -> Iterator[str]:
             break
         last = scanned
     if not folder:
-        names -= {own for name in RESERVED for own in (name, name + "/")}
+        names -= {reserved for name in RESERVED for reserved in (name, name + "/")}
     return iter(sorted(filter(_is_text, names)))
 
 
 def _is_text(name: str) -> bool:
-    """False for a name that is not UTF-8: no key reads so, and we never wrote it."""
-    if name.isascii():
-        return True
+    """False for a name that is not UTF-8: we never wrote it, and no key can be equal to it."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -261,7 +261,7 @@ def key_hash(key: str) -> str:
 
 class Sidecars:
     """The sidecars below `folder`; new ones are written in `tmp_folder` first. Raises OSError, and StoreUnavailable for
-    a torn sidecar, which only a hand or a broken disk can make."""
+    a torn sidecar, which only a manual change or a broken disk can cause."""
 
     def __init__(self, folder: str, tmp_folder: str) -> None:
         self._folder = folder
@@ -270,13 +270,13 @@ class Sidecars:
         self._guard = threading.Lock()
 
     def of(self, key: str, generation: int, object_path: str) -> Optional[Mapping[str, str]]:
-        """Metadata of this generation, {} when it has none; None when the object is of another one by now."""
+        """Metadata of this generation, {} when it has none; None when the object has another generation by now."""
         remembered = self._remembered.get(key)
         if remembered is not None and remembered[0] == generation:
             return remembered[1]
         line = self._line(key, generation)
         if line is None:
-            # No line: the generation has no metadata, or it was replaced, twice, after the caller saw it.
+            # No line: the generation has no metadata, or the object was replaced twice since the caller read it.
             if os.stat(object_path).st_mtime_ns != generation:
                 return None
             metadata = _NONE
@@ -286,7 +286,7 @@ class Sidecars:
         return metadata
 
     def write(self, key: str, generation: int, metadata: Mapping[str, str], present: Optional[int]) -> None:
-        """Add the coming generation's line, durably, keeping the present one's. The caller holds the key's lock."""
+        """Add the next generation's line, durably, and keep the present one's. The caller holds the key's lock."""
         lines = [b"%d %s\n" % (generation, json.dumps(dict(metadata)).encode())]
         kept = None if present is None else self._line(key, present)
         if kept is not None and present is not None:
@@ -294,7 +294,7 @@ class Sidecars:
         replace_file(self._tmp_folder, self._path(key), b"".join(lines))
 
     def drop(self, key: str) -> None:
-        """The object has no metadata any more; a line that stays is asked for by nobody. Under the key's lock."""
+        """The object has no metadata any more; a line that stays does no harm. The caller holds the key's lock."""
         with suppress(OSError):
             os.unlink(self._path(key))
 

@@ -1,13 +1,11 @@
-"""Objects in a folder: the one implementation, used by the agent and by the server.
+"""An object store in a folder: one implementation, used by the agent and by the server.
 
-An object is a plain file at root/<key>, so that people read checkpoints and results with ordinary tools. Its
-generation is the file's time of change in nanoseconds, set before the file gets its name: strictly above every
+An object is a plain file at root/<key>, so that people can read checkpoints and results with ordinary tools. Its
+generation is the file's modification time in nanoseconds, set before the file gets its name. It is strictly above every
 earlier one of that key, deleted ones included (the lock file's own time remembers those). A write is: temporary file,
 fsync; then, under the key's lock, compare, sidecar (metadata), rename; then fsync of the folder. A kill at any point
-leaves the old object or the new one. A marker file tells a store from the empty folder of a disk that is not mounted.
+leaves the old object or the new one. A marker file distinguishes a store from the empty folder of an unmounted disk.
 `updated` is the inode's ctime: the file system's own clock, which no writer can set.
-
-What the system's errors mean for a store in a folder: absent, full, in the way, or no clear answer at all.
 """
 
 from __future__ import annotations
@@ -22,17 +20,7 @@ from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, 
 from urllib.parse import unquote, urlsplit
 
 from supervisor.contract.stores import durable
-from supervisor.contract.stores.durable import (
-    LOCKS,
-    MARKER,
-    META,
-    RESERVED,
-    TMP,
-    Sidecars,
-    check_free,
-    key_hash,
-    keys_under,
-)
+from supervisor.contract.stores.durable import LOCKS, MARKER, META, RESERVED, TMP, check_free, key_hash
 from supervisor.contract.stores.promise import (
     ABSENT,
     MAX_PAGE,
@@ -52,63 +40,34 @@ from supervisor.contract.stores.promise import (
 )
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-@contextmanager
-def answering(root: str, marker: str, verb: str, key: str) -> Iterator[None]:
-    """Turn errors of the system into the store's, saying what was to be done (`verb`) with which object.
-
-    A file that is not there means ObjectMissing to the verb "read" alone, and only while the store's marker is there.
-    """
-    doing = "object store %s: cannot %s %r" % (root, verb, key)
-    try:
-        yield
-    except FileNotFoundError as error:
-        if not os.path.exists(marker):
-            raise StoreUnavailable("%s: there is no object store (is its disk mounted?)" % doing) from error
-        if verb == "read":
-            raise ObjectMissing(key) from None
-        raise StoreUnavailable("%s: %s" % (doing, error.strerror)) from error
-    except (NotADirectoryError, IsADirectoryError) as error:
-        text = "%s: a file lies in the place of a folder, or a folder in that of a file" % doing
-        raise StoreUnavailable(text) from error
-    except BlockingIOError as error:
-        raise StoreUnavailable("%s: another writer has held its lock for too long" % doing) from error
-    except OSError as error:
-        if error.errno in _FULL:
-            text = "%s: no space or no inodes left; the object is as it was, free some space" % doing
-            raise StoreFull(text) from error
-        raise StoreUnavailable("%s: %s" % (doing, error.strerror or error)) from error
-
-
 _MARKER_TEXT = b"An object store of Spot Supervisor. Without this file the store counts as not mounted.\n"
 _ORPHAN_S = 3600.0  # a temporary file this old has lost its writer
-# Larger pieces go back to the system each time: their page faults cost more than the read.
+# The allocator returns larger pieces to the system each time: their page faults cost more than the read.
 _CHUNK_BYTES = 1 << 18
-_TRIES = 100  # of a reader that meets a new generation at each look
+_TRIES = 100  # of a reader that finds a new generation each time
 
 Folder = TypeVar("Folder", bound="FolderStore")
 
 
 class FolderStore:
-    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/promise.py."""
+    """See ports/objectstore.ObjectStore for each method's promise; the errors are in contract/stores/promise.py."""
 
-    lock_wait_s = 10.0  # a writer that was frozen while it held a lock must not freeze the others for ever
+    lock_wait_s = 10.0  # a writer that was frozen while it held a lock must not block the others forever
 
     def __init__(self, root: StrPath) -> None:
-        """Touches nothing: a store that is not there answers StoreUnavailable until it is."""
+        """Touches nothing: a store that is not there raises StoreUnavailable until it is."""
         self.root = os.path.abspath(os.fspath(root))
         self.url = Path(self.root).as_uri()
         self._marker = os.path.join(self.root, MARKER)
         self._tmp = os.path.join(self.root, TMP)
-        self._sidecars = Sidecars(os.path.join(self.root, META), self._tmp)
+        self._sidecars = durable.Sidecars(os.path.join(self.root, META), self._tmp)
         self._next_sweep = 0.0
 
     @classmethod
     def create(cls: Type[Folder], root: StrPath) -> Folder:
-        """The store at `root`, made if it is not one yet. StoreUnavailable when the folder holds other things."""
+        """The store at `root`, created if necessary. StoreUnavailable when the folder holds other things."""
         store = cls(root)
-        with store._answering("create", ""):
+        with store._store_errors("create", ""):
             durable.make_folders(store.root)
             others = [name for name in os.listdir(store.root) if name not in RESERVED]
             if others and not os.path.exists(store._marker):
@@ -143,7 +102,7 @@ class FolderStore:
         self, key: str, fill: Callable[[int], None], if_generation: Optional[str], metadata: Mapping[str, str]
     ) -> ObjectInfo:
         path = self._path(key)
-        with self._answering("write", key):
+        with self._store_errors("write", key):
             self._sweep()
             descriptor, tmp = durable.new_file(self._tmp)
             try:
@@ -169,7 +128,7 @@ class FolderStore:
 
     def delete(self, key: str, if_generation: Generation = None) -> bool:
         path = self._path(key)
-        with self._answering("delete", key):
+        with self._store_errors("delete", key):
             with self._locked(key) as lock:
                 present = self._present(path)
                 if present is None:
@@ -184,7 +143,7 @@ class FolderStore:
         return True
 
     def _settle(self, key: str, path: str) -> None:
-        """The change was made and others see it; only whether it outlives a power cut is open."""
+        """The change was made and is visible; the sync decides whether it survives a power cut."""
         try:
             durable.sync_folder(os.path.dirname(path))
         except OSError as error:
@@ -194,7 +153,7 @@ class FolderStore:
 
     def get(self, key: str) -> Tuple[bytes, ObjectInfo]:
         path = self._path(key)
-        with self._answering("read", key):
+        with self._store_errors("read", key):
             for _ in range(_TRIES):
                 with _opened(path) as descriptor:
                     seen = os.fstat(descriptor)
@@ -205,17 +164,17 @@ class FolderStore:
             raise StoreUnavailable("%s: %r changes faster than it can be read" % (self.root, key))
 
     def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
-        """Errors come with the first bytes asked for."""
+        """Errors come with the first bytes."""
         path = self._path(key)
         if offset < 0 or (length is not None and length < 0):
             raise ValueError("offset and length are not negative")
-        with self._answering("read", key), _opened(path) as descriptor:
+        with self._store_errors("read", key), _opened(path) as descriptor:
             os.lseek(descriptor, offset, os.SEEK_SET)
             yield from _chunks(descriptor, length)
 
     def stat(self, key: str) -> ObjectInfo:
         path = self._path(key)
-        with self._answering("read", key):
+        with self._store_errors("read", key):
             info = self._look(key, path)
             if info is None:
                 raise FileNotFoundError(errno.ENOENT, "no plain file", key)
@@ -228,8 +187,8 @@ class FolderStore:
             check_free(prefix)
         objects: List[ObjectInfo] = []
         any_page = False
-        with self._answering("list", prefix):
-            for key in keys_under(self.root, prefix):
+        with self._store_errors("list", prefix):
+            for key in durable.keys_under(self.root, prefix):
                 try:
                     info = self._look(key, self.root + "/" + key)
                 except FileNotFoundError:  # deleted since its name was read
@@ -242,10 +201,10 @@ class FolderStore:
             if objects or not any_page:
                 yield Page(tuple(objects), self._clock_s())
             else:
-                self._clock_s()  # proof that the disk is still there: an unmounted one ends a walk early
+                self._clock_s()  # proof that the disk is still mounted: an unmounted disk ends a listing early
 
     def _look(self, key: str, path: str) -> Optional[ObjectInfo]:
-        """The object at `path`, None when something lies there that is no plain file. FileNotFoundError."""
+        """The object at `path`, None for anything but a plain file. FileNotFoundError."""
         for _ in range(_TRIES):
             seen = os.stat(path)
             if not stat_module.S_ISREG(seen.st_mode):
@@ -279,19 +238,42 @@ class FolderStore:
         return os.stat(self._marker).st_mtime
 
     def _sweep(self) -> None:
-        """Once an hour and at the first write: remove what killed writers left behind."""
+        """Once an hour and at the first write: remove the files of killed writers."""
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = time.monotonic() + _ORPHAN_S
         horizon_s = self._clock_s() - _ORPHAN_S
         with os.scandir(self._tmp) as entries:
             for entry in entries:
-                with suppress(OSError):  # another sweeper was quicker, or it is somebody else's
+                with suppress(OSError):  # another process has removed it, or owns it
                     if entry.stat().st_mtime < horizon_s:
                         os.unlink(entry.path)
 
-    def _answering(self, verb: str, key: str) -> ContextManager[None]:
-        return answering(self.root, self._marker, verb, key)
+    @contextmanager
+    def _store_errors(self, verb: str, key: str) -> Iterator[None]:
+        """Turn errors of the system into the store's, with the action (`verb`) and the object in the text.
+
+        A missing file means ObjectMissing for the verb "read" alone, and only while the store's marker is there.
+        """
+        doing = "object store %s: cannot %s %r" % (self.root, verb, key)
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not os.path.exists(self._marker):
+                raise StoreUnavailable("%s: there is no object store (is its disk mounted?)" % doing) from error
+            if verb == "read":
+                raise ObjectMissing(key) from None
+            raise StoreUnavailable("%s: %s" % (doing, error.strerror)) from error
+        except (NotADirectoryError, IsADirectoryError) as error:
+            text = "%s: a file has the name of a folder, or a folder has the name of a file" % doing
+            raise StoreUnavailable(text) from error
+        except BlockingIOError as error:
+            raise StoreUnavailable("%s: another writer has held its lock for too long" % doing) from error
+        except OSError as error:
+            if error.errno in _FULL:
+                text = "%s: no space or no inodes left; the object is unchanged, free some space" % doing
+                raise StoreFull(text) from error
+            raise StoreUnavailable("%s: %s" % (doing, error.strerror or error)) from error
 
 
 def _require(key: str, present: Optional[int], if_generation: Optional[str]) -> None:
@@ -320,7 +302,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _chunks(descriptor: int, length: Optional[int]) -> Iterator[bytes]:
-    """What is left of the file, or `length` bytes of it, in pieces of at most 256 KiB."""
+    """The rest of the file, or `length` bytes of it, in pieces of at most 256 KiB."""
     left = length
     while left is None or left > 0:
         chunk = os.read(descriptor, _CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))

@@ -1,9 +1,9 @@
-"""The promise of an object store: durable objects with generations, for the supervisor and beside the training.
+"""The promise of an object store: durable objects with generations, for the supervisor and for the agent.
 
 Shared with the agent: Python 3.8, standard library only. Every write is atomic: a reader sees the old object or the new
 one, never a mixture. Each content of a key has a generation, an opaque string that differs from every other generation
-of that key. Listings are strongly consistent. Could not read is not absent: whatever is neither a clear answer nor a
-clear "not there" raises StoreUnavailable.
+of that key. Listings are strongly consistent. "Could not read" is not "absent": every outcome that is neither a clear
+success nor a clear "not there" raises StoreUnavailable.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from typing import Iterator, Mapping, Optional, Protocol, Tuple, Union
 
 StrPath = Union[str, "os.PathLike[str]"]
-Generation = Optional[str]  # of a condition; None = whatever is there
+Generation = Optional[str]  # as a condition; None = any
 Metadata = Optional[Mapping[str, str]]
 
 ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
-MAX_PART_BYTES = 255  # what every file system takes as one name
+MAX_PART_BYTES = 255  # every file system accepts a name of this length
 MAX_METADATA_BYTES = 8192  # all keys and values of one object; the limit of Cloud Storage
 
 
 class ObjectMissing(Exception):
-    """No object has this key; a definite answer of the store."""
+    """No object has this key; a definite response of the store."""
 
 
 class PreconditionFailed(Exception):
-    """The object's generation is not the one given; nothing was changed."""
+    """The object does not have the given generation; nothing was changed."""
 
 
 class StoreUnavailable(Exception):
-    """The store did not answer, or not clearly. Says nothing about whether the object exists."""
+    """The store did not respond, or not clearly. This says nothing about whether the object exists."""
 
 
 class StoreMissing(StoreUnavailable):
@@ -40,7 +40,7 @@ class StoreMissing(StoreUnavailable):
 
 
 class StoreForbidden(StoreUnavailable):
-    """The store says that this account may not; asking again does not help."""
+    """The store denies this account access; a retry does not help."""
 
 
 class StoreFull(StoreUnavailable):
@@ -65,7 +65,7 @@ class Page:
 
 
 class ObjectReader(Protocol):
-    """The reading half of a store, each method as in ObjectStore: for places that are not ours to write."""
+    """The reading half of a store, each method as in ObjectStore: for locations that we may not write."""
 
     url: str
 
@@ -77,10 +77,10 @@ class ObjectReader(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Keys: relative, `/` between parts, no empty part, no `.` or `..`; ValueError for any other, and from Cloud
-    Storage for one with a line break, which it cannot keep."""
+    """Keys: relative, `/` between parts, no empty part, no `.` or `..`; ValueError for any other key. Cloud Storage
+    also raises it for a key with a line break, which it cannot keep."""
 
-    url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
+    url: str  # it names a run's cell, for example file:///var/lib/spot/objects
 
     def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation;
@@ -92,11 +92,11 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> Tuple[bytes, ObjectInfo]:
-        """Content and info of one and the same generation. ObjectMissing, StoreUnavailable."""
+        """Content and info of the same generation. ObjectMissing, StoreUnavailable."""
         ...
 
     def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
-        """Stream bytes [offset, offset+length) of one generation. Past the end: nothing."""
+        """Stream bytes [offset, offset+length) of one generation; nothing past the end."""
         ...
 
     def stat(self, key: str) -> ObjectInfo:
@@ -104,9 +104,9 @@ class ObjectStore(Protocol):
         ...
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
-        """All objects whose key begins with `prefix`, in key order, at most `page_size` (≤ 1000) a page; at least
-        one page, so that `server_time` is always told. StoreUnavailable may come at any page: then the whole
-        listing is worthless, not partial."""
+        """All objects whose key begins with `prefix`, in key order, at most `page_size` (≤ 1000) per page. There is
+        always one page at least, so the caller always gets a `server_time`. StoreUnavailable may come at any page: then
+        the whole listing is worthless, not partial."""
         ...
 
     def delete(self, key: str, if_generation: Generation = None) -> bool:
@@ -125,14 +125,14 @@ def check_key(key: str) -> None:
 
 
 def check_object_name(key: str) -> None:
-    """A key of Cloud Storage, which takes no line breaks besides. ValueError."""
+    """Also ValueError for a line break, which Cloud Storage does not allow."""
     check_key(key)
     if "\n" in key or "\r" in key:
         raise ValueError("a key has no line break: %r" % key[:40])
 
 
 def is_key(key: str) -> bool:
-    """False for what a bucket may hold besides, such as the "folders" of a cloud's console: no method takes it."""
+    """False for other names in a bucket, such as the "folders" of a cloud's console: no method accepts them."""
     try:
         check_key(key)
     except ValueError:
@@ -141,7 +141,7 @@ def is_key(key: str) -> bool:
 
 
 def check_prefix(prefix: str) -> None:
-    """ValueError unless some key could begin with `prefix`, which may end anywhere, in the middle of a part too."""
+    """ValueError unless a key could begin with `prefix`, which may end anywhere, in the middle of a part too."""
     folder, slash, _ = prefix.rpartition("/")
     _checked_bytes(prefix, "prefix")
     if slash:
@@ -149,7 +149,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    """ValueError when keys and values are together longer than MAX_METADATA_BYTES."""
+    """ValueError when keys and values together are longer than MAX_METADATA_BYTES."""
     size = sum(len(text.encode("utf-8")) for pair in metadata.items() for text in pair)
     if size > MAX_METADATA_BYTES:
         raise ValueError("metadata has at most %d bytes, not %d" % (MAX_METADATA_BYTES, size))
