@@ -1,4 +1,4 @@
-"""`python agent.pyz MACHINE_DIR`: be the agent of the machine in that folder, until its work or its time is over."""
+"""`python agent.pyz MACHINE_DIR`: the agent of the machine in that folder, until its work or its time is over."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ import os
 import sys
 from typing import Optional
 
-from supervisor.agent.life.station import Station, open_store
+from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.life.supervise import Supervision
 from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
-from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.processes import named, own_identity, stand_in
-from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, open_console, read_secrets
+from supervisor.agent.machine.masking import Masker, open_console
+from supervisor.agent.machine.processes import own_identity, run_below_init, with_platform_id
+from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
 
 
 def main() -> int:
-    """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job, or its
-    secrets have not come. 4, of the archive's entry: this Python is too old."""
+    """Exit code: 0 = an orderly end, however the command ended; 2 = usage; 3 = this folder or job is not valid for this
+    agent, or its secrets are missing. The archive's own entry exits with 4: this Python is too old."""
     if os.getpid() == 1:
-        stand_in()
+        run_below_init()
     open_console()
     if len(sys.argv) != 2:
         _log.error("usage: python agent.pyz MACHINE_DIR")
         return USAGE
     folder, identity = MachineFolder(sys.argv[1]), own_identity()
-    if not folder.take():
-        _log.error("another agent lives in %s", folder.root)
+    if not folder.lock():
+        _log.error("another agent uses %s", folder.root)
         return REFUSED
     try:
         job = read_job(folder.job)
-        identity = named(identity, folder.identity)
+        identity = with_platform_id(identity, folder.identity)
         store = open_store(job, folder.authorities)
         secrets = read_secrets(name for name in job.secrets if name not in job.secret_refs)
     except (JobRefused, ValueError) as error:
-        folder.introduce(identity)
+        folder.write_agent(identity.pid, identity.start_ticks, identity.boot_id)
         _log.error("%s", error)
         return REFUSED
-    except SecretsMissing as error:  # without a trace, so that the same launch starts it again
+    except SecretsMissing as error:  # leave no trace, so that the same launch can start it again
         _log.error("%s", error)
         return REFUSED
-    folder.introduce(identity)
+    folder.write_agent(identity.pid, identity.start_ticks, identity.boot_id)
     unfit: Optional[Unfit] = None
     try:
         fetched = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
         secrets = {**secrets, **fetched}
-    except SecretRefused as error:  # told by the beat of a life that ends before the command
+    except SecretRefused as error:  # the attempt ends before the command, and its beat says why
         unfit = Unfit(error.left, str(error))
     open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
-    folder.furnish()
-    Supervision(Station(folder, job, identity, store=store, secrets=secrets, unfit=unfit)).run()
+    folder.prepare()
+    Supervision(Parts(folder, job, identity, store=store, secrets=secrets, unfit=unfit)).run()
     _log.info("leaving")
     return 0
 

@@ -1,7 +1,7 @@
 """A bucket on loopback and the agent's client of it, with a clock that passes at once where the client pauses."""
 
 from supervisor.agent.store.gcs import SMALL_BYTES, GcsStore
-from supervisor.agent.store.googleapi import Pace
+from supervisor.agent.store.googleapi import RetryPolicy
 from tests.agent.desk import HandClock
 from tests.cloud.storage import StorageFake
 
@@ -12,4 +12,4 @@ INSERT, READ, LIST, DELETE = (f"storage.objects.{what}" for what in ("insert", "
 
 
 def store_at(cloud: StorageFake, clock: HandClock, bucket: str = BUCKET) -> GcsStore:
-    return GcsStore.at(f"gs://{bucket}/{PREFIX}", cloud.url, pace=Pace(RETRY_FOR_S, clock.sleep, clock))
+    return GcsStore.at(f"gs://{bucket}/{PREFIX}", cloud.url, policy=RetryPolicy(RETRY_FOR_S, clock.sleep, clock))

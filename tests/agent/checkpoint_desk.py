@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks
 from supervisor.agent.checkpoints.folder import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.machine.masking import NOTHING, Masker
-from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.store.access import BatonKeeper
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.heartbeat import Pruned
-from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
+from tests.agent.desk import RUN, HandClock, held, patient, store_in
 
 
 class Desk:
@@ -40,9 +40,8 @@ class Desk:
         return CheckpointSaver(
             Pruner(self.store, RUN, 1, keep, self.pruned.append),
             self.keeper,
-            HOLDER,
             place=(RUN, 1, str(folder / "staging")),
-            patience=patient(self.clock, until),
+            retrier=patient(self.clock, until),
             hooks=Hooks(self._step_of, self.notes.append, self.moved.append),
             masker=masker,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.processes import Identity
-from supervisor.agent.store.reach import BatonKeeper, Patience
+from supervisor.agent.store.access import BatonKeeper, Retrier
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore
@@ -53,8 +53,8 @@ def held(store: StormyStore) -> BatonKeeper:
     """A baton that HOLDER holds."""
     baton = rules.raise_next(rules.create("sup-1", 1), HOLDER[0], "secret", False)
     store.calm.put(runfiles.baton(RUN), rules.encode(rules.claim(baton, *HOLDER, 0.0)))
-    return BatonKeeper(store, RUN)
+    return BatonKeeper(store, RUN, *HOLDER)
 
 
-def patient(clock: HandClock, until: float = 1e9) -> Patience:
-    return Patience(lambda: clock.now >= until, monotonic=clock, sleep=clock.sleep)
+def patient(clock: HandClock, until: float = 1e9) -> Retrier:
+    return Retrier(lambda: clock.now >= until, monotonic=clock, sleep=clock.sleep)

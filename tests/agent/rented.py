@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.agent.store.googleapi import Pace
+from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, identifiers, runfiles
 from supervisor.contract.heartbeat import Beat
@@ -51,7 +51,7 @@ class Rented:
         self._archive, self._python = archive, python
         self._environment = {**os.environ, **self.metadata.environment(), "SPOT_MACHINE_DIR": str(self.machine)}
         with patch.dict(os.environ, self.metadata.environment()):
-            self.store = GcsStore.at(URL, self.cloud.url, pace=Pace(5.0))
+            self.store = GcsStore.at(URL, self.cloud.url, policy=RetryPolicy(5.0))
 
     def close(self) -> None:
         if self.agent is not None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.life.supervise import StandDown, claim
-from supervisor.agent.store.reach import BatonKeeper, GaveUp, superseded
+from supervisor.agent.store.access import BatonKeeper, GaveUp, StandDown, claim, superseded
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import Baton, BatonRefused, Holder, Pointer
@@ -25,7 +24,7 @@ def store(tmp_path: Path) -> StormyStore:
 
 def lay(store: StormyStore, baton: Baton) -> BatonKeeper:
     store.calm.put(KEY, rules.encode(baton))
-    return BatonKeeper(store, RUN)
+    return BatonKeeper(store, RUN, *HOLDER)
 
 
 def lying(store: StormyStore) -> Baton:
@@ -40,7 +39,7 @@ def waiting_baton() -> Baton:
 
 def do_claim(keeper: BatonKeeper, clock: HandClock, told: "list[str] | None" = None, until: float = 1e9) -> Baton:
     tell = (lambda text: None) if told is None else told.append
-    return claim(keeper, *HOLDER, patient(clock, until), clock, tell)
+    return claim(keeper, patient(clock, until), tell)
 
 
 def test_a_free_baton_is_claimed_at_once(store: StormyStore) -> None:
@@ -87,15 +86,15 @@ def test_an_outage_is_waited_for_and_says_nothing(store: StormyStore) -> None:
 def test_a_torn_baton_is_unreadable_and_never_a_verdict(store: StormyStore, content: bytes) -> None:
     store.calm.put(KEY, content)
     with pytest.raises(StoreUnavailable):
-        BatonKeeper(store, RUN).read()
+        BatonKeeper(store, RUN, *HOLDER).read()
     clock = HandClock()
     with pytest.raises(GaveUp):
-        do_claim(BatonKeeper(store, RUN), clock, until=1100.0)
+        do_claim(BatonKeeper(store, RUN, *HOLDER), clock, until=1100.0)
 
 
 def test_a_missing_baton_is_unreadable_too(store: StormyStore) -> None:
     with pytest.raises(StoreUnavailable):
-        BatonKeeper(store, RUN).read()
+        BatonKeeper(store, RUN, *HOLDER).read()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_whoever_is_not_wanted_stands_down_and_writes_nothing(store: StormyStore
 def test_a_lost_answer_is_success_when_the_baton_says_so(store: StormyStore) -> None:
     clock, keeper = HandClock(), held(store)
     store.lose_answers = 1
-    after = patient(clock).insist("x", lambda: keeper.change(lambda b: rules.move_checkpoint(b, *HOLDER, POINTER)))
+    after = patient(clock).call("x", keeper.change, rules.move_checkpoint, POINTER)
     assert after.checkpoint == POINTER
     assert after.previous == ()
     assert [call for call in store.calls if call[0] == "put"] == [("put", KEY)]
@@ -134,7 +133,7 @@ def test_a_race_is_decided_on_the_fresh_content(store: StormyStore) -> None:
 
     store.before_put = close_it_first
     with pytest.raises(BatonRefused):
-        keeper.change(lambda b: rules.move_checkpoint(b, *HOLDER, POINTER))
+        keeper.change(rules.move_checkpoint, POINTER)
     assert lying(store).checkpoint is None
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.life.beats import PushedBeats, Pusher, PushFailed, StoredBeats
+from supervisor.agent.store.access import BatonKeeper, Contact, WatchedStore
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.agent.store.reach import BatonKeeper, Reach, WatchedStore
-from supervisor.agent.watch.ends import Attention
-from supervisor.agent.watch.situation import Situation
+from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.beat_telemetry import MAX_GPUS, compact, encode
@@ -29,21 +29,20 @@ class Desk:
         self.clock = HandClock()
         self.store = store_in(folder)
         self.keeper = held(self.store)
-        self.reach = Reach(self.clock)
+        self.contact = Contact(self.clock)
         self.job = job(server_file=str(folder / "server.json"), stop_consumed=None)
-        self.situation = Situation(self.job, IDENTITY)
-        self.attention = Attention(self.job, self.reach, self.clock, lambda: None)
+        self.beat_state = BeatState(self.job, IDENTITY)
+        self.end_reasons = EndReasons(self.job, self.contact, self.clock, lambda: None)
         self.stored = StoredBeats(
             self.job,
-            HOLDER[1],
-            WatchedStore(self.store, self.reach),
+            WatchedStore(self.store, self.contact),
             keeper=self.keeper,
-            situation=self.situation,
-            attention=self.attention,
+            beat_state=self.beat_state,
+            end_reasons=self.end_reasons,
         )
         self.followed: list[bool] = []
         self.pushed = PushedBeats(
-            self.job, self.situation, self.attention, reach=self.reach, follow=self.followed.append
+            self.job, self.beat_state, self.end_reasons, contact=self.contact, follow=self.followed.append
         )
 
     @property
@@ -76,10 +75,10 @@ def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
     desk: Desk, server: ListeningServer
 ) -> None:
     told = encode(compact(full(MAX_GPUS)))
-    desk.situation.carry(lambda: told)
-    desk.situation.note("x", "\U0001f98a" * 300)
-    said = desk.situation.now.message
-    desk.situation.tell(
+    desk.beat_state.add_vitals(lambda: told)
+    desk.beat_state.note("x", "\U0001f98a" * 300)
+    said = desk.beat_state.now.message
+    desk.beat_state.update(
         metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)},
         pruned=heartbeat.Pruned(10**15, tuple((10**15, '"' * 40) for _ in range(8))),
         exit=heartbeat.Exit(1, None, False, last_line=said, disk_full=said),
@@ -87,7 +86,7 @@ def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
     desk.stored.step()
     stored = desk.store.calm.stat(KEY).metadata["beat"]
     assert len("beat") + len(stored) <= 8192
-    assert desk.beat.exit == desk.situation.now.exit
+    assert desk.beat.exit == desk.beat_state.now.exit
     desk.pushed.step()
     assert server.beats[-1].telemetry == told
     assert len(heartbeat.encode(server.beats[-1])) > 8192
@@ -96,8 +95,8 @@ def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
 def test_a_pushed_beat_that_would_be_refused_for_its_size_gives_up_its_recent_points(
     desk: Desk, server: ListeningServer
 ) -> None:
-    desk.situation.tell(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
-    beat = replace(desk.situation.beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
+    desk.beat_state.update(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
+    beat = replace(desk.beat_state.next_beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
     assert len(heartbeat.encode(beat)) > heartbeat.MAX_BYTES
     Pusher(desk.job.server_file, RUN).push(beat)
     assert server.beats[-1] == replace(beat, recent="")
@@ -109,7 +108,11 @@ def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(desk: Desk, cloud: Sto
     """What the price of a month of beats is computed from (services/reading/cost.py)."""
     store.put(runfiles.baton(RUN), desk.store.calm.get(runfiles.baton(RUN))[0])
     beats = StoredBeats(
-        desk.job, HOLDER[1], store, keeper=BatonKeeper(store, RUN), situation=desk.situation, attention=desk.attention
+        desk.job,
+        store,
+        keeper=BatonKeeper(store, RUN, *HOLDER),
+        beat_state=desk.beat_state,
+        end_reasons=desk.end_reasons,
     )
     beats.step()
     cloud.counts.clear()
@@ -127,17 +130,17 @@ def test_a_beat_that_somebody_else_wrote_makes_the_holder_look_and_go_on(desk: D
     desk.stored.step()
     desk.store.calm.put(KEY, b"strange")
     desk.stored.step()
-    assert desk.attention.ending is None
+    assert desk.end_reasons.ending is None
     assert desk.beat.sequence > 1
 
 
 def test_a_lost_answer_does_not_make_it_mute(desk: Desk) -> None:
     desk.store.lose_answers = 1
     desk.stored.step()
-    assert "does not answer" in desk.situation.now.message
+    assert "does not answer" in desk.beat_state.now.message
     desk.stored.step()
     assert desk.beat.sequence == 3  # 1 was written, its answer lost; 2 met it; 3 is on top
-    assert desk.situation.now.message == ""
+    assert desk.beat_state.now.message == ""
 
 
 def test_whoever_lost_the_baton_writes_no_beat(desk: Desk) -> None:
@@ -148,7 +151,7 @@ def test_whoever_lost_the_baton_writes_no_beat(desk: Desk) -> None:
     desk.stored.step()
     desk.stored.step()
     assert desk.store.calm.stat(KEY) == before
-    ending = desk.attention.ending
+    ending = desk.end_reasons.ending
     assert ending is not None
     assert (ending.reason, ending.may_write) == (heartbeat.CLOSED, False)
 
@@ -157,8 +160,8 @@ def test_a_fresh_marker_stops_and_its_generation_is_told(desk: Desk) -> None:
     marker = desk.store.calm.put(runfiles.stop_marker(RUN), b"").generation
     desk.stored.step()
     assert desk.beat.stop_generation == marker
-    assert desk.attention.ending is not None
-    assert desk.attention.ending.reason == heartbeat.STOPPED
+    assert desk.end_reasons.ending is not None
+    assert desk.end_reasons.ending.reason == heartbeat.STOPPED
 
 
 def test_a_marker_that_the_baton_has_consumed_is_ignored_and_a_newer_one_is_not(desk: Desk) -> None:
@@ -167,24 +170,24 @@ def test_a_marker_that_the_baton_has_consumed_is_ignored_and_a_newer_one_is_not(
     text = json.loads(rules.encode(baton))
     desk.store.calm.put(runfiles.baton(RUN), json.dumps({**text, "stop_consumed": marker}).encode())
     desk.stored.step()
-    assert desk.attention.ending is None
+    assert desk.end_reasons.ending is None
     desk.store.calm.put(runfiles.stop_marker(RUN), b"again")
     desk.stored.step()
-    assert desk.attention.ending is not None
+    assert desk.end_reasons.ending is not None
 
 
 def test_an_unreadable_marker_stops_nothing(desk: Desk) -> None:
     desk.store.calm.put(runfiles.stop_marker(RUN), b"")
     desk.store.away = True
     desk.stored.step()
-    assert desk.attention.ending is None
+    assert desk.end_reasons.ending is None
 
 
 def test_a_newer_attempt_makes_the_holder_leave(desk: Desk) -> None:
     baton = rules.decode(desk.store.calm.get(runfiles.baton(RUN))[0])
     desk.store.calm.put(runfiles.baton(RUN), rules.encode(rules.raise_next(baton, "1.2.1", "s", False)))
     desk.stored.step()
-    ending = desk.attention.ending
+    ending = desk.end_reasons.ending
     assert ending is not None
     assert (ending.reason, ending.may_write) == (heartbeat.SUPERSEDED, True)
 
@@ -211,7 +214,7 @@ def test_the_answer_sets_the_pace_and_the_log(desk: Desk, server: ListeningServe
 def test_strange_answers_end_nothing(desk: Desk, server: ListeningServer, answer: object, pace_s: float) -> None:
     server.answer = answer  # type: ignore[assignment]
     assert desk.pushed.step() == pace_s
-    assert desk.attention.ending is None
+    assert desk.end_reasons.ending is None
 
 
 @pytest.mark.parametrize("status", [403, 404, 413, 422, 500, 503])
@@ -219,28 +222,28 @@ def test_a_refused_beat_is_no_answer(desk: Desk, server: ListeningServer, status
     server.status, server.answer = status, {"stop": True}
     desk.clock.now += 100.0
     assert desk.pushed.step() == 10.0
-    assert desk.attention.ending is None
-    assert desk.reach.silent_s() == 100.0
+    assert desk.end_reasons.ending is None
+    assert desk.contact.silent_s() == 100.0
     server.status = 200
     desk.pushed.step()
-    assert desk.reach.silent_s() == 0.0
+    assert desk.contact.silent_s() == 0.0
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}'])
 def test_a_server_file_that_leads_nowhere(tmp_path: Path, text: "str | None") -> None:
     if text is not None:
         (tmp_path / "server.json").write_text(text)
-    situation = Situation(job(), IDENTITY)
+    beat_state = BeatState(job(), IDENTITY)
     with pytest.raises(PushFailed):
-        Pusher(str(tmp_path / "server.json"), RUN).push(situation.beat())
+        Pusher(str(tmp_path / "server.json"), RUN).push(beat_state.next_beat())
 
 
 def test_the_address_is_read_again_after_a_failure(tmp_path: Path, server: ListeningServer) -> None:
-    situation, path = Situation(job(), IDENTITY), tmp_path / "server.json"
+    beat_state, path = BeatState(job(), IDENTITY), tmp_path / "server.json"
     right = path.read_text()
     path.write_text('{"url": "http://127.0.0.1:1"}')
     pusher = Pusher(str(path), RUN)
     with pytest.raises(PushFailed):
-        pusher.push(situation.beat())
+        pusher.push(beat_state.next_beat())
     path.write_text(right)
-    assert not pusher.push(situation.beat()).stop
+    assert not pusher.push(beat_state.next_beat()).stop

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.store.reach import GaveUp
+from supervisor.agent.store.access import GaveUp
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles

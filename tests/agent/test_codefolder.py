@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.life.supervise import bring
-from supervisor.agent.machine.command import Unfit
-from supervisor.agent.store.reach import TRIES, GaveUp
+from supervisor.agent.machine.command import Unfit, fetch_code
+from supervisor.agent.store.access import TRIES, GaveUp
 from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import HandClock, patient, store_in
 from tests.agent.machine_rig import Rig
@@ -58,7 +57,7 @@ def test_it_lies_there_as_it_was_packed(tmp_path: Path, weather: Weather, clock:
     (folder / "lib").mkdir(parents=True)
     (folder / "old.py").write_text("of before")
     (folder / "lib" / "old").symlink_to("..")
-    bring(weather, stored(weather), str(folder), patient(clock))
+    fetch_code(weather, stored(weather), str(folder), patient(clock))
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == CODE
     assert os.access(folder / "run.sh", os.X_OK)
@@ -67,7 +66,7 @@ def test_it_lies_there_as_it_was_packed(tmp_path: Path, weather: Weather, clock:
 
 def test_a_copy_that_differs_is_fetched_again(tmp_path: Path, weather: Weather, clock: HandClock) -> None:
     weather.spoil = TRIES - 1
-    bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
+    fetch_code(weather, stored(weather), str(tmp_path / "code"), patient(clock))
     assert weather.reads == TRIES
     assert (tmp_path / "code" / "train.py").read_bytes() == CODE["train.py"]
 
@@ -75,7 +74,7 @@ def test_a_copy_that_differs_is_fetched_again(tmp_path: Path, weather: Weather, 
 def test_after_three_of_them_nothing_is_started(tmp_path: Path, weather: Weather, clock: HandClock) -> None:
     weather.spoil = 99
     with pytest.raises(Unfit, match="is damaged") as told:
-        bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
+        fetch_code(weather, stored(weather), str(tmp_path / "code"), patient(clock))
     assert told.value.left == heartbeat.NO_CODE
     assert str(told.value).startswith(heartbeat.BAD_CODE)
     assert len(str(told.value)) < heartbeat.MAX_TEXT
@@ -87,7 +86,7 @@ def test_another_bundle_under_its_name_is_not_it(tmp_path: Path, weather: Weathe
     name, _ = bundle_of()
     weather.stormy.calm.put(runfiles.code(name), bundle_of({"train.py": b"other"})[1])
     with pytest.raises(Unfit, match="differs from its checksum"):
-        bring(weather, name, str(tmp_path / "code"), patient(clock))
+        fetch_code(weather, name, str(tmp_path / "code"), patient(clock))
 
 
 def test_without_the_hash_it_would_be_unpacked(
@@ -97,19 +96,19 @@ def test_without_the_hash_it_would_be_unpacked(
     name, _ = bundle_of()
     weather.stormy.calm.put(runfiles.code(name), bundle_of({"train.py": b"other"})[1])
     monkeypatch.setattr("supervisor.contract.bundle.Opened.sha256", name)
-    bring(weather, name, str(tmp_path / "code"), patient(clock))
+    fetch_code(weather, name, str(tmp_path / "code"), patient(clock))
     assert (tmp_path / "code" / "train.py").read_bytes() == b"other"
 
 
 def test_one_that_is_missing(tmp_path: Path, weather: Weather, clock: HandClock) -> None:
     with pytest.raises(Unfit, match="is not in the object store"):
-        bring(weather, "0" * 64, str(tmp_path / "code"), patient(clock))
+        fetch_code(weather, "0" * 64, str(tmp_path / "code"), patient(clock))
 
 
 def test_names_that_lead_out_write_nothing_there(tmp_path: Path, weather: Weather, clock: HandClock) -> None:
     name = stored(weather, {"fine": b"1", "../out": b"2"})
     with pytest.raises(Unfit, match=r"\.\./out"):
-        bring(weather, name, str(tmp_path / "machine" / "code"), patient(clock))
+        fetch_code(weather, name, str(tmp_path / "machine" / "code"), patient(clock))
     assert not (tmp_path / "machine" / "out").exists()
 
 
@@ -122,13 +121,13 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, weather: Weather, cl
             weather.stormy.away = False
 
     clock.on_sleep = back
-    bring(weather, name, str(tmp_path / "code"), patient(clock))
+    fetch_code(weather, name, str(tmp_path / "code"), patient(clock))
     assert clock.now > 1100
     assert weather.reads > TRIES, "no try was spent on it"
     weather.stormy.away = True
     clock.on_sleep = lambda: None
     with pytest.raises(GaveUp):
-        bring(weather, name, str(tmp_path / "code"), patient(clock, until=clock.now + 60))
+        fetch_code(weather, name, str(tmp_path / "code"), patient(clock, until=clock.now + 60))
 
 
 def test_a_full_disk_is_told_as_one(
@@ -137,9 +136,9 @@ def test_a_full_disk_is_told_as_one(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("supervisor.agent.life.supervise._write", full)
+    monkeypatch.setattr("supervisor.agent.machine.command._write", full)
     with pytest.raises(OSError, match="No space left on device"):
-        bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
+        fetch_code(weather, stored(weather), str(tmp_path / "code"), patient(clock))
 
 
 def test_a_command_in_its_bundle(rig: Rig) -> None:

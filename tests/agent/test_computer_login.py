@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from supervisor.agent.store.googleapi import Account, MetadataServer, UserLogin, account_for, login_of_this_computer
-from supervisor.agent.store.site import Unreachable
+from supervisor.agent.store.googleapi import Account, MetadataServer, UserLogin, account_for, login_path
+from supervisor.agent.store.httpclient import Unreachable
 from tests.cloud.web import Request, Response, WebServer
 
 LOGIN = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
@@ -51,7 +51,7 @@ def test_a_login_is_renewed_once_for_many_calls(tmp_path: Path, google: Google) 
     assert form == {
         "grant_type": ["refresh_token"], "client_id": ["c"], "client_secret": ["s"], "refresh_token": ["r"],
     }  # fmt: skip
-    account.refused("t-1")
+    account.discard("t-1")
     google.answer = {"access_token": "t-2", "expires_in": 3599}
     assert account.token() == "t-2"
     account.close()
@@ -82,20 +82,20 @@ def test_only_a_persons_login_counts_and_only_on_the_supervisors_computer(
 ) -> None:
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     here = {"CLOUDSDK_CONFIG": str(tmp_path)}
-    assert login_of_this_computer(here) is None
+    assert login_path(here) is None
     login_in(tmp_path, {**LOGIN, "type": "service_account"})
-    assert login_of_this_computer(here) is None
+    assert login_path(here) is None
     login_in(tmp_path, ["no", "object"])
-    assert login_of_this_computer(here) is None
+    assert login_path(here) is None
     file = login_in(tmp_path)
-    assert login_of_this_computer(here) == str(file)
+    assert login_path(here) == str(file)
     by_home = tmp_path / ".config" / "gcloud"
     by_home.mkdir(parents=True)
-    assert login_of_this_computer({"HOME": str(tmp_path)}) is None
+    assert login_path({"HOME": str(tmp_path)}) is None
     kept = login_in(by_home)
-    assert login_of_this_computer({"HOME": str(tmp_path)}) == str(kept)
+    assert login_path({"HOME": str(tmp_path)}) == str(kept)
     sources = {
-        shares: getattr(account_for("https://storage.example.org", shares_computer=shares), "_server")  # noqa: B009
+        shares: getattr(account_for("https://storage.example.org", shares_computer=shares), "_source")  # noqa: B009
         for shares in (True, False)
     }
     assert isinstance(sources[True], UserLogin)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.command import NOT_FOUND, NotStarted, activated, environments, with_venv
+from supervisor.agent.machine.command import NOT_FOUND, NotStarted, conda_envs, with_conda_env, with_venv
 from supervisor.contract.heartbeat import MAX_TEXT, NO_CONDA, NO_VENV
 
 
@@ -31,24 +31,24 @@ def test_everywhere_that_conda_puts_them(tmp_path: Path, env: "dict[str, str]") 
     own = made(home / ".conda" / "envs" / "own")
     far = made(tmp_path / "elsewhere" / "far")
     (home / ".conda" / "environments.txt").write_text(f"{far}\n{tmp_path}/deleted\nnonsense\n")
-    assert environments(env) == {"base": base, "torch": torch, "own": own, "far": far}
+    assert conda_envs(env) == {"base": base, "torch": torch, "own": own, "far": far}
 
     other = made(tmp_path / "opt")
     jax = made(tmp_path / "opt" / "envs" / "jax")
-    assert environments({**env, "CONDA_EXE": f"{other}/bin/conda"})["jax"] == jax
+    assert conda_envs({**env, "CONDA_EXE": f"{other}/bin/conda"})["jax"] == jax
     program = tmp_path / "opt" / "bin" / "conda"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     on_path = {**env, "PATH": f"{other}/bin:/bin"}
-    assert environments(on_path)["jax"] == jax
-    assert environments(on_path)["base"] == other, "the conda that is called comes first"
+    assert conda_envs(on_path)["jax"] == jax
+    assert conda_envs(on_path)["base"] == other, "the conda that is called comes first"
 
 
 def test_what_an_activation_comes_to(tmp_path: Path, env: "dict[str, str]") -> None:
     prefix = made(tmp_path / "home" / "miniforge3" / "envs" / "torch")
     given = {**env, "VIRTUAL_ENV": "/x", "PYTHONHOME": "/y", "OTHER": "kept"}
     for wanted in ("torch", prefix):
-        after = activated(wanted, given)
+        after = with_conda_env(wanted, given)
         assert after["PATH"] == f"{prefix}/bin:/usr/bin:/bin"
         assert (after["CONDA_PREFIX"], after["CONDA_DEFAULT_ENV"]) == (prefix, wanted)
         assert after["OTHER"] == "kept"
@@ -59,19 +59,19 @@ def test_a_missing_one_names_those_that_exist(tmp_path: Path, env: "dict[str, st
     for number in range(12):
         made(tmp_path / "home" / "anaconda3" / "envs" / f"e{number:02}")
     with pytest.raises(NotStarted, match=r"there are: e00, e01, e02, .*e07, \.\.\.") as told:
-        activated("torch", env)
+        with_conda_env("torch", env)
     assert told.value.code == NOT_FOUND
     assert str(told.value).startswith(NO_CONDA + "torch ")
     assert len(str(told.value)) < MAX_TEXT
     with pytest.raises(NotStarted, match="is not on this machine"):
-        activated(str(tmp_path / "nowhere"), env)
+        with_conda_env(str(tmp_path / "nowhere"), env)
     with pytest.raises(NotStarted, match="not on this machine"):
-        activated("../anaconda3/envs/e00", env)
+        with_conda_env("../anaconda3/envs/e00", env)
 
 
 def test_a_machine_without_conda(env: "dict[str, str]") -> None:
     with pytest.raises(NotStarted, match="no conda environment was found there at all"):
-        activated("torch", env)
+        with_conda_env("torch", env)
 
 
 def test_a_virtual_environment_comes_first(tmp_path: Path, env: "dict[str, str]") -> None:

@@ -6,38 +6,36 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.life.leaving import Leaving
+from supervisor.agent.life.parts import Parts
 from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified
-from supervisor.agent.life.station import Station
 from supervisor.agent.life.supervise import Supervision
 from supervisor.agent.machine.folder import MachineFolder
 from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
 
 
 @pytest.fixture
-def station(tmp_path: Path) -> Station:
+def parts(tmp_path: Path) -> Parts:
     folder = MachineFolder(str(tmp_path / "machine"))
-    folder.furnish()
-    return Station(
-        folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store=store_in(tmp_path), secrets={}
-    )
+    folder.prepare()
+    return Parts(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store=store_in(tmp_path), secrets={})
 
 
-def test_a_stranger_that_got_the_commands_number_lives(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_that_got_the_commands_number_lives(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results may take hours: the command's pid and group are long free by the last words."""
     monkeypatch.setattr("os.getsid", lambda pid: 0)  # this process is no agent, whatever session it leads
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
-        station.training.pid, station.training.status = stranger.pid, 0
-        Leaving(station)._say(None, None)
+        parts.training.pid, parts.training.status = stranger.pid, 0
+        Leaving(parts)._send_last_beat(None, None)
         assert stranger.poll() is None
         stranger.kill()
-    station.renames.close()
+    parts.renames.close()
 
 
 def test_a_full_disk_keeps_no_verdict_from_being_told(tmp_path: Path) -> None:
     folder = MachineFolder(str(tmp_path))
     (tmp_path / "work").mkdir()
     Path(folder.output).symlink_to("/dev/full")
-    folder.say("the command was not started")
+    folder.add_to_output("the command was not started")
 
 
 def broken(*_: object) -> None:
@@ -45,23 +43,23 @@ def broken(*_: object) -> None:
 
 
 def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
-    station: Station, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pushed: list[str] = []
-    monkeypatch.setattr(station.pushed, "step", lambda: pushed.append(station.situation.now.message))
-    supervision = Supervision(station)
+    monkeypatch.setattr(parts.pushed, "step", lambda: pushed.append(parts.beat_state.now.message))
+    supervision = Supervision(parts)
     monkeypatch.setattr(supervision, "_begin", broken)
     with pytest.raises(RuntimeError):
-        supervision._live()
+        supervision._run_attempt()
     assert pushed == ["the agent failed: RuntimeError: broken"]
-    station.renames.close()
+    parts.renames.close()
 
 
 def test_an_unforeseen_error_while_saving_results_is_for_a_person(
-    station: Station, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploader = ResultsUploader(station.store, station.results_folder, "runs/x/results/", patience=patient(HandClock()))
+    uploader = ResultsUploader(parts.store, parts.results_folder, "runs/x/results/", retrier=patient(HandClock()))
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
-        Leaving(station)._upload(uploader, LoadCheck(station, patient(HandClock())), "runs/x/results/")
-    station.renames.close()
+        Leaving(parts)._upload(uploader, LoadCheck(parts, patient(HandClock())), "runs/x/results/")
+    parts.renames.close()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine import gpus
-from supervisor.agent.store.reach import GaveUp
+from supervisor.agent.machine import gpus, nvml
+from supervisor.agent.store.access import GaveUp
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import CUDA, build
 
@@ -21,12 +21,12 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     build(tmp_path, CUDA)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("FAKE_CUDA", str(tmp_path / "words"))
-    monkeypatch.setattr(gpus, "CUDA_AGAIN_S", 0.05)
+    monkeypatch.setattr(gpus, "CUDA_RETRY_S", 0.05)
     return lambda words: (tmp_path / "words").write_text(words) and None
 
 
 def asked(notes: list[str] | None = None, gives_up: Callable[[], bool] = lambda: False) -> str:
-    return gpus.cuda_trouble(gives_up, (notes if notes is not None else []).append, lambda: "535.161.07")
+    return gpus.cuda_problem(gives_up, (notes if notes is not None else []).append, lambda: "535.161.07")
 
 
 def test_cuda_that_starts_is_no_trouble(says: Callable[[str], None]) -> None:
@@ -102,10 +102,10 @@ def test_where_there_is_no_library_nothing_is_known(monkeypatch: pytest.MonkeyPa
 def test_the_drivers_version(tmp_path: Path) -> None:
     path = tmp_path / "version"
     path.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024\n")
-    assert gpus.driver_version(str(path)) == "535.161.07"
+    assert nvml.driver_version(str(path)) == "535.161.07"
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
-    assert gpus.driver_version(str(path)) == "570.86.15"
-    assert gpus.driver_version(str(tmp_path / "none")) == ""
+    assert nvml.driver_version(str(path)) == "570.86.15"
+    assert nvml.driver_version(str(tmp_path / "none")) == ""
 
 
 def test_a_machine_whose_cuda_does_not_start_runs_no_command(

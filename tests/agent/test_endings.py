@@ -183,7 +183,7 @@ def test_a_second_machine_of_one_launch_loses_the_claim(rig: Rig) -> None:
     first, folder = rig.agent, rig.machine
     rig.launch("1.1.1")
     assert rig.agent.wait(30) == 0
-    assert "not wanted (superseded)" in rig.console
+    assert "this agent must not run (superseded)" in rig.console
     (folder / "work" / "scratch" / "go").touch()
     assert first.wait(30) == 0
     assert rig.baton.done is not None

@@ -13,9 +13,9 @@ from supervisor.agent.facts.evidence import MAX_BYTES, Evidence, fitted, log_tai
 from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.store.reach import Reach
-from supervisor.agent.watch.ends import Attention
-from supervisor.agent.watch.situation import Situation
+from supervisor.agent.store.access import Contact
+from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.stores.promise import StoreUnavailable
@@ -29,21 +29,21 @@ class Keeper:
     def __init__(self, folder: Path, secrets: "dict[str, str] | None" = None) -> None:
         self.store = store_in(folder)
         self.folder = MachineFolder(str(folder / "machine"))
-        self.folder.furnish()
+        self.folder.prepare()
         self.notice_s: float | None = None
-        self.attention = Attention(job(), Reach(), time.monotonic, lambda: self.notice_s)
+        self.end_reasons = EndReasons(job(), Contact(), time.monotonic, lambda: self.notice_s)
         self.masker = Masker(secrets or {})
-        self.situation = Situation(job(), IDENTITY, self.masker)
+        self.beat_state = BeatState(job(), IDENTITY, self.masker)
         self.counter: int | None = 5
         self.evidence = Evidence(
             job(),
             self.folder,
-            self.store,
-            self.masker,
-            self.situation,
-            Training(),
-            self.attention,
-            lambda: self.counter,
+            store=self.store,
+            masker=self.masker,
+            beat_state=self.beat_state,
+            training=Training(),
+            end_reasons=self.end_reasons,
+            oom_kills=lambda: self.counter,
         )
 
     @property
@@ -67,8 +67,8 @@ def test_kills_for_memory_are_those_since_the_start_and_unknown_is_not_zero(tmp_
 def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, {"TOKEN": "hunter2hunter2"})
     Path(keeper.folder.output).write_text("x" * 995 + "hunter2hunter2\nlogin with hunter2hunter2 done\n")
-    keeper.situation.note("agent", "hunter2hunter2")
-    keeper.evidence.keep(Exit(1, None, False, 1.0, "key hunter2hunter2"), None)
+    keeper.beat_state.note("agent", "hunter2hunter2")
+    keeper.evidence.try_to_store(Exit(1, None, False, 1.0, "key hunter2hunter2"), None)
     text = json.dumps(keeper.stored)
     assert "hunter2" not in text
     assert "unter2" not in text
@@ -80,11 +80,11 @@ def test_a_store_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch
     monkeypatch.setattr(module, "STORE_S", 0.2)
     monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(30))
     began = time.monotonic()
-    keeper.evidence.keep(None, "stopped")
+    keeper.evidence.try_to_store(None, "stopped")
     assert time.monotonic() - began < 10
-    assert not keeper.evidence.kept
+    assert not keeper.evidence.stored
     gate.set()
-    wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
+    wait_for(lambda: keeper.evidence.stored, 10, "the writer to end")
 
 
 def test_a_notice_that_comes_meanwhile_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,34 +93,34 @@ def test_a_notice_that_comes_meanwhile_ends_the_waiting(tmp_path: Path, monkeypa
     monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(60))
     keeper.notice_s = 50.0  # nobody has looked for one yet
     began = time.monotonic()
-    keeper.evidence.keep(Exit(0, None, False), None)
+    keeper.evidence.try_to_store(Exit(0, None, False), None)
     assert time.monotonic() - began < 20
     gate.set()
-    wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
+    wait_for(lambda: keeper.evidence.stored, 10, "the writer to end")
 
 
 def test_a_store_that_fails_is_told_apart_from_a_part_that_is_kept(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.store.away = True
-    keeper.evidence.keep(None, "stopped")
-    assert not keeper.evidence.kept
+    keeper.evidence.try_to_store(None, "stopped")
+    assert not keeper.evidence.stored
     with pytest.raises(StoreUnavailable):
-        keeper.evidence.insist(None, "stopped")
+        keeper.evidence.store_end(None, "stopped")
     keeper.store.away = False
-    keeper.evidence.insist(None, "stopped")
-    assert keeper.evidence.kept
+    keeper.evidence.store_end(None, "stopped")
+    assert keeper.evidence.stored
 
 
 def test_nothing_is_written_when_no_time_is_left(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
-    keeper.attention.ask("cut_off")
-    keeper.evidence.keep(None, "cut_off")
-    assert not keeper.evidence.kept
+    keeper.end_reasons.add("cut_off")
+    keeper.evidence.try_to_store(None, "cut_off")
+    assert not keeper.evidence.stored
 
 
 def test_a_stall_that_is_told_late_does_not_cover_the_end(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
-    keeper.evidence.insist(Exit(1, None, False), None)
+    keeper.evidence.store_end(Exit(1, None, False), None)
     keeper.evidence.stalled(60.0)
     assert keeper.stored["when"] == "end"
 
@@ -129,7 +129,7 @@ def test_where_the_threads_stand_is_kept_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = Keeper(tmp_path)
-    monkeypatch.setattr("supervisor.agent.store.reach.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.agent.store.access.FIRST_BACKOFF_S", 0.0)
     keeper.store.lose_answers = 1
     keeper.evidence.stalled(60.0)
     assert keeper.stored["when"] == "stall"
@@ -138,7 +138,7 @@ def test_where_the_threads_stand_is_kept_when_the_store_is_back(
 
 def test_who_has_lost_the_baton_keeps_no_dump(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
-    keeper.attention.ask("closed", may_write=False)
+    keeper.end_reasons.add("closed", may_write=False)
     keeper.evidence.stalled(60.0)
     assert keeper.store.calls == []
 

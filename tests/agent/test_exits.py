@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,16 @@ def died(number: int) -> int:
     return number
 
 
-def end(status: int, sent: "set[int] | None" = None, shell: bool = False, tail: bytes = b"") -> Exit:
-    return judge(status, sent or set(), shell, 1.0, tail, ((), ()))
+def end(
+    status: int,
+    sent: "set[int] | None" = None,
+    shell: bool = False,
+    tail: bytes = b"",
+    retry: Any = ((), ()),
+    since_step: "bytes | None" = None,
+) -> Exit:
+    sent = sent or set()
+    return judge(status, sent=sent, shell=shell, ran_s=1.0, tail=tail, retry=retry, since_step=since_step)
 
 
 @pytest.mark.parametrize(
@@ -112,20 +121,20 @@ def test_the_last_words() -> None:
 
 def test_words_before_the_last_step_ended_nothing() -> None:
     tail = f"step 1\n{OOM}\nhalf the batch\nstep 2\nstopped by the schedule\n".encode()
-    found = judge(left(3), set(), False, 1.0, tail, ((), ()), b"stopped by the schedule\n")
+    found = end(left(3), tail=tail, since_step=b"stopped by the schedule\n")
     assert found.last_line == "stopped by the schedule"
-    assert judge(left(3), set(), False, 1.0, tail, ((), ()), tail).last_line == OOM
+    assert end(left(3), tail=tail, since_step=tail).last_line == OOM
 
 
 def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = SteppedLog(str(path))
-    log.look(None)
+    log.note_step(None)
     path.write_text("oom, caught\n")
-    log.look(None)
-    log.look(None)
+    log.note_step(None)
+    log.note_step(None)
     path.write_text("oom, caught\noom, at the end\n")
-    log.look(7)  # the step was written after the look before the last one
+    log.note_step(7)  # the step was written after the look before the last one
     assert log.tail_bytes() == len("oom, at the end\n")
     path.write_text("cut")
     assert log.tail_bytes() == 3
@@ -151,8 +160,8 @@ def test_a_failure_after_the_last_step(status: int, sent: set[int], step: "int |
 
 
 def test_what_the_run_names_for_a_retry() -> None:
-    assert judge(left(7), set(), False, 1.0, b"", ((7, 8), ())).retry_named
-    assert not judge(left(9), set(), False, 1.0, b"", ((7, 8), ())).retry_named
-    assert judge(left(1), set(), False, 1.0, b"a\nNCCL error 5\nb\n", ((), ("NCCL error",))).retry_named
+    assert end(left(7), retry=((7, 8), ())).retry_named
+    assert not end(left(9), retry=((7, 8), ())).retry_named
+    assert end(left(1), tail=b"a\nNCCL error 5\nb\n", retry=((), ("NCCL error",))).retry_named
     assert not matches_any(["("], ["("])
     assert matches_any(["(", "x$"], ["ax"])

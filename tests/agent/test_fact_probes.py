@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.facts.noted import collect, gpu_facts, host_facts, python_facts, python_of
+from supervisor.agent.facts.attempt_facts import collect, gpu_facts, host_facts, python_facts, python_of
 from tests.agent.desk import job
 
 PYTHON_DIR = str(Path(sys.executable).parent)

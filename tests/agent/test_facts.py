@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.facts import noted as facts_module
-from supervisor.agent.facts.noted import KILLED, MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
+from supervisor.agent.facts import attempt_facts
+from supervisor.agent.facts.attempt_facts import KILLED, MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.store.reach import Reach
-from supervisor.agent.watch.ends import Attention
+from supervisor.agent.store.access import Contact
+from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import RUN, HandClock, job, store_in
 
@@ -55,11 +55,11 @@ class Scene:
         self.output = folder / "output.log"
         self.output.touch()
         self.job = job(command=(sys.executable, "train.py"), **changes)
-        self.attention = Attention(self.job, Reach(), HandClock(), lambda: None)
+        self.end_reasons = EndReasons(self.job, Contact(), HandClock(), lambda: None)
         self.duty = FactsDuty(
-            self.job, self.store, str(self.output), Masker({"HF_TOKEN": "s3cr3t-value"}), self.attention
+            self.job, self.store, str(self.output), Masker({"HF_TOKEN": "s3cr3t-value"}), self.end_reasons
         )
-        self.duty.of("/", {"PATH": "/usr/bin:/bin"})
+        self.duty.begin("/", {"PATH": "/usr/bin:/bin"})
 
     def say(self, line: str) -> None:
         with self.output.open("a") as target:
@@ -79,14 +79,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append("asked")
         return {"python": "3.11.4", "packages": ["a==1", "token @ https://x/s3cr3t-value"]}, ""
 
-    monkeypatch.setattr(facts_module, "python_facts", answer)
-    monkeypatch.setattr(facts_module, "_yield_to_everybody", lambda: None)
+    monkeypatch.setattr(attempt_facts, "python_facts", answer)
+    monkeypatch.setattr(attempt_facts, "_lower_priority", lambda: None)
     return asked
 
 
 def test_facts_are_written_at_once_and_again_with_the_tracker(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path, code="c" * 64, image_digest="sha256:ab")
-    assert scene.duty.step() == facts_module.LOOK_S
+    assert scene.duty.step() == attempt_facts.CHECK_S
     first = scene.stored
     assert first["image_digest"] == "sha256:ab"
     assert (first["attempt"], first["code"], first["command"]) == (1, "c" * 64, [sys.executable, "train.py"])
@@ -111,7 +111,7 @@ def test_the_watch_ends_after_500_lines_and_after_five_minutes(
     scene = Scene(tmp_path)
     for number in range(499):
         scene.say(f"line {number}")
-    assert scene.duty.step() == facts_module.LOOK_S
+    assert scene.duty.step() == attempt_facts.CHECK_S
     scene.say("line 500")
     scene.say(WANDB)
     assert scene.duty.step() is None
@@ -120,16 +120,16 @@ def test_the_watch_ends_after_500_lines_and_after_five_minutes(
     (tmp_path / "late").mkdir()
     late = Scene(tmp_path / "late")
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + facts_module.WATCHED_S + 1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + attempt_facts.WATCHED_S + 1)
     assert late.duty.step() is None
 
 
 def test_a_store_that_is_away_is_tried_again_and_nothing_is_asked_twice(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path)
     scene.store.away = True
-    assert scene.duty.step() == facts_module.RETRY_S
+    assert scene.duty.step() == attempt_facts.RETRY_S
     scene.store.away = False
-    assert scene.duty.step() == facts_module.LOOK_S
+    assert scene.duty.step() == attempt_facts.CHECK_S
     assert scene.stored["python"] == "3.11.4"
     assert quick == ["asked"]
 
@@ -144,7 +144,7 @@ def test_a_command_that_ended_at_once_still_leaves_its_facts(tmp_path: Path, qui
 
 def test_whoever_has_lost_the_baton_writes_no_facts(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path)
-    scene.attention.ask(heartbeat.SUPERSEDED, may_write=False)
+    scene.end_reasons.add(heartbeat.SUPERSEDED, may_write=False)
     assert scene.duty.step() is None
     assert quick == []
 
@@ -152,13 +152,13 @@ def test_whoever_has_lost_the_baton_writes_no_facts(tmp_path: Path, quick: list[
 def test_the_baton_lost_while_the_facts_were_collected_counts_too(
     tmp_path: Path, quick: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, whole = Scene(tmp_path), facts_module.collect
+    scene, whole = Scene(tmp_path), attempt_facts.collect
 
     def slow(*place: Any) -> Any:
-        scene.attention.ask(heartbeat.SUPERSEDED, may_write=False)
+        scene.end_reasons.add(heartbeat.SUPERSEDED, may_write=False)
         return whole(*place)
 
-    monkeypatch.setattr(facts_module, "collect", slow)
+    monkeypatch.setattr(attempt_facts, "collect", slow)
     scene.duty.step()
     assert scene.store.calls == []
     assert scene.duty.step() is None
@@ -169,16 +169,16 @@ def test_a_probe_that_was_killed_with_the_command_is_made_once_more(
 ) -> None:
     killed: tuple[dict[str, Any], str] = ({}, KILLED)
     answers = [killed, ({"python": "3.11.4"}, "")]
-    monkeypatch.setattr(facts_module, "python_facts", lambda *_: answers.pop(0))
+    monkeypatch.setattr(attempt_facts, "python_facts", lambda *_: answers.pop(0))
     scene = Scene(tmp_path)
-    assert scene.duty.step() == facts_module.LOOK_S
+    assert scene.duty.step() == attempt_facts.CHECK_S
     assert scene.store.keys() == []
     scene.duty.finish()
     assert scene.duty.step() is None
     assert scene.stored["python"] == "3.11.4"
 
     (tmp_path / "twice").mkdir()
-    monkeypatch.setattr(facts_module, "python_facts", lambda *_: killed)
+    monkeypatch.setattr(attempt_facts, "python_facts", lambda *_: killed)
     twice = Scene(tmp_path / "twice")
-    assert [twice.duty.step(), twice.duty.step()] == [facts_module.LOOK_S] * 2
+    assert [twice.duty.step(), twice.duty.step()] == [attempt_facts.CHECK_S] * 2
     assert twice.stored["absent"]["python"] == KILLED

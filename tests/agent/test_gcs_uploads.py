@@ -52,7 +52,7 @@ def test_what_arrived_as_something_else_is_removed_and_told(cloud: StorageFake, 
         lambda answer: replace(answer, body={**answer.body, "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}),
         when=lambda request, _: request.method == "PUT",
     )
-    with pytest.raises(StoreUnavailable, match="differs from what was sent"):
+    with pytest.raises(StoreUnavailable, match="differs from the sent content"):
         store.put_file("model", large)
     assert cloud.names(BUCKET) == []
 

@@ -13,8 +13,8 @@ import pytest
 
 from supervisor.agent.machine import gpus as gpu_rules
 from supervisor.agent.machine.folder import Job
-from supervisor.agent.machine.gpus import GpuReader, missing
-from supervisor.agent.store.reach import GaveUp
+from supervisor.agent.machine.gpus import GpuReader, missing_text
+from supervisor.agent.store.access import GaveUp
 from tests.agent.nvml_duck import LOST, NOT_SUPPORTED, Duck, no_library, reader, temperature
 from tests.agent.nvml_library import NAME
 
@@ -22,7 +22,7 @@ from tests.agent.nvml_library import NAME
 def test_which_cards_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(gpu_ids: tuple[str, ...] | None = None, **env: str) -> Any:
         job = Job("m", "digits-7", 1, "1.1.1", "n", "file:///x", (), None, env=env, gpu_ids=gpu_ids)
-        return gpu_rules.names_of(job)
+        return gpu_rules.gpu_names(job)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert names() is None
@@ -44,20 +44,20 @@ def test_cards_that_can_be_opened_are_counted(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     both = reader(Duck(), devices=str(tmp_path))
     assert both.count() == (1, f"{tmp_path}/nvidia1: No such file or directory")
-    assert missing(1, both, never) == ""
-    assert missing(2, both, never) == (
+    assert missing_text(1, both, never) == ""
+    assert missing_text(2, both, never) == (
         f"2 GPUs promised, 1 can be opened: {tmp_path}/nvidia1: No such file or directory"
     )
     (tmp_path / "nvidia1").touch()
-    assert missing(2, both, never) == ""
-    assert missing(2, reader(Duck(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
+    assert missing_text(2, both, never) == ""
+    assert missing_text(2, reader(Duck(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
 
 
 def test_only_the_cards_of_this_machine_count(tmp_path: Path) -> None:
     for minor in range(4):
         (tmp_path / f"nvidia{minor}").touch()
     found = reader(Duck((0, 1, 2, 3)), ("2", "9"), devices=str(tmp_path))
-    assert missing(2, found, never) == (
+    assert missing_text(2, found, never) == (
         "2 GPUs promised, 1 can be opened: GPU 9: nvmlDeviceGetHandleByIndex_v2: error 2"
     )
 
@@ -131,7 +131,7 @@ def test_only_an_xid_of_the_hardware_makes_a_card_bad() -> None:
 
 def test_without_library_and_program_no_card_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    text = missing(1, GpuReader(None, no_library), never)
+    text = missing_text(1, GpuReader(None, no_library), never)
     assert text == f"1 GPU promised, 0 can be opened: {NAME}: cannot open shared object file"
 
 
@@ -139,7 +139,7 @@ def test_an_error_nobody_foresaw_is_no_card() -> None:
     def broken() -> Any:
         raise RuntimeError("odd")
 
-    assert missing(1, GpuReader(None, broken), never) == "1 GPU promised, 0 can be opened: RuntimeError: odd"
+    assert missing_text(1, GpuReader(None, broken), never) == "1 GPU promised, 0 can be opened: RuntimeError: odd"
 
 
 def test_a_driver_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def test_a_driver_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(gpu_rules, "COUNT_LIMIT_S", 0.2)
     try:
-        assert missing(1, GpuReader(None, hang), never) == ("1 GPU promised; the driver did not answer within 0 s")
+        assert missing_text(1, GpuReader(None, hang), never) == ("1 GPU promised; the driver did not answer within 0 s")
         with pytest.raises(GaveUp):
-            missing(1, GpuReader(None, hang), lambda: True)
+            missing_text(1, GpuReader(None, hang), lambda: True)
     finally:
         let_go.set()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent.machine.folder import Job, JobRefused, read_job
-from supervisor.agent.machine.processes import named
+from supervisor.agent.machine.processes import with_platform_id
 from tests.agent.desk import IDENTITY
 
 NAMELESS = ["", "{", "[]", "{}", '{"machine_id": ""}', '{"machine_id": 5}', '{"machine_id": "\\n"}']
@@ -73,11 +73,11 @@ def test_beats_go_nowhere_else_in_the_clear(tmp_path: Path, url: str) -> None:
 
 def test_a_machine_is_what_its_platform_calls_it(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
-    assert named(IDENTITY, str(path)) == IDENTITY
+    assert with_platform_id(IDENTITY, str(path)) == IDENTITY
     assert IDENTITY.machine_id.startswith("local:")
     path.write_text('{"machine_id": "5123456789012345678"}')
-    assert named(IDENTITY, str(path)).machine_id == "5123456789012345678"
-    assert named(IDENTITY, str(path)).boot_id == IDENTITY.boot_id
+    assert with_platform_id(IDENTITY, str(path)).machine_id == "5123456789012345678"
+    assert with_platform_id(IDENTITY, str(path)).boot_id == IDENTITY.boot_id
 
 
 @pytest.mark.parametrize("torn", NAMELESS)
@@ -85,4 +85,4 @@ def test_a_name_that_cannot_be_read_is_no_name_of_ours(tmp_path: Path, torn: str
     path = tmp_path / "identity.json"
     path.write_text(torn)
     with pytest.raises(ValueError, match="names no machine"):
-        named(IDENTITY, str(path))
+        with_platform_id(IDENTITY, str(path))

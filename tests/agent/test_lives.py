@@ -188,7 +188,7 @@ def test_a_second_agent_on_the_same_folder_exits(rig: Rig) -> None:
     first = rig.agent
     rig.spawn()
     assert rig.agent.wait(30) == 3
-    assert "another agent lives in" in rig.console
+    assert "another agent uses" in rig.console
     assert json.loads((rig.machine / "agent.json").read_text())["pid"] == first.pid
     rig.go()
     assert first.wait(30) == 0

@@ -2,15 +2,15 @@
 
 import pytest
 
-from supervisor.agent.life import station
-from supervisor.agent.life.station import LAST_TRIES, Loop
+from supervisor.agent.life import parts
+from supervisor.agent.life.parts import LAST_TRIES, Loop
 from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(station, "AFTER_ERROR_S", 0.01)
-    monkeypatch.setattr(station, "LAST_PAUSE_S", 0.01)
+    monkeypatch.setattr(parts, "AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(parts, "LAST_WAIT_S", 0.01)
 
 
 class Duty:

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.agent.machine.command import THREAD_POOLS, thread_caps
 from supervisor.contract import heartbeat
-from supervisor.contract.beat_telemetry import Telemetry, decode, size_bytes
+from supervisor.contract.beat_telemetry import Telemetry, decode, encode
 from supervisor.contract.heartbeat import Beat
 from tests.acceptance.cgroups import ENTER, cpu_group
 from tests.agent.machine_rig import Rig
@@ -105,7 +105,7 @@ def test_the_command_sees_its_own_cards_and_beats_tell_of_them(rig: Rig, cards: 
     assert told.gpus.power_w == ()
     assert told.log_bytes is not None
     assert told.checkpoints_disk is not None
-    assert size_bytes(told) < 2048
+    assert len(encode(told)) < 2048
     assert {b.boot_id for b in rig.server.beats} == {Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
 
 

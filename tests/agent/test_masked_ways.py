@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.checkpoints.snapshots import ResultsFolder
 from supervisor.agent.life.results import ResultsUploader, Unverified
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.watch import ends
+from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.output import CHUNK_BYTES, LINE_BYTES, LogShipper
-from supervisor.agent.watch.situation import Situation
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import MAX_TEXT
 from tests.agent.checkpoint_desk import Desk
@@ -72,21 +72,21 @@ def test_a_follower_sees_the_rest_of_a_line_soon(tmp_path: Path) -> None:
     assert log.text() == b"loss 0.3 h"
 
 
-def told(masker: Masker, say: Callable[[Situation], None]) -> str:
-    situation = Situation(job(), IDENTITY, masker)
-    say(situation)
-    return heartbeat.encode(situation.beat()).decode()
+def told(masker: Masker, say: Callable[[BeatState], None]) -> str:
+    beat_state = BeatState(job(), IDENTITY, masker)
+    say(beat_state)
+    return heartbeat.encode(beat_state.next_beat()).decode()
 
 
-WAYS: list[Callable[[Situation], None]] = [
+WAYS: list[Callable[[BeatState], None]] = [
     lambda s: s.note("checkpoint", f"checkpoint {VALUE}.pt was not saved"),
     lambda s: s.note("long", "x" * (MAX_TEXT - 8) + VALUE),
-    lambda s: s.tell(metrics={f"loss {VALUE}": 1.0}),
+    lambda s: s.update(metrics={f"loss {VALUE}": 1.0}),
 ]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_beat_carries_no_value_and_no_half_of_one(way: Callable[[Situation], None]) -> None:
+def test_a_beat_carries_no_value_and_no_half_of_one(way: Callable[[BeatState], None]) -> None:
     assert VALUE[:8] in told(NOTHING, way)  # what masks nothing is caught
     assert VALUE[:8] not in told(MASKER, way)
 
@@ -107,7 +107,7 @@ def test_results_with_a_value_in_their_name_are_stored_under_a_masked_one(tmp_pa
     (folder / VALUE / "a.txt").write_text("a")
     (folder / "b.txt").write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=MASKER
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=MASKER
     )
     assert [one.name for one in uploader.upload()] == ["b.txt", "[secret API_KEY]/a.txt"]
     assert store.keys("runs/x/") == ["runs/x/[secret API_KEY]/a.txt", "runs/x/b.txt"]
@@ -124,11 +124,11 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
     (folder / "b").mkdir()
     (folder / "b" / VALUE).write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=masker
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=masker
     )
     assert len(uploader.upload()) == 2
     twin = MaskerOfOne()
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/y/", patience=patient(HandClock()), masker=twin)
+    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/y/", retrier=patient(HandClock()), masker=twin)
     with pytest.raises(Unverified, match="without secrets it has the name of another file"):
         uploader.upload()
 
@@ -139,7 +139,7 @@ def test_a_result_that_is_called_like_a_mask_does_not_take_its_place(tmp_path: P
     (folder / "4711-4712").write_text("a")
     (folder / "[secret PIN]").write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=masker
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=masker
     )
     with pytest.raises(Unverified, match=r"1 of 2 files .* without secrets it has the name of another file"):
         uploader.upload()

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.machine.masking import SHORT, Masker, MaskStream
-from supervisor.agent.machine.secrets import MaskingFormatter
+from supervisor.agent.machine.masking import SHORT, Masker, MaskingFormatter, MaskStream
 
 KEY = "wb/Zürich+key 90=ab\\c"
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0B==\nabc\n-----END KEY-----\n"

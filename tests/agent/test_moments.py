@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
-from supervisor.agent.checkpoints.moments import PENDING, Moment, Moments, ResultsFolder, Signature, Taker
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import NO_TIME, ResultsSaver
+from supervisor.agent.checkpoints.snapshots import PENDING, ResultsFolder, Signature, Snapshot, Snapshots, SnapshotTaker
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
@@ -42,7 +42,7 @@ class Desk:
         self.path = folder / "results"
         self.path.mkdir()
         self.folder = Folder(str(self.path))
-        self.taker = Taker(self.folder, str(folder / "moments"), 100)
+        self.taker = SnapshotTaker(self.folder, str(folder / "moments"), 100)
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).write_text(text)
@@ -53,7 +53,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def copies(moment: Moment) -> dict[str, str]:
+def copies(moment: Snapshot) -> dict[str, str]:
     """Read, and dropped."""
     found = {taken.name: Path(taken.copy).read_text() for taken in moment.files}
     moment.drop()
@@ -107,7 +107,7 @@ def test_the_smallest_files_come_first_and_the_rest_waits(desk: Desk) -> None:
     moment = desk.taker.take()
     assert [taken.name for taken in moment.files] == ["small"]
     assert [left.name for left in moment.left_out] == ["big", "huge"]
-    assert [taken.name for taken in desk.taker.at_rest().files] == ["small", "big", "huge"]
+    assert [taken.name for taken in desk.taker.without_copies().files] == ["small", "big", "huge"]
 
 
 def test_a_folder_that_became_a_link_is_left_out(desk: Desk, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_folder_that_became_a_link_is_left_out(desk: Desk, tmp_path: Path) -> 
 def test_the_kernel_tells_the_moment_and_what_is_written_later_is_not_in_it(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     renames = Renames(str(tmp_path / "checkpoints"))
-    moments = Moments(renames, desk.taker)
+    moments = Snapshots(renames, desk.taker)
     desk.write("metrics.csv", "1\n")
     (tmp_path / "checkpoints" / ".half").write_text("x")
     (tmp_path / "checkpoints" / ".half").rename(tmp_path / "checkpoints" / "step-1")
@@ -151,7 +151,7 @@ def test_the_kernel_tells_the_moment_and_what_is_written_later_is_not_in_it(desk
 def test_a_checkpoint_whose_moment_is_forgotten_is_not_saved_with_later_results(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     renames = Renames(str(tmp_path / "checkpoints"))
-    moments = Moments(renames, desk.taker)
+    moments = Snapshots(renames, desk.taker)
     for step in range(1, PENDING + 2):
         (tmp_path / "checkpoints" / ".half").write_text("x")
         (tmp_path / "checkpoints" / ".half").rename(tmp_path / "checkpoints" / f"step-{step}")
@@ -172,22 +172,21 @@ class SavingDesk(Desk):
         self.keeper, self.notes = held(self.store), list[str]()
         (folder / "checkpoints").mkdir()
         self.checkpoints = folder / "checkpoints"
-        self.moments = Moments(Renames(str(self.checkpoints)), self.taker)
+        self.moments = Snapshots(Renames(str(self.checkpoints)), self.taker)
         calm = patient(self.clock)
         self.results = ResultsSaver(
             self.store,
             (RUN, HOLDER[0], str(folder / "incoming")),
             self.taker,
-            patience=calm,
+            retrier=calm,
             hurry=patient(self.clock, hurry_until),
             note=self.notes.append,
         )
         self.saver = CheckpointSaver(
             Pruner(self.store, RUN, 1, KEEP, lambda told: None),
             self.keeper,
-            HOLDER,
             place=(RUN, 1, str(folder / "staging")),
-            patience=calm,
+            retrier=calm,
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.results),
         )

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.machine.folder import MachineFolder
-from supervisor.agent.store import googleapi
-from supervisor.agent.store.googleapi import AGAIN_S, SHUTDOWN_S, MetadataServer, PreemptionWatch
+from supervisor.agent.store.googleapi import MetadataServer
+from supervisor.agent.watch import ends
+from supervisor.agent.watch.ends import RETRY_S, SHUTDOWN_S, PreemptionWatch
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.web import Reset, Response
 from tests.waiting import wait_for
@@ -88,9 +89,9 @@ def test_a_notice_between_two_waits_is_not_missed(
 def test_a_wait_without_a_change_is_followed_by_another(
     machine: MetadataFake, folder: MachineFolder, server: MetadataServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(googleapi, "WAIT_S", 0.0)
+    monkeypatch.setattr(ends, "WAIT_S", 0.0)
     watch = PreemptionWatch(server, folder, 0.0)
-    assert [watch.step() for _ in range(3)] == [googleapi.BETWEEN_S] * 3
+    assert [watch.step() for _ in range(3)] == [ends.BETWEEN_S] * 3
     assert folder.notice_s() is None
 
 
@@ -99,7 +100,7 @@ def test_errors_are_retried_and_kill_nothing(
 ) -> None:
     machine.fail("preempted", Response(503, b"busy"), Reset(), Response(404, b""), Response(403, b""))
     watch = PreemptionWatch(server, folder, 0.0)
-    assert [watch.step() for _ in range(4)] == [AGAIN_S] * 4
+    assert [watch.step() for _ in range(4)] == [RETRY_S] * 4
     machine.preempt()
     assert watch.step() is None
 

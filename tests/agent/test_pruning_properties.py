@@ -17,10 +17,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks
 from supervisor.agent.checkpoints.folder import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.store.access import BatonKeeper
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
@@ -44,7 +44,6 @@ class Life:
     def __init__(self, folder: Path, makes: Makes) -> None:
         self.folder, self.makes = folder, makes
         self.store = Weather()
-        self.keeper = BatonKeeper(self.store, RUN)
         self.keep = Keep()
         self.attempt = 0
         self.written = 0
@@ -57,7 +56,8 @@ class Life:
         self.store.crash_in = self.store.lose = 0  # a claim waits until it is answered
         self.attempt += 1
         launch, machine = f"1.{self.attempt}.1", f"local:m:{self.attempt}:1"
-        self.keeper.change(lambda b: replace(b, holder=Holder(self.attempt, launch, machine)))
+        self.keeper = BatonKeeper(self.store, RUN, launch, machine)
+        self.keeper.change(lambda baton, *holder: replace(baton, holder=Holder(self.attempt, *holder)))
         self.path = self.folder / f"life-{self.attempt}"
         self.path.mkdir()
         self.renamed: set[str] = set()
@@ -66,9 +66,8 @@ class Life:
         self.saver = self.makes.saver(
             pruner,
             self.keeper,
-            (launch, machine),
             place=(RUN, self.attempt, str(self.folder / "staging")),
-            patience=patient(HandClock()),
+            retrier=patient(HandClock()),
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
         )
         self.saver.clean(self.keeper.read())
@@ -177,14 +176,14 @@ def test_in_every_history(history: list[Deed]) -> None:
 class DeletesFirst(CheckpointSaver):
     def _point(self, pointer: Pointer, best: bool) -> None:
         name = rules.keep_best if best else rules.move_checkpoint
-        self._pruner.prune(name(self._keeper.read(), *self._holder, pointer, self._keep))
+        self._pruner.prune(name(self._keeper.read(), *self._keeper.holder, pointer, self._keep))
         super()._point(pointer, best)
 
 
 class KeepsOne(CheckpointSaver):
     def _point(self, pointer: Pointer, best: bool) -> None:
         super()._point(pointer, best)
-        self._pruner.prune(self._keeper.change(lambda baton: replace(baton, previous=())))
+        self._pruner.prune(self._keeper.change(lambda baton, *_: replace(baton, previous=())))
 
 
 class CleansByAnOldLook(Pruner):

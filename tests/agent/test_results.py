@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.checkpoints.snapshots import ResultsFolder
 from supervisor.agent.life import results
 from supervisor.agent.life.results import ResultsUploader, Unverified
-from supervisor.agent.store.reach import hash_file
+from supervisor.agent.store.access import hash_file
 from supervisor.contract.baton import BatonRefused, FileEntry
 from tests.agent.desk import HandClock, patient, store_in
 
@@ -24,7 +24,7 @@ class Desk:
         self.path = folder / "results"
         self.path.mkdir()
         self.folder = ResultsFolder(str(self.path))
-        self.uploader = ResultsUploader(self.store, self.folder, PREFIX, patience=patient(self.clock))
+        self.uploader = ResultsUploader(self.store, self.folder, PREFIX, retrier=patient(self.clock))
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_an_upload_that_is_not_read_back_would_be_seen(desk: Desk, monkeypatch: 
     """The broken variant: what was written is believed."""
 
     def trusting(
-        store: Any, prefix: str, path: str, name: str, between: Any, if_generation: str
+        store: Any, prefix: str, path: str, name: str, check: Any, if_generation: str
     ) -> tuple[FileEntry, str]:
         return hash_file(path, name), store.put_file(prefix + name, path).generation
 
-    monkeypatch.setattr(results, "upload_file", trusting)
+    monkeypatch.setattr(results, "upload_unhashed", trusting)
     (desk.path / "a.txt").write_text("a")
     desk.store.corrupt_uploads = 1
     [entry] = desk.uploader.upload()
@@ -189,7 +189,7 @@ def test_an_agent_that_was_frozen_overwrites_nothing_of_a_later_one(desk: Desk) 
         if turns.pop(0) == "theirs":
             raise BatonRefused("not the holder")
 
-    desk.uploader = ResultsUploader(desk.store, desk.folder, PREFIX, patience=patient(desk.clock), fence=fence)
+    desk.uploader = ResultsUploader(desk.store, desk.folder, PREFIX, retrier=patient(desk.clock), fence=fence)
     (desk.path / "a.txt").write_text("old")
     plain = desk.store.put_file
 

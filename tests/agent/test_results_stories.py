@@ -14,18 +14,19 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.checkpoints.folder import CheckpointFolder, Restorer
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
-from supervisor.agent.checkpoints.moments import Moment, Moments, ResultsFolder, Taker
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks, Restorer, Results
+from supervisor.agent.checkpoints.folder import CheckpointFolder
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshot, Snapshots, SnapshotTaker
 from supervisor.agent.life.results import ResultsUploader
-from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.store.access import BatonKeeper
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
@@ -41,7 +42,7 @@ Tree = dict[str, bytes]
 class Makes:
     """The parts of which a test may break one."""
 
-    moments: type[Moments] = Moments
+    moments: type[Snapshots] = Snapshots
     saver: type[ResultsSaver] = ResultsSaver
     starts_from_last: bool = False
 
@@ -65,7 +66,6 @@ class Life:
     def __init__(self, folder: Path, makes: Makes) -> None:
         self.folder, self.makes = folder, makes
         self.store = Weather()
-        self.keeper = BatonKeeper(self.store, RUN)
         self.store.put(runfiles.baton(RUN), rules.encode(rules.create("sup-1", 1)))
         self.attempt, self.generation = 0, 1
         self.at: dict[int, Tree] = {}
@@ -76,23 +76,23 @@ class Life:
         self.store.crash_in = self.store.lose = self.store.spoil = 0
         self.attempt += 1
         self.holder = f"{self.generation}.{self.attempt}.1", f"local:m:{self.attempt}:1"
-        self.keeper.change(lambda b: replace(b, holder=Holder(self.attempt, *self.holder)))
+        self.keeper = BatonKeeper(self.store, RUN, *self.holder)
+        self.keeper.change(lambda baton, *holder: replace(baton, holder=Holder(self.attempt, *holder)))
         self.machine = self.folder / f"machine-{self.attempt}"
         self.results, self.checkpoints = self.machine / "results", self.machine / "checkpoints"
         self.checkpoints.mkdir(parents=True)
         self.kernel = TellsRenames()
-        taker = Taker(ResultsFolder(str(self.results)), str(self.machine / "moments"), 10**9)
+        taker = SnapshotTaker(ResultsFolder(str(self.results)), str(self.machine / "moments"), 10**9)
         self.moments = self.makes.moments(self.kernel, taker)  # type: ignore[arg-type]
         calm = patient(HandClock())
         place = RUN, self.holder[0], str(self.machine / "incoming")
-        self.kept = self.makes.saver(self.store, place, taker, patience=calm, hurry=calm)
+        self.kept = self.makes.saver(self.store, place, taker, retrier=calm, hurry=calm)
         self.entries = CheckpointFolder(str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest)
         self.saver = CheckpointSaver(
             Pruner(self.store, RUN, self.attempt, Keep(), lambda told: None),
             self.keeper,
-            self.holder,
             place=(RUN, self.attempt, str(self.machine / "staging")),
-            patience=calm,
+            retrier=calm,
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.kept),
         )
@@ -100,12 +100,7 @@ class Life:
 
     def _restore(self) -> None:
         restorer = Restorer(
-            self.store,
-            self.keeper,
-            self.holder,
-            folder=str(self.checkpoints),
-            patience=patient(HandClock()),
-            reject=self._no,
+            self.store, self.keeper, folder=str(self.checkpoints), retrier=patient(HandClock()), reject=self._no
         )
         pointer = restorer.restore(self.baton)
         manifest = None if pointer is None else pointer.results
@@ -154,19 +149,15 @@ class Life:
         self.save(last=True)
         manifest = self.kept.keep_last(self.keeper.read(), self.step)
         if manifest is not None:
-            found: FileEntry = manifest
-            after = self.change(lambda b: rules.keep_results(b, *self.holder, found))
-            self.kept.prune(after)
+            self.kept.prune(self.change(rules.keep_results, manifest))
 
-    def change(self, step: Callable[[Baton], Baton]) -> Baton:
-        return patient(HandClock()).insist("changing the baton", lambda: self.keeper.change(step))
+    def change(self, step: Callable[..., Baton], *args: Any) -> Baton:
+        return patient(HandClock()).call("changing the baton", self.keeper.change, step, *args)
 
     def finish(self) -> Tree:
         """The results as somebody pulls them."""
         self.train(STEPS)
-        uploader = ResultsUploader(
-            self.store, ResultsFolder(str(self.results)), "final/", patience=patient(HandClock())
-        )
+        uploader = ResultsUploader(self.store, ResultsFolder(str(self.results)), "final/", retrier=patient(HandClock()))
         return {entry.name: self.store.objects["final/" + entry.name][0] for entry in uploader.upload()}
 
     # --- what can be seen -----------------------------------------------------------------------------------------
@@ -194,7 +185,7 @@ def resume(life: Life) -> None:
     """A person stops the run and resumes it."""
     life.end()
     life.generation += 1
-    life.change(lambda b: rules.open_generation(b, life.generation, False, None))
+    life.change(lambda baton, *_: rules.open_generation(baton, life.generation, False, None))
     life.begin()
 
 
@@ -276,10 +267,10 @@ def test_each_row_is_there_once_in_every_story(story: list[Callable[[Life], None
     tell(story, Makes())
 
 
-class TakesAtTheUpload(Moments):
+class TakesAtTheUpload(Snapshots):
     """The results as they are when the checkpoint is uploaded."""
 
-    def of(self, name: str) -> Moment:
+    def of(self, name: str) -> Snapshot:
         return self._taker.take()
 
 

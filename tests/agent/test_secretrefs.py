@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.agent.machine.secrets import SecretRefused, SecretUnanswered, fetch_secrets
-from supervisor.agent.store.googleapi import Pace
+from supervisor.agent.machine.secrets import SecretRefused, SecretUnavailable, fetch_secrets
+from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.contract.heartbeat import NO_SECRET, NO_START
 from supervisor.domain.causes import Kind, rule_for
 from supervisor.lifecycle.ending.exits import _LEFT_CAUSES
@@ -29,7 +29,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretManagerFake]:
 
 def fetched(secrets: SecretManagerFake, reference: str) -> str:
     clock = HandClock()
-    found = fetch_secrets({"API_KEY": reference}, secrets.url, None, Pace(60.0, clock.sleep, clock))
+    found = fetch_secrets({"API_KEY": reference}, secrets.url, None, RetryPolicy(60.0, clock.sleep, clock))
     assert list(found) == ["API_KEY"]
     return found["API_KEY"]
 
@@ -93,7 +93,7 @@ def test_a_service_that_is_away_says_nothing_of_the_run(secrets: SecretManagerFa
     """A run with days of work behind it does not fail for it: the attempt ends, and the next one asks again."""
     reference = secrets.add("p", "api-key", VALUE)
     secrets.fail(*[Response(503, b"busy")] * 100)
-    with pytest.raises(SecretUnanswered, match="was not answered: HTTP 503: busy") as caught:
+    with pytest.raises(SecretUnavailable, match="was not answered: HTTP 503: busy") as caught:
         fetched(secrets, reference)
     assert (caught.value.left, SecretRefused.left) == (NO_START, NO_SECRET)
     assert rule_for(_LEFT_CAUSES[NO_START][0], False, False).kind != Kind.FINAL

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from supervisor.agent.store.site import PIECE_BYTES, Site, Unreachable
+from supervisor.agent.store.httpclient import PIECE_BYTES, HttpClient, Unreachable
 from tests.cloud.web import Hang, Request, Reset, Response, WebServer
 
 
@@ -46,13 +46,13 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def site(server: Server) -> Iterator[Site]:
-    found = Site(server.url, timeout_s=30.0)
+def site(server: Server) -> Iterator[HttpClient]:
+    found = HttpClient(server.url, timeout_s=30.0)
     yield found
     found.close()
 
 
-def test_one_connection_serves_one_call_after_the_other(server: Server, site: Site) -> None:
+def test_one_connection_serves_one_call_after_the_other(server: Server, site: HttpClient) -> None:
     for n in range(5):
         answer = site.call("PUT", "/x", b"%d" % n)
         assert (answer.status, answer.body, answer.headers["x-method"]) == (200, b"%d" % n, "PUT")
@@ -60,7 +60,7 @@ def test_one_connection_serves_one_call_after_the_other(server: Server, site: Si
     assert server.open == 1
 
 
-def test_a_large_body_arrives_whole_in_several_pieces(site: Site) -> None:
+def test_a_large_body_arrives_whole_in_several_pieces(site: HttpClient) -> None:
     body = bytes(range(256)) * (PIECE_BYTES // 64) + b"end"
     assert site.call("PUT", "/x", body).body == body
     pieces = iter([b"a", b"bc", b"def"])
@@ -69,7 +69,7 @@ def test_a_large_body_arrives_whole_in_several_pieces(site: Site) -> None:
 
 @pytest.mark.parametrize("trouble", [Reset(), Response(200, b"x" * 1000, cut_after=10)])
 def test_a_torn_answer_is_none_and_its_connection_is_not_kept(
-    server: Server, site: Site, trouble: Response | Exception
+    server: Server, site: HttpClient, trouble: Response | Exception
 ) -> None:
     server.told = [trouble]
     with pytest.raises(Unreachable):
@@ -77,14 +77,14 @@ def test_a_torn_answer_is_none_and_its_connection_is_not_kept(
     assert site.call("GET", "/x").status == 200
 
 
-def test_silence_ends_after_the_time_that_was_given(server: Server, site: Site) -> None:
+def test_silence_ends_after_the_time_that_was_given(server: Server, site: HttpClient) -> None:
     server.told = [Hang()]
     with pytest.raises(Unreachable, match=r"[Tt]ime"):
         site.call("GET", "/x", timeout_s=0.05)
     assert site.call("GET", "/x").status == 200
 
 
-def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Server, site: Site) -> None:
+def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Server, site: HttpClient) -> None:
     server.told = [Response(200, b"x" * (4 * PIECE_BYTES))]
     with site.open("GET", "/x") as stream:
         assert len(next(stream.pieces())) <= PIECE_BYTES
@@ -110,7 +110,7 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
 
         refusing = threading.Thread(target=refuse)
         refusing.start()
-        site = Site("http://127.0.0.1:%d" % listening.getsockname()[1], timeout_s=30.0)
+        site = HttpClient("http://127.0.0.1:%d" % listening.getsockname()[1], timeout_s=30.0)
         answer = site.call("PUT", "/x", bytes(1 << 20))
         site.close()
         refusing.join(30)
@@ -121,7 +121,7 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "file:///x", "https://"])
 def test_what_names_no_server_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="web server"):
-        Site(url)
+        HttpClient(url)
 
 
 # --- certificates ---------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_server_is_trusted_by_the_certificates_that_were_laid_down(
     server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
     url = "https://" + server.host
     with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        Site(url).call("GET", "/x")
-    trusting = Site(url, authorities=str(certificate[0]))
+        HttpClient(url).call("GET", "/x")
+    trusting = HttpClient(url, authorities=str(certificate[0]))
     assert trusting.call("PUT", "/x", b"secret").body == b"secret"
     trusting.close()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.watch.situation import Situation, fit_metrics, fit_text
+from supervisor.agent.watch.beat_state import BeatState, fit_metrics, fit_text
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.recent_points import RecentPoint, decode
@@ -13,46 +13,46 @@ from tests.agent.desk import IDENTITY, job
 
 
 @pytest.fixture
-def situation() -> Situation:
-    return Situation(job(), IDENTITY)
+def beat_state() -> BeatState:
+    return BeatState(job(), IDENTITY)
 
 
-def test_each_beat_has_a_number_of_its_own(situation: Situation) -> None:
-    assert [situation.beat().sequence for _ in range(3)] == [1, 2, 3]
+def test_each_beat_has_a_number_of_its_own(beat_state: BeatState) -> None:
+    assert [beat_state.next_beat().sequence for _ in range(3)] == [1, 2, 3]
 
 
-def test_only_what_matters_at_once_is_urgent(situation: Situation) -> None:
+def test_only_what_matters_at_once_is_urgent(beat_state: BeatState) -> None:
     woken: list[str] = []
-    situation.on_urgent(lambda: woken.append(situation.now.phase))
-    situation.tell(step=3, metrics={"a": 1.0})
-    situation.note("x", "something")
+    beat_state.on_urgent(lambda: woken.append(beat_state.now.phase))
+    beat_state.update(step=3, metrics={"a": 1.0})
+    beat_state.note("x", "something")
     assert woken == []
-    situation.tell(phase="training")
-    situation.tell(phase="training")
+    beat_state.update(phase="training")
+    beat_state.update(phase="training")
     assert woken == ["training"]
-    situation.tell(notice_s=30.0)
-    situation.tell(exit=Exit(1, None, False))
+    beat_state.update(notice_s=30.0)
+    beat_state.update(exit=Exit(1, None, False))
     assert len(woken) == 3
 
 
-def test_notes_come_and_go_the_latest_first(situation: Situation) -> None:
-    situation.note("a", "first")
-    situation.note("b", "second")
-    assert situation.now.message == "second; first"
-    situation.note("b", "")
-    assert situation.now.message == "first"
+def test_notes_come_and_go_the_latest_first(beat_state: BeatState) -> None:
+    beat_state.note("a", "first")
+    beat_state.note("b", "second")
+    assert beat_state.now.message == "second; first"
+    beat_state.note("b", "")
+    assert beat_state.now.message == "first"
 
 
 @pytest.mark.parametrize("text", ["😀" * 5000, "\\" * 5000, '"' * 5000, "\x00\x1b\n" * 500, "\ud800" * 500, "ä" * 300])
-def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(situation: Situation, text: str) -> None:
-    situation.note("a", text)
-    situation.tell(
+def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(beat_state: BeatState, text: str) -> None:
+    beat_state.note("a", text)
+    beat_state.update(
         phase="finished",
         step=10**15,
         metrics={("ü" * 60) + str(i): -1.2345678901234567e17 for i in range(40)},
         exit=Exit(1, None, False, 1e9, fit_text(text), True),
     )
-    raw = heartbeat.encode(situation.beat())
+    raw = heartbeat.encode(beat_state.next_beat())
     beat = heartbeat.parse(raw)
     assert len(raw) <= heartbeat.MAX_BYTES
     assert beat.phase == "finished"
@@ -61,15 +61,15 @@ def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(situation: Sit
 
 def test_a_young_training_is_carried_by_its_beats_and_an_old_one_is_not() -> None:
     now = [100.0]
-    situation = Situation(job(), IDENTITY, monotonic=lambda: now[0])
-    situation.tell(step=0)  # not in training yet
-    situation.tell(phase="training")
+    beat_state = BeatState(job(), IDENTITY, monotonic=lambda: now[0])
+    beat_state.update(step=0)  # not in training yet
+    beat_state.update(phase="training")
     carried: list[str] = []
     for second in range(1, 1201):
         now[0] = 100.0 + second / 2
-        situation.tell(step=second, metrics={"loss": 1 / second}, steps_per_s=2.0)
+        beat_state.update(step=second, metrics={"loss": 1 / second}, steps_per_s=2.0)
         if second % 20 == 0:
-            carried.append(situation.beat().recent)
+            carried.append(beat_state.next_beat().recent)
     assert [point.up_s for point in decode(carried[2])] == [0.5, 5.5, 10.5, 15.5, 20.5, 25.5]
     assert decode(carried[2])[1] == RecentPoint(5.5, 11, 2.0, {"loss": 0.090909})
     newest = [point.up_s for text in carried for point in decode(text)[-1:]]
@@ -79,10 +79,10 @@ def test_a_young_training_is_carried_by_its_beats_and_an_old_one_is_not() -> Non
 
 
 def test_a_beat_carries_what_it_was_told_after_the_masker() -> None:
-    situation = Situation(job(), IDENTITY, Masker({"KEY": "hunter2-hunter2"}))
-    situation.tell(phase="training")
-    situation.tell(step=1, metrics={"hunter2-hunter2": 1.0})
-    recent = situation.beat().recent
+    beat_state = BeatState(job(), IDENTITY, Masker({"KEY": "hunter2-hunter2"}))
+    beat_state.update(phase="training")
+    beat_state.update(step=1, metrics={"hunter2-hunter2": 1.0})
+    recent = beat_state.next_beat().recent
     assert recent
     assert "hunter2" not in recent
 

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from supervisor.agent.facts.evidence import StallWatch
 from supervisor.agent.machine.folder import read_job
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.watch.situation import Situation, StallWatch
+from supervisor.agent.watch.beat_state import BeatState
 from supervisor.contract.heartbeat import EVALUATION, TRAINING
 from tests.agent.desk import IDENTITY, HandClock, job
 
@@ -14,12 +15,12 @@ from tests.agent.desk import IDENTITY, HandClock, job
 class Watched:
     def __init__(self, **limits: Any) -> None:
         self.clock, self.job = HandClock(), job(**limits)
-        self.situation = Situation(self.job, IDENTITY, Masker({}))
+        self.beat_state = BeatState(self.job, IDENTITY, Masker({}))
         self.dumps: list[float] = []
-        self.watch = StallWatch(self.job, self.situation, self.dumps.append, self.clock)
+        self.watch = StallWatch(self.job, self.beat_state, self.dumps.append, self.clock)
 
     def after(self, seconds: float, **told: Any) -> int:
-        self.situation.tell(**told)
+        self.beat_state.update(**told)
         self.watch.step()
         self.clock.now += seconds
         self.watch.step()

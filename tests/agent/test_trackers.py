@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.agent.facts.noted import find_tracker
+from supervisor.agent.facts.attempt_facts import find_tracker
 
 WANDB = "https://wandb.ai/me/digits/runs/3kq9x1ab"
 

@@ -12,19 +12,9 @@ from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader
 from supervisor.agent.machine.processes import Identity
 from supervisor.agent.machine.vitals import SHM, Vitals, readers_of
-from supervisor.agent.watch.situation import Situation
+from supervisor.agent.watch.beat_state import BeatState
 from supervisor.contract import heartbeat
-from supervisor.contract.beat_telemetry import (
-    MAX_BYTES,
-    Cgroup,
-    Disk,
-    Gpus,
-    Telemetry,
-    Tree,
-    decode,
-    encode,
-    size_bytes,
-)
+from supervisor.contract.beat_telemetry import MAX_BYTES, Cgroup, Disk, Gpus, Telemetry, Tree, decode, encode
 from tests.agent.nvml_duck import Duck, no_library, temperature
 from tests.benchmarks.machine_told import full
 
@@ -90,7 +80,7 @@ def test_a_small_shm_is_told_once() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> MachineFolder:
     found = MachineFolder(str(tmp_path))
-    found.furnish()
+    found.prepare()
     return found
 
 
@@ -119,26 +109,26 @@ def test_a_machine_without_anything_tells_nothing_and_breaks_nothing(folder: Mac
 
 def test_each_beat_carries_what_was_read_last() -> None:
     job = Job("m", "digits-7", 1, "1.1.1", "n", "file:///x", (), None)
-    situation = Situation(job, Identity("boot", 1, 2))
-    assert situation.beat().telemetry == ""
+    beat_state = BeatState(job, Identity("boot", 1, 2))
+    assert beat_state.next_beat().telemetry == ""
     told = [encode(Telemetry(uptime_s=1.0)), "", encode(Telemetry(uptime_s=3.0))]
-    situation.carry(lambda: told[0])
-    beat = situation.beat()
+    beat_state.add_vitals(lambda: told[0])
+    beat = beat_state.next_beat()
     assert decode(heartbeat.parse(heartbeat.encode(beat)).telemetry) == Telemetry(uptime_s=1.0)
-    assert decode(situation.now.telemetry) == Telemetry(uptime_s=1.0)
+    assert decode(beat_state.now.telemetry) == Telemetry(uptime_s=1.0)
     told.pop(0)
-    assert situation.beat().telemetry == ""
+    assert beat_state.next_beat().telemetry == ""
     told.pop(0)
-    assert decode(situation.beat().telemetry) == Telemetry(uptime_s=3.0)
+    assert decode(beat_state.next_beat().telemetry) == Telemetry(uptime_s=3.0)
 
 
 def test_the_largest_beat_of_an_agent_is_accepted() -> None:
     job = Job("m", "digits-7", 1, "1.1.1", "n" * 64, "file:///x", (), None)
-    situation = Situation(job, Identity("boot", 1, 2))
-    situation.note("x", "\u00e9" * 5000)
-    situation.tell(metrics={f"metric-{n}-" + "\u00e9" * 40: 1 / 3 for n in range(40)})
-    assert size_bytes(full(8)) <= MAX_BYTES
-    situation.carry(lambda: encode(full(8)))
-    raw = heartbeat.encode(situation.beat())
+    beat_state = BeatState(job, Identity("boot", 1, 2))
+    beat_state.note("x", "\u00e9" * 5000)
+    beat_state.update(metrics={f"metric-{n}-" + "\u00e9" * 40: 1 / 3 for n in range(40)})
+    assert len(encode(full(8))) <= MAX_BYTES
+    beat_state.add_vitals(lambda: encode(full(8)))
+    raw = heartbeat.encode(beat_state.next_beat())
     assert len(raw) <= heartbeat.MAX_BYTES
     assert decode(heartbeat.parse(raw).telemetry) == full(8)

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.checkpoints.snapshots import ResultsFolder
 from supervisor.agent.life.results import ResultsUploader
-from supervisor.agent.store.reach import Patience
+from supervisor.agent.store.access import Retrier
 from supervisor.contract.stores.folder import FolderStore
 from tests.benchmarks.row import FULL, Bench, Figure, Row, Size
 
@@ -57,7 +57,7 @@ def _fill(path: Path, megabytes: int) -> None:
 
 def _upload(store: FolderStore, results: Path) -> float:
     began = time.perf_counter()
-    uploader = ResultsUploader(store, ResultsFolder(str(results)), PREFIX, patience=Patience(lambda: False))
+    uploader = ResultsUploader(store, ResultsFolder(str(results)), PREFIX, retrier=Retrier(lambda: False))
     [entry] = uploader.upload()
     took_s = time.perf_counter() - began
     store.delete(PREFIX + entry.name)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.agent.store.googleapi import Pace
+from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.contract.stores import promise
 from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
@@ -32,7 +32,7 @@ class TestAgentGcsStore(AgentStoreSuite):
     def store(self, bucket: StorageFake, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsStore]:
         monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
         self.cloud = bucket
-        store = GcsStore.at("gs://spot-test/some/where", bucket.url, pace=Pace(retry_for_s=0.0))
+        store = GcsStore.at("gs://spot-test/some/where", bucket.url, policy=RetryPolicy(retry_for_s=0.0))
         yield store
         store.close()
 

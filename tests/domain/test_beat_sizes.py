@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.watch.situation import fit_metrics, fit_text
+from supervisor.agent.watch.beat_state import fit_metrics, fit_text
 from supervisor.contract import heartbeat
 from supervisor.contract.beat_telemetry import MAX_GPUS, compact, decode, encode
 from supervisor.contract.heartbeat import (

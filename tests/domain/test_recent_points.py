@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.watch.situation import fit_metrics
+from supervisor.agent.watch.beat_state import fit_metrics
 from supervisor.contract import recent_points
 from supervisor.contract.heartbeat import MAX_COUNT, MAX_RECENT_BYTES
 from supervisor.contract.recent_points import (

@@ -23,7 +23,7 @@ PAPER = "gpus_set_aside.json"
 def sees_bad(house: LocalSubject, request: LaunchRequest, *cards: int) -> Machine:
     """Its agent has seen that these cards are lost."""
     machine = house.up(request)
-    MachineFolder(str(house.folder(request))).tell_bad_gpus({uuid(card): LOST for card in cards})
+    MachineFolder(str(house.folder(request))).write_bad_gpus({uuid(card): LOST for card in cards})
     return machine
 
 

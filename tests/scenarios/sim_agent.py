@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from supervisor.agent.store.reach import left_word
+from supervisor.agent.store.access import left_reason
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused
@@ -139,13 +139,13 @@ class SimAgent:
             waited_s = 0.0 if self._waits_since is None else now - self._waits_since
             verdict = rules.standing(seen, self.launch_id, self.machine_id, waited_s)
             if verdict in (rules.OVER, rules.OUTDATED):
-                self.stand_down(left_word(verdict))
+                self.stand_down(left_reason(verdict))
                 return
             if verdict == rules.WAIT:
                 self._waits_since = now if self._waits_since is None else self._waits_since
                 self.note = "waiting for the previous machine to leave"
                 return
-            self.files.keeper.change(lambda b: rules.claim(b, self.launch_id, self.machine_id, waited_s))
+            self.files.keeper.change(rules.claim, waited_s)
         except (StoreUnavailable, BatonRefused):
             return
         self.note, self.mouth.heard_at, self.mouth.store_at = "", now, now

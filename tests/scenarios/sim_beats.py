@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor.agent.store.reach import fresh_marker, left_word, superseded
+from supervisor.agent.store.access import left_reason, new_stop_marker, superseded
 from supervisor.contract import baton as rules
 from supervisor.contract import beat_telemetry, heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
@@ -107,11 +107,11 @@ class Mouth:
             baton = agent.files.keeper.read()
             verdict = rules.standing(baton, agent.launch_id, agent.machine_id, 0.0)
             if verdict != rules.MINE:
-                agent.stand_down(left_word(verdict))
+                agent.stand_down(left_reason(verdict))
                 return
             self.heard_at = now
             consumed = (agent.job["stop_consumed"], baton.stop_consumed)
-            marker = fresh_marker(agent.reach.objects, agent.run_id, *consumed)
+            marker = new_stop_marker(agent.reach.objects, agent.run_id, *consumed)
             if marker is not None:
                 self._stop_seen = marker
                 agent.leave(heartbeat.STOPPED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.store.access import BatonKeeper
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
@@ -21,34 +21,33 @@ class Files:
     """One holder's files. Every method raises StoreUnavailable, and BatonRefused where it is not the holder."""
 
     def __init__(self, objects: StoreDoor, run_id: str, launch_id: str, machine_id: str) -> None:
-        self.keeper = BatonKeeper(objects, run_id)
+        self.keeper = BatonKeeper(objects, run_id, launch_id, machine_id)
         self._objects = objects
         self._run_id = run_id
-        self._holder = (launch_id, machine_id)
         self.pruned: Pruned | None = None  # what its beats tell of removed checkpoints
 
     def save(self, step: int, attempt: int) -> None:
         prefix = runfiles.checkpoint(self._run_id, step, attempt)
         pointer = Pointer(step, prefix, (self._upload(prefix, "model.pt", b"weights after %d steps" % step),))
-        self._clean(self.keeper.change(lambda b: rules.move_checkpoint(b, *self._holder, pointer)))
+        self._clean(self.keeper.change(rules.move_checkpoint, pointer))
 
     def restore(self, reject: Callable[[int], None]) -> int | None:
         """The step of the newest checkpoint that verifies."""
         baton = self.keeper.read()
         while baton.checkpoint is not None and not self._verifies(baton.checkpoint):
             reject(baton.checkpoint.step)
-            baton = self.keeper.change(lambda b: rules.drop_checkpoint(b, *self._holder))
+            baton = self.keeper.change(rules.drop_checkpoint)
         self._clean(baton)
         return None if baton.checkpoint is None else baton.checkpoint.step
 
     def finish(self, generation: int, names: tuple[str, ...], step: int | None, total: int | None) -> None:
         prefix = runfiles.results(self._run_id, generation)
         entries = tuple(self._upload(prefix, name, b"result %d of %s" % (step or 0, name.encode())) for name in names)
-        done = Done(self._holder[0], prefix, entries, step, total)
-        self.keeper.change(lambda b: rules.finish(b, self._holder[1], done))
+        done = Done(self.keeper.holder[0], prefix, entries, step, total)
+        self.keeper.change(lambda baton, _, machine_id: rules.finish(baton, machine_id, done))
 
     def leave(self) -> None:
-        self.keeper.change(lambda b: rules.leave(b, *self._holder))
+        self.keeper.change(rules.leave)
 
     def _upload(self, prefix: str, name: str, content: bytes) -> FileEntry:
         self._objects.put(prefix + name, content)

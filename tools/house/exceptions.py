@@ -44,7 +44,7 @@ VENDOR_HOMES: Table = (
     ("supervisor/cli/files/build_image.py", "the command of that package"),
     ("supervisor/cli/server/trial*.py", "a trial is for one cloud; another cloud needs another trial"),
     ("supervisor/agent/machine/secrets.py", "the agent's side of Google's Secret Manager"),
-    ("supervisor/agent/life/station.py", "the agent's own wiring: which stores and notices a job may name"),
+    ("supervisor/agent/life/parts.py", "the agent's own wiring: which stores and notices a job may name"),
     ("supervisor/**/examples.json", "recorded responses with made-up data, not code"),
 )
 

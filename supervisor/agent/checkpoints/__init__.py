@@ -1,1 +1,1 @@
-"""Checkpoints and results: kept, removed, restored."""
+"""From the checkpoint folder to the store and back: seen, saved, pruned, restored, with the results beside them."""

@@ -1,13 +1,13 @@
-"""Deleting checkpoints that the baton does not name any more: the only thing here that deletes a run's files.
+"""Deleting checkpoints that the baton does not name any more: the only code of the agent that deletes checkpoints.
 
-The order is always: upload, read back, the baton moved (it names what is kept), then deleted, then told by the beat.
-What is deleted was named once and is not named now, in a baton that we have written or read as its holder; a prefix
-that was dropped never comes back, so a lost answer or a late look harms nothing. What cannot be deleted now stays
-known and is tried again at the next save; what a dead holder left behind is deleted by the next one at its start. Of
-attempts after our own nothing is deleted: an agent that was frozen while it began would take their uploads in flight.
+The order is always: upload, read back, move the baton (it names what is kept), delete, then report in the beat. A
+deleted checkpoint was named once and is not named now, in a baton that we have written or read as its holder. A dropped
+prefix never comes back, so a lost response or an old read harms nothing. What cannot be deleted now stays known, and
+the next save tries again. What a dead holder left behind is deleted by the next holder at its start. Checkpoints of
+attempts after our own are never deleted: they may be uploads in flight of an agent that started while we were frozen.
 
-Entries called best* below a prefix that is not `best-...` were written by agents that did not name them in the baton.
-Nobody can tell a kept one from a half-made one, so they stay until a purge.
+Entries called best* below a prefix that is not `best-...` were written by agents that did not name them in the baton. A
+kept entry and a partial upload look the same there, so they stay until a purge.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _log = logging.getLogger("agent")
 
 
 class Pruner:
-    """Used by one thread at a time. `tell` gets the beat's new account of what was removed."""
+    """Used by one thread at a time. `report` gets the beat's new account of the removed checkpoints."""
 
     def __init__(
-        self, store: ObjectStore, run_id: str, attempt: int, keep: Keep, tell: Callable[[Pruned], None]
+        self, store: ObjectStore, run_id: str, attempt: int, keep: Keep, report: Callable[[Pruned], None]
     ) -> None:
         self.store = store
         self._folder, self._attempt = runfiles.checkpoints(run_id), attempt
         self.keep = keep
-        self._tell = tell
-        self._account = Pruned(0)
-        self._known: Dict[str, Tuple[List[str], str]] = {}  # prefix -> (its keys, why it would go)
+        self._report = report
+        self._pruned = Pruned(0)
+        self._known_files: Dict[str, Tuple[List[str], str]] = {}  # prefix -> (its keys, why it would be removed)
 
     def clean(self, baton: Baton) -> List[str]:
-        """Delete what earlier holders left behind; the prefixes that are taken. `baton`: as its holder has read it."""
+        """Delete what earlier holders left behind; returns the prefixes in use. `baton`: as its holder has read it."""
         named = self._learn(baton)
         prefixes: Dict[str, List[str]] = {}
         try:
@@ -57,18 +57,18 @@ class Pruner:
         except StoreUnavailable as error:
             _log.warning("leftover checkpoints stay for now: %s", error)
             return list(named)
-        self._known.update({prefix: (keys, UNNAMED) for prefix, keys in prefixes.items()})
+        self._known_files.update({prefix: (keys, UNNAMED) for prefix, keys in prefixes.items()})
         self._remove(prefixes)
         return [*named, *prefixes]
 
     def prune(self, baton: Baton) -> None:
-        """Delete what was named once and is not in `baton`, which was written or read just now by its holder."""
+        """Delete checkpoints that are not in `baton` any more, which its holder has just written or read."""
         named = self._learn(baton)
-        self._remove([prefix for prefix in self._known if prefix not in named])
+        self._remove([prefix for prefix in self._known_files if prefix not in named])
 
     def discard(self, prefix: str, names: Iterable[str]) -> None:
-        """An upload that did not verify: its prefix is new, so no baton has ever named it. Not told: it was never a
-        checkpoint, and the beat's message says why it is none."""
+        """Delete an upload that did not verify: its prefix is new, so no baton has ever named it. It is not reported:
+        it was never a checkpoint, and the beat's message says why."""
         self._delete([prefix + name for name in names])
 
     def _learn(self, baton: Baton) -> Set[str]:
@@ -84,23 +84,23 @@ class Pruner:
         for pointers, why in reasons:
             for pointer in pointers:
                 keys = [pointer.prefix + entry.name for entry in pointer.files]
-                self._known[pointer.prefix] = (keys, why)
+                self._known_files[pointer.prefix] = (keys, why)
         return {pointer.prefix for pointer in rules.pointers(baton)}
 
     def _remove(self, prefixes: Iterable[str]) -> None:
         removed = []
         for step, prefix in sorted((_origin(prefix[len(self._folder) :])[0], prefix) for prefix in prefixes):
-            keys, why = self._known[prefix]
+            keys, why = self._known_files[prefix]
             if not self._delete(keys):
                 break
-            del self._known[prefix]
+            del self._known_files[prefix]
             _log.info("%s removed: %s", prefix, why)
             if step >= 0:
                 removed.append((step, why))
         if removed:
-            last = (*self._account.last, *removed)[-MAX_PRUNED:]
-            self._account = Pruned(self._account.count + len(removed), last)
-            self._tell(self._account)
+            last = (*self._pruned.last, *removed)[-MAX_PRUNED:]
+            self._pruned = Pruned(self._pruned.count + len(removed), last)
+            self._report(self._pruned)
 
     def _delete(self, keys: List[str]) -> bool:
         for key in keys:
@@ -115,6 +115,6 @@ class Pruner:
 
 
 def _origin(prefix: str) -> Tuple[int, int]:
-    """(step, attempt) of a prefix below the checkpoint folder; (-1, 0) for one that no agent of ours writes."""
+    """(step, attempt) of a prefix below the checkpoint folder; (-1, 0) for a prefix that our agents do not write."""
     match = _PREFIX.fullmatch(prefix)
     return (-1, 0) if match is None else (int(match.group(1)), int(match.group(2)))

@@ -1,1 +1,1 @@
-"""What is noted of an attempt for later: facts and evidence."""
+"""What the agent records of an attempt for later: facts and evidence."""

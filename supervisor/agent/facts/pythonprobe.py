@@ -1,14 +1,14 @@
-"""Run once by the command's own Python (`python -c`): which Python is this, and what is installed in it?
+"""The command's own Python runs this once (`python -c`): which Python is it, and what is installed in it?
 
-Nothing of what is installed is imported: versions are read from metadata and from the text of torch/version.py. It says
-one line of JSON, the last one of its output; whatever start-up files print stands before it.
+It imports none of the installed packages: versions are read from metadata and from the text of torch/version.py. It
+prints one line of JSON, the last line of its output, after anything that start-up files print.
 """
 
 import os
 import sys
 
 _path, sys.path = sys.path, [entry for entry in sys.path if entry not in ("", os.getcwd())]
-import json  # noqa: E402 - a json.py in the training's folder must not be taken for this one
+import json  # noqa: E402 - this must not import a json.py in the training's folder
 import re  # noqa: E402
 from importlib import metadata, util  # noqa: E402
 from typing import Any, Dict, Optional  # noqa: E402
@@ -17,7 +17,7 @@ _ASSIGNED = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]([^'\"]+)['\"]", re.M
 
 
 def frozen(name: str, version: str, origin: Optional[str]) -> str:
-    """One line as `pip freeze` writes it; `origin` is the content of direct_url.json."""
+    """One line in the format of `pip freeze`; `origin` is the content of direct_url.json."""
     try:
         record: Dict[str, Any] = json.loads(origin or "{}")
         url = re.sub(r"//[^/@]*@", "//", str(record["url"]))
@@ -32,12 +32,12 @@ def frozen(name: str, version: str, origin: Optional[str]) -> str:
 
 
 def installed() -> Dict[str, Any]:
-    """`packages`: lines; `versions`: normalised name -> version. Of two of one name the first on the path counts."""
+    """`packages`: lines; `versions`: normalized name -> version. Of two with one name the first on the path counts."""
     lines, versions = [], {}
     for distribution in metadata.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
-        except (KeyError, TypeError, ValueError):  # what an interrupted installation has left
+        except (KeyError, TypeError, ValueError):  # the remains of an interrupted installation
             continue
         normal = re.sub(r"[-_.]+", "-", name or "").lower()
         if normal and normal not in versions:
@@ -58,7 +58,7 @@ def torch_build(versions: Dict[str, str]) -> Dict[str, Optional[str]]:
                 assigned = dict(_ASSIGNED.findall(source.read()))
             libraries = os.listdir(os.path.join(folder, "lib"))
         except OSError:
-            pass  # what metadata says is left
+            pass  # the metadata remains
     bundled = [name[len("libcudnn.so.") :] for name in libraries if name.startswith("libcudnn.so.")]
     return {
         "torch": assigned.get("__version__") or versions.get("torch"),
@@ -68,21 +68,21 @@ def torch_build(versions: Dict[str, str]) -> Dict[str, Optional[str]]:
 
 
 def _of(versions: Dict[str, str], name: str) -> Optional[str]:
-    """Of nvidia-cudnn-cu12 and its kin."""
+    """Also for names with a suffix, such as nvidia-cudnn-cu12."""
     return next((versions[key] for key in sorted(versions) if re.match(name + r"(-cu\d+)?$", key)), None)
 
 
 def main() -> None:
     sys.path[:] = _path
     installation = installed()
-    answer = {
+    facts = {
         "python": "%d.%d.%d" % sys.version_info[:3],
         "python_executable": sys.executable,
         "python_prefix": sys.prefix,
         "packages": installation["packages"],
     }
-    answer.update(torch_build(installation["versions"]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    facts.update(torch_build(installation["versions"]))
+    sys.stdout.write("\n" + json.dumps(facts) + "\n")
 
 
 if __name__ == "__main__":

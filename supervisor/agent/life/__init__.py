@@ -1,1 +1,1 @@
-"""One life of the agent, from the claim of the baton to the last beat."""
+"""The course of one attempt, from the claim of the baton to the last beat."""

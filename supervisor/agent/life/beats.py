@@ -1,11 +1,11 @@
-"""The two ways of a beat, each with a step that its thread repeats: pushed to the supervisor, stored as an object.
+"""The two ways of a beat, each the step of a thread: pushed to the supervisor, stored as an object.
 
-Pushed: to the supervisor's url, with its answer (RULES section 4). The url is the job's, or stands in a file that the
-supervisor writes anew at each start; the file is read again after every push that failed.
+Pushed: to the supervisor's url, which responds with the pace (RULES section 4). The url is the job's, or is in a file
+that the supervisor writes at each start; the file is read again after every failed push.
 
-Stored: written if-generation-match of the agent's own last one. Another generation means that somebody else wrote or
-deleted it, so the baton is looked at. With each stored beat the agent also reads the .stop marker and the baton: so it
-learns of a stop, a newer attempt and a closed run where no supervisor reaches it.
+Stored: written if-generation-match of the agent's own last beat. Another generation means that another process wrote or
+deleted it, so the agent reads the baton. With each stored beat the agent also reads the .stop marker and the baton: so
+it learns about a stop, a newer attempt and a closed run even without contact to a supervisor.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import json
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
 from supervisor.agent.machine.folder import Job
-from supervisor.agent.store.reach import (
+from supervisor.agent.store.access import (
     BatonKeeper,
     BatonUnreadable,
-    Reach,
-    fresh_marker,
-    left_word,
+    Contact,
+    is_newer,
+    left_reason,
+    new_stop_marker,
     superseded,
-    superseding,
 )
-from supervisor.agent.store.site import Site, Unreachable
-from supervisor.agent.watch.ends import Attention
-from supervisor.agent.watch.situation import Situation
+from supervisor.agent.store.httpclient import HttpClient, Unreachable
+from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
@@ -37,6 +37,7 @@ from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStor
 
 TIMEOUT_S = 5.0
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
+NEVER_S = 3600.0
 _log = logging.getLogger("agent")
 
 
@@ -45,7 +46,7 @@ class PushFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PushResponse:
     """`next_s`: seconds until the next push, None = our own pace."""
 
     next_s: Optional[float]
@@ -63,38 +64,34 @@ class Pusher:
         server_url: Optional[str] = None,
         authorities: Optional[str] = None,
     ) -> None:
-        """`server_url` counts where it is given; `authorities` as those of a Site."""
+        """`server_url` counts if it is given; `authorities` as in HttpClient."""
         self._server_file, self._server_url = server_file, server_url
         self._authorities = authorities
         self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
-        self._url: Optional[str] = None  # as the file names it
-        self._sites: Dict[str, Site] = {}  # the one that was pushed to last, by its url
+        self._url: Optional[str] = None  # from the file
+        self._clients: Dict[str, HttpClient] = {}  # the last one, by its url
 
-    def push(self, beat: Beat) -> Answer:
+    def push(self, beat: Beat) -> PushResponse:
         """Raises PushFailed."""
         try:
-            status, body = self._post(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
-            if status != 200:
-                raise PushFailed("the supervisor answered %d" % status)
-            return _answer(json.loads(body))
-        except Unreachable as error:
+            return self._push(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
+        except (PushFailed, Unreachable) as error:
             self._url = None
             raise PushFailed(str(error)) from None
         except (OSError, ValueError, RecursionError) as error:
             self._url = None
             raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
-        except PushFailed:
-            self._url = None
-            raise
 
-    def _post(self, body: bytes) -> Tuple[int, bytes]:
+    def _push(self, body: bytes) -> PushResponse:
         url = self._read_url()
-        if url not in self._sites:
-            self._sites = {url: Site(url, TIMEOUT_S, self._authorities)}
-        # A connection is not kept: the supervisor closes idle ones sooner than the next beat comes.
+        if url not in self._clients:
+            self._clients = {url: HttpClient(url, TIMEOUT_S, self._authorities)}
+        # A connection is not kept: the supervisor closes idle ones before the next beat comes.
         headers = {"Content-Type": "application/json", "Connection": "close"}
-        answer = self._sites[url].call("POST", urlsplit(url).path.rstrip("/") + self._path, body, headers)
-        return answer.status, answer.body
+        response = self._clients[url].call("POST", urlsplit(url).path.rstrip("/") + self._path, body, headers)
+        if response.status != 200:
+            raise PushFailed("the supervisor responded with %d" % response.status)
+        return _parsed(json.loads(response.body))
 
     def _read_url(self) -> str:
         if self._server_url is not None:
@@ -111,152 +108,139 @@ class Pusher:
         return self._url
 
 
-def _answer(data: Any) -> Answer:
+def _parsed(data: Any) -> PushResponse:
     if not isinstance(data, dict):
-        raise ValueError("the answer is no object")
+        raise ValueError("the response is no object")
     next_s = data.get("next_s")
     if not isinstance(next_s, (int, float)) or isinstance(next_s, bool) or not math.isfinite(next_s):
         next_s = None
     else:
         next_s = min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S)
-    return Answer(next_s, data.get("stop") is True, data.get("follow_logs") is True)
+    return PushResponse(next_s, data.get("stop") is True, data.get("follow_logs") is True)
 
 
 class PushedBeats:
-    """`follow` is told with each answer whether somebody reads the log."""
+    """`follow` is called with each response: whether a user reads the log."""
 
     _failing = False  # the last push
 
     def __init__(
         self,
         job: Job,
-        situation: Situation,
-        attention: Attention,
+        beat_state: BeatState,
+        end_reasons: EndReasons,
         *,
-        reach: Reach,
+        contact: Contact,
         follow: Callable[[bool], None],
         authorities: Optional[str] = None,
     ) -> None:
-        self._pace_s = job.beat_push_s
-        self._silent = job.server_file is None and job.server_url is None
-        self._situation, self._attention, self._reach = situation, attention, reach
+        self._period_s = job.beat_push_s
+        self._has_server = job.server_file is not None or job.server_url is not None
+        self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
         self._follow = follow
         self._pusher = Pusher(job.server_file, job.run_id, job.server_url, authorities)
 
     def step(self) -> float:
-        """Push once; seconds until the next one."""
-        if self._silent:
-            return 3600.0
+        """Push once; seconds until the next push."""
+        if not self._has_server:
+            return NEVER_S
         try:
-            answer = self._pusher.push(self._situation.beat())
+            response = self._pusher.push(self._beat_state.next_beat())
         except PushFailed as error:
             if not self._failing:
                 _log.warning("beats do not reach the supervisor: %s", error)
             self._failing = True
-            return self._pace_s
+            return self._period_s
         if self._failing:
             _log.info("beats reach the supervisor again")
         self._failing = False
-        self._reach.answered()
-        return self._heed(answer)
-
-    def _heed(self, answer: Answer) -> float:
-        if answer.stop and self._attention.ending is None:
-            self._attention.ask(heartbeat.STOPPED)
-        self._follow(answer.follow_logs)
-        return self._pace_s if answer.next_s is None else answer.next_s
+        self._contact.responded()
+        if response.stop and self._end_reasons.ending is None:
+            self._end_reasons.add(heartbeat.STOPPED)
+        self._follow(response.follow_logs)
+        return self._period_s if response.next_s is None else response.next_s
 
 
 class StoredBeats:
     """Only a holder stores beats."""
 
-    _generation: Optional[str] = None  # of our own last beat; None = not known
+    _generation: Optional[str] = None  # of our own last beat; None = unknown
 
     def __init__(
-        self,
-        job: Job,
-        machine_id: str,
-        store: ObjectStore,
-        *,
-        keeper: BatonKeeper,
-        situation: Situation,
-        attention: Attention,
+        self, job: Job, store: ObjectStore, *, keeper: BatonKeeper, beat_state: BeatState, end_reasons: EndReasons
     ) -> None:
-        self._job, self._machine_id, self._store, self._keeper = job, machine_id, store, keeper
-        self._situation, self._attention = situation, attention
+        self._job, self._store, self._keeper = job, store, keeper
+        self._beat_state, self._end_reasons = beat_state, end_reasons
         self._key = runfiles.beat(job.run_id)
-        self._boot_beat_left = job.sequence_from > 0  # only a start-up script counts before its agent
+        self._boot_beat_left = job.sequence_from > 0  # only a start-up script numbers beats before its agent
 
     def step(self) -> float:
-        """Look around and store one beat; seconds until the next one."""
+        """Read baton and marker and store one beat; seconds until the next one."""
         try:
             if self._may_write():
-                self._look()
+                self._read_orders()
             if self._may_write():
                 self.put()
         except StoreUnavailable as error:
             unreadable = isinstance(error, BatonUnreadable)
-            self._situation.note("store", str(error) if unreadable else "the object store does not answer")
+            self._beat_state.note("store", str(error) if unreadable else "the object store does not answer")
             _log.warning("beat not stored: %s", error)
         else:
-            self._situation.note("store", "")
+            self._beat_state.note("store", "")
             if self._boot_beat_left and self._generation is not None:
                 self._boot_beat_left = False
                 self._remove_boot_beat()
         return self._job.beat_store_s
 
     def put(self) -> None:
-        """Store a beat, unless the baton says that we may not. Raises StoreUnavailable."""
+        """Store a beat, unless the baton forbids it. Raises StoreUnavailable."""
         for _ in range(3):
             if self._generation is None:
-                self._generation = self._present()
-            text = heartbeat.encode_within(self._situation.beat(), heartbeat.MAX_STORED_BYTES)
+                self._generation = self._present_generation()
+            text = heartbeat.encode_within(self._beat_state.next_beat(), heartbeat.MAX_STORED_BYTES)
             try:
                 info = self._store.put(self._key, text, self._generation, {"beat": text.decode()})
             except PreconditionFailed:
                 self._generation = None
-                if not self._holds():
+                if not self._is_holder(self._keeper.read()):
                     return
             else:
                 self._generation = info.generation
                 return
 
     def _remove_boot_beat(self) -> None:
-        """What our own start-up script said is over; a newer machine's may lie there already. Whatever stays is
-        removed with the run's other beats."""
+        """The beat of our own start-up script is obsolete; the object may already belong to a newer machine. If it
+        stays, it is removed with the run's other beats."""
         key = runfiles.boot_beat(self._job.run_id)
         try:
             raw, info = self._store.get(key)
-            if superseding(heartbeat.parse(raw).launch_id, self._job.launch_id):
+            if is_newer(heartbeat.parse(raw).launch_id, self._job.launch_id):
                 return
             self._store.delete(key, info.generation)
         except (ObjectMissing, PreconditionFailed, StoreUnavailable, heartbeat.BeatRejected):
-            _log.info("the boot beat stays where it is")
+            _log.info("the boot beat is not removed now")
 
-    def _look(self) -> None:
+    def _read_orders(self) -> None:
         baton = self._keeper.read()
-        marker = fresh_marker(self._store, self._job.run_id, self._job.stop_consumed, baton.stop_consumed)
+        marker = new_stop_marker(self._store, self._job.run_id, self._job.stop_consumed, baton.stop_consumed)
         if marker is not None:
-            self._situation.tell(stop_generation=marker)
-            if self._attention.ending is None:
-                self._attention.ask(heartbeat.STOPPED)
-        if self._judge(baton) and superseded(baton, self._job.launch_id) and self._attention.ending is None:
-            self._attention.ask(heartbeat.SUPERSEDED)
+            self._beat_state.update(stop_generation=marker)
+            if self._end_reasons.ending is None:
+                self._end_reasons.add(heartbeat.STOPPED)
+        if self._is_holder(baton) and superseded(baton, self._job.launch_id) and self._end_reasons.ending is None:
+            self._end_reasons.add(heartbeat.SUPERSEDED)
 
-    def _holds(self) -> bool:
-        return self._judge(self._keeper.read())
-
-    def _judge(self, baton: rules.Baton) -> bool:
-        verdict = rules.standing(baton, self._job.launch_id, self._machine_id, 0.0)
+    def _is_holder(self, baton: rules.Baton) -> bool:
+        verdict = self._keeper.standing(baton)
         if verdict != rules.MINE:
-            self._attention.ask(left_word(verdict), may_write=False)
+            self._end_reasons.add(left_reason(verdict), may_write=False)
         return verdict == rules.MINE
 
     def _may_write(self) -> bool:
-        ending = self._attention.ending
+        ending = self._end_reasons.ending
         return ending is None or ending.may_write
 
-    def _present(self) -> str:
+    def _present_generation(self) -> str:
         try:
             return self._store.stat(self._key).generation
         except ObjectMissing:

@@ -1,1 +1,1 @@
-"""The machine under the training: its folder, its job, its processes, its hardware."""
+"""The machine under the training: its folder, its job, its processes, its hardware, and the command."""

@@ -1,15 +1,18 @@
-"""The user's command: what it needs is checked and laid out, then it runs as a process group of its own.
+"""The user's command: its needs are checked and prepared, then it runs as a process group of its own.
 
-Before: everything that can be found missing is found here, so that a training never begins on less than it was
-promised. `Unfit` is the machine's or the bundle's fault, `NotStarted` that of the command. To activate a conda or
-virtual environment amounts to a PATH and one or two names. Virtual environments are named by their path; conda's are
-looked for below each installation that can be found, and in the list that conda writes into the home directory.
+Before: everything that can be missing is checked here, so that a training never starts with less than it was promised.
+`Unfit` is the machine's or the bundle's fault, `NotStarted` that of the command. The code bundle is unpacked into a new
+folder and hashed on the way. A bundle that differs from its hash is downloaded again, a few times, because the transfer
+may be at fault; after that the command is not started. Nothing in the archive is trusted: its names follow the rules of
+contract/bundle, and each file is created as new, through no link. Activating a conda or virtual environment means a
+PATH and one or two variables. A virtual environment is named by its path; conda's are looked up in each installation
+that can be found, and in the list that conda keeps in the home directory.
 
 Running: the output goes straight into a file, so neither a slow store nor a dying agent can block it. posix_spawn
-starts it: other threads of the agent run meanwhile, and nothing of them may be copied into the child. The command has
-ended when its first process has. One exception: a shell or a launcher without a TERM handler dies of our TERM at once,
-while the training that it started still saves. Then the command ends with the last process of the group, or with our
-KILL.
+starts the command, because other threads of the agent are running and nothing of them may be copied into the child. The
+command has ended when its first process has. One exception: a shell or a launcher without a TERM handler dies of our
+TERM at once, while the training that it started still saves. Then the command ends with the last process of the group,
+or with our KILL.
 """
 
 from __future__ import annotations
@@ -22,29 +25,43 @@ import signal
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import Job, MachineFolder
-from supervisor.agent.machine.gpus import GpuReader, missing
+from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in
 from supervisor.agent.machine.processes import group_lives
 from supervisor.agent.machine.vitals import OwnCgroup
-from supervisor.contract.heartbeat import NO_CONDA, NO_GPU, NO_VENV, NO_WORKDIR
+from supervisor.agent.store.access import TRIES, Retrier
+from supervisor.contract import runfiles
+from supervisor.contract.bundle import BundleRefused, Member, Opened
+from supervisor.contract.heartbeat import BAD_CODE, NO_CODE, NO_CONDA, NO_VENV, NO_WORKDIR
+from supervisor.contract.stores.promise import ObjectMissing, ObjectStore
 
-_log = logging.getLogger("agent")
-_DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 NOT_FOUND, NOT_STARTED = 127, 126
 HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
 SYSTEM = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3")
 BASE = "base"
+# The thread pools of common libraries start a thread per core of the machine, whatever our share of the CPU is.
+THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 _SHOWN = 8
+_FETCHING = "fetching the code bundle"
+_log = logging.getLogger("agent")
 
 
 class NotStarted(Exception):
-    """There is no such command or folder, or it cannot be run. `code` is what a shell would exit with."""
+    """The command or its folder is missing, or it cannot be run. `code` is what a shell would exit with."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+class Unfit(Exception):
+    """The command is not started on this machine. `left` is a word of heartbeat.LEFT; the text is for the beat."""
+
+    def __init__(self, left: str, text: str) -> None:
+        super().__init__(text)
+        self.left = left
 
 
 class Training:
@@ -59,7 +76,7 @@ class Training:
         self.status: Optional[int] = None
         self.sent: Set[int] = set()  # signals that we sent while it was alive
 
-    def start(self, command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str], output: str) -> None:
+    def start(self, command: Command, cwd: str, env: Mapping[str, str], output: str) -> None:
         """Raises NotStarted."""
         with _inside(cwd):
             arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
@@ -90,8 +107,8 @@ class Training:
         return died_of_term and self.sent == {signal.SIGTERM} and group_lives(group)
 
     def signal(self, number: int) -> None:
-        """Send to its whole group, while the command itself lives; a group that is stopped is woken, so that it can
-        save. Called from a signal handler too: no locks here."""
+        """Send to its whole group, while the command itself lives; a stopped group is continued, so that it can save.
+        Called from a signal handler too: no locks here."""
         if self.pid is None or self.status is not None:
             return
         self.sent.add(number)
@@ -109,7 +126,7 @@ class Training:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """posix_spawn knows no working directory: the child inherits ours. Every path of the agent is absolute."""
+    """posix_spawn has no working directory: the child inherits ours. Every path of the agent is absolute."""
     before = os.getcwd()
     try:
         os.chdir(folder)
@@ -135,128 +152,13 @@ def _spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str)
     )
 
 
-def environment(
-    base: Mapping[str, str], job_env: Mapping[str, str], contract: Mapping[str, Optional[str]], python: str
-) -> Dict[str, str]:
-    """What the command sees: the agent's own environment, the run's, and the contract's names, which win.
-
-    A contract value of None takes the name away. `python` is the folder with spot_progress.
-    """
-    env = {**base, **job_env, "PYTHONUNBUFFERED": "1"}
-    for name, value in contract.items():
-        env.pop(name, None)
-        if value is not None:
-            env[name] = value
-    env["PYTHONPATH"] = os.pathsep.join(part for part in (python, env.get("PYTHONPATH", "")) if part)
-    return env
-
-
-def activated(wanted: str, env: Mapping[str, str]) -> Dict[str, str]:
-    """`env` with the environment `wanted` (a name or an absolute path) in front. Raises NotStarted, naming those that
-    exist."""
-    places = environments(env)
-    prefix = wanted if os.path.isabs(wanted) else places.get(wanted)
-    if prefix is None or not os.path.isdir(os.path.join(prefix, "conda-meta")):
-        raise NotStarted(NOT_FOUND, "%s%s is not on this machine; %s" % (NO_CONDA, wanted, _told(list(places))))
-    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
-    after = {**env, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": wanted}
-    after.pop("VIRTUAL_ENV", None)
-    after.pop("PYTHONHOME", None)
-    return after
-
-
-def with_venv(prefix: str, env: Mapping[str, str]) -> Dict[str, str]:
-    """`env` with the virtual environment in the folder `prefix` in front. Raises NotStarted where there is none."""
-    if not os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
-        raise NotStarted(NOT_FOUND, "%s%s is not on this machine" % (NO_VENV, prefix))
-    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
-    after = {**env, "PATH": path, "VIRTUAL_ENV": prefix}
-    after.pop("PYTHONHOME", None)
-    return after
-
-
-def environments(env: Mapping[str, str]) -> Dict[str, str]:
-    """Name -> folder of every environment that can be found; the first of two with one name counts."""
-    places: Dict[str, str] = {}
-    for root in _roots(env):
-        if os.path.isdir(os.path.join(root, "conda-meta")):
-            places.setdefault(BASE, root)
-        for name in _names(os.path.join(root, "envs")):
-            places.setdefault(name, os.path.join(root, "envs", name))
-    for prefix in _listed(env):
-        places.setdefault(os.path.basename(prefix), prefix)
-    return {name: path for name, path in places.items() if os.path.isdir(os.path.join(path, "conda-meta"))}
-
-
-def _told(names: List[str]) -> str:
-    if not names:
-        return "no conda environment was found there at all"
-    more = ", ..." if len(names) > _SHOWN else ""
-    return "there are: %s%s" % (", ".join(sorted(names)[:_SHOWN]), more)
-
-
-def _roots(env: Mapping[str, str]) -> Iterator[str]:
-    """Folders of installations, the likeliest first; some may not exist."""
-    program = env.get("CONDA_EXE") or shutil.which("conda", path=env.get("PATH", os.defpath))
-    if program:
-        yield os.path.dirname(os.path.dirname(os.path.realpath(program)))
-    if env.get("MAMBA_ROOT_PREFIX"):
-        yield env["MAMBA_ROOT_PREFIX"]
-    home = _home(env)
-    if home is not None:
-        for name in HOMES:
-            yield os.path.join(home, name)
-        yield os.path.join(home, ".conda")
-    yield from SYSTEM
-
-
-def _listed(env: Mapping[str, str]) -> List[str]:
-    """Conda's own list of environments, those outside its folders too."""
-    home = _home(env)
-    if home is None:
-        return []
-    try:
-        with open(os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace") as lines:
-            return [line.strip().rstrip("/") for line in lines if line.startswith("/")]
-    except OSError:
-        return []
-
-
-def _home(env: Mapping[str, str]) -> Optional[str]:
-    home = env.get("HOME") or os.path.expanduser("~")
-    return home if os.path.isabs(home) else None
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-# How many threads the usual libraries start: as many as the machine has cores, whatever share of them we may use.
-THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-class Unfit(Exception):
-    """The command is not started on this machine. `left` is a word of heartbeat.LEFT; the text is for the beat."""
-
-    def __init__(self, left: str, text: str) -> None:
-        super().__init__(text)
-        self.left = left
+# --- preparing ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Workplace:
     cwd: str
     env: Dict[str, str]
-
-
-def check_gpus(job: Job, reader: GpuReader, gives_up: Callable[[], bool]) -> None:
-    """A training that was promised GPUs never begins on fewer. Raises Unfit, GaveUp."""
-    text = missing(job.gpus, reader, gives_up) if job.gpus else ""
-    if text:
-        raise Unfit(NO_GPU, text)
 
 
 def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: Optional[int]) -> Workplace:
@@ -273,11 +175,11 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_MACHINE_DIR": folder.root,
     }
     if job.gpu_ids is not None:
-        # CUDA counts cards by speed unless it is told to count as the driver does.
+        # By default CUDA orders cards by speed; this makes it use the driver's order.
         contract.update(CUDA_VISIBLE_DEVICES=",".join(job.gpu_ids), CUDA_DEVICE_ORDER="PCI_BUS_ID")
     env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)
     if job.conda_env is not None:
-        env = activated(job.conda_env, env)
+        env = with_conda_env(job.conda_env, env)
     if job.venv is not None:
         env = with_venv(job.venv, env)
     env.update(thread_caps(env, OwnCgroup().cpu_quota(), len(os.sched_getaffinity(0))))
@@ -285,8 +187,8 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
 
 
 def _cwd(job: Job, folder: MachineFolder) -> str:
-    """With a bundle `workdir` is relative to it, and nothing outside is reached. Without one it is a folder of the
-    image, where a relative path starts at the image's WORKDIR, as in `docker run`."""
+    """With a bundle `workdir` is relative to it, and never leads out of it. Without one it is a folder of the image,
+    where a relative path starts at the image's WORKDIR, as in `docker run`."""
     if job.code is not None:
         return os.path.normpath(os.path.join(folder.code, (job.workdir or "").lstrip("/")))
     if job.in_image:
@@ -294,9 +196,25 @@ def _cwd(job: Job, folder: MachineFolder) -> str:
     return job.workdir or folder.scratch
 
 
+def environment(
+    base: Mapping[str, str], job_env: Mapping[str, str], contract: Mapping[str, Optional[str]], python: str
+) -> Dict[str, str]:
+    """The command's environment: the agent's own, the run's, and the contract's variables, which win.
+
+    A contract value of None removes the variable. `python` is the folder with spot_progress.
+    """
+    env = {**base, **job_env, "PYTHONUNBUFFERED": "1"}
+    for name, value in contract.items():
+        env.pop(name, None)
+        if value is not None:
+            env[name] = value
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (python, env.get("PYTHONPATH", "")) if part)
+    return env
+
+
 def thread_caps(env: Mapping[str, str], quota: Optional[float], cores: int) -> Dict[str, str]:
-    """What is to be added to `env`, so that no library starts more threads than `quota` cores can run; nothing where
-    there is no quota below `cores`, and nothing that somebody has set."""
+    """Variables for `env`, so that no library starts more threads than `quota` cores can run; empty where there is no
+    quota below `cores`, and without variables that are set already."""
     if quota is None or quota >= cores:
         return {}
     threads = max(1, math.floor(quota))
@@ -304,3 +222,131 @@ def thread_caps(env: Mapping[str, str], quota: Optional[float], cores: int) -> D
     if added:
         _log.info("%s = %d: our share of the CPU is %.3g cores", ", ".join(added), threads, quota)
     return added
+
+
+def with_venv(prefix: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` with the virtual environment in the folder `prefix` in front. Raises NotStarted where there is none."""
+    if not os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
+        raise NotStarted(NOT_FOUND, "%s%s is not on this machine" % (NO_VENV, prefix))
+    return _activated(prefix, env, {"VIRTUAL_ENV": prefix})
+
+
+def with_conda_env(wanted: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` with the conda environment `wanted` (a name or an absolute path) in front. Raises NotStarted with the
+    environments that exist."""
+    prefixes = conda_envs(env)
+    prefix = wanted if os.path.isabs(wanted) else prefixes.get(wanted)
+    if prefix is None or not os.path.isdir(os.path.join(prefix, "conda-meta")):
+        text = "%s%s is not on this machine; %s" % (NO_CONDA, wanted, _names_text(list(prefixes)))
+        raise NotStarted(NOT_FOUND, text)
+    variables = {"CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": wanted}
+    return _activated(prefix, {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}, variables)
+
+
+def _activated(prefix: str, env: Mapping[str, str], variables: Mapping[str, str]) -> Dict[str, str]:
+    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
+    active = {**env, "PATH": path, **variables}
+    active.pop("PYTHONHOME", None)
+    return active
+
+
+def _names_text(names: List[str]) -> str:
+    if not names:
+        return "no conda environment was found there at all"
+    more = ", ..." if len(names) > _SHOWN else ""
+    return "there are: %s%s" % (", ".join(sorted(names)[:_SHOWN]), more)
+
+
+def conda_envs(env: Mapping[str, str]) -> Dict[str, str]:
+    """Name -> folder of every conda environment that can be found; the first of two with one name counts."""
+    prefixes: Dict[str, str] = {}
+    for root in _conda_roots(env):
+        if os.path.isdir(os.path.join(root, "conda-meta")):
+            prefixes.setdefault(BASE, root)
+        for name in names_in(os.path.join(root, "envs")):
+            prefixes.setdefault(name, os.path.join(root, "envs", name))
+    for prefix in _conda_list(env):
+        prefixes.setdefault(os.path.basename(prefix), prefix)
+    return {name: path for name, path in prefixes.items() if os.path.isdir(os.path.join(path, "conda-meta"))}
+
+
+def _conda_roots(env: Mapping[str, str]) -> Iterator[str]:
+    """Folders of installations, the likeliest first; some may not exist."""
+    program = env.get("CONDA_EXE") or shutil.which("conda", path=env.get("PATH", os.defpath))
+    if program:
+        yield os.path.dirname(os.path.dirname(os.path.realpath(program)))
+    if env.get("MAMBA_ROOT_PREFIX"):
+        yield env["MAMBA_ROOT_PREFIX"]
+    home = _home(env)
+    if home is not None:
+        for name in HOMES:
+            yield os.path.join(home, name)
+        yield os.path.join(home, ".conda")
+    yield from SYSTEM
+
+
+def _conda_list(env: Mapping[str, str]) -> List[str]:
+    """Conda's own list of environments, which has those outside its folders too."""
+    home = _home(env)
+    if home is None:
+        return []
+    try:
+        with open(os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace") as lines:
+            return [line.strip().rstrip("/") for line in lines if line.startswith("/")]
+    except OSError:
+        return []
+
+
+def _home(env: Mapping[str, str]) -> Optional[str]:
+    home = env.get("HOME") or os.path.expanduser("~")
+    return home if os.path.isabs(home) else None
+
+
+# --- the code bundle ----------------------------------------------------------------------------------------------
+
+
+def fetch_code(store: ObjectStore, sha256: str, folder: str, retrier: Retrier) -> None:
+    """Unpack the bundle into `folder`, and remove everything else from it. Raises Unfit, GaveUp, OSError."""
+    for number in range(1, TRIES + 1):
+        problem = retrier.call(_FETCHING, _unpack, store, sha256, folder, retrier)
+        if problem is None:
+            _log.info("code %s unpacked into %s", sha256[:12], folder)
+            return
+        _log.warning("code %s: %s (try %d of %d)", sha256[:12], problem, number, TRIES)
+        if number < TRIES:
+            retrier.wait(_FETCHING, float(number))
+    shutil.rmtree(folder, ignore_errors=True)
+    raise Unfit(NO_CODE, "%s%s %s (fetched %d times)" % (BAD_CODE, sha256[:12], problem, TRIES))
+
+
+def _unpack(store: ObjectStore, sha256: str, folder: str, retrier: Retrier) -> Optional[str]:
+    """What is wrong with the bundle, None when it is unpacked. Raises GaveUp, StoreUnavailable, OSError."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    opened = Opened(_pieces(store, runfiles.code(sha256), retrier))
+    try:
+        for member, content in opened.files():
+            _write(folder, member, content)
+    except BundleRefused as error:
+        return "is damaged: %s" % error
+    except ObjectMissing:
+        return "is not in the object store"
+    return None if opened.sha256 == sha256 else "differs from its checksum"
+
+
+def _pieces(store: ObjectStore, key: str, retrier: Retrier) -> Iterator[bytes]:
+    for piece in store.read(key):
+        retrier.check(_FETCHING)
+        yield piece
+
+
+def _write(folder: str, member: Member, content: Iterator[bytes]) -> None:
+    path = os.path.join(folder, member.path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if member.link is not None:
+        os.symlink(member.link, path)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o755 if member.executable else 0o644), "wb") as target:
+        for piece in content:
+            target.write(piece)

@@ -1,13 +1,13 @@
-"""The machine's folder: what the provider laid down in it, what lies where, and who owns it.
+"""The machine's folder: what the provider wrote into it, its paths and its owner, and careful reading of files.
 
-The agent holds a lock on `lock` for life: a second agent on the same folder finds it taken and exits. The training
-works below `work/`; nothing else of the folder is its business.
+The agent holds a lock on `lock` until its end: a second agent on the same folder finds it locked and exits. The
+training works below `work/`; it has no business with the rest of the folder.
 
-`job.json` is read once at the start, and `command` beside it. Keys and meanings stand in docs/training-contract.md.
-Times are seconds. A key that this agent does not know is ignored, so that a newer supervisor can start an older agent.
+`job.json` is read once at the start, and `command` beside it. Keys and meanings are in docs/training-contract.md. Times
+are seconds. An unknown key is ignored, so that a newer supervisor can start an older agent.
 
-What the command may have replaced by anything is read with care (`open_plain`): a pipe would block for ever, a device
-has no end, and a link may lead to what is nobody's business (the log would carry it into the store).
+Files that the command may have replaced are opened with care (`open_plain`): a pipe would block forever, a device has
+no end, and a link may lead to private files (the log would carry them into the store).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
-from supervisor.agent.machine.processes import Identity
 from supervisor.agent.store.googleapi import is_loopback
 from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
-# What lies there is no file that we could read, and waiting would not make it one.
-_NONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+TEXT_BYTES = 65536  # of one text file
+# No readable plain file has this path, and waiting does not change that.
+_NO_PLAIN_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+
+Command = Union[str, Tuple[str, ...]]
 
 
 class JobRefused(ValueError):
@@ -39,7 +41,7 @@ class JobRefused(ValueError):
 
 @dataclass(frozen=True)
 class ResultCheck:
-    """Files promised under the results folder; `verify` is run by a shell on what was read back from the store."""
+    """Files promised under the results folder; a shell runs `verify` on the files as read back from the store."""
 
     path: str
     verify: str = ""
@@ -56,28 +58,28 @@ class Job:
     launch_id: str
     nonce: str
     store_url: str
-    command: Union[str, Tuple[str, ...]]
+    command: Command
     server_file: Optional[str] = None
     server_url: Optional[str] = None  # neither: beats go to the store only
     workdir: Optional[str] = None
-    in_image: bool = False  # the agent was started in the WORKDIR of the run's image, and so the command is
+    in_image: bool = False  # the agent and the command start in the WORKDIR of the run's image
     env: Mapping[str, str] = field(default_factory=dict)
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
     venv: Optional[str] = None
-    secrets: Tuple[str, ...] = ()  # names only; the values come by standard input, but for those of secret_refs
+    secrets: Tuple[str, ...] = ()  # names only; the values come by standard input, except those of secret_refs
     secret_refs: Mapping[str, str] = field(default_factory=dict)
     storage_endpoint: Optional[str] = None  # None = Google's
     secret_manager_endpoint: Optional[str] = None
     sequence_from: int = 0  # beats begin above it
-    notice_from: Optional[str] = None  # "gce": the metadata server tells of a preemption
+    notice_from: Optional[str] = None  # "gce": the metadata server announces a preemption
     notice_s: float = 0.0  # how long before the end it does
     tracker_url: Optional[str] = None
     image_digest: Optional[str] = None  # None: the command runs in no image
     gpus: int = 0  # how many cards the shape promises
-    gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = they are left alone
+    gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = no restriction
     keep: Keep = KEEP
-    results_save_max_mb: float = 256.0  # what one save with a checkpoint may upload of the results
+    results_save_max_mb: float = 256.0  # of results that one save with a checkpoint may upload
     results: Tuple[ResultCheck, ...] = ()
     results_generation: int = 1
     retry_exit_codes: Tuple[int, ...] = ()
@@ -90,18 +92,23 @@ class Job:
     cut_off_s: float = 7200.0
     rest_s: float = 10.0
     upload_reserve_s: float = 8.0
-    stall_dump_s: Optional[float] = None  # without progress for so long: take a thread dump; None = never
+    stall_dump_s: Optional[float] = None  # time without progress before a thread dump; None = never
     first_dump_s: Optional[float] = None  # the same before the first step
     stop_consumed: Optional[str] = None
     steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
-    stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
+    stays_after_success: bool = False  # the machine is kept for a person, so its agent stays
     stays_after_failure: bool = False
 
 
-_PACES = (
+# Fields of a job that are keys of job.json with the same meaning.
+_AS_IS = (
+    "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
+    "tracker_url", "image_digest", "stop_consumed",
+)  # fmt: skip
+_FLAGS = ("steps_from_zero", "stays_after_success", "stays_after_failure")
+_NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s",
-    "results_save_max_mb",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb",
 )  # fmt: skip
 
 
@@ -111,7 +118,7 @@ def read_job(path: str) -> Job:
         with open(path, encoding="utf-8") as source:
             data = json.load(source)
         if isinstance(data, dict) and data.get("command_form") is not None:
-            data["command"] = _laid_down(os.path.join(os.path.dirname(path), "command"), data["command_form"])
+            data["command"] = _command_file(os.path.join(os.path.dirname(path), "command"), data["command_form"])
     except (OSError, ValueError) as error:
         raise JobRefused("%s cannot be read: %s" % (path, error)) from None
     if not isinstance(data, dict) or data.get("version") != 1:
@@ -126,6 +133,9 @@ def _job(data: Dict[str, Any]) -> Job:
     if not is_run_id(data["run_id"]):
         raise ValueError("run_id is not a run id")
     retry, kept = data.get("retry") or {}, data.get("checkpoints") or {}
+    plain: Dict[str, Any] = {name: data.get(name) for name in _AS_IS}
+    plain.update((name, data.get(name) is True) for name in _FLAGS)
+    plain.update((name, float(data[name])) for name in _NUMBERS if data.get(name) is not None)
     return Job(
         machine=str(data["name"]),
         run_id=data["run_id"],
@@ -134,22 +144,12 @@ def _job(data: Dict[str, Any]) -> Job:
         nonce=str(data.get("nonce") or ""),
         store_url=str(data["store_url"]),
         command=_command(data["command"]),
-        server_file=data.get("server_file"),
         server_url=_server_url(data.get("server_url")),
-        workdir=data.get("workdir"),
         in_image=bool(data.get("in_image")),
         env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
-        code=data.get("code"),
-        conda_env=data.get("conda_env"),
-        venv=data.get("venv"),
         secrets=tuple(str(name) for name in data.get("secrets") or ()),
         secret_refs={str(name): str(ref) for name, ref in (data.get("secret_refs") or {}).items()},
-        storage_endpoint=data.get("storage_endpoint"),
-        secret_manager_endpoint=data.get("secret_manager_endpoint"),
         sequence_from=int(data.get("sequence_from") or 0),
-        notice_from=data.get("notice_from"),
-        tracker_url=data.get("tracker_url"),
-        image_digest=data.get("image_digest"),
         gpus=int(data.get("gpus") or 0),
         gpu_ids=None if data.get("gpu_ids") is None else tuple(str(card) for card in data["gpu_ids"]),
         keep=Keep(int(kept.get("keep_last", KEEP.last)), int(kept.get("keep_best", KEEP.best)), kept.get("keep_every")),
@@ -157,16 +157,12 @@ def _job(data: Dict[str, Any]) -> Job:
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
-        stop_consumed=data.get("stop_consumed"),
-        steps_from_zero=data.get("steps_from_zero") is True,
-        stays_after_success=data.get("stays_after_success") is True,
-        stays_after_failure=data.get("stays_after_failure") is True,
-        **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
+        **plain,
     )
 
 
-def _laid_down(path: str, form: Any) -> Any:
-    """The command of a file of its own: the text that a shell gets, or a JSON list. OSError, ValueError."""
+def _command_file(path: str, form: Any) -> Any:
+    """The command in a file of its own: the text for a shell, or a JSON list. OSError, ValueError."""
     if form not in ("shell", "words"):
         raise ValueError("command_form is neither shell nor words")
     with open(path, encoding="utf-8", newline="") as source:
@@ -175,7 +171,7 @@ def _laid_down(path: str, form: Any) -> Any:
 
 
 def _server_url(url: Optional[str]) -> Optional[str]:
-    """A beat carries what authenticates it, so it travels in the clear on this machine only."""
+    """A beat carries its own credential, so without encryption it may travel on this machine only."""
     if not url:
         return None
     parts = urlsplit(url)
@@ -188,7 +184,7 @@ def _result(rule: Mapping[str, Any]) -> ResultCheck:
     return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""), int(rule.get("min_count", 1)))
 
 
-def _command(value: Any) -> Union[str, Tuple[str, ...]]:
+def _command(value: Any) -> Command:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
@@ -211,7 +207,7 @@ class MachineFolder:
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
         self.moments = os.path.join(work, "moments")  # copies of results, until they are saved
-        self.incoming = os.path.join(work, "incoming")  # of results that are brought back
+        self.incoming = os.path.join(work, "incoming")  # of results that are restored
         self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
         self.threads = os.path.join(work, "threads")
         self.progress = os.path.join(work, "progress.jsonl")
@@ -219,14 +215,14 @@ class MachineFolder:
         self.stopping = os.path.join(work, "stopping")
         self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
-        self._deadline: Optional[float] = None  # of a notice that this agent found itself
+        self._deadline: Optional[float] = None  # of a notice that this agent itself received
 
     def roles(self) -> Dict[str, str]:
         """Where the command writes."""
         return {"checkpoints": self.checkpoints, "results": self.results, "scratch": self.scratch}
 
-    def take(self) -> bool:
-        """False when another agent lives on this folder. OSError."""
+    def lock(self) -> bool:
+        """False when another agent holds this folder. OSError."""
         flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(os.path.join(self.root, "lock"), flags, 0o600)
         try:
@@ -234,66 +230,65 @@ class MachineFolder:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        self._lock = descriptor  # never closed: the kernel drops the lock with the process
+        self._lock = descriptor  # never closed: the kernel releases the lock with the process
         return True
 
-    def introduce(self, identity: Identity) -> None:
-        """Tell the provider which process this machine is. The first thing an agent does."""
-        text = {"pid": identity.pid, "start_ticks": identity.start_ticks, "boot_id": identity.boot_id}
-        self._lay_down("agent.json", text)
+    def write_agent(self, pid: int, start_ticks: int, boot_id: str) -> None:
+        """Tell the provider which process this machine is. The first action of an agent."""
+        self._write_json("agent.json", {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
 
-    def furnish(self) -> None:
+    def prepare(self) -> None:
         """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
         for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
-        with open(self.output, "ab", opener=_ours):
+        with open(self.output, "ab", opener=_open_own):
             pass
         module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
         if module is not None:
-            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=_ours) as target:
+            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=_open_own) as target:
                 target.write(module)
 
-    def say(self, text: str) -> None:
-        """A line of ours in the command's output. Where the disk is full, or a pipe lies there that nobody reads, it
-        is left out: the beat has it."""
-        with suppress(OSError), open(self.output, "ab", opener=_ours) as target:
+    def add_to_output(self, text: str) -> None:
+        """A line of ours in the command's output. It is left out where the disk is full or a pipe without a reader has
+        this name; the beat has the text anyway."""
+        with suppress(OSError), open(self.output, "ab", opener=_open_own) as target:
             target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
-    def tell_stopping(self, reason: str) -> None:
-        """For `spot_progress.stopping()`, in processes that get no TERM too. Neither a full disk nor a pipe in the
-        file's place may hold up the end."""
-        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_ours) as target:
+    def write_stop_file(self, reason: str) -> None:
+        """For `spot_progress.stopping()`, also in processes that get no TERM. Neither a full disk nor a pipe in the
+        file's place may delay the end."""
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_open_own) as target:
             target.write(reason + "\n")
 
     @property
     def authorities(self) -> Optional[str]:
-        """The host's certificates, where they were laid down: an image may have none."""
+        """The host's certificates, if the provider wrote them here: an image may have none."""
         path = os.path.join(self.root, "ca-certificates.crt")
         return path if os.path.exists(path) else None
 
-    def give_notice(self, notice_s: float) -> None:
-        """This machine is taken away in so many seconds. OSError where that cannot be written down; it counts then
-        too, for as long as this agent lives."""
+    def write_notice(self, notice_s: float) -> None:
+        """This machine will be preempted in so many seconds. OSError where that cannot be written; this agent knows it
+        all the same."""
         deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
-        self._lay_down("notice.json", {"deadline_boottime_s": deadline, "notice_s": notice_s})
+        self._write_json("notice.json", {"deadline_boottime_s": deadline, "notice_s": notice_s})
 
-    def tell_bad_gpus(self, cards: Mapping[str, str]) -> None:
+    def write_bad_gpus(self, cards: Mapping[str, str]) -> None:
         """For the provider, which gives such a card to no other machine. OSError."""
         now = time.time()
-        self._lay_down("bad_gpus.json", {name: {"why": why, "at": now} for name, why in cards.items()})
+        self._write_json("bad_gpus.json", {name: {"why": why, "at": now} for name, why in cards.items()})
 
-    def _lay_down(self, name: str, paper: Mapping[str, object]) -> None:
+    def _write_json(self, name: str, data: Mapping[str, object]) -> None:
         """By rename, so that the provider reads all of it or nothing. OSError."""
         temporary = os.path.join(self.root, ".%s.%d" % (name, os.getpid()))
-        with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
-            json.dump(paper, target)
+        with open(temporary, "w", encoding="utf-8", opener=_open_own) as target:
+            json.dump(data, target)
             target.flush()
             os.fsync(target.fileno())
         os.rename(temporary, os.path.join(self.root, name))
 
     def notice_s(self) -> Optional[float]:
-        """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again. One of
-        no seconds is none: the machine is being killed, and nothing could be done in time."""
+        """Seconds until this machine is preempted; None without a notice. A torn notice is read again. A notice of zero
+        seconds does not count: the machine is being killed, and there is no time for anything."""
         deadline = self._deadline
         if deadline is None:
             try:
@@ -307,20 +302,56 @@ class MachineFolder:
         return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
-def _ours(path: str, flags: int) -> int:
-    """A file of this folder: no link that the training laid there is followed, and no pipe is waited for."""
+def _open_own(path: str, flags: int) -> int:
+    """An opener for a file of this folder: it follows no link of the training and waits for no pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
 
 def open_plain(path: str) -> Optional[BinaryIO]:
-    """The file; None when there is none that can be read as a plain file. OSError: the disk does not answer."""
+    """The file; None where there is no readable plain file. OSError: the disk does not respond."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in _NONE:
+        if error.errno in _NO_PLAIN_FILE:
             return None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         return None
     return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: str, offset: int = 0, max_bytes: int = TEXT_BYTES) -> bytes:
+    """A part of the file; a negative `offset` counts from its end. Empty for a missing or unreadable file."""
+    try:
+        source = open_plain(path)
+        if source is None:
+            return b""
+        with source:
+            if offset:
+                source.seek(max(0, source.seek(0, os.SEEK_END) + offset) if offset < 0 else offset)
+            return source.read(max_bytes)
+    except OSError:
+        return b""
+
+
+def read_text(path: str, offset: int = 0, max_bytes: int = TEXT_BYTES) -> str:
+    return read_bytes(path, offset, max_bytes).decode("utf-8", "replace")
+
+
+def read_fields(path: str) -> Dict[str, str]:
+    """The lines `name: value` of such a file in /proc; the first of two with one name counts."""
+    fields: Dict[str, str] = {}
+    for line in read_text(path).splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    return fields
+
+
+def names_in(folder: str) -> Tuple[str, ...]:
+    """Sorted; none for a missing or unreadable folder."""
+    try:
+        return tuple(sorted(os.listdir(folder)))
+    except OSError:
+        return ()

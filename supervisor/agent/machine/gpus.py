@@ -1,13 +1,13 @@
-"""The GPUs of this machine: their figures for the beat, whether those promised can be opened, and whether CUDA starts.
+"""The GPUs of this machine: their figures for the beat, whether the promised cards can be opened, whether CUDA starts.
 
-A driver that hangs must not hold up anybody else: figures are read in a thread of their own (vitals.py), and the count
-before the command is waited for only so long. A card is called bad only where its own driver says so of this card: it
-is lost, it cannot be brought up, or the hardware is to blame for its Xid. A card that could not be read is not bad.
+A driver that hangs must not block anything else: figures are read in a thread of their own (vitals.py), and the count
+before the command has a time limit. A card is called bad only where its own driver says so of this card: it is lost, it
+cannot be started, or the hardware is to blame for its Xid. A card that could not be read is not bad.
 
-A card that is listed, and can be opened, does not yet compute. So cuInit runs in a process of its own: it may hang or
-crash, and the agent must not hold a card open. 802 means that the machine is still starting (NVLink fabric), so it is
-waited for; any other error stays. Where there is no libcuda to ask, nothing is known and nothing is refused: the cards
-were counted by other means.
+A card that is listed and can be opened may still be unable to compute. So cuInit runs in a process of its own: it may
+hang or crash, and the agent must not hold a card open. 802 means that the machine is still starting (NVLink fabric), so
+the agent waits; any other error is final. Without libcuda nothing is known and nothing is refused: the cards were
+counted by other means.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import errno
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -27,15 +26,18 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from supervisor.agent.machine import nvml
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.nvml import GPU_IS_LOST, NvidiaSmi, Nvml, NvmlFailed
-from supervisor.agent.store.reach import LOOK_S, GaveUp, Patience
+from supervisor.agent.store.access import CHECK_S, GaveUp, Retrier
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS, MAX_GPUS, Gpus
 
-COUNT_LIMIT_S = 120.0  # the first call wakes the driver, which takes seconds for each card
-AGAIN_S = 60.0
+COUNT_LIMIT_S = 120.0  # the first call starts the driver, which takes seconds for each card
+LOAD_RETRY_S = 60.0
+READY_LIMIT_S = 1200.0  # as gpu_timeout_s, which limits the boot
+PROBE_LIMIT_S = 120.0
+REAP_S = 5.0  # for a killed probe: inside the driver a process may be in an uninterruptible sleep
+CUDA_RETRY_S = 5.0
 LOST = "its driver says that it is lost"
-_log = logging.getLogger("agent")
 NOT_READY = 802
-_WORDS = {
+_CUDA_ERRORS = {
     100: "no card is visible",
     101: "a card is not valid",
     NOT_READY: "the machine's GPUs are not ready yet",
@@ -43,10 +45,6 @@ _WORDS = {
     804: "the CUDA library is too new for this card",
     999: "unknown error",
 }
-READY_LIMIT_S = 1200.0  # as gpu_timeout_s, which bounds the boot
-PROBE_LIMIT_S = 120.0
-REAP_S = 5.0  # for a killed probe: in the driver a process may sleep where no signal reaches it
-CUDA_AGAIN_S = 5.0
 _PROBE = """
 import ctypes, json, sys
 try:
@@ -57,10 +55,11 @@ version = ctypes.c_int(0)
 library.cuDriverGetVersion(ctypes.byref(version))
 sys.stdout.write(json.dumps([library.cuInit(0), version.value]))
 """
+_log = logging.getLogger("agent")
 
 
-def names_of(job: Job) -> Optional[Sequence[str]]:
-    """The cards of this machine: those it was given, else those that CUDA would show to the command; None = all."""
+def gpu_names(job: Job) -> Optional[Sequence[str]]:
+    """The cards of this machine: its own ones, else those that CUDA would show to the command; None = all."""
     if job.gpu_ids is not None:
         return job.gpu_ids
     shown = {**os.environ, **job.env}.get("CUDA_VISIBLE_DEVICES")
@@ -68,9 +67,9 @@ def names_of(job: Job) -> Optional[Sequence[str]]:
 
 
 class GpuReader:
-    """`names`: indexes or UUIDs of this machine's cards; None = all that there are. `bad` gets every card that its
-    driver calls bad, with its words, and again when there are more; OSError from it: once more at the next reading.
-    Safe to use from every thread."""
+    """`names`: indexes or UUIDs of this machine's cards; None = all cards. `bad` gets every card that its driver calls
+    bad, with the reason, and again when there are more; after an OSError from it, again at the next reading. Safe to
+    use from every thread."""
 
     def __init__(
         self,
@@ -83,9 +82,9 @@ class GpuReader:
         bad: Callable[[Mapping[str, str]], None] = lambda cards: None,
     ) -> None:
         self._names = names
-        self._tell_bad = bad
+        self._write_bad = bad
         self._bad: Dict[str, str] = {}
-        self._bad_told = 0
+        self._bad_written = 0
         self._load, self._smi, self._devices = load, smi or NvidiaSmi(), devices
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -120,9 +119,9 @@ class GpuReader:
         return sum(1 for row in rows if row), "; ".join(self._faults)
 
     def _open(self) -> None:
-        """Load the library and find the cards, once; where it is not there, again a minute later."""
+        """Load the library and find the cards, once; if it is missing, again a minute later."""
         now = self._monotonic()
-        if self._nvml is not None or (self._tried_at is not None and now - self._tried_at < AGAIN_S):
+        if self._nvml is not None or (self._tried_at is not None and now - self._tried_at < LOAD_RETRY_S):
             return
         self._tried_at, self._faults = now, []
         try:
@@ -143,14 +142,14 @@ class GpuReader:
             self._bad.setdefault(name, "it had Xid %d, which is an error of the hardware" % xid)
 
     def _report(self) -> None:
-        if len(self._bad) == self._bad_told:
+        if len(self._bad) == self._bad_written:
             return
         try:
-            self._tell_bad(self._bad)
+            self._write_bad(self._bad)
         except OSError as error:
             _log.warning("a bad GPU could not be written down: %s", error)
         else:
-            self._bad_told = len(self._bad)
+            self._bad_written = len(self._bad)
 
     def _card(self, library: Nvml, name: str) -> Optional[c_void_p]:
         try:
@@ -164,7 +163,7 @@ class GpuReader:
         return card
 
     def _fault(self, name: str, card: Optional[c_void_p]) -> Optional[str]:
-        """'' for a card that can be opened; None for one whose fault is told already."""
+        """'' for a card that can be opened; None for a card whose fault is in the list already."""
         if card is None or self._nvml is None:
             return None
         minor = self._nvml.minor(card)
@@ -180,8 +179,8 @@ class GpuReader:
         return ""
 
 
-def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
-    """What is told when fewer than `promised` cards can be opened; '' when all can. Raises GaveUp."""
+def missing_text(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
+    """The message when fewer than `promised` cards can be opened; '' when all can. Raises GaveUp."""
     counts: List[Tuple[int, str]] = []
     thread = threading.Thread(target=lambda: counts.append(_counted(reader)), name="gpus", daemon=True)
     thread.start()
@@ -189,7 +188,7 @@ def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> s
     while thread.is_alive() and time.monotonic() < until:
         if gives_up():
             raise GaveUp
-        thread.join(LOOK_S)
+        thread.join(CHECK_S)
     if not counts:
         return "%s; the driver did not answer within %.0f s" % (_promise(promised), COUNT_LIMIT_S)
     count, faults = counts[0]
@@ -201,7 +200,7 @@ def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> s
 def _counted(reader: GpuReader) -> Tuple[int, str]:
     try:
         return reader.count()
-    except Exception as error:  # noqa: BLE001 - whatever it is, no card could be opened
+    except Exception as error:  # noqa: BLE001 - after any error no card could be opened
         _log.exception("the GPUs could not be counted")
         return 0, "%s: %s" % (type(error).__name__, error)
 
@@ -219,40 +218,30 @@ def _columns(rows: Sequence[Mapping[str, Optional[float]]]) -> Optional[Gpus]:
     return Gpus(**columns) if columns else None
 
 
-def cuda_trouble(gives_up: Callable[[], bool], tell: Callable[[str], None], driver: Callable[[], str]) -> str:
-    """Why CUDA does not start; "" where it does, or cannot be asked. `tell` gets what is waited for. `driver`: its
-    version. Raises GaveUp."""
-    patience = Patience(gives_up)
+def cuda_problem(gives_up: Callable[[], bool], report: Callable[[str], None], driver: Callable[[], str]) -> str:
+    """Why CUDA does not start; "" where it does, or where that is unknown. `report` gets the reason for waiting.
+    `driver`: its version. Raises GaveUp."""
+    retrier = Retrier(gives_up)
     until = time.monotonic() + READY_LIMIT_S
     while True:
-        answer, text = _ask(patience)
-        if answer is None:
+        result, text = _run_probe(retrier)
+        if result is None:
             return text
-        code, version = answer
+        code, version = result
         if code == 0:
-            tell("")
+            report("")
             return ""
         text = "CUDA does not start: cuInit says %d (%s); driver %s, CUDA %s" % (
-            code, _WORDS.get(code, "see cuda.h"), driver() or "unknown", _dotted(version),
+            code, _CUDA_ERRORS.get(code, "see cuda.h"), driver() or "unknown", _dotted(version),
         )  # fmt: skip
         if code != NOT_READY or time.monotonic() >= until:
             return text
-        tell(text)
-        patience.pause("waiting for the GPUs", CUDA_AGAIN_S)
+        report(text)
+        retrier.wait("waiting for the GPUs", CUDA_RETRY_S)
 
 
-def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
-    """Of the kernel module; "" where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as source:
-            match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", source.read(4096))
-    except OSError:
-        return ""
-    return match.group(1) if match else ""
-
-
-def _ask(patience: Patience) -> Tuple[Optional[Tuple[int, int]], str]:
-    """((what cuInit says, CUDA's version), ""), or (None, what is wrong): "" where there is no library."""
+def _run_probe(retrier: Retrier) -> Tuple[Optional[Tuple[int, int]], str]:
+    """((result of cuInit, CUDA's version), ""), or (None, what is wrong): "" where there is no library."""
     probe = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _PROBE],
         stdin=subprocess.DEVNULL,
@@ -262,8 +251,8 @@ def _ask(patience: Patience) -> Tuple[Optional[Tuple[int, int]], str]:
     until = time.monotonic() + PROBE_LIMIT_S
     try:
         while probe.poll() is None and time.monotonic() < until:
-            patience.check("starting CUDA")
-            time.sleep(LOOK_S)
+            retrier.check("starting CUDA")
+            time.sleep(CHECK_S)
         if probe.poll() is None:
             return None, "CUDA does not start: cuInit did not answer within %.0f s" % PROBE_LIMIT_S
     finally:

@@ -1,114 +1,32 @@
-"""NVIDIA's management library through ctypes: what it tells of each card.
+"""The figures of NVIDIA cards: from the management library (NVML) through ctypes, or from the program nvidia-smi.
 
-A function that this driver does not have, or that says NOT_SUPPORTED, is a figure that is absent; nothing else is lost
-with it. Structures and constants are those of nvml.h. Handles are kept for the agent's life.
+If this driver lacks a function, or reports NOT_SUPPORTED, that figure is absent; the others are not affected.
+Structures and constants are those of nvml.h. Handles are kept until the agent's end.
 
-The same figures from the program nvidia-smi, where the library itself cannot be loaded (another libc, say).
-
-One call takes a good part of a second, so it is asked at most once a minute. What a card does not have, it answers with
-a word in brackets.
+nvidia-smi gives the same figures where the library cannot be loaded (because of another libc, for example). One call
+takes a good part of a second, so it runs at most once a minute. For a figure that a card does not have, it prints a
+word in brackets.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import shutil
 import subprocess
 import time
 from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from supervisor.agent.machine.folder import read_text
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS
 
-PROGRAM = "nvidia-smi"
-PACE_S, TIMEOUT_S = 60.0, 20.0
-_FIELDS: Tuple[Tuple[str, str], ...] = (
-    ("util_pct", "utilization.gpu"),
-    ("memory_used_mib", "memory.used"),
-    ("memory_total_mib", "memory.total"),
-    ("sm_clock_mhz", "clocks.sm"),
-    ("sm_clock_max_mhz", "clocks.max.sm"),
-    ("power_w", "power.draw"),
-    ("power_limit_w", "power.limit"),
-    ("temperature_c", "temperature.gpu"),
-    ("ecc_uncorrected", "ecc.errors.uncorrected.volatile.total"),
-)
-# The newer name, the older one; without either where a driver knows none of them: it refuses the whole question then.
-_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "")
-
-_log = logging.getLogger("agent")
-
-
-class NvidiaSmi:
-    """`read` gives what was last told for a minute. Used by one thread at a time."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, timeout_s: float = TIMEOUT_S) -> None:
-        self._monotonic, self._timeout_s = monotonic, timeout_s
-        self._reasons: Tuple[str, ...] = _REASONS
-        self._rows: Dict[str, Row] = {}  # by index and by UUID
-        self._indexes: List[str] = []
-        self._asked_at: Optional[float] = None
-
-    def read(self, names: Optional[Sequence[str]]) -> List[Row]:
-        """One row for each of `names`, None = all cards; empty for one that it does not tell of."""
-        self._ask()
-        return [self._rows.get(name, {}) for name in (self._indexes if names is None else names)]
-
-    def _ask(self) -> None:
-        now = self._monotonic()
-        if self._asked_at is not None and now - self._asked_at < PACE_S:
-            return
-        self._asked_at, self._rows, self._indexes = now, {}, []
-        if shutil.which(PROGRAM) is None:
-            return
-        for reasons in self._reasons:
-            fields = ["index", "uuid", *(field for _, field in _FIELDS), *([reasons] if reasons else [])]
-            try:
-                lines = query(fields, self._timeout_s, ",nounits")
-            except subprocess.CalledProcessError:
-                continue  # it refused the question
-            except (OSError, subprocess.TimeoutExpired) as error:
-                _log.warning("nvidia-smi does not answer: %s", error)
-                return
-            if lines:
-                self._reasons = (reasons,)
-                self._read(lines)
-                return
-
-    def _read(self, lines: List[List[str]]) -> None:
-        columns = [name for name, _ in _FIELDS] + ["clock_reasons"]
-        for cells in lines:
-            if len(cells) < 2 + len(_FIELDS):
-                continue
-            row = {name: _figure(cell) for name, cell in zip(columns, cells[2:])}
-            self._indexes.append(cells[0])
-            self._rows[cells[0]] = self._rows[cells[1]] = row
-
-
-def query(fields: Sequence[str], timeout_s: float, form: str = "") -> List[List[str]]:
-    """A line of cells for each card. Raises OSError, subprocess.SubprocessError."""
-    done = subprocess.run(
-        [PROGRAM, "--query-gpu=" + ",".join(fields), "--format=csv,noheader" + form],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=timeout_s,
-        check=True,
-    )
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return [[cell.strip() for cell in line.split(",")] for line in lines]
-
-
-def _figure(cell: str) -> Optional[float]:
-    try:
-        return float(int(cell, 16)) if cell.startswith("0x") else float(cell)
-    except ValueError:
-        return None
-
-
 SUCCESS, GPU_IS_LOST = 0, 15
-_WORDS = {
+DRIVER = "/proc/driver/nvidia"
+PROGRAM = "nvidia-smi"
+SMI_PERIOD_S, SMI_TIMEOUT_S = 60.0, 20.0
+_ERRORS = {
     3: "not supported",
     4: "no permission",
     6: "not found",
@@ -121,6 +39,21 @@ _WORDS = {
 _CLOCK_SM, _SENSOR_GPU, _UNCORRECTED, _VOLATILE, _XID_EVENTS = 1, 0, 1, 0, 8
 _MIB = 1 << 20
 _EVENTS_AT_ONCE = 64
+_SMI_FIELDS: Tuple[Tuple[str, str], ...] = (
+    ("util_pct", "utilization.gpu"),
+    ("memory_used_mib", "memory.used"),
+    ("memory_total_mib", "memory.total"),
+    ("sm_clock_mhz", "clocks.sm"),
+    ("sm_clock_max_mhz", "clocks.max.sm"),
+    ("power_w", "power.draw"),
+    ("power_limit_w", "power.limit"),
+    ("temperature_c", "temperature.gpu"),
+    ("ecc_uncorrected", "ecc.errors.uncorrected.volatile.total"),
+)
+# The newer name, the older one, and neither: a driver that does not know a field refuses the whole query.
+_SMI_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "")
+_DRIVER_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
+_log = logging.getLogger("agent")
 
 Row = Dict[str, Optional[float]]
 
@@ -129,7 +62,7 @@ class NvmlFailed(Exception):
     """The text says which call failed and why. `code`: NVML's."""
 
     def __init__(self, name: str, code: int) -> None:
-        super().__init__("%s: %s" % (name, _WORDS.get(code, "error %d" % code)))
+        super().__init__("%s: %s" % (name, _ERRORS.get(code, "error %d" % code)))
         self.code = code
 
 
@@ -142,7 +75,7 @@ class _Memory(ctypes.Structure):
 
 
 class _MemoryV2(ctypes.Structure):
-    """`used` of version 2 is without what the driver itself reserves, as nvidia-smi shows it."""
+    """`used` of version 2 does not include the driver's own reserve, as nvidia-smi shows it."""
 
     _fields_ = [
         ("version", c_uint),
@@ -172,7 +105,7 @@ def load() -> Any:
 
 
 class Nvml:
-    """`library`: what `load` gives, or anything with functions of these names. Used by one thread at a time."""
+    """`library`: the result of `load`, or any object with functions of these names. Used by one thread at a time."""
 
     def __init__(self, library: Any) -> None:
         """Raises NvmlFailed."""
@@ -201,7 +134,7 @@ class Nvml:
         return self._number("nvmlDeviceGetMinorNumber", card)
 
     def watch(self, card: c_void_p) -> None:
-        """Collect this card's Xid events from now on, where the driver tells them."""
+        """Collect this card's Xid events from now on, if the driver reports them."""
         if self._events is None:
             events = c_void_p()
             if self._call("nvmlEventSetCreate", byref(events)) != SUCCESS:
@@ -252,17 +185,17 @@ class Nvml:
                 return
             card = event.device or 0
             if self._xids.get(card) not in HARDWARE_XIDS or event.data in HARDWARE_XIDS:
-                self._xids[card] = event.data  # a lost card is followed by errors of its programs
+                self._xids[card] = event.data  # errors of its programs follow the loss of a card
 
     def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
-        value = c_uint()
-        code = self._call(name, card, *(c_int(word) for word in kind), byref(value))
-        return value.value if code == SUCCESS else None
+        return self._read_into(c_uint(), name, card, *kind)
 
     def _long(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
-        value = c_ulonglong()
+        return self._read_into(c_ulonglong(), name, card, *kind)
+
+    def _read_into(self, value: Any, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         code = self._call(name, card, *(c_int(word) for word in kind), byref(value))
-        return value.value if code == SUCCESS else None
+        return int(value.value) if code == SUCCESS else None
 
     def _call(self, name: str, *arguments: Any) -> int:
         function = getattr(self._library, name, None)  # None: this driver is older than the function
@@ -276,3 +209,76 @@ class Nvml:
 
 def _watts(milliwatts: Optional[int]) -> Optional[float]:
     return None if milliwatts is None else milliwatts / 1000
+
+
+class NvidiaSmi:
+    """`read` returns the same rows for a minute. Used by one thread at a time."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, timeout_s: float = SMI_TIMEOUT_S) -> None:
+        self._monotonic, self._timeout_s = monotonic, timeout_s
+        self._reasons: Tuple[str, ...] = _SMI_REASONS
+        self._rows: Dict[str, Row] = {}  # by index and by UUID
+        self._indexes: List[str] = []
+        self._queried_at: Optional[float] = None
+
+    def read(self, names: Optional[Sequence[str]]) -> List[Row]:
+        """One row for each of `names`, None = all cards; empty for a card that is not in the output."""
+        self._query()
+        return [self._rows.get(name, {}) for name in (self._indexes if names is None else names)]
+
+    def _query(self) -> None:
+        now = self._monotonic()
+        if self._queried_at is not None and now - self._queried_at < SMI_PERIOD_S:
+            return
+        self._queried_at, self._rows, self._indexes = now, {}, []
+        if shutil.which(PROGRAM) is None:
+            return
+        for reasons in self._reasons:
+            fields = ["index", "uuid", *(field for _, field in _SMI_FIELDS), *([reasons] if reasons else [])]
+            try:
+                lines = query(fields, self._timeout_s, ",nounits")
+            except subprocess.CalledProcessError:
+                continue  # it refused the query
+            except (OSError, subprocess.TimeoutExpired) as error:
+                _log.warning("nvidia-smi does not respond: %s", error)
+                return
+            if lines:
+                self._reasons = (reasons,)
+                self._read(lines)
+                return
+
+    def _read(self, lines: List[List[str]]) -> None:
+        columns = [name for name, _ in _SMI_FIELDS] + ["clock_reasons"]
+        for cells in lines:
+            if len(cells) < 2 + len(_SMI_FIELDS):
+                continue
+            row = {name: _figure(cell) for name, cell in zip(columns, cells[2:])}
+            self._indexes.append(cells[0])
+            self._rows[cells[0]] = self._rows[cells[1]] = row
+
+
+def query(fields: Sequence[str], timeout_s: float, format_options: str = "") -> List[List[str]]:
+    """A line of cells for each card. Raises OSError, subprocess.SubprocessError."""
+    done = subprocess.run(
+        [PROGRAM, "--query-gpu=" + ",".join(fields), "--format=csv,noheader" + format_options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=True,
+    )
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return [[cell.strip() for cell in line.split(",")] for line in lines]
+
+
+def _figure(cell: str) -> Optional[float]:
+    try:
+        return float(int(cell, 16)) if cell.startswith("0x") else float(cell)
+    except ValueError:
+        return None
+
+
+def driver_version(path: str = DRIVER + "/version") -> str:
+    """The version of the kernel module; "" where it cannot be read."""
+    match = _DRIVER_VERSION.search(read_text(path))
+    return match.group(1) if match else ""

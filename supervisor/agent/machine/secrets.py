@@ -1,53 +1,44 @@
-"""Secrets on their way to the command, and the agent's own words without them.
+"""Secrets for the command: received by standard input, or fetched from the cloud.
 
-Most come by standard input: one JSON object {name: value}, complete, before the agent says its name. Not by its
-environment, which anybody of the same user reads in /proc for as long as it lives, and not by job.json, which lies on
-the disk. An input that ends early means that whoever started the agent died meanwhile: the agent refuses to begin and
-leaves no trace, so the same launch starts it again.
+Most come by standard input: one JSON object {name: value}, complete, before the agent writes its identity. They do not
+come by the environment, which any process of the same user can read in /proc as long as the agent runs, and not by
+job.json, which is on the disk. An input that ends early means that the process that started the agent died meanwhile:
+the agent refuses to start and leaves no trace, so the same launch can start it again.
 
-Others the machine reads itself, with its own account: `gcp:projects/P/secrets/S/versions/V`. The text about one that
-cannot be read names it and the service's answer, and holds nothing of a value.
-
-What the agent prints on standard error is kept by the provider, so it is masked, tracebacks included. Errors that
-nobody caught go the same way, whichever thread they end: Python's own hooks know no masks.
+The machine fetches others itself, with its own account: `gcp:projects/P/secrets/S/versions/V`. The error text about an
+unreadable secret names it and the service's response, and contains nothing of a value.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import logging
 import os
 import re
-import sys
-import threading
-from types import TracebackType
-from typing import Any, Dict, Iterable, Mapping, Optional, Type
+from typing import Any, Dict, Iterable, Mapping, Optional
 from urllib.parse import quote
 
-from supervisor.agent.machine.masking import MIN_CHARS, NOTHING, Masker
-from supervisor.agent.store.googleapi import Effort, GoogleApi, Pace, account_for, said
-from supervisor.agent.store.site import Answer, Site, Unreachable
+from supervisor.agent.machine.masking import MIN_CHARS
+from supervisor.agent.store.googleapi import GoogleApi, Retries, RetryPolicy, account_for, error_text
+from supervisor.agent.store.httpclient import HttpClient, Response, Unreachable
 from supervisor.contract.heartbeat import NO_SECRET, NO_START
 
 MAX_BYTES = 1 << 25
 STDIN = 0
 ENDPOINT = "https://secretmanager.googleapis.com"
 RETRY_FOR_S = 60.0
-DENIED_FOR_S = 180.0  # a role that was just granted takes minutes to reach the service: 403 is final then
+DENIED_FOR_S = 180.0  # a new role takes minutes to reach the service; after this time a 403 is final
 _REFERENCE = re.compile(r"gcp:(projects/[^/]+/secrets/[^/]+/versions/[^/]+)")
-_FORM = "%(asctime)s %(levelname)s %(threadName)s: %(message)s"
-_log = logging.getLogger("agent")
 
 
 class SecretsMissing(Exception):
-    """The text names secrets and holds no value."""
+    """The text names secrets and contains no value."""
 
 
 def read_secrets(names: Iterable[str], descriptor: int = STDIN) -> Dict[str, str]:
-    """name -> value, for exactly `names`. Nothing is read when there are none. Raises SecretsMissing.
+    """name -> value, for exactly `names`. Reads nothing when there are none. Raises SecretsMissing.
 
-    The descriptor leads to nothing afterwards: no child may read it again.
+    Afterwards the descriptor leads to /dev/null: no child can read it again.
     """
     wanted = sorted(names)
     if not wanted:
@@ -55,9 +46,9 @@ def read_secrets(names: Iterable[str], descriptor: int = STDIN) -> Dict[str, str
     try:
         with open(os.dup(descriptor), "rb") as source:
             data = source.read(MAX_BYTES)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(devnull, descriptor, inheritable=False)
+        os.close(devnull)
     except OSError as error:
         text = "standard input cannot be read (%s); it should bring %s" % (error, ", ".join(wanted))
         raise SecretsMissing(text) from None
@@ -69,7 +60,7 @@ def read_secrets(names: Iterable[str], descriptor: int = STDIN) -> Dict[str, str
 
 
 def _parsed(data: bytes) -> Dict[str, Any]:
-    """Empty for everything that is no JSON object: what was there may be a part of a value, so nothing tells of it."""
+    """Empty for anything but a JSON object. The input may be a part of a value, so no error text repeats it."""
     try:
         values = json.loads(data)
     except ValueError:
@@ -78,13 +69,13 @@ def _parsed(data: bytes) -> Dict[str, Any]:
 
 
 class SecretRefused(Exception):
-    """The text is for a person, and holds no value. `left`: the beat's word for it."""
+    """The text is for a person, and contains no value. `left`: the beat's word for it."""
 
     left = NO_SECRET
 
 
-class SecretUnanswered(SecretRefused):
-    """Nothing is wrong with the run: another machine, or this one later, may read it."""
+class SecretUnavailable(SecretRefused):
+    """The run is not at fault: another machine, or this one later, may read it."""
 
     left = NO_START
 
@@ -93,45 +84,31 @@ def fetch_secrets(
     references: Mapping[str, str],
     endpoint: Optional[str],
     authorities: Optional[str] = None,
-    pace: Optional[Pace] = None,
+    policy: Optional[RetryPolicy] = None,
 ) -> Dict[str, str]:
-    """name -> value. `endpoint`: None = Google's. Raises SecretRefused for the first that is not to be had."""
+    """name -> value. `endpoint`: None = Google's. Raises SecretRefused for the first unavailable one."""
     if not references:
         return {}
     endpoint = endpoint or ENDPOINT
-    site = Site(endpoint, authorities=authorities)
-    pace = pace or Pace(RETRY_FOR_S)
-    api = GoogleApi(site, account_for(endpoint), pace)
+    policy = policy or RetryPolicy(RETRY_FOR_S)
+    api = GoogleApi(HttpClient(endpoint, authorities=authorities), account_for(endpoint), policy)
     try:
-        return {name: _fetched(api, name, references[name], pace) for name in sorted(references)}
+        return {name: _fetched(api, name, references[name], policy) for name in sorted(references)}
     finally:
         api.close()
 
 
-def _asked(api: GoogleApi, path: str, pace: Pace) -> Answer:
-    """Raises Unreachable."""
-    effort = Effort(Pace(DENIED_FOR_S, pace.pause, pace.monotonic))
-    while True:
-        answer = api.call("GET", path)
-        if answer.status != 403:
-            return answer
-        try:
-            effort.again(said(answer))
-        except Unreachable:
-            return answer
-
-
-def _fetched(api: GoogleApi, name: str, reference: str, pace: Pace) -> str:
+def _fetched(api: GoogleApi, name: str, reference: str, policy: RetryPolicy) -> str:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise SecretRefused("secret %s: %s is no reference that a machine can read" % (name, reference))
     try:
-        answer = _asked(api, "/v1/%s:access" % quote(match.group(1), safe="/"), pace)
+        response = _get(api, "/v1/%s:access" % quote(match.group(1), safe="/"), policy)
     except Unreachable as error:
-        raise SecretUnanswered("secret %s: %s was not answered: %s" % (name, match.group(1), error)) from None
-    if answer.status != 200:
-        raise SecretRefused("secret %s: %s cannot be read: %s" % (name, match.group(1), said(answer)))
-    value = _value(answer)
+        raise SecretUnavailable("secret %s: %s was not answered: %s" % (name, match.group(1), error)) from None
+    if response.status != 200:
+        raise SecretRefused("secret %s: %s cannot be read: %s" % (name, match.group(1), error_text(response)))
+    value = _value(response)
     if value is None:
         raise SecretRefused("secret %s: %s is not a text" % (name, match.group(1)))
     if len(value.strip()) < MIN_CHARS:
@@ -140,38 +117,25 @@ def _fetched(api: GoogleApi, name: str, reference: str, pace: Pace) -> str:
     return value
 
 
-def _value(answer: Answer) -> Optional[str]:
-    """Without one line break at its end, as in a secret of a file. None for what no environment variable can hold."""
+def _get(api: GoogleApi, path: str, policy: RetryPolicy) -> Response:
+    """Raises Unreachable."""
+    retries = Retries(RetryPolicy(DENIED_FOR_S, policy.sleep, policy.monotonic))
+    while True:
+        response = api.call("GET", path)
+        if response.status != 403:
+            return response
+        try:
+            retries.wait(error_text(response))
+        except Unreachable:
+            return response
+
+
+def _value(response: Response) -> Optional[str]:
+    """Without one line break at its end, which a secret from a file has. None for a value that no environment variable
+    can hold."""
     try:
-        data = base64.b64decode(json.loads(answer.body)["payload"]["data"], validate=True).decode("utf-8")
+        data = base64.b64decode(json.loads(response.body)["payload"]["data"], validate=True).decode("utf-8")
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     value = data[:-1] if data.endswith("\n") else data
     return None if "\x00" in value else value
-
-
-class MaskingFormatter(logging.Formatter):
-    def __init__(self, masker: Masker, form: str = _FORM) -> None:
-        super().__init__(form)
-        self._masker = masker
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._masker.text(super().format(record))
-
-
-def open_console(masker: Masker = NOTHING) -> None:
-    """Once at the start, and again when there is something to mask."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(MaskingFormatter(masker))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    sys.excepthook = _uncaught
-    threading.excepthook = _uncaught_in_thread
-
-
-def _uncaught(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-    _log.critical("the agent ends by an error of its own", exc_info=(kind, error, trace))
-
-
-def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
-    if args.exc_value is not None and args.exc_type is not SystemExit:
-        _log.critical("a thread ended by an error", exc_info=(args.exc_type, args.exc_value, args.exc_traceback))

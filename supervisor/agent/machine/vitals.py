@@ -1,13 +1,13 @@
-"""How the machine is, for the beat: control group, disks, GPUs, processes, each by a reader in its turn.
+"""The state of the machine for the beat: control group, disks, GPUs, processes, each from its own reader.
 
-All readers run in one thread at the pace of the beats. A reader that fails costs its own figures and nothing else; one
-that hangs (a driver, a dead network disk) costs the thread. So a beat carries only what was read lately: figures of
-long ago would look like those of now.
+All readers run in one thread at the pace of the beats. A reader that fails costs its own figures and nothing else; a
+reader that hangs (a driver, a dead network disk) costs the thread. So a beat carries only recent figures: old ones
+would look like present ones.
 
 The agent's own control group shows memory, CPU and pressure, by version 2 or version 1. Both may be mounted at once: a
-controller that version 1 holds is read there. A limit may be set on any group above ours, so the smallest on the way up
-counts. Inside a container the path in /proc/self/cgroup may be one that only the host has; then the mount point itself
-is our group. Disks: free bytes and free inodes, as an ordinary user may take them.
+controller that version 1 holds is read there. A parent group may have a limit too, so the smallest on the way up
+counts. Inside a container the path in /proc/self/cgroup may exist on the host only; then the mount point itself is our
+group. Disks: free bytes and free inodes for an ordinary user.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ import logging
 import os
 import re
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.machine.folder import MachineFolder, read_text
 from supervisor.agent.machine.gpus import GpuReader
 from supervisor.agent.machine.processes import ProcessTree
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Telemetry, compact, encode
 
-NO_LIMIT = 1e15  # version 1 says "no limit" with a number next to 2**63
-_READ_BYTES = 65536
+PERIOD_MIN_S = 1.0
+OLD_PERIODS = 3  # a reading that is older than so many periods is not shown any more
+# A disk is full when at most this share is free, but never while this much is free: one percent of a large disk is much
+# space. There is a lower limit too, because on a small disk a failed write may have released the last pages again.
+FULL_SHARE = 0.01
+ENOUGH_BYTES, ENOUGH_INODES = 64 << 20, 100
+LEAST_BYTES, LEAST_INODES = 1 << 20, 1
+SHM, SHM_LEAST_BYTES = "/dev/shm", 128 << 20  # noqa: S108 - it is measured, nothing is written there
+NO_LIMIT = 1e15  # version 1 writes "no limit" as a number next to 2**63
 _OCTAL = re.compile(r"\\([0-7]{3})")
+_log = logging.getLogger("agent")
 
 Mount = Tuple[str, str]  # (root inside the hierarchy, mount point)
-# A disk is full when no more than this share is free, and never while this much is: a hundredth of a large disk is a
-# lot of room, and of a small one a failed write may have given the last pages back.
-SHARE = 0.01
-ROOM_BYTES, ROOM_INODES = 64 << 20, 100
-LEAST_BYTES, LEAST_INODES = 1 << 20, 1
-PACE_MIN_S = 1.0
-OLD_PACES = 3  # a reading older than so many paces is not told any more
-SHM, SHM_LEAST_BYTES = "/dev/shm", 128 << 20  # noqa: S108 - it is measured, nothing is written there
-_log = logging.getLogger("agent")
 
 
 class OwnCgroup:
-    """`proc`: where `cgroup` and `mountinfo` are; `root` goes before every mount point. Both for tests."""
+    """`proc`: the folder of `cgroup` and `mountinfo`; `root` is put before every mount point. Both for tests."""
 
     def __init__(self, proc: str = "/proc/self", root: str = "") -> None:
-        mounts = _mounts(_text(os.path.join(proc, "mountinfo")))
-        paths = _paths(_text(os.path.join(proc, "cgroup")))
-        self._ways = {name: _way(name, paths, mounts, root) for name in ("", "memory", "cpu")}
+        mounts = _mounts(read_text(os.path.join(proc, "mountinfo")))
+        paths = _paths(read_text(os.path.join(proc, "cgroup")))
+        self._groups = {name: _visible_groups(name, paths, mounts, root) for name in ("", "memory", "cpu")}
 
     def read(self) -> Cgroup:
         return Cgroup(
@@ -60,61 +60,60 @@ class OwnCgroup:
         )
 
     def oom_kills(self) -> Optional[int]:
-        """How many processes of our group the kernel has killed for memory so far; None = it does not say."""
-        way = self._ways["memory"]
-        text = self._first(way, "memory.oom_control") if way else self._first(self._ways[""], "memory.events")
+        """How many processes of our group the kernel has killed for memory so far; None = unknown."""
+        v1 = self._groups["memory"]
+        text = _own_text(v1, "memory.oom_control") if v1 else _own_text(self._groups[""], "memory.events")
         kills = _entries(text).get("oom_kill")
         return None if kills is None else int(kills)
 
     def cpu_quota(self) -> Optional[float]:
-        """In cores; None = there is no limit."""
-        way = self._ways["cpu"]
-        return _smallest(way, _quota_v1) if way else _smallest(self._ways[""], _quota_v2)
+        """In cores; None = no limit."""
+        v1 = self._groups["cpu"]
+        return _smallest(v1, _quota_v1) if v1 else _smallest(self._groups[""], _quota_v2)
 
     def _memory(self) -> Optional[float]:
-        way = self._ways["memory"]
-        v1 = bool(way)
-        way = way or self._ways[""]
-        used = _number(self._first(way, "memory.usage_in_bytes" if v1 else "memory.current"))
+        v1 = self._groups["memory"]
+        groups = v1 or self._groups[""]
+        used = _number(_own_text(groups, "memory.usage_in_bytes" if v1 else "memory.current"))
         if used is None:
             return None
-        stat = _entries(self._first(way, "memory.stat"))
+        stat = _entries(_own_text(groups, "memory.stat"))
         return max(0.0, used - stat.get("total_inactive_file" if v1 else "inactive_file", 0.0))
 
     def _memory_max(self) -> Optional[float]:
-        way = self._ways["memory"]
-        name = "memory.limit_in_bytes" if way else "memory.max"
-        return _smallest(way or self._ways[""], lambda group: _limit(_number(_text(os.path.join(group, name)))))
+        v1 = self._groups["memory"]
+        name = "memory.limit_in_bytes" if v1 else "memory.max"
+        return _smallest(v1 or self._groups[""], lambda group: _limit(_number(read_text(os.path.join(group, name)))))
 
     def _throttled_s(self) -> Optional[float]:
-        way = self._ways["cpu"]
-        entries = _entries(self._first(way or self._ways[""], "cpu.stat"))
+        entries = _entries(_own_text(self._groups["cpu"] or self._groups[""], "cpu.stat"))
         if "throttled_time" in entries:
             return entries["throttled_time"] / 1e9
         return entries["throttled_usec"] / 1e6 if "throttled_usec" in entries else None
 
     def _pressure(self, what: str) -> Optional[float]:
-        for word in self._first(self._ways[""], what + ".pressure").partition("\n")[0].split():
+        for word in _own_text(self._groups[""], what + ".pressure").partition("\n")[0].split():
             if word.startswith("avg10="):
                 return _number(word[len("avg10=") :])
         return None
 
-    @staticmethod
-    def _first(way: List[str], name: str) -> str:
-        return _text(os.path.join(way[0], name)) if way else ""
+
+def _own_text(groups: List[str], name: str) -> str:
+    """The file of our own group; pressure files are missing where the kernel does not count it."""
+    return read_text(os.path.join(groups[0], name)) if groups else ""
 
 
 def _mounts(text: str) -> Dict[str, Mount]:
-    """Controller -> where it is mounted; "" is version 2."""
+    """Controller -> its mount; "" is version 2."""
     mounts: Dict[str, Mount] = {}
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         before, after = left.split(), right.split()
         if len(before) < 5 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
             continue
-        place = (_plain(before[3]), _plain(before[4]))
+        mount = (_plain(before[3]), _plain(before[4]))
         for name in [""] if after[0] == "cgroup2" else after[2].split(","):
-            mounts.setdefault(name, place)
+            mounts.setdefault(name, mount)
     return mounts
 
 
@@ -129,8 +128,8 @@ def _paths(text: str) -> Dict[str, str]:
     return paths
 
 
-def _way(name: str, paths: Dict[str, str], mounts: Dict[str, Mount], root: str) -> List[str]:
-    """Our group's folder and those above it that can be seen, ours first; empty where there is none."""
+def _visible_groups(name: str, paths: Dict[str, str], mounts: Dict[str, Mount], root: str) -> List[str]:
+    """Our group's folder and its visible parents, ours first; empty where there is none."""
     if name not in paths or name not in mounts:
         return []
     inside, point = mounts[name]
@@ -141,32 +140,32 @@ def _way(name: str, paths: Dict[str, str], mounts: Dict[str, Mount], root: str) 
     group = os.path.normpath(top + "/" + path.strip("/"))
     if ".." in path.split("/") or not os.path.isdir(group):
         group = os.path.normpath(top)
-    way = [group]
+    groups = [group]
     while len(group) > len(os.path.normpath(top)):
         group = os.path.dirname(group)
-        way.append(group)
-    return way
+        groups.append(group)
+    return groups
 
 
-def _smallest(way: List[str], limit: Callable[[str], Optional[float]]) -> Optional[float]:
-    limits = [figure for figure in map(limit, way) if figure is not None]
+def _smallest(groups: List[str], limit: Callable[[str], Optional[float]]) -> Optional[float]:
+    limits = [figure for figure in map(limit, groups) if figure is not None]
     return min(limits) if limits else None
 
 
 def _quota_v2(group: str) -> Optional[float]:
-    words = _text(os.path.join(group, "cpu.max")).split()
+    words = read_text(os.path.join(group, "cpu.max")).split()
     if len(words) != 2:
         return None
     return _cores(_number(words[0]), _number(words[1]))
 
 
 def _quota_v1(group: str) -> Optional[float]:
-    quota = _number(_text(os.path.join(group, "cpu.cfs_quota_us")))
-    return _cores(quota, _number(_text(os.path.join(group, "cpu.cfs_period_us"))))
+    quota = _number(read_text(os.path.join(group, "cpu.cfs_quota_us")))
+    return _cores(quota, _number(read_text(os.path.join(group, "cpu.cfs_period_us"))))
 
 
 def _cores(quota: Optional[float], period: Optional[float]) -> Optional[float]:
-    """-1 and "max" are no limit."""
+    """-1 and "max" mean no limit."""
     return quota / period if quota and period and quota > 0 and period > 0 else None
 
 
@@ -197,102 +196,75 @@ def _plain(path: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match.group(1), 8)), path)
 
 
-def _text(path: str) -> str:
-    """'' for what is not there or cannot be read: pressure is refused where the kernel does not count it."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as source:
-            return source.read(_READ_BYTES)
-    except OSError:
-        return ""
-
-
 def read_disk(folder: str) -> Optional[Disk]:
-    """None where the folder is not there. A file system that counts no inodes has none."""
+    """None where the folder does not exist. Some file systems count no inodes."""
     try:
-        seen = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    counted = seen.f_files > 0
+    has_inodes = status.f_files > 0
     return Disk(
-        free_bytes=float(seen.f_bavail * seen.f_frsize),
-        total_bytes=float(seen.f_blocks * seen.f_frsize),
-        free_inodes=float(seen.f_favail) if counted else None,
-        total_inodes=float(seen.f_files) if counted else None,
+        free_bytes=float(status.f_bavail * status.f_frsize),
+        total_bytes=float(status.f_blocks * status.f_frsize),
+        free_inodes=float(status.f_favail) if has_inodes else None,
+        total_inodes=float(status.f_files) if has_inodes else None,
     )
 
 
 def disks_by_role(folders: Mapping[str, str]) -> Dict[str, Disk]:
-    """Role -> its file system; one that several roles share is told for the first of them. A quota of its own makes a
-    folder a disk of its own."""
-    disks: Dict[str, Disk] = {}
-    places = set()
+    """Role -> its file system. A file system that several roles share appears for the first of them; a folder with a
+    quota of its own counts as a disk of its own."""
+    disks: Dict[Tuple[int, Optional[float]], Tuple[str, Disk]] = {}
     for role, folder in folders.items():
         disk = read_disk(folder)
-        place = _place(folder, disk)
-        if disk is not None and place not in places:
-            places.add(place)
-            disks[role] = disk
-    return disks
+        if disk is not None:
+            with suppress(OSError):
+                disks.setdefault((os.stat(folder).st_dev, disk.total_bytes), (role, disk))
+    return dict(disks.values())
 
 
 def full_disks(folders: Mapping[str, str]) -> str:
     """The first of `folders` (role -> path) whose file system has no bytes or no inodes left, with its figures; '' when
-    there is room in all of them."""
+    all of them have space."""
     for role, disk in disks_by_role(folders).items():
-        if _over(disk.free_bytes, disk.total_bytes, LEAST_BYTES, ROOM_BYTES):
-            return "%s: %d of %d MiB are free" % (
-                role,
-                (disk.free_bytes or 0) // 2**20,
-                (disk.total_bytes or 0) // 2**20,
-            )
-        if _over(disk.free_inodes, disk.total_inodes, LEAST_INODES, ROOM_INODES):
-            return "%s: %d of %d inodes are free, and %d MiB" % (
-                role,
-                disk.free_inodes or 0,
-                disk.total_inodes or 0,
-                (disk.free_bytes or 0) // 2**20,
-            )
+        free_mib = (disk.free_bytes or 0) // 2**20
+        if _is_full(disk.free_bytes, disk.total_bytes, LEAST_BYTES, ENOUGH_BYTES):
+            return "%s: %d of %d MiB are free" % (role, free_mib, (disk.total_bytes or 0) // 2**20)
+        if _is_full(disk.free_inodes, disk.total_inodes, LEAST_INODES, ENOUGH_INODES):
+            inodes = (disk.free_inodes or 0, disk.total_inodes or 0)
+            return "%s: %d of %d inodes are free, and %d MiB" % (role, *inodes, free_mib)
     return ""
 
 
-def _over(free: Optional[float], total: Optional[float], least: int, room: int) -> bool:
-    if free is None or not total:
-        return False
-    return free <= min(max(SHARE * total, least), room)
-
-
-def _place(folder: str, disk: Optional[Disk]) -> Tuple[Optional[int], Optional[float]]:
-    try:
-        return os.stat(folder).st_dev, None if disk is None else disk.total_bytes
-    except OSError:
-        return None, None
+def _is_full(free: Optional[float], total: Optional[float], least: int, enough: int) -> bool:
+    return bool(total) and free is not None and free <= min(max(FULL_SHARE * (total or 0), least), enough)
 
 
 class Vitals:
-    """`readers`: name in Telemetry -> what reads it. `warn(about, text)`: a short fact for people."""
+    """`readers`: name in Telemetry -> its reader. `warn(about, text)`: a short fact for people."""
 
     def __init__(
         self,
         readers: Mapping[str, Callable[[], Any]],
         warn: Callable[[str, str], None],
-        pace_s: float,
+        period_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._readers, self._warn = dict(readers), warn
-        self._pace_s, self._monotonic = max(PACE_MIN_S, pace_s), monotonic
+        self._period_s, self._monotonic = max(PERIOD_MIN_S, period_s), monotonic
         self._failing: Set[str] = set()
         self._last = ""
         self._read_at = 0.0
-        self._small_shm_told = False
+        self._shm_warned = False
 
     def step(self) -> float:
         """Read everything; seconds until the next time."""
         self._last, self._read_at = encode(self.read()), self._monotonic()
-        return self._pace_s
+        return self._period_s
 
     def fresh(self) -> str:
-        """What was read last, as a beat carries it; "" when that is too long ago. Never blocks."""
-        old = self._monotonic() - self._read_at > OLD_PACES * self._pace_s
+        """The last reading, as a beat carries it; "" when it is too old. Never blocks."""
+        old = self._monotonic() - self._read_at > OLD_PERIODS * self._period_s
         return "" if old else self._last
 
     def read(self) -> Telemetry:
@@ -300,19 +272,19 @@ class Vitals:
         for name, reader in self._readers.items():
             try:
                 figures.update(_named(name, reader()))
-            except Exception as error:  # noqa: BLE001 - any error of one reader is its own
+            except Exception as error:  # noqa: BLE001 - an error of one reader must not affect the others
                 if name not in self._failing:
                     _log.warning("%s cannot be read: %s: %s", name, type(error).__name__, error)
                 self._failing.add(name)
             else:
                 self._failing.discard(name)
-        self._look_at_shm(figures.get("shm_bytes"))
+        self._warn_of_small_shm(figures.get("shm_bytes"))
         return compact(Telemetry(**figures))
 
-    def _look_at_shm(self, size_bytes: Optional[float]) -> None:
-        if size_bytes is None or size_bytes >= SHM_LEAST_BYTES or self._small_shm_told:
+    def _warn_of_small_shm(self, size_bytes: Optional[float]) -> None:
+        if size_bytes is None or size_bytes >= SHM_LEAST_BYTES or self._shm_warned:
             return
-        self._small_shm_told = True
+        self._shm_warned = True
         text = "%s has only %d MiB: data loaders with workers may die of a bus error" % (SHM, size_bytes // 2**20)
         _log.warning("%s", text)
         self._warn("shm", text)
@@ -321,7 +293,7 @@ class Vitals:
 def readers_of(
     folder: MachineFolder, gpus: GpuReader, command: Callable[[], Optional[int]]
 ) -> Dict[str, Callable[[], Any]]:
-    """All there are. `command`: the pid of the command."""
+    """All readers. `command`: the pid of the command."""
     roles = {role + "_disk": path for role, path in folder.roles().items()}
     return {
         "gpus": gpus.read,
@@ -335,7 +307,7 @@ def readers_of(
 
 
 def _named(name: str, value: Any) -> Mapping[str, Any]:
-    """A reader of several parts gives them by name."""
+    """A reader of several parts returns them by name."""
     return value if isinstance(value, dict) else {name: value}
 
 

@@ -1,1 +1,1 @@
-"""The agent's way to the object store, to the cloud's services and to its supervisor."""
+"""The agent's access to the object store, to the cloud's services and to its supervisor."""

@@ -1,8 +1,8 @@
-"""Objects in Cloud Storage, over its JSON API with the standard library: what the agent on a rented machine uses.
+"""Objects in Cloud Storage, over its JSON API with the standard library: the store of an agent on a rented machine.
 
-Writes are conditional by generation, which is what a bucket has anyway. A conditional write whose answer was lost is
-tried again; a 412 is then success when what lies there is our own content in a newer generation. Content is checked by
-its md5 both ways; a read that breaks off goes on where it was, in the same generation or not at all.
+Writes are conditional by generation, which a bucket has anyway. A conditional write whose response was lost is retried;
+a 412 then means success if the object holds our own content in a newer generation. Content is checked by its md5 in
+both directions. A read that breaks off continues where it was, in the same generation, or fails.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from supervisor.agent.store import gcs_content as answers
-from supervisor.agent.store.gcs_content import Source, Upload, read_object
-from supervisor.agent.store.googleapi import GoogleApi, Pace, account_for
-from supervisor.agent.store.site import Answer, Site, Unreachable
+from supervisor.agent.store import gcs_content
+from supervisor.agent.store.gcs_content import Source, Upload, read_object, resource_of
+from supervisor.agent.store.googleapi import GoogleApi, RetryPolicy, account_for
+from supervisor.agent.store.httpclient import HttpClient, Response, Unreachable
 from supervisor.contract.stores import bucket
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
@@ -38,19 +39,19 @@ from supervisor.contract.stores.promise import (
 ENDPOINT = "https://storage.googleapis.com"
 SMALL_BYTES = 8 << 20  # sent in one piece from memory
 REMEMBERED_BYTES = 1 << 16
-_TRIES = 100  # of a reader that meets a new generation at each look
-_PAGE_FIELDS = "nextPageToken,items(%s)" % answers.FIELDS
+_TRIES = 100  # of a reader that finds a new generation each time
+_PAGE_FIELDS = "nextPageToken,items(%s)" % gcs_content.FIELDS
 
 
 class GcsStore:
-    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/promise.py."""
+    """See ports/objectstore.ObjectStore for each method's promise; the errors are in contract/stores/promise.py."""
 
     def __init__(self, bucket: str, prefix: str, api: GoogleApi) -> None:
         """`prefix`: "" or ends with a slash."""
         self.url = "gs://%s" % (bucket + "/" + prefix).rstrip("/")
         self._bucket, self._prefix, self._api = bucket, prefix, api
         self._objects = "/storage/v1/b/%s/o" % quote(bucket, safe="")
-        # Key, generation and content of what `get` read last: the baton, looked at with each beat, seldom changes.
+        # Key, generation and content of the last `get`: the baton is read with each beat and seldom changes.
         self._last = ("", "", b"")
 
     @classmethod
@@ -59,11 +60,12 @@ class GcsStore:
         url: str,
         endpoint: Optional[str] = None,
         authorities: Optional[str] = None,
-        pace: Optional[Pace] = None,
+        *,
+        policy: Optional[RetryPolicy] = None,
         shares_computer: bool = False,
     ) -> GcsStore:
-        """The store that `gs://BUCKET[/PREFIX]` names; `endpoint`: None = that of Google's own variable for a stand-in,
-        which a machine on the supervisor's computer inherits, else Google's. `shares_computer`: see `account_for`.
+        """The store of `gs://BUCKET[/PREFIX]`. `endpoint` None: the one in Google's own variable for a stand-in, which
+        a machine on the supervisor's computer inherits, else Google's. `shares_computer`: see `account_for`.
         ValueError. Touches nothing."""
         parts = urlsplit(url)
         prefix = parts.path.strip("/")
@@ -72,28 +74,28 @@ class GcsStore:
         if prefix:
             check_object_name(prefix)
         endpoint = endpoint or _stand_in() or ENDPOINT
-        pace = pace or Pace()
-        account = account_for(endpoint, pace.monotonic, shares_computer)
-        api = GoogleApi(Site(endpoint, authorities=authorities), account, pace)
+        policy = policy or RetryPolicy()
+        account = account_for(endpoint, policy.monotonic, shares_computer)
+        api = GoogleApi(HttpClient(endpoint, authorities=authorities), account, policy)
         return cls(parts.netloc, prefix + "/" if prefix else "", api)
 
     def close(self) -> None:
-        """Idle connections, that is."""
+        """Close the idle connections."""
         self._api.close()
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         doing, query = self._doing("write", key), _condition(key, if_generation)
-        md5 = answers.md5_of(data)
+        md5 = gcs_content.md5_of(data)
         own_metadata = dict(metadata or {})
         check_metadata(own_metadata)
         about = {"name": self._prefix + key, "md5Hash": md5, "metadata": own_metadata}
-        body, kind = _multipart(json.dumps(about).encode(), data)
-        effort = self._api.effort()
+        body, content_type = _multipart(json.dumps(about).encode(), data)
+        retries = self._api.retries()
         path = self._upload("multipart", query)
-        answer = self._call(doing, "POST", path, body, {"Content-Type": kind}, effort)
-        return self._written(key, answer, (md5, own_metadata), if_generation, effort.doubtful)
+        response = self._call(doing, "POST", path, body, {"Content-Type": content_type}, retries)
+        return self._written(key, response, (md5, own_metadata), if_generation, doubtful=retries.doubtful)
 
     def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
         """OSError when the file at `path` cannot be opened: that is the caller's file, not the store's."""
@@ -106,60 +108,52 @@ class GcsStore:
             source = Source(file, size)
             upload = Upload(self._api, self._upload("resumable", query), about, source)
             try:
-                answer = upload.run()
+                response = upload.run()
             except Unreachable as error:
                 raise StoreUnavailable("%s: %s" % (doing, error)) from None
-            return self._written(key, answer, (source.md5, {}), if_generation, upload.doubtful)
+            return self._written(key, response, (source.md5, {}), if_generation, doubtful=upload.doubtful)
 
     def _written(
         self,
         key: str,
-        answer: Answer,
+        response: Response,
         content: Tuple[str, Mapping[str, str]],
         if_generation: Optional[str],
+        *,
         doubtful: bool,
     ) -> ObjectInfo:
-        """`content`: md5 and metadata of what was sent."""
+        """`content`: md5 and metadata of the data that was sent."""
         doing = self._doing("write", key)
-        if answer.status == 412:
-            own = self._own(key, content, if_generation) if doubtful else None
-            if own is None:
-                raise PreconditionFailed("%r is not of generation %s" % (key, if_generation))
-            return own
-        resource = answers.resource(answer, doing)
-        info = answers.info(resource, self._prefix, doing)
+        if response.status == 412:
+            with suppress(ObjectMissing):
+                resource, info = self._look(key)
+                has_content = resource.get("md5Hash") == content[0]
+                if doubtful and has_content and bucket.is_ours(info, content[1], if_generation):
+                    return info  # an earlier try of ours wrote it
+            raise PreconditionFailed("%r does not have generation %s" % (key, if_generation))
+        resource = resource_of(response, doing)
+        info = gcs_content.info_of(resource, self._prefix, doing)
         if resource.get("md5Hash") not in (None, content[0]):
             self.delete(key, info.generation)
-            raise StoreUnavailable("%s: what arrived differs from what was sent" % doing)
+            raise StoreUnavailable("%s: the stored content differs from the sent content" % doing)
         return info
-
-    def _own(
-        self, key: str, content: Tuple[str, Mapping[str, str]], if_generation: Optional[str]
-    ) -> Optional[ObjectInfo]:
-        """The object, when it is what we have sent; None when it is another's."""
-        try:
-            resource, info = self._look(key)
-        except ObjectMissing:
-            return None
-        same = resource.get("md5Hash") == content[0]
-        return info if same and bucket.is_ours(info, content[1], if_generation) else None
 
     def delete(self, key: str, if_generation: Generation = None) -> bool:
         doing, query = self._doing("delete", key), _condition(key, if_generation)
-        effort = self._api.effort()
-        answer = self._call(doing, "DELETE", self._object(key, query), None, {}, effort)
-        if answer.status in (200, 204):
+        retries = self._api.retries()
+        response = self._call(doing, "DELETE", self._object(key, query), None, {}, retries)
+        if response.status in (200, 204):
             return True
-        if answer.status == 404:
-            self._missing(answer, doing)
-            return effort.doubtful  # the deed may have been ours
-        if answer.status != 412:
-            raise answers.refusal(answer, doing)
+        if response.status == 404:
+            self._missing(response, doing)
+            return retries.doubtful  # an earlier try may have deleted it
+        if response.status != 412:
+            raise gcs_content.refusal(response, doing)
         try:
             self.stat(key)
         except ObjectMissing:
-            return effort.doubtful
-        raise PreconditionFailed("%r is not of generation %s" % (key, if_generation))
+            return retries.doubtful
+        raise PreconditionFailed("%r does not have generation %s" % (key, if_generation))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -180,7 +174,7 @@ class GcsStore:
         raise StoreUnavailable("%s: it changes faster than it can be read" % self._doing("read", key))
 
     def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
-        """Errors come with the first bytes asked for."""
+        """Errors come with the first bytes."""
         doing = self._doing("read", key)
         if offset < 0 or (length is not None and length < 0):
             raise ValueError("offset and length are not negative")
@@ -201,13 +195,15 @@ class GcsStore:
         query = {"prefix": self._prefix + prefix, "maxResults": str(page_size), "fields": _PAGE_FIELDS}
         any_page = False
         while True:
-            answer = self._call(doing, "GET", "%s?%s" % (self._objects, urlencode(query)))
-            listing = answers.resource(answer, doing)
-            items: List[Dict[str, Any]] = answers.listed(listing, doing)
+            response = self._call(doing, "GET", "%s?%s" % (self._objects, urlencode(query)))
+            listing = resource_of(response, doing)
+            items: List[Dict[str, Any]] = gcs_content.items_of(listing, doing)
             token = listing.get("nextPageToken")
             if items or not (token or any_page):
-                objects = (answers.info(item, self._prefix, doing) for item in items)
-                yield Page(tuple(info for info in objects if is_key(info.key)), answers.date_s(answer, doing))
+                objects = (gcs_content.info_of(item, self._prefix, doing) for item in items)
+                yield Page(
+                    tuple(info for info in objects if is_key(info.key)), gcs_content.server_time_s(response, doing)
+                )
                 any_page = True
             if not token:
                 return
@@ -215,18 +211,18 @@ class GcsStore:
 
     def _look(self, key: str) -> Tuple[Dict[str, Any], ObjectInfo]:
         doing = self._doing("read", key)
-        answer = self._call(doing, "GET", self._object(key, {"fields": answers.FIELDS}))
-        if answer.status == 404:
-            self._missing(answer, doing)
+        response = self._call(doing, "GET", self._object(key, {"fields": gcs_content.FIELDS}))
+        if response.status == 404:
+            self._missing(response, doing)
             raise ObjectMissing(key)
-        resource = answers.resource(answer, doing)
-        return resource, answers.info(resource, self._prefix, doing)
+        resource = resource_of(response, doing)
+        return resource, gcs_content.info_of(resource, self._prefix, doing)
 
-    def _missing(self, answer: Answer, doing: str) -> None:
+    def _missing(self, response: Response, doing: str) -> None:
         """Returns when this 404 is about the object; StoreUnavailable when it is about the bucket."""
-        if not bucket.names_no_object(bucket.message_of(answer.body)):
+        if not bucket.names_no_object(bucket.message_of(response.body)):
             query = urlencode({"maxResults": "1", "fields": "nextPageToken"})
-            answers.resource(self._call(doing, "GET", "%s?%s" % (self._objects, query)), doing)
+            resource_of(self._call(doing, "GET", "%s?%s" % (self._objects, query)), doing)
 
     # --- addresses ------------------------------------------------------------------------------------------------
 
@@ -239,16 +235,15 @@ class GcsStore:
         return self._object(key, {"alt": "media", **pinned})
 
     def _upload(self, kind: str, query: Mapping[str, str]) -> str:
-        more = urlencode({"uploadType": kind, "fields": answers.FIELDS, **query})
-        return "/upload%s?%s" % (self._objects, more)
+        return "/upload%s?%s" % (self._objects, urlencode({"uploadType": kind, "fields": gcs_content.FIELDS, **query}))
 
     def _doing(self, verb: str, key: str) -> str:
-        """What is being done, for errors. ValueError for a key that no object can have."""
+        """The action, for error texts. ValueError for a key that no object can have."""
         if verb != "list":
             check_object_name(key)
         return "object store %s: cannot %s %r" % (self.url, verb, key)
 
-    def _call(self, doing: str, *call: Any) -> Answer:
+    def _call(self, doing: str, *call: Any) -> Response:
         try:
             return self._api.call(*call)
         except Unreachable as error:
@@ -263,7 +258,7 @@ def _stand_in() -> str:
 def _condition(key: str, if_generation: Optional[str]) -> Dict[str, str]:
     generation = bucket.condition_of(if_generation)
     if generation == bucket.NEVER:
-        raise PreconditionFailed("%r is not of generation %s" % (key, if_generation))
+        raise PreconditionFailed("%r does not have generation %s" % (key, if_generation))
     return {} if generation is None else {"ifGenerationMatch": str(generation)}
 
 

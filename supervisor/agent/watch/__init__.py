@@ -1,1 +1,1 @@
-"""What is watched while the command runs."""
+"""What the agent watches while the command runs: its output, its progress, the reasons to end it."""

@@ -1,16 +1,16 @@
-"""What the command says: its log on the way to the store, and its reports of progress.
+"""The command's output: its log on the way to the store, and its reports of progress.
 
 The log goes in chunks of at most 1 MB that sort by name. A chunk that is still small is written again, longer, under
-the same name, so that following a quiet log makes no crowd of tiny objects; it is sealed at SEAL_BYTES. Readers may
-rely on it: a chunk only ever grows, and chunks before the last one never change. What is not in the store yet waits on
-disk, not in memory. `LogDuty` ships it beside the command, with a last round when the command has ended.
+the same name, so that a quiet log does not become many tiny objects; it is sealed at SEAL_BYTES. Readers may rely on
+it: a chunk only ever grows, and chunks before the last one never change. What is not in the store yet stays on disk,
+not in memory. `LogDuty` ships the log beside the command, with a last round when the command has ended.
 
-Progress comes as JSON lines in SPOT_PROGRESS_FILE, read as they come and believed within bounds:
+Progress comes as JSON lines in SPOT_PROGRESS_FILE, and is accepted within bounds:
 
   {"step": 120, "total": 500, "metrics": {"loss": 0.3}}     {"checkpoint": "step-120.npz", "step": 120}
   {"phase": "evaluation"}   (or checkpoint, training)
 
-Anything else is ignored and counted: a typing error in a training's report must not end the training.
+Any other line is ignored and counted: a typing error in a training's report must not end the training.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
-from supervisor.agent.watch.ends import Attention
+from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import runfiles
-from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, MAX_COUNT, TRAINING
+from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, is_count
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
-LINE_BYTES = 65536  # of one line that are kept
+LINE_BYTES = 65536  # the rest of a longer line is cut off
 CHUNK_BYTES = 1 << 20
 SEAL_BYTES = 1 << 16
-_READ_BYTES = 1 << 20
 FOLLOW_S = 2.0
-_log = logging.getLogger("agent")
 REPORT_BYTES = 65536  # a longer line is no report
-READ_BYTES = 1 << 20  # at one look, so that a flood cannot hold up the agent
+READ_BYTES = 1 << 20  # in one call, so that a flood cannot block the agent
 PHASES = (TRAINING, CHECKPOINT, EVALUATION)
 REMEMBERED = 200  # announced checkpoints
 PACE_WINDOW_S = 60.0
-PACE_APART_S = 0.5  # reports that are nearer than that tell no pace
+PACE_APART_S = 0.5  # reports that are closer together show no pace
+_log = logging.getLogger("agent")
 
 
 class LineCutter:
-    """Cuts lines to LINE_BYTES as they stream by, leaving a mark with what was left out."""
+    """Cuts lines to LINE_BYTES as they stream by, with a mark that shows how much was left out."""
 
     def __init__(self) -> None:
-        self._length = 0  # of the line that is under way
+        self._length = 0  # of the current line
         self._cut = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -77,22 +76,22 @@ class LineCutter:
 
 
 class LogShipper:
-    """Used by one thread. Ships `path` as the log of one attempt, masked before a line is cut."""
+    """Used by one thread. Ships `path` as the log of one attempt; a line is masked before it is cut."""
 
     def __init__(self, store: ObjectStore, run_id: str, attempt: int, path: str, masker: Masker = NOTHING) -> None:
         self._store, self._run_id, self._attempt, self._path = store, run_id, attempt, path
         self._stream = MaskStream(masker)
         self._cutter = LineCutter()
         self._offset = 0  # read from the file so far
-        self._chunk = b""  # content of the last chunk, with what waits to be written
+        self._chunk = b""  # content of the last chunk, and more that is not written yet
         self._sequence = 0
         self._written = 0  # bytes of `_chunk` that are in the store
 
     def ship(self, last: bool = False) -> None:
-        """Write what is new now; what is written meanwhile is for the next call, so that a flood ends no call too late.
-        StoreUnavailable: it is shipped by the next call. OSError: this disk.
+        """Write what is new now. Later output is for the next call, so that a flood cannot make this call too long.
+        StoreUnavailable: the next call ships it. OSError: this disk.
 
-        A file that the training removed, or replaced by something else, holds nothing new.
+        A file that the training removed, or replaced by something else, has nothing new.
         """
         source = open_plain(self._path)
         if source is None:
@@ -101,22 +100,19 @@ class LogShipper:
         with source:
             end = os.fstat(source.fileno()).st_size
             if end < self._offset:
-                self._offset = 0  # it was emptied: what it holds now is new
-            while True:
-                if len(self._chunk) < CHUNK_BYTES:
+                self._offset = 0  # it was emptied: its present content is new
+            more = True
+            while more:
+                if len(self._chunk) < CHUNK_BYTES:  # else an earlier call could not write it
                     source.seek(self._offset)
-                    data = source.read(min(_READ_BYTES, end - self._offset))
+                    data = source.read(min(READ_BYTES, end - self._offset))
                     self._offset += len(data)
                     plain = self._stream.feed(data) if data else self._stream.rest()
                     self._chunk += self._cutter.feed(plain)
                     more = bool(data) and self._offset < end
-                else:
-                    more = True
                 if last and not more:
                     self._chunk += self._cutter.feed(self._stream.end()) + self._cutter.end()
                 self._write()
-                if not more:
-                    return
 
     def _write(self) -> None:
         while len(self._chunk) > self._written:
@@ -130,10 +126,10 @@ class LogShipper:
 
 
 class LogDuty:
-    """`phase` tells the present phase: the log is shipped when it changes."""
+    """`phase` returns the present phase: the log is shipped when it changes."""
 
-    def __init__(self, shipper: LogShipper, pace_s: float, attention: Attention, phase: Callable[[], str]) -> None:
-        self._shipper, self._pace_s, self._attention = shipper, pace_s, attention
+    def __init__(self, shipper: LogShipper, period_s: float, end_reasons: EndReasons, phase: Callable[[], str]) -> None:
+        self._shipper, self._period_s, self._end_reasons = shipper, period_s, end_reasons
         self._phase = phase
         self._shipped_phase = ""
         self._due = 0.0
@@ -145,11 +141,11 @@ class LogDuty:
         self.followed = followed
 
     def finish(self) -> None:
-        """Ship the rest, and wait for the store if it must be."""
+        """Ship the rest, and wait for the store if necessary."""
         self._last = True
 
     def ship_rest(self) -> None:
-        """After the last round: what was written since. StoreUnavailable."""
+        """After the last round: ship what was written since. StoreUnavailable."""
         try:
             self._shipper.ship(last=True)
         except OSError as error:
@@ -157,26 +153,26 @@ class LogDuty:
 
     def step(self) -> Optional[float]:
         last, now = self._last, time.monotonic()
-        if self._attention.writing_over():
+        if self._end_reasons.uploads_over():
             return None
-        pace_s = min(self._pace_s, FOLLOW_S) if self.followed else self._pace_s
+        period_s = min(self._period_s, FOLLOW_S) if self.followed else self._period_s
         phase = self._phase()
         if not last and phase == self._shipped_phase and now < self._due:
-            return min(1.0, pace_s)
+            return min(1.0, period_s)
         try:
             self._shipper.ship(last)
         except (StoreUnavailable, OSError) as error:
             if not self._failing:
-                _log.warning("the log waits: %s", error)
+                _log.warning("the log is not stored yet: %s", error)
             self._failing = True
-            return min(5.0, max(0.2, pace_s))
+            return min(5.0, max(0.2, period_s))
         self._failing = False
-        self._shipped_phase, self._due = phase, now + pace_s
-        return None if last else min(1.0, pace_s)
+        self._shipped_phase, self._due = phase, now + period_s
+        return None if last else min(1.0, period_s)
 
 
 class LineTail:
-    """New complete lines of a file that grows. A file that shrank or was replaced is read from its beginning."""
+    """New complete lines of a growing file. A file that shrank or was replaced is read from its beginning."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -188,15 +184,15 @@ class LineTail:
         self.read_bytes = 0  # in all
 
     def lines(self) -> List[bytes]:
-        """At most READ_BYTES of them; none when there is no plain file."""
+        """At most READ_BYTES; none when there is no plain file."""
         try:
             source = open_plain(self._path)
             if source is None:
                 return []
             with source:
-                seen = os.fstat(source.fileno())
-                if seen.st_ino != self._inode or seen.st_size < self._offset:
-                    self._inode, self._offset, self._part, self._too_long = seen.st_ino, 0, b"", False
+                status = os.fstat(source.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset, self._part, self._too_long = status.st_ino, 0, b"", False
                 source.seek(self._offset)
                 data = source.read(READ_BYTES)
         except OSError:
@@ -204,19 +200,19 @@ class LineTail:
         self._offset += len(data)
         self.read_bytes += len(data)
         *complete, self._part = (self._part + data).split(b"\n")
-        fitting = [line for line in complete if self._fits(line)]
+        reports = [line for line in complete if self._fits(line)]
         if len(self._part) > REPORT_BYTES:
             self._part, self._too_long = b"", True
-        return fitting
+        return reports
 
     def unread_bytes(self) -> int:
         """Of the file as it is now; 0 where it cannot be read."""
         try:
-            seen = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return 0
-        again = seen.st_ino != self._inode or seen.st_size < self._offset
-        return seen.st_size - (0 if again else self._offset)
+        starts_again = status.st_ino != self._inode or status.st_size < self._offset
+        return status.st_size - (0 if starts_again else self._offset)
 
     def _fits(self, line: bytes) -> bool:
         if self._too_long or len(line) > REPORT_BYTES:
@@ -227,16 +223,17 @@ class LineTail:
 
 
 class Progress:
-    """The newest of what was told. `tell` gets new values of the beat's fields.
+    """The newest values that the training has reported. `report` gets new values of the beat's fields.
 
-    `from_zero`: the run's steps are counted from 0, so the last one is total - 1. That is so when the first report of
-    an attempt that restored nothing is step 0; a resumed attempt goes by what earlier ones have told (the argument)."""
+    `from_zero`: the run's steps are counted from 0, so the last one is total - 1. It is true when the first report of
+    an attempt that restored nothing is step 0; a resumed attempt takes it from earlier attempts (the argument).
+    """
 
     def __init__(
-        self, path: str, tell: Callable[..., None], monotonic: Callable[[], float], from_zero: bool = False
+        self, path: str, report: Callable[..., None], monotonic: Callable[[], float], from_zero: bool = False
     ) -> None:
         self._tail = LineTail(path)
-        self._tell = tell
+        self._report = report
         self._monotonic = monotonic
         self._announced: OrderedDict[str, int] = OrderedDict()  # checkpoint name -> step
         self._saved_step = -1
@@ -252,8 +249,8 @@ class Progress:
         return self._bad + self._tail.dropped
 
     def drain(self) -> None:
-        """The training has ended: read what it has written. No more than that: a process that it left behind may write
-        for ever."""
+        """The training has ended: read what it has written, and no more, because a process that it left behind may
+        write forever."""
         until = self._tail.read_bytes + self._tail.unread_bytes()
         while self.poll() and self._tail.read_bytes < until:
             pass
@@ -273,21 +270,17 @@ class Progress:
             else:
                 changes.update(reported)
         if changes:
-            self._tell(**changes)
+            self._report(**changes)
         return self._tail.read_bytes > before
 
     def step_of(self, name: str) -> int:
-        """The step of a checkpoint: as announced, else the last integer in its name, else the last step reported; where
-        no step was ever told, checkpoints are counted."""
-        step = self._announced.get(name)
-        if step is None:
-            step = step_in_name(name)
-        if step is None:
-            step = self.step
-        return self._saved_step + 1 if step is None else step
+        """The step of a checkpoint: the announced one, else the last integer in its name, else the last reported step.
+        Without any reported step checkpoints are counted."""
+        steps = (self._announced.get(name), step_in_name(name), self.step)
+        return next((step for step in steps if step is not None), self._saved_step + 1)
 
     def saved(self, step: Optional[int]) -> None:
-        """This is the step of the newest checkpoint in the store; None = there is none."""
+        """The step of the newest checkpoint in the store; None = there is none."""
         self._saved_step = -1 if step is None else step
 
     def _read(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
@@ -296,8 +289,9 @@ class Progress:
             return self._read_checkpoint(data)
         if "phase" in data:
             return {"phase": data["phase"]} if data["phase"] in PHASES else None
-        step, total = _count(data.get("step")), _count(data.get("total"))
-        if step is None or (total is None and data.get("total") is not None):
+        step: Any = data.get("step")
+        total: Any = data.get("total")
+        if not is_count(step) or not (total is None or is_count(total)):
             return None
         changes: Dict[str, Any] = {"step": step}
         if self.step is None:
@@ -305,7 +299,7 @@ class Progress:
                 self.from_zero = step == 0
             changes["from_zero"] = self.from_zero
         if self.step is not None and step > self.step:
-            changes["phase"] = TRAINING  # it steps on: whatever it said it was doing is over
+            changes["phase"] = TRAINING  # a new step ends any other phase
         self.step = step
         if total is not None:
             self.total = changes["total"] = total
@@ -316,8 +310,9 @@ class Progress:
         return changes
 
     def _read_checkpoint(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        name, step = data["checkpoint"], _count(data.get("step"))
-        if not isinstance(name, str) or step is None:
+        name: Any = data["checkpoint"]
+        step: Any = data.get("step")
+        if not isinstance(name, str) or not is_count(step):
             return None
         entry = os.path.basename(name.rstrip("/"))
         self._announced[entry] = step
@@ -341,19 +336,12 @@ class Pace:
             self._points.popleft()
 
     def steps_per_s(self) -> Optional[float]:
-        """None until two reports lie apart. Lines that were read in one go are apart by microseconds only: that is the
-        pace of our reading, not of the training."""
+        """None until two reports have some time between them. Lines that were read in one call are microseconds apart:
+        that is the pace of our reading, not of the training."""
         if len(self._points) < 2:
             return None
         (first_at, first), (last_at, last) = self._points[0], self._points[-1]
         return (last - first) / (last_at - first_at) if last_at - first_at >= PACE_APART_S else None
-
-
-def _count(value: Any) -> Optional[int]:
-    """The count that a beat can carry; None for everything else."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
-        return None
-    return value
 
 
 def step_in_name(name: str) -> Optional[int]:

@@ -1,7 +1,7 @@
-"""One web server as the agent talks to it: kept-alive connections, and an answer or `Unreachable`, nothing between.
+"""The agent's HTTP client for one server: kept-alive connections, and a complete response or `Unreachable`.
 
-The standard library's client alone. A connection serves one call at a time; idle ones are kept for a short while. A
-call that broke off may have been carried out all the same: who repeats it must be able to bear that.
+It uses the standard library's client alone. A connection serves one call at a time; idle connections are kept for a
+short while. A call that broke off may have been carried out: a caller that retries must tolerate that.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
-IDLE_S = 30.0  # servers close idle connections after minutes, and nobody tells us
+IDLE_S = 30.0  # servers close idle connections after minutes, without a message
 TIMEOUT_S = 20.0
 PIECE_BYTES = 1 << 18
-_NOTHING: Mapping[str, str] = {}
+NO_HEADERS: Mapping[str, str] = {}
 
 Body = Union[bytes, Iterator[bytes], None]
 
 
 class Unreachable(Exception):
-    """No answer, or a torn one; the text says why."""
+    """No response, or an incomplete one; the text says why."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Names of headers in lower case."""
 
     status: int
@@ -36,10 +36,11 @@ class Answer:
     body: bytes = b""
 
 
-class Site:
-    """The server at `url` (scheme, host and port). Safe to use from every thread. ValueError for what is no such URL.
+class HttpClient:
+    """A client of the server at `url` (scheme, host and port). Safe to use from every thread. ValueError for another
+    kind of URL.
 
-    `authorities`: a file of certificates that are trusted besides those of this Python, which an image may lack.
+    `authorities`: a file of certificates to trust besides those of this Python, which an image may lack.
     """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S, authorities: Optional[str] = None) -> None:
@@ -58,33 +59,35 @@ class Site:
         method: str,
         path: str,
         body: Body = None,
-        headers: Mapping[str, str] = _NOTHING,
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
         timeout_s: Optional[float] = None,
-    ) -> Answer:
+    ) -> Response:
         """One exchange. A `body` that comes in pieces needs its Content-Length among the headers. Unreachable."""
-        with self.open(method, path, body, headers, timeout_s) as stream:
-            return Answer(stream.status, stream.headers, b"".join(stream.pieces()))
+        with self.open(method, path, body, headers, timeout_s=timeout_s) as stream:
+            return stream.response()
 
     def open(
         self,
         method: str,
         path: str,
         body: Body = None,
-        headers: Mapping[str, str] = _NOTHING,
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
         timeout_s: Optional[float] = None,
-    ) -> Stream:
-        """The same with the answer's body still to be read. Unreachable."""
-        connection = self._take(self._timeout_s if timeout_s is None else timeout_s)
+    ) -> ResponseStream:
+        """The same with the body of the response still unread. Unreachable."""
+        connection = self._connection(self._timeout_s if timeout_s is None else timeout_s)
         try:
-            return Stream(self, connection, _exchange(connection, method, path, body, headers))
+            return ResponseStream(self, connection, _exchange(connection, method, path, body, headers))
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Unreachable("%s: %s" % (self.url, _told(error))) from None
+            raise Unreachable("%s: %s" % (self.url, _error_text(error))) from None
         except BaseException:
             connection.close()
             raise
 
-    def _take(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         with self._lock:
             oldest = time.monotonic() - IDLE_S
             while self._idle:
@@ -97,51 +100,54 @@ class Site:
             return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
-    def give_back(self, connection: http.client.HTTPConnection) -> None:
-        """A connection whose answer was read to its end."""
+    def keep(self, connection: http.client.HTTPConnection) -> None:
+        """Keep a connection whose response was read to its end."""
         if connection.sock is not None:
             with self._lock:
                 self._idle.append((time.monotonic(), connection))
 
     def close(self) -> None:
-        """Idle connections, that is; it can go on being used."""
+        """Close the idle connections; the client stays usable."""
         with self._lock:
             while self._idle:
                 self._idle.pop()[1].close()
 
 
-class Stream:
-    """An answer that is being read. Leaving the `with` before its end closes the connection."""
+class ResponseStream:
+    """A response that is being read. Leaving the `with` before its end closes the connection."""
 
-    def __init__(self, site: Site, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(
+        self, client: HttpClient, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
         self.status = response.status
         self.headers = _joined(response.getheaders())
-        self._site, self._connection, self._response = site, connection, response
-        self._whole = False
+        self._client, self._connection, self._response = client, connection, response
+        self._reusable = False
+
+    def response(self) -> Response:
+        """The response with the rest of its body. Unreachable."""
+        return Response(self.status, self.headers, b"".join(self.pieces()))
 
     def pieces(self) -> Iterator[bytes]:
-        """Unreachable where it breaks off."""
-        response, promised = self._response, self._response.length
+        """Unreachable where the response breaks off."""
+        response, missing_bytes = self._response, self._response.length
         try:
-            while True:
-                piece = response.read(PIECE_BYTES)
-                if not piece:
-                    break
-                if promised is not None:
-                    promised -= len(piece)
+            for piece in iter(lambda: response.read(PIECE_BYTES), b""):
+                if missing_bytes is not None:
+                    missing_bytes -= len(piece)
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable("%s: %s" % (self._site.url, _told(error))) from None
-        if promised:
-            raise Unreachable("%s: the answer broke off" % self._site.url)
-        self._whole = not response.will_close
+            raise Unreachable("%s: %s" % (self._client.url, _error_text(error))) from None
+        if missing_bytes:
+            raise Unreachable("%s: the response broke off" % self._client.url)
+        self._reusable = not response.will_close
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> ResponseStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._whole:
-            self._site.give_back(self._connection)
+        if self._reusable:
+            self._client.keep(self._connection)
         else:
             self._connection.close()
 
@@ -151,13 +157,13 @@ def _exchange(
 ) -> http.client.HTTPResponse:
     all_headers = dict(headers)
     if isinstance(body, bytes) and len(body) > PIECE_BYTES:
-        # The time limit counts for each send as a whole, so a large body goes in several.
+        # The time limit applies to each send as a whole, so a large body goes in several pieces.
         all_headers["Content-Length"] = str(len(body))
         body = _cut(body)
     try:
         connection.request(method, path, body, all_headers)
     except (BrokenPipeError, ConnectionResetError):
-        # The server may have answered before it had all: with what it does not like about it.
+        # The server may have refused the request before it had read all of it; its response says why.
         with suppress(OSError, http.client.HTTPException):
             return connection.getresponse()
         raise
@@ -165,7 +171,7 @@ def _exchange(
 
 
 def _joined(headers: List[Tuple[str, str]]) -> Dict[str, str]:
-    """Names in lower case; of one that comes several times (x-goog-hash does) all values, as one list."""
+    """Names in lower case; the values of a repeated name (x-goog-hash) become one list."""
     joined: Dict[str, str] = {}
     for name, value in headers:
         before = joined.get(name.lower())
@@ -184,5 +190,5 @@ def _context(authorities: Optional[str]) -> ssl.SSLContext:
     return context
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return "%s: %s" % (type(error).__name__, error) if str(error) else type(error).__name__

@@ -1,0 +1,301 @@
+"""Saving and restoring checkpoints: copied, hashed, uploaded under a new name, read back, and only then pointed to,
+together with the results of the moment when they appeared.
+
+The newest complete entry counts; older entries are skipped. The baton names entries called `best*` beside the others,
+but nothing resumes from them: a resume continues from the newest state, not from the best one. The pruner deletes what
+the baton does not name any more, after the baton has moved.
+
+Restored is the newest checkpoint that a pointer names and that verifies. A checkpoint that does not verify is dropped
+from the baton and the previous one is used, after the last previous one the milestones from the newest down; the beat
+says so. If the store does not respond, the agent waits: a training that starts from zero because a read failed loses
+everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from typing import Callable, List, NamedTuple, Optional, Set, Tuple
+
+from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder
+from supervisor.agent.checkpoints.pruning import BEST, Pruner
+from supervisor.agent.checkpoints.resultsaver import ResultsSaver, is_plain
+from supervisor.agent.checkpoints.snapshots import Snapshot, Snapshots
+from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.store.access import BatonKeeper, GaveUp, Mismatch, Retrier, Transfer, hash_file
+from supervisor.agent.watch.ends import EndReasons
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton, BatonRefused, FileEntry, Pointer
+from supervisor.contract.stores.promise import ObjectStore
+
+INCOMING = ".incoming"  # below the checkpoint folder; a name with a leading dot never counts as a checkpoint
+SCAN_S = 0.2
+_SCAN_SHARE = 20  # a slow scan runs less often
+_log = logging.getLogger("agent")
+
+
+class Changed(Exception):
+    """The entry changed or disappeared while it was being copied: it is offered again when it is at rest."""
+
+
+class Hooks(NamedTuple):
+    """How the saver reads from and reports to the rest of the agent."""
+
+    step_of: Callable[[str], int]  # the step of an entry by its name
+    note: Callable[[str], None]  # a text for the beat; "" = none
+    moved: Callable[[int], None]  # the pointer now names this step
+
+
+class Results(NamedTuple):
+    """The results beside the checkpoints."""
+
+    snapshots: Snapshots
+    saver: ResultsSaver
+
+
+class CheckpointSaver:
+    """Used by one thread. It uses the pruner's store and rule. `results` None: results are not saved."""
+
+    def __init__(
+        self,
+        pruner: Pruner,
+        keeper: BatonKeeper,
+        *,
+        place: Tuple[str, int, str],  # (run id, attempt, staging folder)
+        retrier: Retrier,
+        hooks: Hooks,
+        masker: Masker = NOTHING,
+        results: Optional[Results] = None,
+    ) -> None:
+        self._results = results
+        self._pruner, self._keep = pruner, pruner.keep
+        self._keeper = keeper
+        self._run_id, self._attempt, self._staging = place
+        self._retrier = retrier
+        self._transfer = Transfer(pruner.store, retrier, "uploading a checkpoint")
+        self._step_of, self._note, self._moved = hooks
+        self._masker = masker
+        self._prefixes: Set[str] = set()
+
+    def clean(self, baton: Baton) -> None:
+        """Delete what earlier holders left behind. After a failure the next save tries again."""
+        self._prefixes.update(self._pruner.clean(baton))
+        if self._results is not None:
+            self._results.saver.clean(baton)
+
+    def save_new(self, folder: CheckpointFolder, now: float, last: bool = False) -> None:
+        """Save what is new and complete. `last`: no process is left that could write.
+
+        Raises GaveUp, BatonRefused.
+        """
+        ready = folder.ready(now, all_at_rest=last)
+        best = [candidate for candidate in ready if candidate.name.startswith(BEST)]
+        others = [candidate for candidate in ready if not candidate.name.startswith(BEST)]
+        while others and not self._try(folder, others.pop()):
+            pass
+        for skipped in others:
+            self._done(folder, skipped)
+        for candidate in best:
+            if self._keep.best == 0:
+                self._done(folder, candidate)
+            else:
+                self._try(folder, candidate)
+
+    def _try(self, folder: CheckpointFolder, candidate: Candidate) -> bool:
+        """True when it is saved. A checkpoint that cannot be saved is not tried again, unless it changes."""
+        try:
+            self._save(folder, candidate)
+        except Changed as error:
+            self._forget_snapshot(candidate)
+            _log.info("checkpoint %s is left for later: %s", candidate.name, error)
+            return False
+        except (Mismatch, ValueError, OSError) as error:
+            _log.warning("checkpoint %s was not saved: %s", candidate.name, error)
+            self._note("checkpoint %s was not saved: %s" % (candidate.name, error))
+            self._done(folder, candidate)
+            return False
+        self._done(folder, candidate)
+        return True
+
+    def _done(self, folder: CheckpointFolder, candidate: Candidate) -> None:
+        folder.done(candidate)
+        self._forget_snapshot(candidate)
+
+    def _forget_snapshot(self, candidate: Candidate) -> None:
+        if self._results is not None:
+            self._results.snapshots.forget(candidate.name)
+
+    def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
+        started = time.monotonic()
+        step = self._step_of(candidate.name)
+        best = candidate.name.startswith(BEST)
+        snapshot = None if best or self._results is None else self._results.snapshots.of(candidate.name)
+        try:
+            entries = self._copy_entries(folder, candidate)
+            prefix = self._new_prefix(step, best)
+            results = self._upload(prefix, entries, snapshot, step)
+        finally:
+            shutil.rmtree(self._staging, ignore_errors=True)
+            if snapshot is not None:
+                snapshot.drop()
+        self._point(Pointer(step, prefix, tuple(entries), results), best)
+        self._note("")
+        took_s = time.monotonic() - started
+        size = sum(entry.size for entry in entries)
+        _log.info("checkpoint %s (step %d, %d bytes) is saved after %.1f s", candidate.name, step, size, took_s)
+
+    def _copy_entries(self, folder: CheckpointFolder, candidate: Candidate) -> List[FileEntry]:
+        """Copies in the staging folder, hashed: later changes of the training's own files do not matter."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        entries = []
+        try:
+            for name in candidate.files:
+                stored_name = self._masker.text(name)  # a name may contain a secret
+                source, target = os.path.join(folder.path, name), os.path.join(self._staging, stored_name)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                if os.path.lexists(target):  # a write to it could change the training's own file
+                    raise ValueError("without secrets two of its files have one name")
+                _copy(source, target, may_link=not candidate.in_place)
+                entries.append(hash_file(target, stored_name))
+        except FileNotFoundError:
+            raise Changed("it disappeared") from None
+        if folder.signature(candidate.name) != candidate.signature:
+            raise Changed("it is being written")
+        return entries
+
+    def _upload(
+        self, prefix: str, entries: List[FileEntry], snapshot: Optional[Snapshot], step: int
+    ) -> Optional[FileEntry]:
+        """The manifest of the results, if there are any. The checkpoint's own files come first, in case the time is
+        short."""
+        try:
+            for entry in entries:
+                self._transfer.upload(prefix, os.path.join(self._staging, entry.name), entry)
+            if self._results is None or snapshot is None:
+                return None
+            return self._results.saver.save(snapshot, step)
+        except (Mismatch, ValueError, OSError):
+            self._pruner.discard(prefix, [entry.name for entry in entries])
+            raise
+
+    def _point(self, pointer: Pointer, best: bool) -> None:
+        step = rules.keep_best if best else rules.move_checkpoint
+        after = self._retrier.call("moving the checkpoint pointer", self._keeper.change, step, pointer, self._keep)
+        if not best:
+            self._moved(pointer.step)
+        self._pruner.prune(after)
+        if self._results is not None:
+            self._results.saver.prune(after)
+
+    def _new_prefix(self, step: int, best: bool) -> str:
+        upload_number = 1
+        while True:
+            prefix = runfiles.checkpoint(self._run_id, step, self._attempt, upload_number, best)
+            if prefix not in self._prefixes:
+                self._prefixes.add(prefix)
+                return prefix
+            upload_number += 1
+
+
+def _copy(source: str, target: str, may_link: bool) -> None:
+    """A hard link costs nothing and keeps the content; a file that a process may still write to needs a copy."""
+    if may_link:
+        try:
+            os.link(source, target)
+            return
+        except FileNotFoundError:
+            raise
+        except OSError:
+            pass
+    shutil.copyfile(source, target)
+
+
+class CheckpointDuty:
+    """The step of the checkpoint thread, which runs beside the command. In the last round, after the command's end,
+    everything that is still new goes to the store. The step ends for good after that round, when the time for uploads
+    is over, and when the baton is lost."""
+
+    _last = False  # the command has ended
+
+    def __init__(
+        self, saver: CheckpointSaver, folder: CheckpointFolder, end_reasons: EndReasons, keeper: BatonKeeper
+    ) -> None:
+        self._saver, self._folder, self._end_reasons, self._keeper = saver, folder, end_reasons, keeper
+
+    def finish(self) -> None:
+        """The command has ended: one more round, in which no process writes any more."""
+        self._last = True
+
+    def step(self) -> Optional[float]:
+        last = self._last
+        try:
+            self._saver.save_new(self._folder, time.monotonic(), last)
+        except GaveUp:
+            _log.warning("the newest checkpoint could not be uploaded in time")
+            return None
+        except BatonRefused as error:
+            _log.warning("the baton is not ours any more: %s", error)
+            self._end_reasons.add(self._keeper.lost_reason(), may_write=False)
+            return None
+        return None if last else max(SCAN_S, _SCAN_SHARE * self._folder.scan_s)
+
+
+class Restorer:
+    """Restores into `folder`. `reject` gets each step that does not verify, with a short text for the beat."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        keeper: BatonKeeper,
+        *,
+        folder: str,
+        retrier: Retrier,
+        reject: Callable[[int, str], None],
+    ) -> None:
+        self._keeper, self._folder, self._retrier, self._reject = keeper, folder, retrier, reject
+        self._transfer = Transfer(store, retrier, "restoring")
+
+    def restore(self, baton: Baton) -> Optional[Pointer]:
+        """The checkpoint that is now in the folder, None when the baton names none that verifies.
+
+        Raises GaveUp, BatonRefused, OSError (this machine's disk).
+        """
+        while baton.checkpoint is not None:
+            pointer = baton.checkpoint
+            try:
+                self._fetch(pointer)
+            except Mismatch as error:
+                _log.warning("checkpoint %d rejected: %s", pointer.step, error)
+                milestone = None if baton.previous or not baton.kept else baton.kept[0].step
+                then = "" if milestone is None else "; milestone %d is tried" % milestone
+                self._reject(pointer.step, "checkpoint %d rejected: %s%s" % (pointer.step, error, then))
+                baton = self._retrier.call("dropping a checkpoint", self._keeper.change, _drop, pointer)
+            else:
+                return pointer
+        return None
+
+    def _fetch(self, pointer: Pointer) -> None:
+        """Verify everything first, then move each top entry by one rename."""
+        incoming = os.path.join(self._folder, INCOMING)
+        shutil.rmtree(incoming, ignore_errors=True)
+        os.makedirs(incoming)
+        try:
+            for entry in pointer.files:
+                if not is_plain(entry.name):
+                    raise Mismatch("%r is not a path inside the checkpoint folder" % entry.name)
+                self._transfer.download(pointer.prefix, os.path.join(incoming, entry.name), entry)
+            for name in os.listdir(incoming):
+                target = os.path.join(self._folder, name)
+                if os.path.isdir(target):
+                    shutil.rmtree(target)
+                os.rename(os.path.join(incoming, name), target)
+        finally:
+            shutil.rmtree(incoming, ignore_errors=True)
+
+
+def _drop(baton: Baton, launch_id: str, machine_id: str, rejected: Pointer) -> Baton:
+    """Drop only the rejected one: after a lost response the next one must not go too."""
+    return rules.drop_checkpoint(baton, launch_id, machine_id) if baton.checkpoint == rejected else baton

@@ -1,0 +1,274 @@
+"""Everything that the agent of one machine works with, created once and shared: the store, the parts, the threads.
+
+`check_end` is the one place that checks the time, the notice and the other reasons to end. The main thread calls it in
+every wait, so that no other work can hide one.
+
+A `Loop` is a thread that repeats one step at its own pace, at once when it is woken, and once more at the end if
+required. A step that fails unexpectedly is logged and repeated: an error in one part must not end the training or the
+others. In its last round it is repeated only LAST_TRIES times, because the agent must end at some time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Callable, Mapping, Optional
+
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
+from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
+from supervisor.agent.facts.attempt_facts import FactsDuty
+from supervisor.agent.facts.evidence import Evidence, StallWatch
+from supervisor.agent.life.beats import PushedBeats, StoredBeats
+from supervisor.agent.machine.command import Training, Unfit, Workplace
+from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.gpus import GpuReader, gpu_names
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.machine.processes import Identity
+from supervisor.agent.machine.vitals import OwnCgroup, Vitals, readers_of
+from supervisor.agent.store.access import BatonKeeper, Contact, Retrier, WatchedStore
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.agent.store.googleapi import MetadataServer
+from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch, SteppedLog
+from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import ObjectStore
+
+AFTER_ERROR_S = 5.0
+LAST_TRIES, LAST_WAIT_S = 3, 1.0
+_log = logging.getLogger("agent")
+
+
+def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
+    """ValueError for a URL that this agent has no store for. Touches nothing yet."""
+    if job.store_url.startswith("gs:"):
+        # Only a machine on the supervisor's own computer has a server file.
+        shares_computer = job.server_file is not None
+        return GcsStore.at(job.store_url, job.storage_endpoint, authorities, shares_computer=shares_computer)
+    return FolderStore.at(job.store_url)
+
+
+class Parts:
+    """The parts, not yet started. Each loop is a thread: one that hangs or waits must not block the others, nor the
+    main thread, which supervises."""
+
+    # Until when results may be saved at an end that has no time limit of its own; None = there is no such end.
+    save_results_until: Optional[float] = None
+    # None until the command is about to start.
+    workplace: Optional[Workplace] = None
+    _notice_logged = False
+
+    def __init__(
+        self,
+        folder: MachineFolder,
+        job: Job,
+        identity: Identity,
+        *,
+        store: ObjectStore,
+        secrets: Mapping[str, str],
+        unfit: Optional[Unfit] = None,
+    ) -> None:
+        """`unfit`: why the command will not be started, if that is known already."""
+        self.folder, self.job, self.machine_id = folder, job, identity.machine_id
+        self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
+        self.contact = Contact()
+        self.store: ObjectStore = WatchedStore(store, self.contact)
+        self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
+        self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
+        self.beat_state = BeatState(job, identity, self.masker)
+        self.training, self.stepped_log = Training(), SteppedLog(folder.output)
+        self.progress = Progress(folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero)
+        self.renames = Renames(folder.checkpoints)
+        self.results_folder = ResultsFolder(folder.results)
+        self.results = self._results()
+        snapshots = self.results.snapshots
+        self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, snapshots.renamed, snapshots.at_rest)
+        self.saver = self._saver()
+        self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.end_reasons, self.keeper)
+        shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
+        self.log_duty = LogDuty(shipper, job.log_chunk_s, self.end_reasons, lambda: self.beat_state.now.phase)
+        self.pushed = PushedBeats(
+            job,
+            self.beat_state,
+            self.end_reasons,
+            contact=self.contact,
+            follow=self.log_duty.follow,
+            authorities=folder.authorities,
+        )
+        self.stored = StoredBeats(
+            job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
+        )
+        self.evidence = Evidence(
+            job,
+            folder,
+            store=self.store,
+            masker=self.masker,
+            beat_state=self.beat_state,
+            training=self.training,
+            end_reasons=self.end_reasons,
+            oom_kills=OwnCgroup().oom_kills,
+        )
+        self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
+        self.gpus = GpuReader(gpu_names(job), bad=folder.write_bad_gpus)
+        self._make_loops()
+
+    def _make_loops(self) -> None:
+        job, folder = self.job, self.folder
+        vitals = Vitals(readers_of(folder, self.gpus, lambda: self.training.pid), self.beat_state.note, job.beat_push_s)
+        self.beat_state.add_vitals(vitals.fresh)
+        stalls = StallWatch(job, self.beat_state, self.evidence.stalled, time.monotonic)
+        self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
+        self.stall_loop = self._loop("stalls", stalls.step)
+        self.facts_loop = self._loop("facts", self.facts_duty.step)
+        self.vitals_loop = self._loop("vitals", vitals.step)
+        self.push_loop = self._loop("push", self.pushed.step)
+        self.store_loop = self._loop("store", self.stored.step)
+        self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
+        self.log_loop = self._loop("log", self.log_duty.step)
+        self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
+        if job.notice_from == "gce":
+            watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
+            self.preemption_loop = self._loop("preemption", watch.step)
+        for loop in (self.push_loop, self.store_loop, self.log_loop):
+            self.beat_state.on_urgent(loop.wake)
+
+    def check_end(self) -> Optional[Ending]:
+        """Check for reasons to end; None = continue. Main thread only."""
+        ending = self.end_reasons.check()
+        if self.end_reasons.notice_left_s is not None and not self._notice_logged:
+            self._notice_logged = True
+            _log.info("preemption notice: %.1f s are left", self.end_reasons.notice_left_s)
+            self.beat_state.update(notice_s=round(self.end_reasons.notice_left_s, 1))
+        return ending
+
+    def retrier(self, gives_up: Callable[[], bool]) -> Retrier:
+        return Retrier(gives_up, lambda text: self.beat_state.note("waiting", text))
+
+    def must_end(self) -> bool:
+        """Before the command runs: any reason to end ends the waiting. Main thread only."""
+        return self.check_end() is not None
+
+    def uploads_over(self) -> bool:
+        """After the command: uploads continue until their time is over. Main thread only."""
+        self.check_end()
+        return self.end_reasons.uploads_over()
+
+    def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
+        return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))
+
+    def _saver(self) -> CheckpointSaver:
+        job = self.job
+        return CheckpointSaver(
+            Pruner(self.store, job.run_id, job.attempt, job.keep, lambda now: self.beat_state.update(pruned=now)),
+            self.keeper,
+            place=(job.run_id, job.attempt, self.folder.staging),
+            retrier=Retrier(self.end_reasons.uploads_over, lambda text: self.beat_state.note("saving", text)),
+            hooks=Hooks(
+                self.progress.step_of, lambda text: self.beat_state.note("checkpoint", text), self._checkpoint_moved
+            ),
+            masker=self.masker,
+            results=self.results,
+        )
+
+    def _results(self) -> Results:
+        job = self.job
+        taker = SnapshotTaker(self.results_folder, self.folder.moments, int(job.results_save_max_mb * 1e6))
+
+        def retrier(reserve_s: float) -> Retrier:
+            return Retrier(lambda: self._results_over(reserve_s), lambda text: self.beat_state.note("saving", text))
+
+        saver = ResultsSaver(
+            self.store,
+            (job.run_id, job.launch_id, self.folder.incoming),
+            taker,
+            retrier=retrier(0.0),
+            hurry=retrier(POINTER_S),
+            note=lambda text: self.beat_state.note("saved results", text),
+            masker=self.masker,
+        )
+        return Results(Snapshots(self.renames, taker), saver)
+
+    def _results_over(self, reserve_s: float) -> bool:
+        """For every thread. It checks for reasons itself, because at an end the main thread is the one that waits.
+        `reserve_s`: time that is kept for moving the baton."""
+        self.end_reasons.check()
+        until = self.save_results_until
+        late = until is not None and time.monotonic() >= until + POINTER_S - reserve_s
+        return late or self.end_reasons.uploads_over(reserve_s)
+
+    def _checkpoint_moved(self, step: int) -> None:
+        self.progress.saved(step)
+        self.beat_state.update(checkpoint_step=step)
+
+
+class Loop:
+    """`step` returns the seconds until it is due again, None when this loop's work is over for good. `report` gets the
+    text of an unexpected error, "" once a step succeeds again."""
+
+    def __init__(
+        self, name: str, step: Callable[[], Optional[float]], report: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._name, self._step, self._report = name, step, report
+        self._last_tries: Optional[int] = None  # None: not its last round
+        self._failing = False
+        self._wake = threading.Event()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do the next step at once."""
+        self._wake.set()
+
+    def finish(self) -> None:
+        """The last round: do the next step at once, and end after it even when it keeps failing unexpectedly."""
+        self._last_tries = LAST_TRIES
+        self._wake.set()
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """No further step starts. A running step may last longer than `wait_s`; it ends with the process."""
+        self._stop = True
+        self._wake.set()
+        if wait_s > 0 and self._thread.is_alive():
+            self._thread.join(wait_s)
+
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop:
+            self._wake.clear()
+            wait_s = self._run_step()
+            if wait_s is None:
+                return
+            self._wake.wait(wait_s)
+
+    def _run_step(self) -> Optional[float]:
+        try:
+            wait_s = self._step()
+        except Exception as error:  # noqa: BLE001 - any error, see above
+            _log.exception("%s: an unexpected error", self._name)
+            self._failing = True
+            self._report("%s: unexpected %s: %s" % (self._name, type(error).__name__, error))
+            return self._after_error()
+        if self._failing:
+            self._failing = False
+            self._report("")
+        return wait_s
+
+    def _after_error(self) -> Optional[float]:
+        if self._last_tries is None:
+            return AFTER_ERROR_S
+        self._last_tries -= 1
+        return LAST_WAIT_S if self._last_tries > 0 else None

@@ -1,0 +1,118 @@
+"""The content of the next beat: every part of the agent writes here what it knows.
+
+A change of phase, a notice, a stop marker, the exit: these are sent at once, by both ways. Everything else waits for
+the next beat. Texts and metrics are cut to what `heartbeat.parse` accepts, so no training can stop its agent's beats.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping
+
+from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.machine.processes import Identity
+from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, is_metric_name, is_number
+from supervisor.contract.recent_points import RecentPoint, RecentPoints
+
+URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
+_TEXT_BYTES = 1200  # as JSON; two texts and the metrics must fit into heartbeat.MAX_BYTES
+_METRICS_BYTES = 3000
+
+
+class BeatState:
+    """Safe to use from every thread. `sequence` counts all beats, of both ways."""
+
+    def __init__(
+        self, job: Job, identity: Identity, masker: Masker = NOTHING, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._masker = masker
+        self._monotonic, self._started = monotonic, monotonic()
+        self._lock = threading.Lock()
+        self._notes: Dict[str, str] = {}
+        self._on_urgent: List[Callable[[], None]] = []
+        self._vitals: Callable[[], str] = lambda: ""
+        self._recent = RecentPoints()
+        self._beat = Beat(
+            run_id=job.run_id,
+            attempt=job.attempt,
+            launch_id=job.launch_id,
+            machine_id=identity.machine_id,
+            boot_id=identity.boot_id,
+            sequence=job.sequence_from,
+            phase=BOOT,
+            nonce=job.nonce,
+        )
+
+    def on_urgent(self, call: Callable[[], None]) -> None:
+        """`call` must not block."""
+        self._on_urgent.append(call)
+
+    def add_vitals(self, vitals: Callable[[], str]) -> None:
+        """Each beat carries the state of the machine. `vitals` must not block."""
+        self._vitals = vitals
+
+    def update(self, **changes: Any) -> None:
+        """New values of the beat's fields."""
+        if "metrics" in changes:
+            changes["metrics"] = fit_metrics(self._masker.json(changes["metrics"]))
+        with self._lock:
+            before = self._beat
+            self._beat = beat = replace(before, **changes)
+            if "step" in changes and beat.step is not None and beat.phase == TRAINING:
+                self._recent.note(RecentPoint(self._up_s(), beat.step, beat.steps_per_s, beat.metrics))
+        if any(getattr(before, name) != getattr(beat, name) for name in URGENT):
+            for call in self._on_urgent:
+                call()
+
+    def note(self, about: str, text: str) -> None:
+        """A short fact for the status sentence, one for each `about`; "" removes it."""
+        text = self._masker.text(text)  # before it is cut: the masker would not find half of a value
+        with self._lock:
+            self._notes.pop(about, None)
+            if text:
+                self._notes[about] = text
+            self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
+
+    def next_beat(self) -> Beat:
+        """The next beat, with its own sequence number."""
+        with self._lock:
+            sequence = self._beat.sequence + 1
+            up_s = self._up_s()
+            vitals, recent = self._vitals(), self._recent.text(up_s)
+            self._beat = replace(self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent)
+            return self._beat
+
+    def _up_s(self) -> float:
+        return round(self._monotonic() - self._started, 1)
+
+    @property
+    def now(self) -> Beat:
+        """The last beat with all later updates."""
+        return self._beat
+
+
+def fit_text(text: str) -> str:
+    """`text` as one line that any beat can carry."""
+    plain = "".join(char if char.isprintable() else " " for char in text[: 4 * MAX_TEXT])
+    plain = plain.encode("utf-8", "replace").decode()[:MAX_TEXT]
+    while len(json.dumps(plain)) > _TEXT_BYTES:
+        plain = plain[: int(len(plain) * 0.8)]
+    return plain
+
+
+def fit_metrics(metrics: Mapping[Any, Any]) -> Dict[str, float]:
+    """The first finite numbers in `metrics` with short, printable names, as many as a beat can carry."""
+    fitting: Dict[str, float] = {}
+    free_bytes = _METRICS_BYTES
+    for name, value in metrics.items():
+        if not is_metric_name(name) or not is_number(value):
+            continue
+        free_bytes -= len(json.dumps(name)) + 26
+        if free_bytes < 0 or len(fitting) == MAX_METRICS:
+            break
+        fitting[name] = float(value)
+    return fitting
