@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks
+from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import CheckpointFolder
 from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.store.access import BatonKeeper
 from supervisor.agent.watch.output import step_in_name
@@ -13,7 +16,24 @@ from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.heartbeat import Pruned
-from tests.agent.desk import RUN, HandClock, held, patient, store_in
+from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
+
+
+class NoRenames:
+    """A kernel that reports no renames."""
+
+    descriptor = None
+
+    def poll(self) -> list[str]:
+        return []
+
+
+def no_results(store: Any, folder: Path, clock: HandClock) -> Results:
+    """The results of a run that has none."""
+    taker = SnapshotTaker(ResultsFolder(str(folder / "no-results")), str(folder / "snapshots"), 0)
+    place = (RUN, HOLDER[0], str(folder / "incoming"))
+    saver = ResultsSaver(store, place, taker, retrier=patient(clock), hurry=patient(clock))
+    return Results(Snapshots(NoRenames(), taker), saver)  # type: ignore[arg-type]
 
 
 class Desk:
@@ -43,6 +63,7 @@ class Desk:
             place=(RUN, 1, str(folder / "staging")),
             retrier=patient(self.clock, until),
             hooks=Hooks(self._step_of, self.notes.append, self.moved.append),
+            results=no_results(self.store, folder, self.clock),
             masker=masker,
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.life.beats import PushedBeats, Pusher, PushFailed, StoredBeats
+from supervisor.agent.life.beats import PushedBeats, PushFailed, StoredBeats
 from supervisor.agent.store.access import BatonKeeper, Contact, WatchedStore
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.watch.beat_state import BeatState
@@ -98,9 +98,9 @@ def test_a_pushed_beat_that_would_be_refused_for_its_size_gives_up_its_recent_po
     desk.beat_state.update(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
     beat = replace(desk.beat_state.next_beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
     assert len(heartbeat.encode(beat)) > heartbeat.MAX_BYTES
-    Pusher(desk.job.server_file, RUN).push(beat)
+    desk.pushed.push(beat)
     assert server.beats[-1] == replace(beat, recent="")
-    Pusher(desk.job.server_file, RUN).push(replace(beat, telemetry=""))
+    desk.pushed.push(replace(beat, telemetry=""))
     assert server.beats[-1] == replace(beat, telemetry="")
 
 
@@ -230,20 +230,18 @@ def test_a_refused_beat_is_no_answer(desk: Desk, server: ListeningServer, status
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}'])
-def test_a_server_file_that_leads_nowhere(tmp_path: Path, text: "str | None") -> None:
+def test_a_server_file_that_leads_nowhere(desk: Desk, tmp_path: Path, text: "str | None") -> None:
     if text is not None:
         (tmp_path / "server.json").write_text(text)
-    beat_state = BeatState(job(), IDENTITY)
     with pytest.raises(PushFailed):
-        Pusher(str(tmp_path / "server.json"), RUN).push(beat_state.next_beat())
+        desk.pushed.push(desk.beat_state.next_beat())
 
 
-def test_the_address_is_read_again_after_a_failure(tmp_path: Path, server: ListeningServer) -> None:
-    beat_state, path = BeatState(job(), IDENTITY), tmp_path / "server.json"
+def test_the_address_is_read_again_after_a_failure(desk: Desk, tmp_path: Path, server: ListeningServer) -> None:
+    path = tmp_path / "server.json"
     right = path.read_text()
     path.write_text('{"url": "http://127.0.0.1:1"}')
-    pusher = Pusher(str(path), RUN)
     with pytest.raises(PushFailed):
-        pusher.push(beat_state.next_beat())
+        desk.pushed.push(desk.beat_state.next_beat())
     path.write_text(right)
-    assert not pusher.push(beat_state.next_beat()).stop
+    assert not desk.pushed.push(desk.beat_state.next_beat()).stop

@@ -26,6 +26,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Holder, Keep, Pointer
 from supervisor.contract.heartbeat import Pruned
+from tests.agent.checkpoint_desk import no_results
 from tests.agent.crashing_store import Crash, Weather
 from tests.agent.desk import RUN, HandClock, patient
 
@@ -69,6 +70,7 @@ class Life:
             place=(RUN, self.attempt, str(self.folder / "staging")),
             retrier=patient(HandClock()),
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
+            results=no_results(self.store, self.folder, HandClock()),
         )
         self.saver.clean(self.keeper.read())
 

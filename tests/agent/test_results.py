@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from supervisor.agent.checkpoints.snapshots import ResultsFolder
-from supervisor.agent.life import results
 from supervisor.agent.life.results import ResultsUploader, Unverified
 from supervisor.agent.store.access import hash_file
 from supervisor.contract.baton import BatonRefused, FileEntry
@@ -57,12 +56,10 @@ def test_what_arrives_changed_is_not_verified(desk: Desk) -> None:
 def test_an_upload_that_is_not_read_back_would_be_seen(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: what was written is believed."""
 
-    def trusting(
-        store: Any, prefix: str, path: str, name: str, check: Any, if_generation: str
-    ) -> tuple[FileEntry, str]:
-        return hash_file(path, name), store.put_file(prefix + name, path).generation
+    def trusting(prefix: str, path: str, name: str, if_generation: str) -> tuple[FileEntry, str]:
+        return hash_file(path, name), desk.store.put_file(prefix + name, path).generation
 
-    monkeypatch.setattr(results, "upload_unhashed", trusting)
+    monkeypatch.setattr(desk.uploader._transfer, "upload_unhashed", trusting)
     (desk.path / "a.txt").write_text("a")
     desk.store.corrupt_uploads = 1
     [entry] = desk.uploader.upload()

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from supervisor.agent.store.httpclient import PIECE_BYTES, HttpClient, Unreachable
-from tests.cloud.web import Hang, Request, Reset, Response, WebServer
+from supervisor.agent.store.httpclient import PIECE_BYTES, HttpClient, Request, Unreachable
+from tests.cloud import web
+from tests.cloud.web import Hang, Reset, Response, WebServer
 
 
 class Server(WebServer):
@@ -27,7 +28,7 @@ class Server(WebServer):
         self.told: list[Response | Exception] = []
         super().__init__(self._told)
 
-    def _told(self, request: Request) -> Response:
+    def _told(self, request: web.Request) -> Response:
         answer = self.told.pop(0) if self.told else Response(200, request.body, {"X-Method": request.method})
         if isinstance(answer, Exception):
             raise answer
@@ -54,17 +55,17 @@ def site(server: Server) -> Iterator[HttpClient]:
 
 def test_one_connection_serves_one_call_after_the_other(server: Server, site: HttpClient) -> None:
     for n in range(5):
-        answer = site.call("PUT", "/x", b"%d" % n)
+        answer = site.call(Request("PUT", "/x", b"%d" % n))
         assert (answer.status, answer.body, answer.headers["x-method"]) == (200, b"%d" % n, "PUT")
-    assert site.call("HEAD", "/x").body == b""
+    assert site.call(Request("HEAD", "/x")).body == b""
     assert server.open == 1
 
 
 def test_a_large_body_arrives_whole_in_several_pieces(site: HttpClient) -> None:
     body = bytes(range(256)) * (PIECE_BYTES // 64) + b"end"
-    assert site.call("PUT", "/x", body).body == body
+    assert site.call(Request("PUT", "/x", body)).body == body
     pieces = iter([b"a", b"bc", b"def"])
-    assert site.call("PUT", "/x", pieces, {"Content-Length": "6"}).body == b"abcdef"
+    assert site.call(Request("PUT", "/x", pieces, {"Content-Length": "6"})).body == b"abcdef"
 
 
 @pytest.mark.parametrize("trouble", [Reset(), Response(200, b"x" * 1000, cut_after=10)])
@@ -73,22 +74,22 @@ def test_a_torn_answer_is_none_and_its_connection_is_not_kept(
 ) -> None:
     server.told = [trouble]
     with pytest.raises(Unreachable):
-        site.call("GET", "/x")
-    assert site.call("GET", "/x").status == 200
+        site.call(Request("GET", "/x"))
+    assert site.call(Request("GET", "/x")).status == 200
 
 
 def test_silence_ends_after_the_time_that_was_given(server: Server, site: HttpClient) -> None:
     server.told = [Hang()]
     with pytest.raises(Unreachable, match=r"[Tt]ime"):
-        site.call("GET", "/x", timeout_s=0.05)
-    assert site.call("GET", "/x").status == 200
+        site.call(Request("GET", "/x"), timeout_s=0.05)
+    assert site.call(Request("GET", "/x")).status == 200
 
 
 def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Server, site: HttpClient) -> None:
     server.told = [Response(200, b"x" * (4 * PIECE_BYTES))]
-    with site.open("GET", "/x") as stream:
+    with site.open(Request("GET", "/x")) as stream:
         assert len(next(stream.pieces())) <= PIECE_BYTES
-    assert site.call("GET", "/x", b"").body == b""
+    assert site.call(Request("GET", "/x", b"")).body == b""
 
 
 def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
@@ -111,7 +112,7 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
         refusing = threading.Thread(target=refuse)
         refusing.start()
         site = HttpClient("http://127.0.0.1:%d" % listening.getsockname()[1], timeout_s=30.0)
-        answer = site.call("PUT", "/x", bytes(1 << 20))
+        answer = site.call(Request("PUT", "/x", bytes(1 << 20)))
         site.close()
         refusing.join(30)
     assert (answer.status, answer.body) == (403, b"no")
@@ -161,7 +162,7 @@ def test_a_server_is_trusted_by_the_certificates_that_were_laid_down(
     server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
     url = "https://" + server.host
     with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        HttpClient(url).call("GET", "/x")
+        HttpClient(url).call(Request("GET", "/x"))
     trusting = HttpClient(url, authorities=str(certificate[0]))
-    assert trusting.call("PUT", "/x", b"secret").body == b"secret"
+    assert trusting.call(Request("PUT", "/x", b"secret")).body == b"secret"
     trusting.close()

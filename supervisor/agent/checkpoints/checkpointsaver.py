@@ -57,7 +57,7 @@ class Results(NamedTuple):
 
 
 class CheckpointSaver:
-    """Used by one thread. It uses the pruner's store and rule. `results` None: results are not saved."""
+    """Used by one thread. It uses the pruner's store and rule."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class CheckpointSaver:
         place: Tuple[str, int, str],  # (run id, attempt, staging folder)
         retrier: Retrier,
         hooks: Hooks,
+        results: Results,
         masker: Masker = NOTHING,
-        results: Optional[Results] = None,
     ) -> None:
-        self._results = results
+        self._snapshots, self._results_saver = results
         self._pruner, self._keep = pruner, pruner.keep
         self._keeper = keeper
         self._run_id, self._attempt, self._staging = place
@@ -83,8 +83,7 @@ class CheckpointSaver:
     def clean(self, baton: Baton) -> None:
         """Delete what earlier holders left behind. After a failure the next save tries again."""
         self._prefixes.update(self._pruner.clean(baton))
-        if self._results is not None:
-            self._results.saver.clean(baton)
+        self._results_saver.clean(baton)
 
     def save_new(self, folder: CheckpointFolder, now: float, last: bool = False) -> None:
         """Save what is new and complete. `last`: no process is left that could write.
@@ -109,7 +108,7 @@ class CheckpointSaver:
         try:
             self._save(folder, candidate)
         except Changed as error:
-            self._forget_snapshot(candidate)
+            self._snapshots.forget(candidate.name)
             _log.info("checkpoint %s is left for later: %s", candidate.name, error)
             return False
         except (Mismatch, ValueError, OSError) as error:
@@ -122,17 +121,13 @@ class CheckpointSaver:
 
     def _done(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         folder.done(candidate)
-        self._forget_snapshot(candidate)
-
-    def _forget_snapshot(self, candidate: Candidate) -> None:
-        if self._results is not None:
-            self._results.snapshots.forget(candidate.name)
+        self._snapshots.forget(candidate.name)
 
     def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         started = time.monotonic()
         step = self._step_of(candidate.name)
         best = candidate.name.startswith(BEST)
-        snapshot = None if best or self._results is None else self._results.snapshots.of(candidate.name)
+        snapshot = None if best else self._snapshots.of(candidate.name)
         try:
             entries = self._copy_entries(folder, candidate)
             prefix = self._new_prefix(step, best)
@@ -174,9 +169,7 @@ class CheckpointSaver:
         try:
             for entry in entries:
                 self._transfer.upload(prefix, os.path.join(self._staging, entry.name), entry)
-            if self._results is None or snapshot is None:
-                return None
-            return self._results.saver.save(snapshot, step)
+            return None if snapshot is None else self._results_saver.save(snapshot, step)
         except (Mismatch, ValueError, OSError):
             self._pruner.discard(prefix, [entry.name for entry in entries])
             raise
@@ -187,8 +180,7 @@ class CheckpointSaver:
         if not best:
             self._moved(pointer.step)
         self._pruner.prune(after)
-        if self._results is not None:
-            self._results.saver.prune(after)
+        self._results_saver.prune(after)
 
     def _new_prefix(self, step: int, best: bool) -> str:
         upload_number = 1

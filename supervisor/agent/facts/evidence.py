@@ -211,31 +211,22 @@ def log_tail(tail: bytes) -> List[str]:
 
 def fitted(part: Dict[str, Any]) -> bytes:
     """`part` as JSON of at most MAX_BYTES. Changes `part`."""
-    trims: Iterable[Callable[[Dict[str, Any]], str]] = (_fewer_processes, _shorter_stacks)
-    for trim in trims:
-        if len(_encoded(part)) <= MAX_BYTES:
-            break
-        part["trimmed"].append(trim(part))
+    if len(_encoded(part)) > MAX_BYTES:
+        part["trimmed"].append("processes")
+        largest = sorted(part["processes"], key=lambda process: -(process.get("rss_bytes") or 0))
+        part["processes"] = largest[:FEW_PROCESSES]
+    if len(_encoded(part)) > MAX_BYTES:
+        part["trimmed"].append("threads")
+        dumps = (part["stall"] or {}).get("threads", [])
+        dumps.sort(key=lambda dump: dump["how"] != "faulthandler")
+        del dumps[FEW_PROCESSES:]
+        for dump in dumps:
+            dump["text"], dump["command"] = dump["text"][:DUMP_CHARS], dump["command"][:COMMAND_CHARS]
     if len(_encoded(part)) > MAX_BYTES:
         part["trimmed"].append("log_tail")
     while len(_encoded(part)) > MAX_BYTES and part["log_tail"]:
         part["log_tail"] = part["log_tail"][1 + len(part["log_tail"]) // 8 :]
     return _encoded(part)
-
-
-def _fewer_processes(part: Dict[str, Any]) -> str:
-    largest = sorted(part["processes"], key=lambda process: -(process.get("rss_bytes") or 0))
-    part["processes"] = largest[:FEW_PROCESSES]
-    return "processes"
-
-
-def _shorter_stacks(part: Dict[str, Any]) -> str:
-    dumps = (part["stall"] or {}).get("threads", [])
-    dumps.sort(key=lambda dump: dump["how"] != "faulthandler")
-    del dumps[FEW_PROCESSES:]
-    for dump in dumps:
-        dump["text"], dump["command"] = dump["text"][:DUMP_CHARS], dump["command"][:COMMAND_CHARS]
-    return "threads"
 
 
 def _encoded(part: Dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ import json
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Optional
 from urllib.parse import quote, urlsplit
 
 from supervisor.agent.machine.folder import Job
@@ -27,7 +27,7 @@ from supervisor.agent.store.access import (
     new_stop_marker,
     superseded,
 )
-from supervisor.agent.store.httpclient import HttpClient, Unreachable
+from supervisor.agent.store.httpclient import HttpClient, Request, Unreachable
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
@@ -54,22 +54,47 @@ class PushResponse:
     follow_logs: bool
 
 
-class Pusher:
-    """Used by one thread at a time."""
+class PushedBeats:
+    """Used by one thread at a time. `follow` is called with each response: whether a user reads the log."""
+
+    _failing = False  # the last push
+    _url: Optional[str] = None  # from the server file
+    _client: Optional[HttpClient] = None
 
     def __init__(
         self,
-        server_file: Optional[str],
-        run_id: str,
-        server_url: Optional[str] = None,
+        job: Job,
+        beat_state: BeatState,
+        end_reasons: EndReasons,
+        *,
+        contact: Contact,
+        follow: Callable[[bool], None],
         authorities: Optional[str] = None,
     ) -> None:
-        """`server_url` counts if it is given; `authorities` as in HttpClient."""
-        self._server_file, self._server_url = server_file, server_url
-        self._authorities = authorities
-        self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
-        self._url: Optional[str] = None  # from the file
-        self._clients: Dict[str, HttpClient] = {}  # the last one, by its url
+        """`authorities`: as in HttpClient."""
+        self._job, self._authorities = job, authorities
+        self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
+        self._follow = follow
+
+    def step(self) -> float:
+        """Push once; seconds until the next push."""
+        if self._job.server_file is None and self._job.server_url is None:
+            return NEVER_S
+        try:
+            response = self.push(self._beat_state.next_beat())
+        except PushFailed as error:
+            if not self._failing:
+                _log.warning("beats do not reach the supervisor: %s", error)
+            self._failing = True
+            return self._job.beat_push_s
+        if self._failing:
+            _log.info("beats reach the supervisor again")
+        self._failing = False
+        self._contact.responded()
+        if response.stop and self._end_reasons.ending is None:
+            self._end_reasons.add(heartbeat.STOPPED)
+        self._follow(response.follow_logs)
+        return self._job.beat_push_s if response.next_s is None else response.next_s
 
     def push(self, beat: Beat) -> PushResponse:
         """Raises PushFailed."""
@@ -83,27 +108,29 @@ class Pusher:
             raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
 
     def _push(self, body: bytes) -> PushResponse:
-        url = self._read_url()
-        if url not in self._clients:
-            self._clients = {url: HttpClient(url, TIMEOUT_S, self._authorities)}
+        url = urlsplit(self._server_url())
+        base = "%s://%s" % (url.scheme, url.netloc)
+        if self._client is None or self._client.url != base:
+            self._client = HttpClient(base, TIMEOUT_S, self._authorities)
+        path = "%s/v1/runs/%s/heartbeat" % (url.path.rstrip("/"), quote(self._job.run_id, safe=""))
         # A connection is not kept: the supervisor closes idle ones before the next beat comes.
         headers = {"Content-Type": "application/json", "Connection": "close"}
-        response = self._clients[url].call("POST", urlsplit(url).path.rstrip("/") + self._path, body, headers)
+        response = self._client.call(Request("POST", path, body, headers))
         if response.status != 200:
             raise PushFailed("the supervisor responded with %d" % response.status)
         return _parsed(json.loads(response.body))
 
-    def _read_url(self) -> str:
-        if self._server_url is not None:
-            return self._server_url
+    def _server_url(self) -> str:
+        if self._job.server_url is not None:
+            return self._job.server_url
         if self._url is None:
-            if self._server_file is None:
+            if self._job.server_file is None:
                 raise PushFailed("this machine has no way to the supervisor")
-            with open(self._server_file, encoding="utf-8") as source:
+            with open(self._job.server_file, encoding="utf-8") as source:
                 data = json.load(source)
             url = data.get("url") if isinstance(data, dict) else None
             if not isinstance(url, str) or urlsplit(url).scheme not in {"http", "https"}:
-                raise PushFailed("%s names no url" % self._server_file)
+                raise PushFailed("%s names no url" % self._job.server_file)
             self._url = url
         return self._url
 
@@ -117,48 +144,6 @@ def _parsed(data: Any) -> PushResponse:
     else:
         next_s = min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S)
     return PushResponse(next_s, data.get("stop") is True, data.get("follow_logs") is True)
-
-
-class PushedBeats:
-    """`follow` is called with each response: whether a user reads the log."""
-
-    _failing = False  # the last push
-
-    def __init__(
-        self,
-        job: Job,
-        beat_state: BeatState,
-        end_reasons: EndReasons,
-        *,
-        contact: Contact,
-        follow: Callable[[bool], None],
-        authorities: Optional[str] = None,
-    ) -> None:
-        self._period_s = job.beat_push_s
-        self._has_server = job.server_file is not None or job.server_url is not None
-        self._beat_state, self._end_reasons, self._contact = beat_state, end_reasons, contact
-        self._follow = follow
-        self._pusher = Pusher(job.server_file, job.run_id, job.server_url, authorities)
-
-    def step(self) -> float:
-        """Push once; seconds until the next push."""
-        if not self._has_server:
-            return NEVER_S
-        try:
-            response = self._pusher.push(self._beat_state.next_beat())
-        except PushFailed as error:
-            if not self._failing:
-                _log.warning("beats do not reach the supervisor: %s", error)
-            self._failing = True
-            return self._period_s
-        if self._failing:
-            _log.info("beats reach the supervisor again")
-        self._failing = False
-        self._contact.responded()
-        if response.stop and self._end_reasons.ending is None:
-            self._end_reasons.add(heartbeat.STOPPED)
-        self._follow(response.follow_logs)
-        return self._period_s if response.next_s is None else response.next_s
 
 
 class StoredBeats:

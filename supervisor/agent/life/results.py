@@ -28,16 +28,7 @@ from supervisor.agent.machine.command import NotStarted, Training, Workplace
 from supervisor.agent.machine.folder import ResultCheck
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import kill_leftovers
-from supervisor.agent.store.access import (
-    TRIES,
-    GaveUp,
-    Mismatch,
-    Retrier,
-    Transfer,
-    hash_file,
-    no_check,
-    upload_unhashed,
-)
+from supervisor.agent.store.access import TRIES, GaveUp, Mismatch, Retrier, Transfer, hash_file
 from supervisor.agent.watch import ends
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry
@@ -69,10 +60,10 @@ class ResultsUploader:
         *,
         retrier: Retrier,
         masker: Masker = NOTHING,
-        fence: Callable[[], None] = no_check,
+        fence: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._folder, self._prefix, self._masker = store, folder, prefix, masker
-        self._retrier, self._fence = retrier, fence
+        self._retrier, self._transfer, self._fence = retrier, Transfer(store, retrier, "uploading results"), fence
         self._verified: Dict[str, FileEntry] = {}
         self.refused: Dict[str, str] = {}  # name in the store -> why it is not there
         self.renamed: Dict[str, str] = {}  # name here -> name in the store
@@ -143,14 +134,8 @@ class ResultsUploader:
             self._fence()  # after the listing: a later holder writes another generation
             self._generations = present
         key = self._prefix + stored_name
-        entry, self._generations[key] = upload_unhashed(
-            self._store,
-            self._prefix,
-            path,
-            name=stored_name,
-            check=lambda: self._retrier.check("uploading results"),
-            if_generation=self._generations.get(key, ABSENT),
-        )
+        generation = self._generations.get(key, ABSENT)
+        entry, self._generations[key] = self._transfer.upload_unhashed(self._prefix, path, stored_name, generation)
         return entry
 
 

@@ -231,8 +231,9 @@ def cuda_problem(gives_up: Callable[[], bool], report: Callable[[str], None], dr
         if code == 0:
             report("")
             return ""
+        cuda = "%d.%d" % (version // 1000, version % 1000 // 10) if version else "unknown"
         text = "CUDA does not start: cuInit says %d (%s); driver %s, CUDA %s" % (
-            code, _CUDA_ERRORS.get(code, "see cuda.h"), driver() or "unknown", _dotted(version),
+            code, _CUDA_ERRORS.get(code, "see cuda.h"), driver() or "unknown", cuda,
         )  # fmt: skip
         if code != NOT_READY or time.monotonic() >= until:
             return text
@@ -278,7 +279,3 @@ def _output(probe: subprocess.Popen[bytes]) -> bytes:
         if probe.stdout is not None:
             probe.stdout.close()
         return b""
-
-
-def _dotted(version: int) -> str:
-    return "%d.%d" % (version // 1000, version % 1000 // 10) if version else "unknown"

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from supervisor.agent.machine.masking import MIN_CHARS
 from supervisor.agent.store.googleapi import GoogleApi, Retries, RetryPolicy, account_for, error_text
-from supervisor.agent.store.httpclient import HttpClient, Response, Unreachable
+from supervisor.agent.store.httpclient import HttpClient, Request, Response, Unreachable
 from supervisor.contract.heartbeat import NO_SECRET, NO_START
 
 MAX_BYTES = 1 << 25
@@ -121,7 +121,7 @@ def _get(api: GoogleApi, path: str, policy: RetryPolicy) -> Response:
     """Raises Unreachable."""
     retries = Retries(RetryPolicy(DENIED_FOR_S, policy.sleep, policy.monotonic))
     while True:
-        response = api.call("GET", path)
+        response = api.call(Request("GET", path))
         if response.status != 403:
             return response
         try:

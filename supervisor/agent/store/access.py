@@ -259,8 +259,8 @@ class Mismatch(Exception):
 
 
 class Transfer:
-    """Verified uploads and downloads with retries. `what`: the action, for the log and the beat. `check` is called
-    between chunks."""
+    """Verified uploads and downloads. `what`: the action, for the log and the beat. Every method raises GaveUp when
+    waiting is over, also between two chunks, Mismatch, and OSError of the local file."""
 
     def __init__(self, store: ObjectStore, retrier: Retrier, what: str) -> None:
         self._store, self._retrier, self._what = store, retrier, what
@@ -270,14 +270,69 @@ class Transfer:
         self._retrier.check(self._what)
 
     def upload(self, prefix: str, path: str, entry: FileEntry, final: Tuple[Type[StoreUnavailable], ...] = ()) -> None:
-        """Raises GaveUp, Mismatch (after TRIES), OSError (the local file), ValueError (no key can have this name), and
-        the errors in `final`."""
-        args = (upload, self._store, prefix, path, entry, self.check)
-        retry_mismatch(lambda: self._retrier.call(self._what, *args, final=final))
+        """Write the file and read it back; up to TRIES times when the content differs. Raises also ValueError (no key
+        can have this name) and the errors in `final`."""
+        retry_mismatch(lambda: self._retrier.call(self._what, self._upload, prefix, path, entry, final=final))
+
+    def _upload(self, prefix: str, path: str, entry: FileEntry) -> None:
+        key = prefix + entry.name
+        self.check()
+        self._store.put_file(key, path)
+        try:
+            stored = _hash(self._store.read(key), self.check)
+        except ObjectMissing:
+            raise Mismatch("%s is not there after its upload" % entry.name) from None
+        if stored != (entry.size, entry.sha256):
+            raise Mismatch("%s differs after its upload" % entry.name)
+
+    def upload_unhashed(self, prefix: str, path: str, name: str, if_generation: str) -> Tuple[FileEntry, str]:
+        """Write the file and read it back beside the local one, byte by byte, so that one hash describes both. Returns
+        the entry and the new generation. No retries.
+
+        Raises also Mismatch when the file is written to meanwhile, PreconditionFailed, StoreUnavailable, ValueError.
+        """
+        key = prefix + name
+        self.check()
+        info = self._store.put_file(key, path, if_generation)
+        with open(path, "rb") as source:
+
+            def equal_chunks() -> Iterable[bytes]:
+                for chunk in self._store.read(key):
+                    if source.read(len(chunk)) != chunk:
+                        raise Mismatch("%s differs after its upload" % name)
+                    yield chunk
+                if source.read(1):
+                    raise Mismatch("%s is cut off after its upload" % name)
+
+            try:
+                size, digest = _hash(equal_chunks(), self.check)
+            except ObjectMissing:
+                raise Mismatch("%s is not there after its upload" % name) from None
+        return FileEntry(name, size, digest), info.generation
 
     def download(self, prefix: str, path: str, entry: FileEntry) -> None:
-        """Raises GaveUp, Mismatch, OSError (the local disk)."""
-        self._retrier.call(self._what, download, self._store, prefix, path, entry, self.check)
+        """Write the object to `path`, durably."""
+        self._retrier.call(self._what, self._download, prefix + entry.name, path, entry)
+
+    def _download(self, key: str, path: str, entry: FileEntry) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb", opener=open_no_link) as target:
+
+            def written_chunks() -> Iterable[bytes]:
+                for chunk in self._store.read(key):
+                    target.write(chunk)
+                    yield chunk
+
+            try:
+                received = _hash(written_chunks(), self.check)
+            except ObjectMissing:
+                raise Mismatch("%s is not in the store" % entry.name) from None
+            except ValueError:
+                raise Mismatch("%s cannot be a name in the store" % entry.name) from None
+            if received != (entry.size, entry.sha256):
+                raise Mismatch("%s differs from its checksum" % entry.name)
+            target.flush()
+            os.fsync(target.fileno())
 
 
 def retry_mismatch(action: Callable[[], T]) -> T:
@@ -290,11 +345,9 @@ def retry_mismatch(action: Callable[[], T]) -> T:
     return action()
 
 
-def no_check() -> None:
-    """The `check` of a transfer that nothing interrupts."""
-
-
-def hash_file(path: str, name: str, check: Callable[[], None] = no_check, max_bytes: int = sys.maxsize) -> FileEntry:
+def hash_file(
+    path: str, name: str, check: Callable[[], None] = lambda: None, max_bytes: int = sys.maxsize
+) -> FileEntry:
     """Size and sha256 of the file at `path`, or of its first `max_bytes`, under `name`. OSError."""
     with open(path, "rb") as source:
 
@@ -309,75 +362,6 @@ def hash_file(path: str, name: str, check: Callable[[], None] = no_check, max_by
 
         size, digest = _hash(chunks(), check)
     return FileEntry(name, size, digest)
-
-
-def upload(store: ObjectStore, prefix: str, path: str, entry: FileEntry, check: Callable[[], None] = no_check) -> None:
-    """Write the file and read it back. `check` is called between chunks and may raise to give up.
-
-    Raises Mismatch, StoreUnavailable, OSError (the local file), ValueError (no key can have this name).
-    """
-    key = prefix + entry.name
-    check()
-    store.put_file(key, path)
-    try:
-        stored = _hash(store.read(key), check)
-    except ObjectMissing:
-        raise Mismatch("%s is not there after its upload" % entry.name) from None
-    if stored != (entry.size, entry.sha256):
-        raise Mismatch("%s differs after its upload" % entry.name)
-
-
-def upload_unhashed(
-    store: ObjectStore, prefix: str, path: str, *, name: str, check: Callable[[], None], if_generation: str
-) -> Tuple[FileEntry, str]:
-    """Write the file and read it back beside the local one, byte by byte, so that one hash describes both. Returns the
-    entry and the new generation.
-
-    Raises Mismatch (also when the file is written to meanwhile), PreconditionFailed, StoreUnavailable, OSError,
-    ValueError.
-    """
-    key = prefix + name
-    check()
-    info = store.put_file(key, path, if_generation)
-    with open(path, "rb") as source:
-
-        def equal_chunks() -> Iterable[bytes]:
-            for chunk in store.read(key):
-                if source.read(len(chunk)) != chunk:
-                    raise Mismatch("%s differs after its upload" % name)
-                yield chunk
-            if source.read(1):
-                raise Mismatch("%s is cut off after its upload" % name)
-
-        try:
-            size, digest = _hash(equal_chunks(), check)
-        except ObjectMissing:
-            raise Mismatch("%s is not there after its upload" % name) from None
-    return FileEntry(name, size, digest), info.generation
-
-
-def download(
-    store: ObjectStore, prefix: str, path: str, entry: FileEntry, check: Callable[[], None] = no_check
-) -> None:
-    """Write the object to `path`, durably. Raises Mismatch, StoreUnavailable, OSError."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb", opener=open_no_link) as target:
-
-        def written_chunks() -> Iterable[bytes]:
-            for chunk in store.read(prefix + entry.name):
-                target.write(chunk)
-                yield chunk
-
-        try:
-            received = _hash(written_chunks(), check)
-        except ObjectMissing:
-            raise Mismatch("%s is not in the store" % entry.name) from None
-        except ValueError:
-            raise Mismatch("%s cannot be a name in the store" % entry.name) from None
-        if received != (entry.size, entry.sha256):
-            raise Mismatch("%s differs from its checksum" % entry.name)
-        target.flush()
-        os.fsync(target.fileno())
 
 
 def open_no_link(path: str, flags: int) -> int:

@@ -16,8 +16,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.agent.store import gcs_content
 from supervisor.agent.store.gcs_content import Source, Upload, read_object, resource_of
-from supervisor.agent.store.googleapi import GoogleApi, RetryPolicy, account_for
-from supervisor.agent.store.httpclient import HttpClient, Response, Unreachable
+from supervisor.agent.store.googleapi import GoogleApi, Retries, RetryPolicy, account_for
+from supervisor.agent.store.httpclient import HttpClient, Request, Response, Unreachable
 from supervisor.contract.stores import bucket
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
@@ -93,8 +93,8 @@ class GcsStore:
         about = {"name": self._prefix + key, "md5Hash": md5, "metadata": own_metadata}
         body, content_type = _multipart(json.dumps(about).encode(), data)
         retries = self._api.retries()
-        path = self._upload("multipart", query)
-        response = self._call(doing, "POST", path, body, {"Content-Type": content_type}, retries)
+        request = Request("POST", self._upload("multipart", query), body, {"Content-Type": content_type})
+        response = self._call(doing, request, retries)
         return self._written(key, response, (md5, own_metadata), if_generation, doubtful=retries.doubtful)
 
     def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
@@ -141,7 +141,7 @@ class GcsStore:
     def delete(self, key: str, if_generation: Generation = None) -> bool:
         doing, query = self._doing("delete", key), _condition(key, if_generation)
         retries = self._api.retries()
-        response = self._call(doing, "DELETE", self._object(key, query), None, {}, retries)
+        response = self._call(doing, Request("DELETE", self._object(key, query)), retries)
         if response.status in (200, 204):
             return True
         if response.status == 404:
@@ -195,7 +195,7 @@ class GcsStore:
         query = {"prefix": self._prefix + prefix, "maxResults": str(page_size), "fields": _PAGE_FIELDS}
         any_page = False
         while True:
-            response = self._call(doing, "GET", "%s?%s" % (self._objects, urlencode(query)))
+            response = self._call(doing, Request("GET", "%s?%s" % (self._objects, urlencode(query))))
             listing = resource_of(response, doing)
             items: List[Dict[str, Any]] = gcs_content.items_of(listing, doing)
             token = listing.get("nextPageToken")
@@ -211,7 +211,7 @@ class GcsStore:
 
     def _look(self, key: str) -> Tuple[Dict[str, Any], ObjectInfo]:
         doing = self._doing("read", key)
-        response = self._call(doing, "GET", self._object(key, {"fields": gcs_content.FIELDS}))
+        response = self._call(doing, Request("GET", self._object(key, {"fields": gcs_content.FIELDS})))
         if response.status == 404:
             self._missing(response, doing)
             raise ObjectMissing(key)
@@ -222,7 +222,7 @@ class GcsStore:
         """Returns when this 404 is about the object; StoreUnavailable when it is about the bucket."""
         if not bucket.names_no_object(bucket.message_of(response.body)):
             query = urlencode({"maxResults": "1", "fields": "nextPageToken"})
-            resource_of(self._call(doing, "GET", "%s?%s" % (self._objects, query)), doing)
+            resource_of(self._call(doing, Request("GET", "%s?%s" % (self._objects, query))), doing)
 
     # --- addresses ------------------------------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ class GcsStore:
             check_object_name(key)
         return "object store %s: cannot %s %r" % (self.url, verb, key)
 
-    def _call(self, doing: str, *call: Any) -> Response:
+    def _call(self, doing: str, request: Request, retries: Optional[Retries] = None) -> Response:
         try:
-            return self._api.call(*call)
+            return self._api.call(request, retries)
         except Unreachable as error:
             raise StoreUnavailable("%s: %s" % (doing, error)) from None
 

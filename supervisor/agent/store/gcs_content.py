@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from supervisor.agent.store.googleapi import GoogleApi, Retries, error_text
-from supervisor.agent.store.httpclient import Response, ResponseStream, Unreachable
+from supervisor.agent.store.httpclient import Request, Response, ResponseStream, Unreachable
 from supervisor.contract.stores import bucket
 from supervisor.contract.stores.promise import ObjectInfo, ObjectMissing, StoreUnavailable
 
@@ -63,7 +63,7 @@ class _Reading:
 
     def pieces(self, retries: Retries) -> Iterator[bytes]:
         """The rest, or as much of it as one response brings. Unreachable where it breaks off."""
-        with self._api.open("GET", self._path + self._pinned, None, self._range()) as stream:
+        with self._api.open(Request("GET", self._path + self._pinned, None, self._range())) as stream:
             if stream.status == (206 if self._range() else 200):
                 self._begin(stream)
                 yield from self._counted(stream)
@@ -185,7 +185,7 @@ class Upload:
             "X-Upload-Content-Type": "application/octet-stream",
             "X-Upload-Content-Length": str(self._source.size),
         }
-        response = self._api.call("POST", self._start, self._about, headers, self._retries)
+        response = self._api.call(Request("POST", self._start, self._about, headers), self._retries)
         parts = urlsplit(response.headers.get("location", ""))
         if response.status != 200:
             return "", response
@@ -204,7 +204,7 @@ class Upload:
     def _put(self, session: str, headers: Mapping[str, str], body: Optional[Iterator[bytes]]) -> Optional[Response]:
         """None: no clear response, so the next request must query how much has arrived."""
         try:
-            response = self._api.once("PUT", session, body, headers)
+            response = self._api.once(Request("PUT", session, body, headers))
         except Unreachable as error:
             self._retries.wait(str(error))
             return None

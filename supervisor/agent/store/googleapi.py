@@ -18,10 +18,10 @@ import random
 import threading
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, Mapping, Optional, Protocol, Tuple
+from typing import Callable, Mapping, Optional, Protocol, Tuple
 from urllib.parse import urlencode, urlsplit
 
-from supervisor.agent.store.httpclient import NO_HEADERS, Body, HttpClient, Response, ResponseStream, Unreachable
+from supervisor.agent.store.httpclient import NO_HEADERS, HttpClient, Request, Response, ResponseStream, Unreachable
 from supervisor.contract.stores.bucket import is_passing, may_have_acted, message_of
 
 HOST = "169.254.169.254"
@@ -78,19 +78,12 @@ class GoogleApi:
     def retries(self) -> Retries:
         return Retries(self._policy)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Optional[bytes] = None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        retries: Optional[Retries] = None,
-    ) -> Response:
+    def call(self, request: Request, retries: Optional[Retries] = None) -> Response:
         """Retried until there is a final response."""
         retries = retries or self.retries()
         while True:
             try:
-                response = self.once(method, path, body, headers)
+                response = self.once(request)
             except Unreachable as error:
                 retries.wait(str(error))
                 continue
@@ -98,21 +91,20 @@ class GoogleApi:
                 return response
             retries.wait(error_text(response), doubtful=may_have_acted(response.status))
 
-    def once(self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+    def once(self, request: Request) -> Response:
         """Not retried, except for a refused token."""
-        with self.open(method, path, body, headers) as stream:
+        with self.open(request) as stream:
             return stream.response()
 
-    def open(
-        self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = NO_HEADERS
-    ) -> ResponseStream:
+    def open(self, request: Request) -> ResponseStream:
         account = self._account
         if account is None:
-            return self._client.open(method, path, body, headers)
-        is_last = not (body is None or isinstance(body, bytes))  # a body in pieces cannot be sent twice
+            return self._client.open(request)
+        is_last = not (request.body is None or isinstance(request.body, bytes))  # pieces cannot be sent twice
         while True:
             token = account.token()
-            stream = self._client.open(method, path, body, _authorized(headers, token))
+            headers = {**request.headers, "Authorization": "Bearer " + token}
+            stream = self._client.open(request._replace(headers=headers))
             if stream.status != 401:
                 return stream
             account.discard(token)
@@ -120,10 +112,6 @@ class GoogleApi:
                 return stream
             is_last = True
             stream.__exit__()
-
-
-def _authorized(headers: Mapping[str, str], token: str) -> Dict[str, str]:
-    return {**headers, "Authorization": "Bearer " + token}
 
 
 def error_text(response: Response) -> str:
@@ -182,7 +170,7 @@ class MetadataServer:
     def text(self, path: str, query: Mapping[str, str] = NO_HEADERS, timeout_s: float = TIMEOUT_S) -> Tuple[str, str]:
         """(value, ETag) of `path` below computeMetadata/v1."""
         full_path = "/computeMetadata/v1/%s%s" % (path, "?" + urlencode(query) if query else "")
-        response = self._client.call("GET", full_path, headers=_FLAVOR, timeout_s=timeout_s)
+        response = self._client.call(Request("GET", full_path, headers=_FLAVOR), timeout_s)
         if response.status != 200:
             raise Unreachable("the metadata server responded with %d to %s" % (response.status, path))
         return response.body.decode("utf-8", "replace").strip(), response.headers.get("etag", "")
@@ -212,7 +200,7 @@ class UserLogin:
         except (OSError, ValueError, KeyError, TypeError):
             raise Unreachable("the login of this computer cannot be read: %s" % self._path) from None
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        response = self._client.call("POST", "/token", urlencode(form).encode(), headers)
+        response = self._client.call(Request("POST", "/token", urlencode(form).encode(), headers))
         if response.status != 200:
             raise Unreachable("the login of this computer is not renewed: %s" % error_text(response))
         return _parsed_token(response.body, "the response to the login of this computer")

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 IDLE_S = 30.0  # servers close idle connections after minutes, without a message
@@ -25,6 +25,15 @@ Body = Union[bytes, Iterator[bytes], None]
 
 class Unreachable(Exception):
     """No response, or an incomplete one; the text says why."""
+
+
+class Request(NamedTuple):
+    """A `body` that comes in pieces needs its Content-Length among the headers."""
+
+    method: str
+    path: str
+    body: Body = None
+    headers: Mapping[str, str] = NO_HEADERS
 
 
 @dataclass(frozen=True)
@@ -54,32 +63,16 @@ class HttpClient:
         self._idle: List[Tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Body = None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        *,
-        timeout_s: Optional[float] = None,
-    ) -> Response:
-        """One exchange. A `body` that comes in pieces needs its Content-Length among the headers. Unreachable."""
-        with self.open(method, path, body, headers, timeout_s=timeout_s) as stream:
+    def call(self, request: Request, timeout_s: Optional[float] = None) -> Response:
+        """One exchange. Unreachable."""
+        with self.open(request, timeout_s) as stream:
             return stream.response()
 
-    def open(
-        self,
-        method: str,
-        path: str,
-        body: Body = None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        *,
-        timeout_s: Optional[float] = None,
-    ) -> ResponseStream:
+    def open(self, request: Request, timeout_s: Optional[float] = None) -> ResponseStream:
         """The same with the body of the response still unread. Unreachable."""
         connection = self._connection(self._timeout_s if timeout_s is None else timeout_s)
         try:
-            return ResponseStream(self, connection, _exchange(connection, method, path, body, headers))
+            return ResponseStream(self, connection, _exchange(connection, request))
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise Unreachable("%s: %s" % (self.url, _error_text(error))) from None
@@ -152,16 +145,14 @@ class ResponseStream:
             self._connection.close()
 
 
-def _exchange(
-    connection: http.client.HTTPConnection, method: str, path: str, body: Body, headers: Mapping[str, str]
-) -> http.client.HTTPResponse:
-    all_headers = dict(headers)
+def _exchange(connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
+    body, headers = request.body, dict(request.headers)
     if isinstance(body, bytes) and len(body) > PIECE_BYTES:
         # The time limit applies to each send as a whole, so a large body goes in several pieces.
-        all_headers["Content-Length"] = str(len(body))
+        headers["Content-Length"] = str(len(body))
         body = _cut(body)
     try:
-        connection.request(method, path, body, all_headers)
+        connection.request(request.method, request.path, body, headers)
     except (BrokenPipeError, ConnectionResetError):
         # The server may have refused the request before it had read all of it; its response says why.
         with suppress(OSError, http.client.HTTPException):

@@ -171,27 +171,22 @@ def locked(path: str, wait_s: float) -> Iterator[int]:
     """
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        _lock(descriptor, time.monotonic() + wait_s)
+        deadline, backoff_s = time.monotonic() + wait_s, 0.0005
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, 0.02)
         try:
             yield descriptor
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, deadline: float) -> None:
-    backoff_s = 0.0005
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, 0.02)
-        else:
-            return
 
 
 def check_free(key: str) -> None:
