@@ -1,1 +1,1 @@
-"""The agent: its parts with injected clocks, and whole lives as real processes on a real folder store."""
+"""Tests of the agent: its parts with injected clocks, and whole attempts as real processes on a real folder store."""

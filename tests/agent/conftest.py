@@ -1,4 +1,4 @@
-"""The agent's archive, built once, and what a test may ask for: a machine, or a bucket on loopback."""
+"""The agent's archive, built once, and the fixtures: a machine, or a bucket on loopback."""
 
 import os
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.machinefolder.agent_archive import write_agent
-from tests.agent.bucket_desk import BUCKET, LARGE, store_at
-from tests.agent.desk import HandClock
+from tests.agent.bench import ManualClock
+from tests.agent.bucket import BUCKET, LARGE, store_at
 from tests.agent.machine_rig import Rig
 from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
@@ -22,11 +22,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
-    found = Rig(tmp_path, archive)
+    made = Rig(tmp_path, archive)
     try:
-        yield found
+        yield made
     finally:
-        found.close()
+        made.close()
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageFake]:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def store(cloud: StorageFake, clock: HandClock) -> Iterator[GcsStore]:
-    found = store_at(cloud, clock)
-    yield found
-    found.close()
+def store(cloud: StorageFake, clock: ManualClock) -> Iterator[GcsStore]:
+    made = store_at(cloud, clock)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A store in memory that spoils, loses and forgets, and at any of whose calls the agent may die."""
+"""A store in memory that corrupts, loses and forgets objects, and in any of whose calls the agent may be killed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class Crash(BaseException):
 
 
 @dataclass
-class Weather:
-    """A store in memory. `crash_in`: the agent dies at that many calls from now, before the call or after it."""
+class CrashingStore:
+    """A store in memory. `crash_in`: the agent is killed in this call counted from now, before the change or after
+    it."""
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     count: int = 0
     crash_in: int = 0
     crash_after: bool = False
-    spoil: int = 0  # so many uploads arrive changed
-    keep_all: int = 0  # so many deletions are not answered and not done
-    lose: int = 0  # so many answers of writes are lost
+    spoil: int = 0  # so many uploads are corrupted
+    keep_all: int = 0  # so many deletions fail
+    lose: int = 0  # so many responses to writes are lost
 
     def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Any = None) -> ObjectInfo:
         return self._changing(lambda: self._put(key, data, if_generation))

@@ -17,7 +17,7 @@ from supervisor.contract.baton import Baton
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectMissing, PreconditionFailed
-from tests.agent.answering import ListeningServer
+from tests.agent.listening_server import ListeningServer
 from tests.waiting import wait_for
 
 RUN = "digits-7"
@@ -33,7 +33,7 @@ PACES = {
 
 
 class Rig:
-    """`agents`: every process started, newest last. Close it: nothing of a machine survives its test."""
+    """`agents`: every process started, the newest last. Close it: nothing of a machine survives its test."""
 
     def __init__(self, folder: Path, archive: Path, python: str = sys.executable) -> None:
         self.store = FolderStore.create(folder / "objects")
@@ -141,7 +141,7 @@ class Rig:
         return self.agents[-1]
 
     def ended(self, deadline_s: float = 30) -> Beat:
-        """The last stored beat, once the agent is gone."""
+        """The last stored beat, once the agent has ended."""
         try:
             self.agent.wait(deadline_s)
         except subprocess.TimeoutExpired:
@@ -159,12 +159,12 @@ class Rig:
     def beat_with(self, what: str, test: Any, deadline_s: float = 30) -> Beat:
         """The first pushed beat of the newest machine that passes `test`."""
 
-        def found() -> "Beat | None":
+        def pids() -> "Beat | None":
             if self.agent.poll() is not None and not any(test(b) for b in self.server.beats):
                 raise AssertionError(f"the agent left before {what}:\n{self.console}")
             return next((b for b in self.server.beats if test(b)), None)
 
-        return wait_for(found, deadline_s, what)
+        return wait_for(pids, deadline_s, what)
 
     def at_step(self, step: int) -> Beat:
         return self.beat_with(f"step {step}", lambda b: b.step == step and b.launch_id == self.launch_id)
@@ -174,7 +174,7 @@ class Rig:
         return json.loads((self.machine / "job.json").read_text())["launch_id"]
 
     def go(self) -> None:
-        """Let a training that waits go on."""
+        """Let a waiting training continue."""
         (self.machine / "work" / "scratch" / "go").touch()
 
     def keys(self, prefix: str) -> list[str]:
@@ -203,12 +203,12 @@ class Rig:
 
 
 def _marked(begins: str) -> list[int]:
-    """Living processes with a variable in their environment that begins so."""
-    found = []
+    """Living processes with a variable in their environment that begins with this text."""
+    pids = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with suppress(OSError):
                 alive = (path / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
                 if alive and b"\0" + begins.encode() in b"\0" + (path / "environ").read_bytes():
-                    found.append(int(path.name))
-    return found
+                    pids.append(int(path.name))
+    return pids

@@ -1,4 +1,4 @@
-"""The agent's archive: the same bytes from the same sources, complete, and at home on Python 3.8."""
+"""The agent's archive: the same bytes from the same sources, complete, and usable on Python 3.8."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None
     assert "supervisor/contract/baton.py" in names
 
 
-def test_a_stale_one_is_built_anew_and_a_fresh_one_left_alone(tmp_path: Path) -> None:
+def test_an_outdated_archive_is_built_again_and_a_current_one_is_not(tmp_path: Path) -> None:
     path = agent_bundle.agent_path(tmp_path / "cache")
     before = path.stat().st_ino
     assert agent_bundle.agent_path(tmp_path / "cache").stat().st_ino == before
@@ -58,7 +58,7 @@ def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_aga
     assert done.stdout.strip().endswith("folder.pyc")
 
 
-def test_bytecode_of_another_python_is_passed_over(archive: Path, tmp_path: Path) -> None:
+def test_bytecode_of_another_python_is_ignored(archive: Path, tmp_path: Path) -> None:
     path = agent_bundle.with_bytecode(archive, tmp_path / "compiled.pyz")
     strange = tmp_path / "strange.pyz"
     with zipfile.ZipFile(path) as ours, zipfile.ZipFile(strange, "w") as theirs:
@@ -74,14 +74,14 @@ def test_an_archive_that_is_missing_stays_missing(tmp_path: Path) -> None:
     assert agent_bundle.with_bytecode(missing, tmp_path / "compiled.pyz") == missing
 
 
-def test_it_says_how_it_is_used(archive: Path) -> None:
+def test_it_prints_its_usage(archive: Path) -> None:
     done = subprocess.run([sys.executable, str(archive)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "usage: python agent.pyz MACHINE_DIR" in done.stderr
 
 
 @pytest.mark.parametrize("paper", [None, "{", "[]", '{"version": 2}', '{"version": 1}'])
-def test_a_job_that_is_none_is_refused_in_words(archive: Path, tmp_path: Path, paper: "str | None") -> None:
+def test_an_invalid_job_is_refused_with_a_reason(archive: Path, tmp_path: Path, paper: "str | None") -> None:
     if paper is not None:
         (tmp_path / "job.json").write_text(paper)
     done = subprocess.run([sys.executable, str(archive), str(tmp_path)], capture_output=True, text=True, check=False)
@@ -107,16 +107,16 @@ def python38() -> str:
 
 @pytest.fixture
 def old_rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
-    found = python38()
-    require_component("Python 3.8", bool(found), "pyenv install 3.8")
-    rig = Rig(tmp_path, archive, found)
+    python = python38()
+    require_component("Python 3.8", bool(python), "pyenv install 3.8")
+    rig = Rig(tmp_path, archive, python)
     try:
         yield rig
     finally:
         rig.close()
 
 
-def test_a_whole_life_on_python_3_8(old_rig: Rig) -> None:
+def test_a_whole_attempt_on_python_3_8(old_rig: Rig) -> None:
     old_rig.start(*old_rig.toy("--steps", "20", "--wait-at", "7", "--on-term", "save"))
     old_rig.at_step(7)
     old_rig.notice(10.0)

@@ -1,4 +1,4 @@
-"""The agent's control group, from trees as machines have them (cgroups/) and from this machine's own."""
+"""The agent's control group, from recorded trees of machines (cgroups/) and from this machine's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_kind_of_machine_is_read(name: str) -> None:
     assert set(SEEN) == {tree.name for tree in TREES.iterdir()}
 
 
-def test_kills_are_counted_again_at_each_look(tmp_path: Path) -> None:
+def test_kills_are_counted_again_at_each_reading(tmp_path: Path) -> None:
     shutil.copytree(TREES / "v2-container", tmp_path / "tree")
     group = own(tmp_path / "tree")
     events = tmp_path / "tree" / "root" / "sys" / "fs" / "cgroup" / "memory.events"
@@ -52,12 +52,12 @@ def test_odd_files_are_absent_figures(tmp_path: Path, text: str) -> None:
         for path in (tmp_path / name / "root").rglob("*"):
             if path.is_file():
                 path.write_text(text)
-        found = own(tmp_path / name).read()
-        assert (found.cpu_quota, found.throttled_s, found.cpu_pressure_pct, found.oom_kills) == (None,) * 4
+        cgroup = own(tmp_path / name).read()
+        assert (cgroup.cpu_quota, cgroup.throttled_s, cgroup.cpu_pressure_pct, cgroup.oom_kills) == (None,) * 4
 
 
 @pytest.mark.parametrize("text", ["", "0::/../../elsewhere\n", "x\n:::\n", "0:/"])
-def test_odd_papers_are_no_group_or_the_mount_point(tmp_path: Path, text: str) -> None:
+def test_odd_proc_files_give_no_group_or_the_mount_point(tmp_path: Path, text: str) -> None:
     shutil.copytree(TREES / "v2-container", tmp_path / "tree")
     (tmp_path / "tree" / "cgroup").write_text(text)
     assert own(tmp_path / "tree").read() in (Cgroup(), SEEN["v2-container"])
@@ -66,10 +66,10 @@ def test_odd_papers_are_no_group_or_the_mount_point(tmp_path: Path, text: str) -
 
 
 def test_this_machine_can_be_read() -> None:
-    """Whatever it has: figures within bounds, and the limit not below what is used."""
-    found = OwnCgroup().read()
-    assert all(figure is None or figure >= 0 for figure in vars(found).values())
-    if found.memory_bytes is not None and found.memory_max_bytes is not None:
-        assert found.memory_bytes <= found.memory_max_bytes
-    assert OwnCgroup().oom_kills() == found.oom_kills
-    assert found.cpu_quota is None or 0 < found.cpu_quota <= 4 * (os.cpu_count() or 1)
+    """Whatever it has: figures within bounds, and the limit not below the used memory."""
+    cgroup = OwnCgroup().read()
+    assert all(figure is None or figure >= 0 for figure in vars(cgroup).values())
+    if cgroup.memory_bytes is not None and cgroup.memory_max_bytes is not None:
+        assert cgroup.memory_bytes <= cgroup.memory_max_bytes
+    assert OwnCgroup().oom_kills() == cgroup.oom_kills
+    assert cgroup.cpu_quota is None or 0 < cgroup.cpu_quota <= 4 * (os.cpu_count() or 1)

@@ -24,16 +24,16 @@ def login_in(folder: Path, content: Any = LOGIN) -> Path:
 
 
 class Google:
-    """Where logins are renewed. `asked`: the forms that came."""
+    """The server that renews logins. `asked`: the received forms."""
 
     def __init__(self) -> None:
         self.status, self.answer = 200, {"access_token": "t-1", "expires_in": 3599}
-        self.asked: list[dict[str, list[str]]] = []
+        self.forms: list[dict[str, list[str]]] = []
         self.server = WebServer(self._answer)
 
     def _answer(self, request: Request) -> Response:
         assert (request.method, request.path) == ("POST", "/token")
-        self.asked.append(parse_qs(request.body.decode()))
+        self.forms.append(parse_qs(request.body.decode()))
         return Response(self.status, self.answer)
 
 
@@ -47,7 +47,7 @@ def google() -> Iterator[Google]:
 def test_a_login_is_renewed_once_for_many_calls(tmp_path: Path, google: Google) -> None:
     account = Account(UserLogin(str(login_in(tmp_path)), google.server.url))
     assert [account.token(), account.token()] == ["t-1", "t-1"]
-    [form] = google.asked
+    [form] = google.forms
     assert form == {
         "grant_type": ["refresh_token"], "client_id": ["c"], "client_secret": ["s"], "refresh_token": ["r"],
     }  # fmt: skip
@@ -58,7 +58,7 @@ def test_a_login_is_renewed_once_for_many_calls(tmp_path: Path, google: Google) 
 
 
 @pytest.mark.parametrize("spoilt", ["gone", "no JSON", "a key is missing", "revoked", "no token"])
-def test_what_cannot_be_renewed_is_said_without_its_secrets(tmp_path: Path, google: Google, spoilt: str) -> None:
+def test_a_failed_renewal_is_reported_without_secrets(tmp_path: Path, google: Google, spoilt: str) -> None:
     file = login_in(tmp_path)
     if spoilt == "gone":
         file.unlink()

@@ -1,4 +1,4 @@
-"""The demo's training: stopped and resumed it learns, bit for bit, what it learns when it is left alone."""
+"""The demo's training: stopped and resumed it learns, bit for bit, the same as without an interruption."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrup
 
 
 @pytest.mark.parametrize("kernels", ["Prescott", "Haswell"])
-def test_variables_that_choose_how_sums_are_made_choose_nothing(
+def test_variables_that_choose_the_order_of_sums_have_no_effect(
     tmp_path: Path, uninterrupted: Path, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENBLAS_CORETYPE", kernels)
@@ -67,7 +67,7 @@ def test_variables_that_choose_how_sums_are_made_choose_nothing(
 
 
 @pytest.mark.parametrize("how", ["notice", "stop"])
-def test_asked_to_leave_under_the_agent_it_equals_the_twin(rig: Rig, uninterrupted: Path, how: str) -> None:
+def test_stopped_by_the_agent_and_resumed_it_equals_the_twin(rig: Rig, uninterrupted: Path, how: str) -> None:
     command = [sys.executable, SCRIPT, *STEPS]
     rig.start(*command, "--step-delay-s", "0.02")
     rig.beat_with("a checkpoint", lambda b: b.checkpoint_step is not None)

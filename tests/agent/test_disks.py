@@ -23,7 +23,7 @@ def statvfs(monkeypatch: pytest.MonkeyPatch, **more: int) -> None:
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**plain, **more}))
 
 
-def test_what_an_ordinary_user_may_take_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_space_is_that_of_an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
     statvfs(monkeypatch)
     assert vitals.read_disk("/") == vitals.Disk(500.0 * MIB, 1000.0 * MIB, 800.0, 1000.0)
 
@@ -34,17 +34,17 @@ def test_a_file_system_that_counts_no_inodes_has_none(monkeypatch: pytest.Monkey
     assert vitals.full_disks({"results": str(tmp_path)}) == ""
 
 
-def test_a_folder_that_is_not_there_is_absent(tmp_path: Path) -> None:
+def test_a_missing_folder_is_absent(tmp_path: Path) -> None:
     assert vitals.read_disk(str(tmp_path / "gone")) is None
     assert vitals.disks_by_role({"results": str(tmp_path / "gone")}) == {}
     assert vitals.full_disks({"results": str(tmp_path / "gone")}) == ""
 
 
-def test_roles_that_share_a_file_system_are_told_once(tmp_path: Path) -> None:
+def test_roles_that_share_a_file_system_are_shown_once(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    found = vitals.disks_by_role({"checkpoints": str(tmp_path), "results": str(tmp_path / "results"), "shm": "/proc"})
-    assert set(found) == {"checkpoints", "shm"}
-    assert (found["checkpoints"].total_bytes or 0) > 0
+    disks = vitals.disks_by_role({"checkpoints": str(tmp_path), "results": str(tmp_path / "results"), "shm": "/proc"})
+    assert set(disks) == {"checkpoints", "shm"}
+    assert (disks["checkpoints"].total_bytes or 0) > 0
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_roles_that_share_a_file_system_are_told_once(tmp_path: Path) -> None:
         ({"f_bavail": 0}, "checkpoints: 0 of 1000 MiB are free"),
         ({"f_bavail": 10 * 256}, "checkpoints: 10 of 1000 MiB are free"),
         ({"f_bavail": 11 * 256}, ""),
-        # A hundredth of a large disk is a lot of room.
+        # One percent of a large disk is much space.
         ({"f_blocks": 10**6 * 256, "f_bavail": 65 * 256}, ""),
         ({"f_blocks": 10**6 * 256, "f_bavail": 64 * 256}, "checkpoints: 64 of 1000000 MiB are free"),
-        # Of a small one a failed write may have given the last pages back.
+        # On a small disk a failed write may have released the last pages.
         ({"f_blocks": 16 * 256, "f_bavail": 200}, "checkpoints: 0 of 16 MiB are free"),
         ({"f_favail": 0}, "checkpoints: 0 of 1000 inodes are free, and 500 MiB"),
         ({"f_favail": 11}, ""),

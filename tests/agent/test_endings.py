@@ -1,4 +1,4 @@
-"""Lives that end before their command does: stops, notices, limits, newer attempts and closed runs."""
+"""Attempts that end before their command does: stops, notices, limits, newer attempts and closed runs."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.waiting import wait_for
 WAITS = ("--steps", "20", "--wait-at", "5")
 
 
-def test_a_notice_saves_leaves_and_says_so(rig: Rig) -> None:
+def test_a_notice_saves_leaves_and_is_reported(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
     rig.at_step(5)
     rig.notice(10.0)
@@ -32,7 +32,7 @@ def test_a_notice_saves_leaves_and_says_so(rig: Rig) -> None:
     assert rig.baton.holder.left
 
 
-def test_a_notice_kills_in_time_to_upload_what_is_there(rig: Rig) -> None:
+def test_a_notice_kills_in_time_for_the_upload(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "ignore"))
     rig.at_step(5)
     began = time.monotonic()
@@ -44,7 +44,7 @@ def test_a_notice_kills_in_time_to_upload_what_is_there(rig: Rig) -> None:
     assert last.checkpoint_step == 4
 
 
-def test_a_supervisor_that_hangs_keeps_no_last_words_from_the_store(rig: Rig) -> None:
+def test_a_supervisor_that_hangs_does_not_keep_the_last_beat_from_the_store(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
     rig.at_step(5)
     rig.server.answers.clear()
@@ -68,7 +68,7 @@ def test_term_to_the_agent_is_passed_on_and_the_last_checkpoint_is_kept(rig: Rig
     assert rig.baton.holder.left
 
 
-def test_a_polite_exit_after_our_term_is_not_taken_for_the_end_of_the_work(rig: Rig) -> None:
+def test_exit_0_after_our_term_is_not_the_end_of_the_work(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "polite"))
     rig.at_step(5)
     rig.agent.send_signal(signal.SIGTERM)
@@ -88,7 +88,7 @@ def test_a_command_that_ignores_term_is_killed_when_its_grace_is_over(rig: Rig) 
     assert (last.exit.signal, last.exit.sent_by_us, last.left) == (signal.SIGKILL, True, heartbeat.STOPPED)
 
 
-def test_a_frozen_training_that_is_stopped_is_woken_so_that_it_can_save(rig: Rig) -> None:
+def test_a_frozen_training_is_continued_at_a_stop_so_that_it_can_save(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
     rig.at_step(5)
     os.kill(rig.command_pid(), signal.SIGSTOP)
@@ -96,14 +96,14 @@ def test_a_frozen_training_that_is_stopped_is_woken_so_that_it_can_save(rig: Rig
     assert rig.ended().checkpoint_step == 5
 
 
-def test_the_answer_of_a_push_stops(rig: Rig) -> None:
+def test_the_response_to_a_push_stops(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
     rig.at_step(5)
     rig.server.answer["stop"] = True
     assert rig.ended().left == heartbeat.STOPPED
 
 
-def test_a_stop_marker_stops_where_no_supervisor_is_reached(rig: Rig) -> None:
+def test_a_stop_marker_stops_without_a_supervisor(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"), server_file=None)
     wait_for(lambda: rig.baton.checkpoint is not None, what="a checkpoint")
     generation = rig.stop_marker()
@@ -111,11 +111,11 @@ def test_a_stop_marker_stops_where_no_supervisor_is_reached(rig: Rig) -> None:
     assert (last.left, last.stop_generation) == (heartbeat.STOPPED, generation)
 
 
-def test_a_marker_that_a_resume_has_used_up_is_ignored(rig: Rig) -> None:
+def test_a_marker_that_a_resume_has_consumed_is_ignored(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS), stop_consumed=rig.stop_marker())
     rig.at_step(5)
-    seen = rig.stored_beat.sequence
-    wait_for(lambda: rig.stored_beat.sequence > seen + 4)
+    before = rig.stored_beat.sequence
+    wait_for(lambda: rig.stored_beat.sequence > before + 4)
     rig.go()
     assert rig.ended().left is None
     assert rig.baton.done is not None
@@ -127,7 +127,7 @@ def test_a_machine_that_reaches_its_limit_saves_and_leaves(rig: Rig) -> None:
     assert (last.left, last.checkpoint_step) == (heartbeat.EXPIRED, 5)
 
 
-def test_a_holder_that_sees_a_newer_attempt_saves_and_makes_room(rig: Rig) -> None:
+def test_a_holder_that_sees_a_newer_attempt_saves_and_leaves(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"), beat_store_s=3.0)
     rig.at_step(5)
     old = rig.agent
@@ -152,7 +152,7 @@ def test_a_closed_run_ends_its_training_and_is_not_written_any_more(rig: Rig) ->
     assert not rig.baton.holder.left
 
 
-def test_a_beat_that_was_deleted_makes_the_agent_look_at_the_baton(rig: Rig) -> None:
+def test_a_deleted_beat_makes_the_agent_read_the_baton(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS))
     rig.at_step(5)
     wait_for(lambda: runfiles.beat(RUN) in rig.keys(runfiles.BEATS), what="a stored beat")
@@ -163,7 +163,7 @@ def test_a_beat_that_was_deleted_makes_the_agent_look_at_the_baton(rig: Rig) -> 
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_an_agent_that_is_not_wanted_starts_nothing_and_writes_nothing(rig: Rig, closed: bool) -> None:
+def test_an_outdated_agent_starts_nothing_and_writes_nothing(rig: Rig, closed: bool) -> None:
     rig.change(lambda b: rules.raise_next(b, "1.2.1", "secret", False))
     if closed:
         rig.change(lambda b: rules.close(b, "stopped"))
@@ -189,11 +189,11 @@ def test_a_second_machine_of_one_launch_loses_the_claim(rig: Rig) -> None:
     assert rig.baton.done is not None
 
 
-def test_a_stop_while_the_newcomer_waits_needs_no_claim(rig: Rig) -> None:
+def test_a_stop_while_the_next_agent_waits_needs_no_claim(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS))
     # Not in the middle of a change of the baton: it would keep the lock.
     rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
-    os.kill(rig.agent.pid, signal.SIGSTOP)  # it neither leaves nor is known gone
+    os.kill(rig.agent.pid, signal.SIGSTOP)  # it neither leaves nor is marked gone
     rig.start(attempt=2)
     rig.beat_with("the newcomer's wait", lambda b: b.attempt == 2 and "waiting for" in b.message)
     rig.agent.send_signal(signal.SIGTERM)
@@ -229,7 +229,7 @@ def test_a_failure_after_the_last_step_keeps_the_results_and_the_work_is_done(
     assert ("exit code 1" if "exit" in how else "signal 6") in done.error
 
 
-def test_a_failure_after_the_last_step_without_its_declared_results_is_none_of_the_works_end(rig: Rig) -> None:
+def test_a_failure_after_the_last_step_without_its_declared_results_does_not_end_the_work(rig: Rig) -> None:
     rig.start(sys.executable, "-c", AFTER_THE_LAST_STEP % "sys.exit(1)", results=[{"path": "*.npz"}])
     last = rig.ended()
     assert last.exit is not None
@@ -249,7 +249,7 @@ sys.exit(3)
 """
 
 
-def test_a_full_card_that_the_training_survived_is_no_reason_of_its_end(rig: Rig) -> None:
+def test_a_full_card_that_the_training_survived_is_not_the_reason_of_its_end(rig: Rig) -> None:
     rig.start(sys.executable, "-c", CAUGHT)
     last = rig.ended()
     assert last.exit is not None

@@ -1,4 +1,4 @@
-"""The agent's part of the evidence: what it tells of real ends, that it never holds one up, and that it fits."""
+"""The agent's part of the evidence: what it shows of real ends, that it never delays one, and that it fits."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.stores.durable import LOCKS, key_hash, locked
-from tests.agent.desk import RUN
+from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 
@@ -39,7 +39,7 @@ def test_a_failed_command_leaves_its_last_lines_exit_and_figures(rig: Rig) -> No
     assert part["trimmed"] == []
 
 
-def test_a_stop_tells_that_the_signal_was_ours(rig: Rig) -> None:
+def test_a_stop_shows_that_the_signal_was_ours(rig: Rig) -> None:
     rig.start(*rig.toy("--wait-at", "2"))
     rig.at_step(2)
     rig.stop_marker()
@@ -50,7 +50,7 @@ def test_a_stop_tells_that_the_signal_was_ours(rig: Rig) -> None:
     assert part["signals_sent"] == [int(signal.SIGTERM)]
 
 
-def test_a_success_leaves_it_before_the_work_is_declared_done(rig: Rig) -> None:
+def test_after_a_success_it_is_stored_before_the_work_is_declared_done(rig: Rig) -> None:
     rig.start()
     rig.ended()
     assert part_of(rig)["exit"]["code"] == 0
@@ -58,7 +58,7 @@ def test_a_success_leaves_it_before_the_work_is_declared_done(rig: Rig) -> None:
     assert done.updated <= rig.store.stat(runfiles.baton(RUN)).updated
 
 
-def test_who_never_held_the_baton_writes_none(rig: Rig) -> None:
+def test_an_agent_that_never_held_the_baton_writes_none(rig: Rig) -> None:
     rig.change(lambda baton: baton)
     rig.launch("1.9.1")
     rig.agent.wait(30)
@@ -87,7 +87,7 @@ DEADLOCK = """
 """
 
 
-def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_on(rig: Rig, tmp_path: Path) -> None:
+def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_continues(rig: Rig, tmp_path: Path) -> None:
     script = tmp_path / "deadlock.py"
     script.write_text(textwrap.dedent(DEADLOCK))
     rig.start(sys.executable, str(script), stall_dump_s=1.0)
@@ -112,17 +112,17 @@ def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_o
 
 
 def of_command(entries: Any, word: str) -> Any:
-    """The agent may have a process of its own beside it, that asks which packages there are."""
+    """The agent may have a process of its own beside the command, which lists the packages."""
     return [entry for entry in entries if word in entry["command"]]
 
 
 def _there(rig: Rig) -> Any:
-    found = [info for page in rig.store.pages(f"runs/{RUN}/instances/") for info in page.objects]
-    return part_of(rig) if runfiles.agent_evidence(RUN, 1) in [info.key for info in found] else None
+    infos = [info for page in rig.store.pages(f"runs/{RUN}/instances/") for info in page.objects]
+    return part_of(rig) if runfiles.agent_evidence(RUN, 1) in [info.key for info in infos] else None
 
 
 HANDLERS = {
-    "nobody": "",  # spot_progress is not imported: any signal of ours would be death
+    "nobody": "",  # spot_progress is not imported: any signal of ours would kill it
     "exec": "import os, sys, spot_progress\nos.execv('/bin/sh', ['/bin/sh', '-c', 'sleep 600; :'])",
     "theirs": "import signal\nsignal.signal(signal.SIGRTMIN + 5, lambda *_: open('hit', 'w'))\nimport spot_progress",
 }
@@ -135,17 +135,17 @@ def test_a_process_that_did_not_register_is_never_signalled(rig: Rig, tmp_path: 
     rig.start(sys.executable, "-c", script, stall_dump_s=0.5, workdir=str(tmp_path))
     part = wait_for(lambda: _there(rig), 30, "the part of the stall")
     dump, *others = of_command(part["stall"]["threads"], "sleep")
-    assert {one["how"] for one in (dump, *others)} == {"proc"}
+    assert {process["how"] for process in (dump, *others)} == {"proc"}
     assert "sleeping" in dump["text"]
     assert "wchan" in dump["text"]
-    time.sleep(0.1)  # a signal that was sent would have come
+    time.sleep(0.1)  # a signal would have arrived by now
     assert rig.agent.poll() is None
     os.kill(dump["pid"], 0)
     assert not (tmp_path / "hit").exists()
 
 
 def test_a_notice_leaves_time_for_nothing_but_the_checkpoint(rig: Rig) -> None:
-    """The part is written after the uploads; a store that hangs then does not keep the last beat back."""
+    """The part is written after the uploads; a store that hangs then does not delay the last beat."""
     rig.start(*rig.toy("--wait-at", "4", "--on-term", "save"))
     rig.at_step(4)
     rig.notice(10.0)
@@ -157,7 +157,7 @@ def test_a_notice_leaves_time_for_nothing_but_the_checkpoint(rig: Rig) -> None:
 
 
 def test_a_notice_leaves_time_for_the_results_first(rig: Rig) -> None:
-    """The work is finished at the notice, and the store takes everything but the evidence."""
+    """The work is finished at the notice, and the store accepts everything but the evidence."""
     finishes = """
 trap 'echo good > "$SPOT_RESULTS_DIR/model"; exit 0' TERM
 echo '{"step": 5, "total": 5}' >> "$SPOT_PROGRESS_FILE"

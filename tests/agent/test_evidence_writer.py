@@ -1,4 +1,4 @@
-"""The writer of the agent's part of the evidence: it masks, it fits, and no store and no stall holds an end up."""
+"""The writer of the agent's part of the evidence: it masks, it fits, and neither a store nor a stall delays an end."""
 
 import json
 import threading
@@ -19,12 +19,12 @@ from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.stores.promise import StoreUnavailable
-from tests.agent.desk import IDENTITY, RUN, job, store_in
+from tests.agent.bench import IDENTITY, RUN, job, store_in
 from tests.waiting import wait_for
 
 
 class Keeper:
-    """An Evidence with everything around it."""
+    """An Evidence with all its collaborators."""
 
     def __init__(self, folder: Path, secrets: "dict[str, str] | None" = None) -> None:
         self.store = store_in(folder)
@@ -48,7 +48,7 @@ class Keeper:
 
     @property
     def stored(self) -> Any:
-        return json.loads(self.store.calm.get(runfiles.agent_evidence(RUN, 1))[0])
+        return json.loads(self.store.inner.get(runfiles.agent_evidence(RUN, 1))[0])
 
 
 def test_kills_for_memory_are_those_since_the_start_and_unknown_is_not_zero(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:
     assert "login with [secret TOKEN] done" in text
 
 
-def test_a_store_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_hangs_does_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper, gate = Keeper(tmp_path), threading.Event()
     monkeypatch.setattr(module, "STORE_S", 0.2)
     monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(30))
@@ -91,7 +91,7 @@ def test_a_notice_that_comes_meanwhile_ends_the_waiting(tmp_path: Path, monkeypa
     keeper, gate = Keeper(tmp_path), threading.Event()
     monkeypatch.setattr(module, "STORE_S", 60.0)
     monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(60))
-    keeper.notice_s = 50.0  # nobody has looked for one yet
+    keeper.notice_s = 50.0  # no check has seen it yet
     began = time.monotonic()
     keeper.evidence.try_to_store(Exit(0, None, False), None)
     assert time.monotonic() - began < 20
@@ -99,7 +99,7 @@ def test_a_notice_that_comes_meanwhile_ends_the_waiting(tmp_path: Path, monkeypa
     wait_for(lambda: keeper.evidence.stored, 10, "the writer to end")
 
 
-def test_a_store_that_fails_is_told_apart_from_a_part_that_is_kept(tmp_path: Path) -> None:
+def test_a_failed_store_and_a_stored_part_are_distinguished(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.store.away = True
     keeper.evidence.try_to_store(None, "stopped")
@@ -118,16 +118,14 @@ def test_nothing_is_written_when_no_time_is_left(tmp_path: Path) -> None:
     assert not keeper.evidence.stored
 
 
-def test_a_stall_that_is_told_late_does_not_cover_the_end(tmp_path: Path) -> None:
+def test_a_late_stall_does_not_replace_the_end(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.evidence.store_end(Exit(1, None, False), None)
     keeper.evidence.stalled(60.0)
     assert keeper.stored["when"] == "end"
 
 
-def test_where_the_threads_stand_is_kept_when_the_store_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper(tmp_path)
     monkeypatch.setattr("supervisor.agent.store.access.FIRST_BACKOFF_S", 0.0)
     keeper.store.lose_answers = 1
@@ -136,7 +134,7 @@ def test_where_the_threads_stand_is_kept_when_the_store_is_back(
     assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
 
 
-def test_who_has_lost_the_baton_keeps_no_dump(tmp_path: Path) -> None:
+def test_an_agent_that_lost_the_baton_stores_no_dump(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.end_reasons.add("closed", may_write=False)
     keeper.evidence.stalled(60.0)
@@ -153,7 +151,7 @@ def test_lines_are_few_and_short() -> None:
 
 
 @pytest.mark.parametrize("char", ["x", "\x1b", "😀", '"'])
-def test_it_fits_whatever_the_log_and_the_stacks_hold(char: str) -> None:
+def test_it_fits_whatever_the_log_and_the_stacks_contain(char: str) -> None:
     dumps = [{"pid": n, "command": char * 9000, "how": "proc", "text": char * 65536} for n in range(31)]
     dumps.append({"pid": 99, "command": "", "how": "faulthandler", "text": "with lock_b:"})
     part: Any = {
@@ -166,6 +164,6 @@ def test_it_fits_whatever_the_log_and_the_stacks_hold(char: str) -> None:
     assert len(data) <= MAX_BYTES
     kept = json.loads(data)
     assert kept["trimmed"][:2] == ["processes", "threads"]
-    assert [one["pid"] for one in kept["processes"]] == list(range(199, 189, -1))
+    assert [process["pid"] for process in kept["processes"]] == list(range(199, 189, -1))
     assert kept["stall"]["threads"][0]["pid"] == 99
     assert kept["log_tail"][-1] == "the last line" or char == "\x1b"

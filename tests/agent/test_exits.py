@@ -1,4 +1,4 @@
-"""How a command ended: whose signal it was, whether it was the end of the work, and its last words."""
+"""How a command ended: whose signal it was, whether the work was done, and its last line."""
 
 import signal
 from pathlib import Path
@@ -56,8 +56,8 @@ def end(
 def test_whose_end_it_was(
     status: int, sent: set[int], shell: bool, code: "int | None", number: "int | None", ours: bool
 ) -> None:
-    found = end(status, sent, shell)
-    assert (found.code, found.signal, found.sent_by_us) == (code, number, ours)
+    exit_of_command = end(status, sent, shell)
+    assert (exit_of_command.code, exit_of_command.signal, exit_of_command.sent_by_us) == (code, number, ours)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ FULL = "OSError: [Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         (["step 1", OOM, "wandb: synced 3 files"], OOM),
         ([FULL, "During handling of the above exception", "RuntimeError: save failed"], FULL),
@@ -107,26 +107,26 @@ FULL = "OSError: [Errno 28] No space left on device"
         ([OOM, "[rank1]: " + TRACEBACK, "[rank1]: RuntimeError: peer is gone"], OOM),
     ],
 )
-def test_the_most_telling_of_the_last_lines(lines: "list[str]", told: str) -> None:
-    """A word that was said long before the end, after which the training went on, tells nothing of the end."""
-    assert last_line(lines) == told
+def test_the_most_telling_of_the_last_lines(lines: "list[str]", expected: str) -> None:
+    """A word long before the end, after which the training continued, does not explain the end."""
+    assert last_line(lines) == expected
 
 
-def test_the_last_words() -> None:
+def test_the_last_line() -> None:
     assert last_line(["Traceback:", "  ValueError: no \x00 \x1b[31mred", "", "   "]) == "ValueError: no    [31mred"
     assert last_line([]) == ""
     assert len(last_line(["x" * 10_000])) == 300
     assert end(left(1), tail=b"\xff\xfe broken\n").last_line.endswith("broken")
 
 
-def test_words_before_the_last_step_ended_nothing() -> None:
+def test_words_before_the_last_step_do_not_count() -> None:
     tail = f"step 1\n{OOM}\nhalf the batch\nstep 2\nstopped by the schedule\n".encode()
-    found = end(left(3), tail=tail, since_step=b"stopped by the schedule\n")
-    assert found.last_line == "stopped by the schedule"
+    exit_of_command = end(left(3), tail=tail, since_step=b"stopped by the schedule\n")
+    assert exit_of_command.last_line == "stopped by the schedule"
     assert end(left(3), tail=tail, since_step=tail).last_line == OOM
 
 
-def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
+def test_the_log_before_the_last_step_is_excluded(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = SteppedLog(str(path))
     log.note_step(None)
@@ -134,7 +134,7 @@ def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
     log.note_step(None)
     log.note_step(None)
     path.write_text("oom, caught\noom, at the end\n")
-    log.note_step(7)  # the step was written after the look before the last one
+    log.note_step(7)  # the step was written after the call before the last one
     assert log.tail_bytes() == len("oom, at the end\n")
     path.write_text("cut")
     assert log.tail_bytes() == 3
@@ -151,7 +151,7 @@ def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
         (left(1), set(), None, False),
         (left(0), set(), 10, False),
         (left(1), {TERM}, 10, False),
-        (died(9), set(), 10, False),  # from outside: it may have been in the middle of its results
+        (died(9), set(), 10, False),  # from outside: it may have been writing its results
         (died(24), set(), 10, False),  # the same: the limit of CPU time
     ],
 )
@@ -159,7 +159,7 @@ def test_a_failure_after_the_last_step(status: int, sent: set[int], step: "int |
     assert failed_after_work(end(status, sent), sent, step, 10) == after_work
 
 
-def test_what_the_run_names_for_a_retry() -> None:
+def test_codes_and_patterns_that_the_run_names_for_a_retry() -> None:
     assert end(left(7), retry=((7, 8), ())).retry_named
     assert not end(left(9), retry=((7, 8), ())).retry_named
     assert end(left(1), tail=b"a\nNCCL error 5\nb\n", retry=((), ("NCCL error",))).retry_named

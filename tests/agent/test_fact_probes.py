@@ -1,4 +1,4 @@
-"""What the probes of the facts find: the command's Python and what is installed there; the machine and its cards."""
+"""The probes of the facts: the command's Python and its packages; the machine and its cards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent.facts.attempt_facts import collect, gpu_facts, host_facts, python_facts, python_of
-from tests.agent.desk import job
+from tests.agent.bench import job
 
 PYTHON_DIR = str(Path(sys.executable).parent)
 ENV = {"PATH": PYTHON_DIR + os.pathsep + "/usr/bin:/bin"}
@@ -26,7 +26,7 @@ def program(path: Path, text: str) -> str:
 
 
 def package(folder: Path, name: str, version: str, origin: Mapping[str, Any] | None = None) -> None:
-    """A distribution as pip leaves it."""
+    """A distribution as pip installs it."""
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -37,7 +37,7 @@ def package(folder: Path, name: str, version: str, origin: Mapping[str, Any] | N
 # --- which Python ---------------------------------------------------------------------------------------------------
 
 
-def test_the_python_that_the_command_names_is_asked(tmp_path: Path) -> None:
+def test_the_python_that_the_command_names_is_used(tmp_path: Path) -> None:
     own = program(tmp_path / "env" / "bin" / "python3.9", "#!/bin/sh\n")
     other = program(tmp_path / "bin" / "python3", "#!/bin/sh\n")
     env = {"PATH": str(tmp_path / "bin")}
@@ -58,18 +58,18 @@ def test_versions_and_packages_are_those_of_that_python(tmp_path: Path) -> None:
     package(tmp_path, "nvidia_cudnn_cu12", "9.1.0.70")
     package(tmp_path / "later", "some-package", "0.9")
     path = f"{tmp_path}{os.pathsep}{tmp_path / 'later'}"
-    told, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": path})
+    facts, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": path})
     assert why == ""
-    assert told["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert told["python_executable"] == sys.executable
-    assert told["python_prefix"] == sys.prefix
-    lines = told["packages"]
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["python_executable"] == sys.executable
+    assert facts["python_prefix"] == sys.prefix
+    lines = facts["packages"]
     assert "Some.Package==1.2" in lines  # the first on the path, as an import would find it
     assert not any("0.9" in line for line in lines if line.lower().startswith("some"))
     assert "from_git @ git+https://host.test/x.git@abc" in lines
     assert "-e file:///src/edited#egg=edited" in lines
     assert any(line.lower().startswith("numpy==") for line in lines)
-    assert (told["torch"], told["cuda"], told["cudnn"]) == (None, None, "9.1.0.70")
+    assert (facts["torch"], facts["cuda"], facts["cudnn"]) == (None, None, "9.1.0.70")
 
 
 def test_one_torn_package_costs_its_own_line_only(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_one_torn_package_costs_its_own_line_only(tmp_path: Path) -> None:
     for name, data in (("torn", b"Name: torn\xff\nVersion: 1"), ("empty", b"")):
         (tmp_path / f"{name}-1.dist-info").mkdir()
         (tmp_path / f"{name}-1.dist-info" / "METADATA").write_bytes(data)
-    told, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": str(tmp_path)})
+    facts, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": str(tmp_path)})
     assert why == ""
-    assert "whole==1.0" in told["packages"]
-    assert not [line for line in told["packages"] if "torn" in line]
+    assert "whole==1.0" in facts["packages"]
+    assert not [line for line in facts["packages"] if "torn" in line]
 
 
-def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
+def test_the_version_of_torch_is_read_without_an_import(tmp_path: Path) -> None:
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
     (tmp_path / "torch" / "version.py").write_text(
@@ -91,9 +91,9 @@ def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
         "hip: Optional[str] = None\n"
     )
     (tmp_path / "torch" / "lib" / "libcudnn.so.8").touch()
-    told, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": str(tmp_path)})
+    facts, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": str(tmp_path)})
     assert why == ""
-    assert (told["torch"], told["cuda"], told["cudnn"]) == ("2.3.0+cu121", "12.1", "8")
+    assert (facts["torch"], facts["cuda"], facts["cudnn"]) == ("2.3.0+cu121", "12.1", "8")
 
 
 def test_modules_beside_the_training_do_not_confuse_the_probe(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_modules_beside_the_training_do_not_confuse_the_probe(tmp_path: Path) ->
     (tmp_path / "site_noise").mkdir()
     (tmp_path / "site_noise" / "sitecustomize.py").write_text("import sys; sys.stdout.write('hello')\n")
     env = {**ENV, "PYTHONPATH": str(tmp_path / "site_noise")}
-    told, why = python_facts((sys.executable,), str(tmp_path), env)
-    assert (why, bool(told)) == ("", True)
+    facts, why = python_facts((sys.executable,), str(tmp_path), env)
+    assert (why, bool(facts)) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -115,30 +115,30 @@ def test_modules_beside_the_training_do_not_confuse_the_probe(tmp_path: Path) ->
         ("echo '[]'\n", "failed when it was asked: exit code 0"),
     ],
 )
-def test_a_python_that_does_not_answer_is_told_as_such(tmp_path: Path, script: str, why: str) -> None:
+def test_a_python_that_does_not_respond_is_reported(tmp_path: Path, script: str, why: str) -> None:
     python = program(tmp_path / "python", "#!/bin/sh\n" + script)
-    told, reason = python_facts((python,), "/", ENV, timeout_s=0.2 if "sleep" in script else 20.0)
-    assert told == {}
+    facts, reason = python_facts((python,), "/", ENV, timeout_s=0.2 if "sleep" in script else 20.0)
+    assert facts == {}
     assert reason.endswith(why)
 
 
-def test_without_a_python_the_rest_is_still_told(tmp_path: Path) -> None:
-    found = collect(job(command=("./train",)), "/", {"PATH": str(tmp_path)})
-    assert found["absent"]["packages"] == "no python is on the command's PATH"
-    assert "packages" not in found
-    assert "torch" not in found
-    assert found["cores"] >= 1
+def test_without_a_python_the_other_facts_are_still_there(tmp_path: Path) -> None:
+    facts = collect(job(command=("./train",)), "/", {"PATH": str(tmp_path)})
+    assert facts["absent"]["packages"] == "no python is on the command's PATH"
+    assert "packages" not in facts
+    assert "torch" not in facts
+    assert facts["cores"] >= 1
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 
-def test_the_host_is_told() -> None:
-    found = host_facts()
-    assert found["kernel"] == os.uname().release
-    assert found["cores"] == len(os.sched_getaffinity(0))
-    assert found["memory_bytes"] > 2**27
-    assert found["cpu"]
+def test_the_facts_of_the_host() -> None:
+    facts = host_facts()
+    assert facts["kernel"] == os.uname().release
+    assert facts["cores"] == len(os.sched_getaffinity(0))
+    assert facts["memory_bytes"] > 2**27
+    assert facts["cpu"]
 
 
 def cards(folder: Path, version: str, *names: str) -> str:
@@ -169,11 +169,11 @@ def test_a_machine_without_a_driver_has_no_card(tmp_path: Path, monkeypatch: pyt
     assert gpu_facts(None, str(tmp_path / "none")) == ({"driver": None, "gpus": []}, "")
 
 
-def test_where_the_kernel_does_not_tell_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kernel_files_nvidia_smi_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = cards(tmp_path / "nvidia", "NVRM version: of another make\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    told, why = gpu_facts(None, proc)
-    assert (told, why.startswith("nvidia-smi did not tell of the driver")) == ({}, True)
+    facts, why = gpu_facts(None, proc)
+    assert (facts, why.startswith("nvidia-smi did not tell of the driver")) == ({}, True)
     program(tmp_path / "bin" / "nvidia-smi", "#!/bin/sh\necho '0, GPU-7, NVIDIA A100, 550.1'\n")
     a100 = {"driver": "550.1", "gpus": ["NVIDIA A100"]}
     assert gpu_facts(None, proc) == (a100, "")

@@ -1,4 +1,4 @@
-"""Facts of one attempt: collected once, written again with the tracker, never too large and nothing secret in them."""
+"""Facts of one attempt: collected once, written again with the tracker, never too large and without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from supervisor.agent.machine.masking import Masker
 from supervisor.agent.store.access import Contact
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import heartbeat, runfiles
-from tests.agent.desk import RUN, HandClock, job, store_in
+from tests.agent.bench import RUN, ManualClock, job, store_in
 
 WANDB = "https://wandb.ai/me/digits/runs/3kq9x1ab"
 
@@ -30,7 +30,7 @@ def test_seeds_are_found_in_variables_and_in_the_command() -> None:
     assert seeds("python t.py --seed 1 && echo 'x", {}) == {"--seed": "1"}
 
 
-def test_facts_that_are_too_large_lose_packages_and_say_so() -> None:
+def test_facts_that_are_too_large_lose_packages_with_a_note() -> None:
     whole = [f"package-{number}==1.0.0" for number in range(20_000)]
     facts = with_hash({"attempt": 1, "packages": whole})
     data = encode(facts)
@@ -44,9 +44,9 @@ def test_facts_that_are_too_large_lose_packages_and_say_so() -> None:
 
 def test_a_command_of_200_kb_fits_too() -> None:
     for command in ("x" * 200_000, ("python", "x" * 200_000)):
-        found = collect(job(command=command), "/", {"PATH": ""})
-        assert len(encode(found)) < MAX_BYTES
-        assert found["command"].endswith("… (cut)")
+        facts = collect(job(command=command), "/", {"PATH": ""})
+        assert len(encode(facts)) < MAX_BYTES
+        assert facts["command"].endswith("… (cut)")
 
 
 class Scene:
@@ -55,7 +55,7 @@ class Scene:
         self.output = folder / "output.log"
         self.output.touch()
         self.job = job(command=(sys.executable, "train.py"), **changes)
-        self.end_reasons = EndReasons(self.job, Contact(), HandClock(), lambda: None)
+        self.end_reasons = EndReasons(self.job, Contact(), ManualClock(), lambda: None)
         self.duty = FactsDuty(
             self.job, self.store, str(self.output), Masker({"HF_TOKEN": "s3cr3t-value"}), self.end_reasons
         )
@@ -67,21 +67,21 @@ class Scene:
 
     @property
     def stored(self) -> Any:
-        return json.loads(self.store.calm.get(runfiles.facts(RUN, 1))[0])
+        return json.loads(self.store.inner.get(runfiles.facts(RUN, 1))[0])
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command's Python is not asked; this thread keeps its priority."""
-    asked: list[str] = []
+    """The probe of the command's Python does not run; this thread keeps its priority."""
+    probes: list[str] = []
 
     def answer(*_: Any) -> Any:
-        asked.append("asked")
+        probes.append("asked")
         return {"python": "3.11.4", "packages": ["a==1", "token @ https://x/s3cr3t-value"]}, ""
 
     monkeypatch.setattr(attempt_facts, "python_facts", answer)
     monkeypatch.setattr(attempt_facts, "_lower_priority", lambda: None)
-    return asked
+    return probes
 
 
 def test_facts_are_written_at_once_and_again_with_the_tracker(tmp_path: Path, quick: list[str]) -> None:
@@ -98,7 +98,7 @@ def test_facts_are_written_at_once_and_again_with_the_tracker(tmp_path: Path, qu
     assert quick == ["asked"]
 
 
-def test_a_tracker_that_was_given_is_not_looked_for(tmp_path: Path, quick: list[str]) -> None:
+def test_a_given_tracker_is_not_searched(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path, tracker_url="https://tracker.test/1")
     scene.say(WANDB)
     assert scene.duty.step() is None
@@ -124,7 +124,7 @@ def test_the_watch_ends_after_500_lines_and_after_five_minutes(
     assert late.duty.step() is None
 
 
-def test_a_store_that_is_away_is_tried_again_and_nothing_is_asked_twice(tmp_path: Path, quick: list[str]) -> None:
+def test_an_unavailable_store_is_retried_and_the_probe_runs_once(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path)
     scene.store.away = True
     assert scene.duty.step() == attempt_facts.RETRY_S
@@ -142,7 +142,7 @@ def test_a_command_that_ended_at_once_still_leaves_its_facts(tmp_path: Path, qui
     assert scene.stored["tracker_url"] == WANDB
 
 
-def test_whoever_has_lost_the_baton_writes_no_facts(tmp_path: Path, quick: list[str]) -> None:
+def test_an_agent_that_lost_the_baton_writes_no_facts(tmp_path: Path, quick: list[str]) -> None:
     scene = Scene(tmp_path)
     scene.end_reasons.add(heartbeat.SUPERSEDED, may_write=False)
     assert scene.duty.step() is None
@@ -164,7 +164,7 @@ def test_the_baton_lost_while_the_facts_were_collected_counts_too(
     assert scene.duty.step() is None
 
 
-def test_a_probe_that_was_killed_with_the_command_is_made_once_more(
+def test_a_probe_that_was_killed_with_the_command_runs_once_more(
     tmp_path: Path, quick: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: tuple[dict[str, Any], str] = ({}, KILLED)

@@ -1,4 +1,4 @@
-"""Before the command: which cards are this machine's, and how many of them can be opened."""
+"""Before the command: which cards belong to this machine, and how many of them can be opened."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from supervisor.agent.machine import gpus as gpu_rules
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.gpus import GpuReader, missing_text
 from supervisor.agent.store.access import GaveUp
-from tests.agent.nvml_duck import LOST, NOT_SUPPORTED, Duck, no_library, reader, temperature
 from tests.agent.nvml_library import NAME
+from tests.agent.nvml_stub import LOST, NOT_SUPPORTED, NvmlStub, no_library, reader, temperature
 
 
 def test_which_cards_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def never() -> bool:
 
 def test_cards_that_can_be_opened_are_counted(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    both = reader(Duck(), devices=str(tmp_path))
+    both = reader(NvmlStub(), devices=str(tmp_path))
     assert both.count() == (1, f"{tmp_path}/nvidia1: No such file or directory")
     assert missing_text(1, both, never) == ""
     assert missing_text(2, both, never) == (
@@ -50,57 +50,59 @@ def test_cards_that_can_be_opened_are_counted(tmp_path: Path) -> None:
     )
     (tmp_path / "nvidia1").touch()
     assert missing_text(2, both, never) == ""
-    assert missing_text(2, reader(Duck(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
+    assert (
+        missing_text(2, reader(NvmlStub(), ("1",), devices=str(tmp_path)), never) == "2 GPUs promised, 1 can be opened"
+    )
 
 
 def test_only_the_cards_of_this_machine_count(tmp_path: Path) -> None:
     for minor in range(4):
         (tmp_path / f"nvidia{minor}").touch()
-    found = reader(Duck((0, 1, 2, 3)), ("2", "9"), devices=str(tmp_path))
-    assert missing_text(2, found, never) == (
+    gpu_reader = reader(NvmlStub((0, 1, 2, 3)), ("2", "9"), devices=str(tmp_path))
+    assert missing_text(2, gpu_reader, never) == (
         "2 GPUs promised, 1 can be opened: GPU 9: nvmlDeviceGetHandleByIndex_v2: error 2"
     )
 
 
 def test_a_card_without_a_device_file_of_its_own_counts_when_the_driver_has_it(tmp_path: Path) -> None:
-    slices = reader(Duck((0,), nvmlDeviceGetMinorNumber=lambda *_: NOT_SUPPORTED), devices=str(tmp_path))
+    slices = reader(NvmlStub((0,), nvmlDeviceGetMinorNumber=lambda *_: NOT_SUPPORTED), devices=str(tmp_path))
     assert slices.count() == (1, "")
 
 
 class Papers:
-    """What is told of bad cards; `trouble`: the disk is full."""
+    """The reports about bad cards; `trouble`: the disk is full."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, str]] = []
+        self.reports: list[dict[str, str]] = []
         self.trouble = False
 
     def __call__(self, cards: Mapping[str, str]) -> None:
         if self.trouble:
             raise OSError(28, "No space left on device")
-        self.told.append(dict(cards))
+        self.reports.append(dict(cards))
 
 
-def test_a_card_that_its_driver_calls_lost_is_told_once_and_by_its_name(tmp_path: Path) -> None:
+def test_a_card_that_its_driver_calls_lost_is_written_once_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     codes = {b"GPU-a": 0, b"GPU-b": LOST, b"GPU-c": NOT_FOUND}
 
-    def by_uuid(name: Any, found: Any) -> int:
-        found._obj.value = 100
+    def by_uuid(name: Any, pointer: Any) -> int:
+        pointer._obj.value = 100
         return codes[name.value]
 
     papers = Papers()
-    found = reader(
-        Duck(nvmlDeviceGetHandleByUUID=by_uuid), ("GPU-a", "GPU-b", "GPU-c"), devices=str(tmp_path), bad=papers
+    gpu_reader = reader(
+        NvmlStub(nvmlDeviceGetHandleByUUID=by_uuid), ("GPU-a", "GPU-b", "GPU-c"), devices=str(tmp_path), bad=papers
     )
     papers.trouble = True
-    assert found.count()[0] == 1
+    assert gpu_reader.count()[0] == 1
     papers.trouble = False
     for _ in range(2):
-        found.read()
-    assert papers.told == [{"GPU-b": "its driver says that it is lost"}], "what is not found is not known"
+        gpu_reader.read()
+    assert papers.reports == [{"GPU-b": "its driver says that it is lost"}], "what is not found is not known"
 
 
-def test_a_card_that_cannot_be_brought_up_is_bad_and_one_that_is_forbidden_is_not(
+def test_a_card_that_cannot_be_started_is_bad_and_a_forbidden_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes = {f"{tmp_path}/nvidia0": errno.EIO, f"{tmp_path}/nvidia1": errno.EACCES}
@@ -109,24 +111,24 @@ def test_a_card_that_cannot_be_brought_up_is_bad_and_one_that_is_forbidden_is_no
         raise OSError(codes[path], os.strerror(codes[path]))
 
     papers = Papers()
-    found = reader(Duck(), devices=str(tmp_path), bad=papers)
+    gpu_reader = reader(NvmlStub(), devices=str(tmp_path), bad=papers)
     monkeypatch.setattr(gpu_rules.os, "open", refuse)
-    assert found.count()[0] == 0
-    assert papers.told == [{"0": f"its driver cannot bring it up ({tmp_path}/nvidia0: Input/output error)"}]
+    assert gpu_reader.count()[0] == 0
+    assert papers.reports == [{"0": f"its driver cannot bring it up ({tmp_path}/nvidia0: Input/output error)"}]
 
 
 def test_only_an_xid_of_the_hardware_makes_a_card_bad() -> None:
     papers = Papers()
-    found = reader(Duck(nvmlDeviceGetTemperature=temperature), bad=papers)
-    found.read()
-    assert found._nvml is not None
-    found._nvml._xids.update({100: 13, 101: 43})  # of the program
-    found.read()
-    assert papers.told == []
-    found._nvml._xids.update({101: 79})
-    found.read()
-    found.read()
-    assert papers.told == [{"1": "it had Xid 79, which is an error of the hardware"}]
+    gpu_reader = reader(NvmlStub(nvmlDeviceGetTemperature=temperature), bad=papers)
+    gpu_reader.read()
+    assert gpu_reader._nvml is not None
+    gpu_reader._nvml._xids.update({100: 13, 101: 43})  # of the program
+    gpu_reader.read()
+    assert papers.reports == []
+    gpu_reader._nvml._xids.update({101: 79})
+    gpu_reader.read()
+    gpu_reader.read()
+    assert papers.reports == [{"1": "it had Xid 79, which is an error of the hardware"}]
 
 
 def test_without_library_and_program_no_card_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,19 +137,19 @@ def test_without_library_and_program_no_card_can_be_opened(monkeypatch: pytest.M
     assert text == f"1 GPU promised, 0 can be opened: {NAME}: cannot open shared object file"
 
 
-def test_an_error_nobody_foresaw_is_no_card() -> None:
+def test_after_an_unexpected_error_no_card_counts() -> None:
     def broken() -> Any:
         raise RuntimeError("odd")
 
     assert missing_text(1, GpuReader(None, broken), never) == "1 GPU promised, 0 can be opened: RuntimeError: odd"
 
 
-def test_a_driver_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_hanging_driver_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
 
     def hang() -> Any:
         let_go.wait(30)
-        return Duck()
+        return NvmlStub()
 
     monkeypatch.setattr(gpu_rules, "COUNT_LIMIT_S", 0.2)
     try:

@@ -1,4 +1,4 @@
-"""Whole lives of an agent: a real process, a real training, a real folder store."""
+"""Whole attempts: a real process of the agent, a real training, a real folder store."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def test_a_training_that_finishes_is_done_and_verified(rig: Rig) -> None:
     assert rig.survivors() == []
 
 
-def test_the_beats_tell_the_whole_story(rig: Rig) -> None:
+def test_the_beats_show_the_whole_attempt(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20"))
     rig.ended()
     beats = sorted(rig.server.beats, key=lambda b: b.sequence)
@@ -58,7 +58,7 @@ def test_the_beats_tell_the_whole_story(rig: Rig) -> None:
     assert heartbeat.parse(info.metadata["beat"].encode()) == rig.stored_beat
 
 
-def test_killed_and_resumed_loses_only_what_was_not_saved(rig: Rig) -> None:
+def test_killed_and_resumed_loses_only_unsaved_steps(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "11"))
     rig.beat_with("checkpoint 10", lambda b: b.checkpoint_step == 10)
     os.killpg(rig.agent.pid, signal.SIGSTOP)  # as the provider does: the agent must not see its training die
@@ -83,7 +83,7 @@ def test_a_command_that_reports_nothing_is_supervised_too(rig: Rig) -> None:
     assert rig.baton.done.results == ()
 
 
-def test_an_exit_with_an_error_is_told_with_its_last_line_and_keeps_the_checkpoint(rig: Rig) -> None:
+def test_a_failed_exit_is_reported_with_its_last_line_and_keeps_the_checkpoint(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "5", "--exit", "1"))
     last = rig.ended()
     assert last.exit is not None
@@ -124,7 +124,7 @@ def test_a_folder_that_does_not_exist_is_named(rig: Rig) -> None:
     assert ended.last_line == "the working directory /nowhere/at/all does not exist"
 
 
-def test_a_stranger_that_kills_the_training_is_told_from_us(rig: Rig) -> None:
+def test_a_kill_by_another_process_is_distinguished_from_ours(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "5"))
     rig.at_step(5)
     os.kill(rig.command_pid(), signal.SIGKILL)
@@ -136,21 +136,21 @@ def test_a_stranger_that_kills_the_training_is_told_from_us(rig: Rig) -> None:
     assert rig.baton.checkpoint.step == 4
 
 
-def test_a_shell_that_lost_its_child_to_a_stranger_says_so_too(rig: Rig) -> None:
+def test_a_shell_whose_child_was_killed_by_another_process_shows_it_too(rig: Rig) -> None:
     rig.start(command="sh -c 'kill -9 $$'; exit $?")
     ended = rig.ended().exit
     assert ended is not None
     assert (ended.code, ended.signal, ended.sent_by_us) == (None, signal.SIGKILL, False)
 
 
-def test_what_the_command_leaves_running_ends_with_it(rig: Rig) -> None:
+def test_processes_that_the_command_leaves_running_end_with_it(rig: Rig) -> None:
     rig.start(*rig.toy("--stray"))
     rig.ended()
     assert rig.baton.done is not None
     assert rig.survivors() == []
 
 
-def test_a_frozen_training_leaves_the_beats_going(rig: Rig) -> None:
+def test_beats_continue_while_the_training_is_frozen(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "4"))
     rig.at_step(4)
     pid = rig.command_pid()
@@ -173,7 +173,7 @@ def test_a_line_of_a_megabyte_is_cut_and_harms_nothing(rig: Rig) -> None:
     assert log.endswith(b"finished\n")
 
 
-def test_a_file_written_in_place_is_taken_when_it_rests(rig: Rig) -> None:
+def test_a_file_written_in_place_is_saved_when_it_rests(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "6", "--in-place", "--wait-at", "5"))
     rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
     rig.go()
@@ -194,7 +194,7 @@ def test_a_second_agent_on_the_same_folder_exits(rig: Rig) -> None:
     assert first.wait(30) == 0
 
 
-def test_a_preempted_training_comes_out_the_same_with_and_without_an_interruption(rig: Rig) -> None:
+def test_a_training_gives_the_same_result_with_and_without_a_preemption(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "7", "--on-term", "save"))
     rig.at_step(7)
     rig.notice(10.0)
@@ -219,7 +219,7 @@ with open(os.path.join(os.environ["SPOT_RESULTS_DIR"], "writer"), "w") as target
 
 
 @pytest.mark.parametrize("how", ["is found", "flees"])
-def test_a_training_is_finished_though_what_it_left_behind_goes_on_reporting(rig: Rig, how: str) -> None:
+def test_a_training_is_finished_although_a_leftover_process_keeps_reporting(rig: Rig, how: str) -> None:
     rig.start(sys.executable, "-c", LEAVES_A_WRITER % how)
     try:
         last = rig.ended(60)

@@ -1,4 +1,4 @@
-"""A loop whose step fails in a way that nobody foresaw: it says so, goes on, and does not hold up the end."""
+"""A loop whose step fails unexpectedly: it reports the error, continues, and does not delay the end."""
 
 import pytest
 
@@ -19,8 +19,8 @@ class Duty:
     def __init__(self, fails_until: int) -> None:
         self.fails_until = fails_until
         self.steps = 0
-        self.told: list[str] = []
-        self.loop = Loop("duty", self.step, self.told.append)
+        self.reports: list[str] = []
+        self.loop = Loop("duty", self.step, self.reports.append)
 
     def step(self) -> float | None:
         self.steps += 1
@@ -29,18 +29,18 @@ class Duty:
         return None
 
 
-def test_an_unexpected_error_is_told_and_taken_back_when_it_is_over() -> None:
+def test_an_unexpected_error_is_reported_until_it_is_over() -> None:
     duty = Duty(LAST_TRIES + 3)
     duty.loop.start()
     wait_for(lambda: duty.loop.over, what="the step that succeeds")
     assert duty.steps == LAST_TRIES + 4
-    assert duty.told == ["duty: unexpected RuntimeError: broken"] * (LAST_TRIES + 3) + [""]
+    assert duty.reports == ["duty: unexpected RuntimeError: broken"] * (LAST_TRIES + 3) + [""]
 
 
-def test_a_last_round_that_keeps_failing_ends_and_its_error_stays_told() -> None:
+def test_a_last_round_that_keeps_failing_ends_and_its_error_stays() -> None:
     duty = Duty(1_000_000)
     duty.loop.finish()
     duty.loop.start()
     wait_for(lambda: duty.loop.over, what="the end of the last round")
     assert duty.steps == LAST_TRIES
-    assert duty.told[-1] == "duty: unexpected RuntimeError: broken"
+    assert duty.reports[-1] == "duty: unexpected RuntimeError: broken"

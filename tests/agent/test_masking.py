@@ -1,4 +1,4 @@
-"""Masks: every usual form, values that overlap, and a stream that is cut anywhere gives what the whole text gives."""
+"""Masks: every usual form, overlapping values, and a stream that is cut anywhere gives the same as the whole text."""
 
 import base64
 import json
@@ -67,7 +67,7 @@ def test_each_long_line_of_a_value_is_masked_and_short_ones_are_left() -> None:
 
 
 def runs_of(text: str, part: str, length: int = 12) -> list[str]:
-    """The stretches of `text` that `part` shows too, line breaks and quotes aside."""
+    """The stretches of `text` that `part` also shows, apart from line breaks and quotes."""
     joined = re.sub("%0[AaDd]", "", part)
     plain = "".join(char for char in joined if char not in " \t\r\n\"',\\")
     return [text[at : at + length] for at in range(len(text) - length) if text[at : at + length] in plain]
@@ -127,7 +127,7 @@ def test_wrapped_base64_of_a_value_is_masked_also_in_pieces(value: str, shape: i
         "id 0123456789abcdef0123",
     ],
 )
-def test_of_a_service_account_every_form_of_its_key_is_masked(shown: str) -> None:
+def test_every_form_of_a_service_accounts_key_is_masked(shown: str) -> None:
     masker = Masker({"GOOGLE": ACCOUNT})
     for text in (masker.text(f"<{shown}>"), flow(masker, [bytes([b]) for b in f"<{shown}>".encode()]).decode()):
         assert runs_of(BODY, text) == []
@@ -135,7 +135,7 @@ def test_of_a_service_account_every_form_of_its_key_is_masked(shown: str) -> Non
         assert "[secret GOOGLE]" in text
 
 
-def test_what_is_no_secret_of_a_service_account_stays() -> None:
+def test_the_public_fields_of_a_service_account_stay() -> None:
     text = "service_account train@our-project.example https://oauth2.example.com/token gs://our-project/runs"
     assert Masker({"GOOGLE": ACCOUNT}).text(text) == text
 
@@ -167,8 +167,8 @@ def test_a_masker_without_secrets_changes_nothing() -> None:
 
 
 def test_masked_json_has_masked_keys_and_values_and_is_otherwise_the_same() -> None:
-    found = Masker({"K": KEY}).json({KEY: [1, None, (KEY, 2.5)], "plain": {"deep": f"x{KEY}"}})
-    assert found == {"[secret K]": [1, None, ["[secret K]", 2.5]], "plain": {"deep": "x[secret K]"}}
+    masked = Masker({"K": KEY}).json({KEY: [1, None, (KEY, 2.5)], "plain": {"deep": f"x{KEY}"}})
+    assert masked == {"[secret K]": [1, None, ["[secret K]", 2.5]], "plain": {"deep": "x[secret K]"}}
     assert Masker({"K": "when"}).json({"when": ["when", {"when": 1}]}, keys=False) == {
         "when": ["[secret K]", {"when": 1}]
     }
@@ -198,7 +198,7 @@ def test_a_torn_value_at_the_end_of_a_stream_counts_as_one() -> None:
     assert flow(Masker({"K": "abcdefgh"}), [b"x abc"]) == b"x abc"
 
 
-def test_a_whole_value_that_begins_a_wrapped_one_is_never_shown() -> None:
+def test_a_short_value_that_begins_a_wrapped_one_is_never_shown() -> None:
     stream = MaskStream(Masker({"SHORT": "aaa\n", "LONG": "aaaaaaaa\n"}))
     assert stream.feed(b"aaa\n") == b""
     assert stream.end() == b"[secret SHORT]"
@@ -234,7 +234,7 @@ def test_a_stream_cut_anywhere_shows_no_more_than_the_whole_does(
 
 
 def _letters(text: bytes) -> int:
-    """Those that no mark has."""
+    """The letters that no mark has."""
     return sum(text.count(letter) for letter in (b"a", b"b", b"\n"))
 
 

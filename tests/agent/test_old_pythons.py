@@ -1,4 +1,4 @@
-"""Any user's image is met: a Python that is too old is told so in one line, with an exit code of its own."""
+"""An image may have any Python: for one that is too old the agent prints one line and has an exit code of its own."""
 
 import ast
 import subprocess
@@ -13,9 +13,9 @@ TOO_OLD = 4
 
 
 def old_python(version: str) -> str:
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
-    require_component(f"Python {version}", bool(found), f"pyenv install {version}")
-    return str(found[0])
+    pythons = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    require_component(f"Python {version}", bool(pythons), f"pyenv install {version}")
+    return str(pythons[0])
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
@@ -31,7 +31,7 @@ def test_an_old_python_says_so_and_nothing_else(archive: Path, tmp_path: Path, v
 
 
 def test_the_entry_is_spelt_for_any_python(archive: Path) -> None:
-    """Where no old one is at hand: nothing before the check may be a word that they do not know."""
+    """Without an old Python at hand: the code before the check must not use words that it does not know."""
     text = zipfile.ZipFile(archive).read("__main__.py").decode("ascii")
     before, check, _ = text.partition("from supervisor.agent")
     assert check

@@ -1,4 +1,4 @@
-"""The preemption watch: read once, then waited for; errors are retried, and nothing is missed between two waits."""
+"""The preemption watch: one read, then waits; errors are retried, and nothing is missed between two waits."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def folder(tmp_path: Path) -> MachineFolder:
 
 @pytest.fixture
 def server(machine: MetadataFake) -> Iterator[MetadataServer]:
-    found = MetadataServer(machine.host)
-    yield found
-    found.close()
+    metadata = MetadataServer(machine.host)
+    yield metadata
+    metadata.close()
 
 
-def test_a_notice_is_laid_down_as_any_other(
+def test_a_notice_is_written_like_any_other(
     machine: MetadataFake, folder: MachineFolder, server: MetadataServer
 ) -> None:
     watch = PreemptionWatch(server, folder, 120.0)
@@ -60,10 +60,8 @@ def test_a_notice_is_laid_down_as_any_other(
 
 
 @pytest.mark.parametrize(("given_s", "heeded"), [(0, False), (0.1, True)])
-def test_a_machine_that_is_taken_without_notice_is_not_told_so(
-    folder: MachineFolder, given_s: float, heeded: bool
-) -> None:
-    """It is being killed: an agent that heeded a notice of no seconds would end the training and tell of it."""
+def test_a_notice_of_no_seconds_does_not_count(folder: MachineFolder, given_s: float, heeded: bool) -> None:
+    """The machine is being killed: an agent that obeyed such a notice would end the training and report it."""
     notice = {"deadline_boottime_s": time.clock_gettime(time.CLOCK_BOOTTIME), "notice_s": given_s}
     Path(folder.root, "notice.json").write_text(json.dumps(notice))
     assert (folder.notice_s() is not None) is heeded
@@ -105,7 +103,7 @@ def test_errors_are_retried_and_kill_nothing(
     assert watch.step() is None
 
 
-def test_a_notice_counts_where_it_cannot_be_written_down(machine: MetadataFake, tmp_path: Path) -> None:
+def test_a_notice_counts_even_if_it_cannot_be_written(machine: MetadataFake, tmp_path: Path) -> None:
     folder = MachineFolder(str(tmp_path / "gone"))
     server = MetadataServer(machine.host)
     machine.preempt()

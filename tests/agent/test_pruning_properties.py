@@ -1,8 +1,8 @@
-"""In every history of saves, spoiled uploads, lost answers, crashes at any call, restarts and changes of the rule:
+"""In every history of saves, corrupt uploads, lost responses, crashes in any call, restarts and changes of the rule:
 
-what the baton names lies whole in the store, the newest two verified checkpoints are named, and after a calm start the
-store holds exactly what the baton names. Each property must also fail on code that is broken in the way it is there to
-catch: deleting before the baton has moved, keeping one only, deleting what a late look at the baton does not name.
+every object that the baton names is complete in the store, the newest two verified checkpoints are named, and after a
+quiet start the store holds exactly what the baton names. Each property must also fail on code that is broken in the way
+it guards against: deleting before the baton has moved, keeping one only, deleting by an outdated baton.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Holder, Keep, Pointer
 from supervisor.contract.heartbeat import Pruned
-from tests.agent.checkpoint_desk import no_results
-from tests.agent.crashing_store import Crash, Weather
-from tests.agent.desk import RUN, HandClock, patient
+from tests.agent.bench import RUN, ManualClock, patient
+from tests.agent.checkpoint_bench import no_results
+from tests.agent.crashing_store import Crash, CrashingStore
 
 
 @dataclass(frozen=True)
 class Makes:
-    """The parts of which a test may break one."""
+    """The classes, of which a test may break one."""
 
     pruner: type[Pruner] = Pruner
     saver: type[CheckpointSaver] = CheckpointSaver
 
 
 class Life:
-    """A run's store through the lives of its agents. `newest`: what was pointed to, the newest last."""
+    """A run's store across its attempts. `newest`: the checkpoints that were pointed to, the newest last."""
 
     def __init__(self, folder: Path, makes: Makes) -> None:
         self.folder, self.makes = folder, makes
-        self.store = Weather()
+        self.store = CrashingStore()
         self.keep = Keep()
         self.attempt = 0
         self.written = 0
-        self.told = Pruned(0)
+        self.pruned = Pruned(0)
         self.store.put(runfiles.baton(RUN), rules.encode(rules.create("sup-1", 1)))
         self.begin()
 
     def begin(self) -> None:
         """The next agent: it claims, cleans, and has a folder of its own."""
-        self.store.crash_in = self.store.lose = 0  # a claim waits until it is answered
+        self.store.crash_in = self.store.lose = 0  # a claim waits for its response
         self.attempt += 1
         launch, machine = f"1.{self.attempt}.1", f"local:m:{self.attempt}:1"
         self.keeper = BatonKeeper(self.store, RUN, launch, machine)
@@ -63,20 +63,22 @@ class Life:
         self.path.mkdir()
         self.renamed: set[str] = set()
         self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
-        pruner = self.makes.pruner(self.store, RUN, self.attempt, self.keep, lambda told: setattr(self, "told", told))
+        pruner = self.makes.pruner(
+            self.store, RUN, self.attempt, self.keep, lambda pruned: setattr(self, "told", pruned)
+        )
         self.saver = self.makes.saver(
             pruner,
             self.keeper,
             place=(RUN, self.attempt, str(self.folder / "staging")),
-            retrier=patient(HandClock()),
+            retrier=patient(ManualClock()),
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
-            results=no_results(self.store, self.folder, HandClock()),
+            results=no_results(self.store, self.folder, ManualClock()),
         )
         self.saver.clean(self.keeper.read())
 
     def _poll(self) -> set[str]:
-        found, self.renamed = self.renamed, set()
-        return found
+        names, self.renamed = self.renamed, set()
+        return names
 
     def save(self, name: str) -> None:
         self.written += 1
@@ -140,8 +142,8 @@ def named_files_are_whole(life: Life) -> None:
             assert hashlib.sha256(data).hexdigest() == entry.sha256, pointer
 
 
-def told_over(life: Life, before: Baton, newest: list[Pointer]) -> None:
-    """The newest two that were ever pointed to are named."""
+def check_newest_two(life: Life, before: Baton, newest: list[Pointer]) -> None:
+    """The newest two checkpoints that were ever pointed to are named."""
     now = life.baton
     if now.checkpoint is not None and now.checkpoint != before.checkpoint:
         newest.append(now.checkpoint)
@@ -158,10 +160,10 @@ def go_through(history: list[Deed], makes: Makes) -> None:
                 deed(life)
             except Crash:
                 named_files_are_whole(life)
-                told_over(life, before, newest)
+                check_newest_two(life, before, newest)
                 life.begin()
             else:
-                told_over(life, before, newest)
+                check_newest_two(life, before, newest)
             named_files_are_whole(life)
         life.store.keep_all = life.store.lose = life.store.spoil = 0
         life.begin()
@@ -189,7 +191,7 @@ class KeepsOne(CheckpointSaver):
 
 
 class CleansByAnOldLook(Pruner):
-    """Deletes whatever the first baton that it saw does not name."""
+    """Deletes whatever the first baton that it read does not name."""
 
     def prune(self, baton: Baton) -> None:
         self.first = getattr(self, "first", baton)

@@ -1,4 +1,4 @@
-"""Lives of an agent on a rented machine, as the archive that is shipped; bucket, secrets and notice come over HTTP."""
+"""Attempts on a rented machine, with the shipped archive; bucket, secrets and notice come over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
-from tests.agent.bucket_desk import BUCKET
+from tests.agent.bucket import BUCKET
 from tests.agent.machine_rig import RUN, TOY
-from tests.agent.rented import BOOT_SEQUENCES, VM, Rented
+from tests.agent.rented_machine import BOOT_SEQUENCES, VM, Rented
 from tests.agent.test_bundle import python38
 from tests.cloud.web import Response
 from tests.components import require_component
@@ -24,14 +24,14 @@ BOOT_BEAT = "team/" + runfiles.boot_beat(RUN)
 
 @pytest.fixture
 def vm(tmp_path: Path, archive: Path) -> Iterator[Rented]:
-    found = Rented(tmp_path, archive)
+    machine = Rented(tmp_path, archive)
     try:
-        yield found
+        yield machine
     finally:
-        found.close()
+        machine.close()
 
 
-def test_a_whole_life_in_a_bucket(vm: Rented) -> None:
+def test_a_whole_attempt_in_a_bucket(vm: Rented) -> None:
     vm.cloud.trouble(503, times=2)
     vm.start(server_url=vm.server.url + "/behind/a/proxy")
     last = vm.ended()
@@ -49,7 +49,7 @@ def test_a_whole_life_in_a_bucket(vm: Rented) -> None:
     assert vm.cloud.find(BUCKET, BOOT_BEAT) is None, "the boot beat is still there"
 
 
-def test_a_whole_life_on_python_3_8(tmp_path: Path, archive: Path) -> None:
+def test_a_whole_attempt_on_python_3_8(tmp_path: Path, archive: Path) -> None:
     old = python38()
     require_component("Python 3.8", bool(old), "pyenv install 3.8")
     vm = Rented(tmp_path, archive, old)
@@ -107,7 +107,7 @@ def test_a_secret_is_read_with_the_machines_account_and_masked(vm: Rented) -> No
     assert VALUE not in (vm.machine / "job.json").read_text()
 
 
-def test_a_secret_that_cannot_be_read_starts_nothing_and_says_why(vm: Rented) -> None:
+def test_an_unreadable_secret_starts_nothing_and_shows_the_reason(vm: Rented) -> None:
     reference = vm.secrets.add("p", "api-key", VALUE)
     vm.secrets.disable("p", "api-key", 1)
     vm.start("touch", str(vm.machine / "started"), secrets=["API_KEY"], secret_refs={"API_KEY": reference})
@@ -139,7 +139,7 @@ def test_a_metadata_server_that_fails_now_and_then_ends_nothing(vm: Rented) -> N
         {"store_url": "s3://bucket"},
     ],
 )
-def test_a_job_that_cannot_be_done_is_refused_in_words(vm: Rented, broken: dict[str, str]) -> None:
+def test_an_impossible_job_is_refused_with_a_reason(vm: Rented, broken: dict[str, str]) -> None:
     vm.start(**broken)
     assert vm.agent is not None
     assert vm.agent.wait(30) == 3

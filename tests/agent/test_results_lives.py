@@ -1,4 +1,5 @@
-"""Results through whole lives: real agents, a real training that appends, links and bad names, a real folder store."""
+"""Results through whole attempts: real agents, a real training that appends, links and bad names, a real folder
+store."""
 
 import os
 import signal
@@ -39,14 +40,14 @@ def rows(rig: Rig, entry: "FileEntry | None") -> list[int]:
 
 
 def die(rig: Rig) -> None:
-    """As a machine does that is taken away without a word."""
+    """Like a machine that is preempted without a notice."""
     os.killpg(rig.agent.pid, signal.SIGSTOP)
     for pid in rig.survivors():
         os.kill(pid, signal.SIGKILL)
     rig.agent.wait()
 
 
-def test_rows_survive_two_lost_machines_and_stand_there_once(rig: Rig) -> None:
+def test_rows_survive_two_lost_machines_and_appear_once(rig: Rig) -> None:
     rig.start(*appends(rig))
     rig.beat_with("a checkpoint", lambda b: (b.checkpoint_step or 0) >= 10)
     die(rig)
@@ -60,8 +61,8 @@ def test_rows_survive_two_lost_machines_and_stand_there_once(rig: Rig) -> None:
     rig.ended()
     done = rig.baton.done
     assert done is not None
-    found = [int(row) for row in rig.text(done.prefix + "metrics.csv").split()]
-    assert found == list(range(1, 61))
+    numbers = [int(row) for row in rig.text(done.prefix + "metrics.csv").split()]
+    assert numbers == list(range(1, 61))
     assert done.lost == ()
 
 
@@ -73,12 +74,12 @@ def test_after_a_crash_the_newest_rows_are_kept_and_the_next_attempt_starts_from
     last = rig.ended()
     assert last.resumed_from == 10
     assert rig.baton.done is not None
-    found = [int(row) for row in rig.text(rig.baton.done.prefix + "metrics.csv").split()]
-    assert found == list(range(1, 21))
+    numbers = [int(row) for row in rig.text(rig.baton.done.prefix + "metrics.csv").split()]
+    assert numbers == list(range(1, 21))
     assert rig.baton.last is None
 
 
-def test_without_a_checkpoint_results_start_from_nothing_and_people_have_the_old_ones(rig: Rig) -> None:
+def test_without_a_checkpoint_results_start_empty_and_people_have_the_old_ones(rig: Rig) -> None:
     rig.start(*appends(rig, 3, code=3))
     rig.ended()
     rig.start(command='test ! -e "$SPOT_RESULTS_DIR/metrics.csv" || exit 9; exit 4', attempt=2)
@@ -99,7 +100,7 @@ def test_a_notice_keeps_the_rows_too(rig: Rig) -> None:
     assert len(kept) >= rig.baton.checkpoint.step
 
 
-def test_what_is_too_large_for_a_save_is_told_and_its_loss_makes_the_run_no_whole_one(rig: Rig) -> None:
+def test_a_file_too_large_for_a_save_is_reported_and_its_loss_makes_the_run_partial(rig: Rig) -> None:
     big = 'head -c 3000000 /dev/zero > "$SPOT_RESULTS_DIR/big.bin"; '
     save = 'echo 1 > "$SPOT_CHECKPOINT_DIR/.1"; mv "$SPOT_CHECKPOINT_DIR/.1" "$SPOT_CHECKPOINT_DIR/step-1"; '
     rig.start(command=big + save + "sleep 600", results_save_max_mb=2)
@@ -117,7 +118,7 @@ def test_what_is_too_large_for_a_save_is_told_and_its_loss_makes_the_run_no_whol
     assert lost == f"results big.bin: lost with an earlier machine ({why})"
 
 
-def test_links_and_bad_names_are_told_in_the_log(rig: Rig, tmp_path: Path) -> None:
+def test_links_and_bad_names_are_shown_in_the_log(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "passwd").write_text("root")
     rig.start(
         command='cd "$SPOT_RESULTS_DIR"; ln -s "%s" passwd; echo x > "$(printf \'a\\377\')"' % (tmp_path / "passwd")

@@ -1,5 +1,5 @@
-"""Lives of an agent with secrets, as the archive that is shipped: what is told is masked, what is not complete does not
-begin; and an agent that masks nothing is caught."""
+"""Attempts with secrets, with the shipped archive: all output is masked, an incomplete input starts nothing; and an
+agent that masks nothing is caught."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import heartbeat, runfiles
-from tests.agent.desk import RUN
+from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
 
 VALUE = 'hush"4711+hush=4712'
@@ -42,7 +42,7 @@ def tells_everything(rig: Rig) -> None:
 
 
 def shown(rig: Rig) -> list[str]:
-    """Where a value, or a half of it, can be seen by others."""
+    """The places where others can see a value, or half of it."""
     places = {f"object {key}": rig.store.get(key)[0] for key in rig.keys("")}
     places["console"] = rig.console.encode()
     for number, beat in enumerate(rig.server.beats):
@@ -64,7 +64,7 @@ def test_secrets_that_are_common_words_leave_the_documents_readable(rig: Rig) ->
     assert "packages_sha256" in facts
 
 
-def test_whatever_the_command_tells_is_masked(rig: Rig) -> None:
+def test_all_output_of_the_command_is_masked(rig: Rig) -> None:
     tells_everything(rig)
     assert shown(rig) == []
     assert b"with [secret API_KEY]\n" in rig.log()
@@ -82,17 +82,17 @@ def test_an_agent_that_masks_nothing_is_caught(tmp_path: Path, archive: Path) ->
     rig = Rig(tmp_path / "rig", blind)
     try:
         tells_everything(rig)
-        found = shown(rig)
+        places = shown(rig)
     finally:
         rig.close()
-    assert any("/logs/" in place for place in found)
-    assert any("exit.json" in place for place in found)
-    assert any(place.startswith("pushed beat") for place in found)
-    assert any("/evidence" in place or "evidence.json" in place for place in found)
+    assert any("/logs/" in place for place in places)
+    assert any("exit.json" in place for place in places)
+    assert any(place.startswith("pushed beat") for place in places)
+    assert any("/evidence" in place or "evidence.json" in place for place in places)
 
 
 @pytest.mark.parametrize("given", [b"", b'{"API_KEY": "hush-4711', b'{"OTHER": "hush-4711"}'])
-def test_an_agent_whose_secrets_do_not_come_leaves_no_trace_and_can_be_started_again(rig: Rig, given: bytes) -> None:
+def test_an_agent_without_its_secrets_leaves_no_trace_and_can_be_started_again(rig: Rig, given: bytes) -> None:
     rig.given = given
     rig.start("/bin/sh", "-c", 'test "$API_KEY" = hush-4711', secrets=["API_KEY"])
     assert rig.agent.wait(30) == 3

@@ -1,4 +1,4 @@
-"""`spot_progress.stopping()`: an end is seen at the end of a step, in every process, and nobody's handler is taken."""
+"""`spot_progress.stopping()`: every process sees an end after its step, and no handler is replaced."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_term_ends_a_step_and_not_a_save(tmp_path: Path) -> None:
     assert not (tmp_path / "half").exists()
 
 
-def test_without_the_helpers_question_term_cuts_a_save_short(tmp_path: Path) -> None:
-    """The broken variant: nobody takes TERM."""
+def test_without_the_helper_term_cuts_a_save_short(tmp_path: Path) -> None:
+    """The broken variant: TERM has no handler."""
     training = loop(tmp_path, "spot_progress.stopping = lambda: False")
     wait_for((tmp_path / "half").exists)
     training.send_signal(signal.SIGTERM)
@@ -69,14 +69,14 @@ def test_a_handler_of_the_training_stays_its_own(tmp_path: Path) -> None:
     assert training.wait(30) == 5
 
 
-def test_run_by_hand_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_agent_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPOT_STOP_FILE", raising=False)
     before = signal.getsignal(signal.SIGTERM)
     assert not spot_progress.stopping()
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_it_may_be_asked_in_any_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_may_be_called_in_any_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPOT_STOP_FILE", str(tmp_path / "stop"))
     before, answers = signal.getsignal(signal.SIGTERM), []
 
@@ -114,7 +114,7 @@ sys.exit(1)
 
 
 @pytest.mark.parametrize("how", ["notice", "term"])
-def test_every_rank_of_a_real_training_learns_of_the_end(rig: Rig, how: str) -> None:
+def test_every_rank_of_a_real_training_sees_the_end(rig: Rig, how: str) -> None:
     rig.start(sys.executable, "-c", RANKS)
     rig.beat_with("three steps", lambda beat: (beat.step or 0) >= 3)
     if how == "notice":

@@ -1,4 +1,4 @@
-"""A training for tests: counts steps, checkpoints by rename, resumes, and behaves as badly as it is told to.
+"""A training for tests: counts steps, saves checkpoints by rename, resumes, and misbehaves on demand.
 
 Runs on Python 3.8 with the standard library. Each checkpoint holds the sum of all steps so far, so a resume that lost
 or repeated a step shows in the result.
@@ -25,11 +25,11 @@ parser.add_argument("--stray", action="store_true", help="leave a process in a s
 options = parser.parse_args()
 
 folder, results = os.environ["SPOT_CHECKPOINT_DIR"], os.environ["SPOT_RESULTS_DIR"]
-asked = []
+terms = []
 if options.on_term == "ignore":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 elif options.on_term != "die":
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: terms.append(number))
 
 
 def say(text):
@@ -53,13 +53,13 @@ def save(step, total):
 
 
 def load():
-    found = []
+    states = []
     for name in os.listdir(folder):
         if name.endswith(".json"):
             with open(os.path.join(folder, name)) as source:
                 data = json.load(source)
-            found.append((data["step"], data["sum"]))
-    return max(found, default=(0, 0))
+            states.append((data["step"], data["sum"]))
+    return max(states, default=(0, 0))
 
 
 step, total = load()
@@ -71,9 +71,9 @@ if options.stray and os.fork() == 0:
 if options.long_line:
     say("x" * options.long_line)
 while step < options.steps:
-    while step == options.wait_at and not os.path.exists("go") and not asked:
+    while step == options.wait_at and not os.path.exists("go") and not terms:
         time.sleep(0.01)
-    if asked:
+    if terms:
         save(step, total)
         sys.exit(0 if options.on_term == "polite" else 143)
     step += 1

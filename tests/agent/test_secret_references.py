@@ -1,4 +1,4 @@
-"""Secrets that the machine reads itself: the value, or a refusal that names the secret and never a value."""
+"""Secrets that the machine fetches itself: the value, or a refusal that names the secret and never a value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.contract.heartbeat import NO_SECRET, NO_START
 from supervisor.domain.causes import Kind, rule_for
 from supervisor.lifecycle.ending.exits import _LEFT_CAUSES
-from tests.agent.desk import HandClock
+from tests.agent.bench import ManualClock
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.web import Reset, Response
@@ -28,10 +28,10 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretManagerFake]:
 
 
 def fetched(secrets: SecretManagerFake, reference: str) -> str:
-    clock = HandClock()
-    found = fetch_secrets({"API_KEY": reference}, secrets.url, None, RetryPolicy(60.0, clock.sleep, clock))
-    assert list(found) == ["API_KEY"]
-    return found["API_KEY"]
+    clock = ManualClock()
+    values = fetch_secrets({"API_KEY": reference}, secrets.url, None, RetryPolicy(60.0, clock.sleep, clock))
+    assert list(values) == ["API_KEY"]
+    return values["API_KEY"]
 
 
 def refused(secrets: SecretManagerFake, reference: str) -> str:
@@ -42,31 +42,31 @@ def refused(secrets: SecretManagerFake, reference: str) -> str:
     return str(caught.value)
 
 
-def test_nothing_is_asked_for_where_there_is_no_reference(secrets: SecretManagerFake) -> None:
+def test_without_references_nothing_is_requested(secrets: SecretManagerFake) -> None:
     assert fetch_secrets({}, secrets.url) == {}
     assert secrets.requests == []
 
 
 @pytest.mark.parametrize("kept", [VALUE, VALUE + "\n", "ключ", "two\nlines\n", 'q"$\\'])
-def test_the_value_is_what_was_stored_less_one_line_break(secrets: SecretManagerFake, kept: str) -> None:
+def test_the_value_is_the_stored_one_without_one_line_break(secrets: SecretManagerFake, kept: str) -> None:
     reference = secrets.add("p", "api-key", kept)
     assert fetched(secrets, reference) == kept.removesuffix("\n")
 
 
-def test_the_version_is_the_one_that_was_named(secrets: SecretManagerFake) -> None:
+def test_the_named_version_is_read(secrets: SecretManagerFake) -> None:
     first = secrets.add("p", "api-key", VALUE)
     secrets.add("p", "api-key", "another")
     assert fetched(secrets, first) == VALUE
     assert fetched(secrets, "gcp:projects/p/secrets/api-key/versions/latest") == "another"
 
 
-def test_a_storm_is_sat_out(secrets: SecretManagerFake) -> None:
+def test_a_temporary_outage_is_retried(secrets: SecretManagerFake) -> None:
     reference = secrets.add("p", "api-key", VALUE)
     secrets.fail(Response(429, b""), Response(503, b"busy"), Reset(), Response(500, b""))
     assert fetched(secrets, reference) == VALUE
 
 
-def test_who_may_not_read_is_told_the_answer(secrets: SecretManagerFake) -> None:
+def test_a_denied_secret_shows_the_response(secrets: SecretManagerFake) -> None:
     reference = secrets.add("p", "api-key", VALUE)
     secrets.deny("p", "api-key")
     text = refused(secrets, reference)
@@ -74,13 +74,13 @@ def test_who_may_not_read_is_told_the_answer(secrets: SecretManagerFake) -> None
     assert len(secrets.requests) > 1, "a role that was granted a minute ago is not everywhere yet"
 
 
-def test_a_role_that_takes_minutes_to_arrive_is_waited_for(secrets: SecretManagerFake) -> None:
+def test_a_role_that_takes_minutes_to_arrive_is_retried(secrets: SecretManagerFake) -> None:
     reference = secrets.add("p", "api-key", VALUE)
     secrets.fail(*[Response(403, b'{"error": {"message": "Permission denied"}}')] * 12)
     assert fetched(secrets, reference) == VALUE
 
 
-def test_other_refusals_name_the_answer_too(secrets: SecretManagerFake) -> None:
+def test_other_refusals_show_the_response_too(secrets: SecretManagerFake) -> None:
     reference = secrets.add("p", "api-key", VALUE)
     assert "HTTP 404" in refused(secrets, "gcp:projects/p/secrets/api-key/versions/9")
     assert len(secrets.requests) == 1, "a refusal that no time mends is not repeated"
@@ -89,8 +89,8 @@ def test_other_refusals_name_the_answer_too(secrets: SecretManagerFake) -> None:
     assert "no reference" in refused(secrets, "env:API_KEY")
 
 
-def test_a_service_that_is_away_says_nothing_of_the_run(secrets: SecretManagerFake) -> None:
-    """A run with days of work behind it does not fail for it: the attempt ends, and the next one asks again."""
+def test_an_unavailable_service_is_not_the_runs_fault(secrets: SecretManagerFake) -> None:
+    """A run with days of work does not fail for it: the attempt ends, and the next one requests it again."""
     reference = secrets.add("p", "api-key", VALUE)
     secrets.fail(*[Response(503, b"busy")] * 100)
     with pytest.raises(SecretUnavailable, match="was not answered: HTTP 503: busy") as caught:
@@ -101,11 +101,11 @@ def test_a_service_that_is_away_says_nothing_of_the_run(secrets: SecretManagerFa
 
 
 @pytest.mark.parametrize("kept", [b"\xff\xfe", b"with\x00nul", b"abc", b"   \n", b""])
-def test_what_cannot_be_a_variable_or_be_masked_is_refused(secrets: SecretManagerFake, kept: bytes) -> None:
+def test_a_value_that_cannot_be_a_variable_or_be_masked_is_refused(secrets: SecretManagerFake, kept: bytes) -> None:
     refused(secrets, secrets.add("p", "api-key", kept))
 
 
-def test_an_answer_without_a_value_is_refused(secrets: SecretManagerFake) -> None:
+def test_a_response_without_a_value_is_refused(secrets: SecretManagerFake) -> None:
     for body in (b"", b"[]", b'{"payload": {"data": "@@"}}', b'{"payload": {"data": 5}}'):
         secrets.fail(Response(200, body))
         refused(secrets, "gcp:projects/p/secrets/api-key/versions/1")

@@ -1,4 +1,4 @@
-"""`verify` runs on what the store gives back, and decides whether the work is done."""
+"""`verify` runs on the files from the store, and decides whether the work is done."""
 
 import os
 import shlex
@@ -24,15 +24,15 @@ def start(rig: Rig, command: str, results: list[dict[str, Any]], **job: Any) -> 
     rig.start("/bin/sh", "-c", command, results=results, **job)
 
 
-def test_the_files_come_back_from_the_store_and_nothing_else_is_there(rig: Rig) -> None:
-    seen = rig.machine / "seen"
-    look = f'(ls "$SPOT_RESULTS_DIR"; pwd; echo $MODE) > {seen}; echo "loaded well"'
+def test_the_check_sees_the_files_from_the_store_and_nothing_else(rig: Rig) -> None:
+    seen_files = rig.machine / "seen"
+    look = f'(ls "$SPOT_RESULTS_DIR"; pwd; echo $MODE) > {seen_files}; echo "loaded well"'
     verify = look + '; grep -q good "$SPOT_RESULTS_DIR/model.npz"'
     start(rig, WRITES, rule(verify), env={"MODE": "strict"})
     last = rig.ended()
     assert last.exit is not None
     assert last.exit.code == 0
-    assert seen.read_text().split() == ["model.npz", str(rig.machine / "work" / "scratch"), "strict"]
+    assert seen_files.read_text().split() == ["model.npz", str(rig.machine / "work" / "scratch"), "strict"]
     assert rig.baton.done is not None
     assert [entry.name for entry in rig.baton.done.results] == ["model.npz", "other.txt"]
     assert not (rig.machine / "work" / "readback").exists()
@@ -40,11 +40,11 @@ def test_the_files_come_back_from_the_store_and_nothing_else_is_there(rig: Rig) 
     assert b"spot: verify *.npz: " in rig.log()
 
 
-def test_a_file_that_cannot_be_loaded_is_for_a_person_with_the_last_line(rig: Rig) -> None:
+def test_a_file_that_cannot_be_loaded_needs_a_person_and_shows_the_last_line(rig: Rig) -> None:
     verify = "echo 'not a zip file' >&2; exit 3"
     start(rig, WRITES, rule(verify), env={"SPOT_X": "1"})
-    asked = rig.beat_with("a person is asked", lambda b: b.phase == "finished", deadline_s=60)
-    assert "verify of *.npz ended with exit code 3: not a zip file" in asked.message
+    beat = rig.beat_with("a person is asked", lambda b: b.phase == "finished", deadline_s=60)
+    assert "verify of *.npz ended with exit code 3: not a zip file" in beat.message
     assert rig.baton.done is None
     assert rig.agent.poll() is None, "the machine is kept"
     assert rig.log().count(b"not a zip file\n") == 3, "three tries, all in the log"
@@ -61,17 +61,17 @@ def test_a_log_that_became_a_pipe_is_no_obstacle(rig: Rig) -> None:
     assert rig.baton.done is not None
 
 
-def test_what_changed_in_the_store_since_its_upload_is_not_loaded(rig: Rig) -> None:
-    """The first check overwrites the object of the second rule: that one must not be believed any more."""
+def test_an_object_that_changed_since_its_upload_is_not_loaded(rig: Rig) -> None:
+    """The first check overwrites the object of the second rule, which must not be trusted any more."""
     key = rig.store.root + "/" + PREFIX + "other.txt"
     results = [*rule(f"echo tampered > {shlex.quote(key)}"), *rule("true", "other.txt")]
     start(rig, WRITES, results)
-    told = rig.beat_with("the difference", lambda b: "differs" in b.message, deadline_s=60)
-    assert "could not be read back: other.txt differs from its checksum" in told.message
+    beat = rig.beat_with("the difference", lambda b: "differs" in b.message, deadline_s=60)
+    assert "could not be read back: other.txt differs from its checksum" in beat.message
     assert rig.baton.done is None
 
 
-def test_too_few_files_are_the_supervisors_to_judge(rig: Rig) -> None:
+def test_too_few_files_are_judged_by_the_supervisor(rig: Rig) -> None:
     start(rig, WRITES, rule("exit 1", "missing-*.npz"))
     assert rig.ended().exit is not None
     assert rig.baton.done is not None
@@ -100,7 +100,7 @@ def test_a_check_that_is_quick_wins_over_a_stop(rig: Rig) -> None:
     assert rig.baton.done is not None
 
 
-def test_processes_that_a_check_leaves_are_gone(rig: Rig) -> None:
+def test_leftover_processes_of_a_check_are_killed(rig: Rig) -> None:
     start(rig, WRITES, rule("sleep 300 & true"))
     rig.ended()
     assert rig.baton.done is not None
@@ -117,12 +117,12 @@ sys.exit(main())
 """
 
 
-def test_a_check_that_takes_too_long_is_not_waited_for(tmp_path: Path, archive: Path) -> None:
+def test_a_check_that_takes_too_long_is_killed(tmp_path: Path, archive: Path) -> None:
     """The agent with a limit of half a second instead of an hour."""
     agent = tmp_path / "agent.py"
     agent.write_text(LIMITED.replace("ARCHIVE", repr(os.fspath(archive))))
     with closing(Rig(tmp_path, agent)) as rig:
         start(rig, WRITES, rule("exec sleep 300"))
-        told = rig.beat_with("the limit", lambda b: "took longer" in b.message, deadline_s=60)
-        assert "verify of *.npz took longer than 0.5 s" in told.message
+        beat = rig.beat_with("the limit", lambda b: "took longer" in b.message, deadline_s=60)
+        assert "verify of *.npz took longer than 0.5 s" in beat.message
         assert rig.baton.done is None

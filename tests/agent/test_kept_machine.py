@@ -1,4 +1,4 @@
-"""A machine that is kept for a person is one where the agent stays after the work is over."""
+"""When a machine is kept for a person, the agent stays after the work is over."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STAYS = {"stays_after_success": True, "stays_after_failure": True}
 def stays(rig: Rig) -> None:
     wait_for(lambda: "the machine is kept" in rig.console, what="the agent to stay")
     assert rig.agent.poll() is None
-    assert rig.stored_beat.phase == heartbeat.FINISHED  # everything has been said before
+    assert rig.stored_beat.phase == heartbeat.FINISHED  # the last beat was sent before
     assert rig.baton.holder is not None
     assert rig.baton.holder.left
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_it_stays_when_all_is_said_and_leaves_when_it_is_told_to(rig: Rig, code: int) -> None:
+def test_it_stays_after_the_last_beat_and_leaves_at_term(rig: Rig, code: int) -> None:
     rig.start(*rig.toy("--steps", "2", "--exit", str(code)), **STAYS)
     stays(rig)
     assert (rig.baton.done is not None) == (code == 0)
@@ -37,7 +37,7 @@ def test_a_command_that_could_not_be_started_is_a_failure_too(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("code", "kept_after"), [(1, "success"), (0, "failure")])
-def test_it_stays_only_after_the_end_that_was_meant(rig: Rig, code: int, kept_after: str) -> None:
+def test_it_stays_only_after_the_specified_end(rig: Rig, code: int, kept_after: str) -> None:
     rig.start(*rig.toy("--steps", "2", "--exit", str(code)), **{f"stays_after_{kept_after}": True})
     assert rig.ended().exit is not None
 

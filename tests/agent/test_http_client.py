@@ -1,4 +1,4 @@
-"""The agent's web client: an answer or `Unreachable`, over connections that are kept, torn, refused or encrypted."""
+"""The agent's HTTP client: a response or `Unreachable`, over connections that are kept, torn, refused or encrypted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.cloud.web import Hang, Reset, Response, WebServer
 
 
 class Server(WebServer):
-    """Answers what it is told to, in order, then 200 with what it was sent; counts connections."""
+    """Returns the prepared responses in order, then 200 with the body of the request; counts connections."""
 
     def __init__(self) -> None:
-        self.told: list[Response | Exception] = []
-        super().__init__(self._told)
+        self.responses: list[Response | Exception] = []
+        super().__init__(self._respond)
 
-    def _told(self, request: web.Request) -> Response:
-        answer = self.told.pop(0) if self.told else Response(200, request.body, {"X-Method": request.method})
+    def _respond(self, request: web.Request) -> Response:
+        answer = self.responses.pop(0) if self.responses else Response(200, request.body, {"X-Method": request.method})
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -41,16 +41,16 @@ class Server(WebServer):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.close()
+    made = Server()
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def site(server: Server) -> Iterator[HttpClient]:
-    found = HttpClient(server.url, timeout_s=30.0)
-    yield found
-    found.close()
+    made = HttpClient(server.url, timeout_s=30.0)
+    yield made
+    made.close()
 
 
 def test_one_connection_serves_one_call_after_the_other(server: Server, site: HttpClient) -> None:
@@ -69,31 +69,31 @@ def test_a_large_body_arrives_whole_in_several_pieces(site: HttpClient) -> None:
 
 
 @pytest.mark.parametrize("trouble", [Reset(), Response(200, b"x" * 1000, cut_after=10)])
-def test_a_torn_answer_is_none_and_its_connection_is_not_kept(
+def test_a_torn_response_does_not_count_and_its_connection_is_not_kept(
     server: Server, site: HttpClient, trouble: Response | Exception
 ) -> None:
-    server.told = [trouble]
+    server.responses = [trouble]
     with pytest.raises(Unreachable):
         site.call(Request("GET", "/x"))
     assert site.call(Request("GET", "/x")).status == 200
 
 
-def test_silence_ends_after_the_time_that_was_given(server: Server, site: HttpClient) -> None:
-    server.told = [Hang()]
+def test_silence_ends_after_the_given_time(server: Server, site: HttpClient) -> None:
+    server.responses = [Hang()]
     with pytest.raises(Unreachable, match=r"[Tt]ime"):
         site.call(Request("GET", "/x"), timeout_s=0.05)
     assert site.call(Request("GET", "/x")).status == 200
 
 
-def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Server, site: HttpClient) -> None:
-    server.told = [Response(200, b"x" * (4 * PIECE_BYTES))]
+def test_an_unfinished_response_costs_its_connection(server: Server, site: HttpClient) -> None:
+    server.responses = [Response(200, b"x" * (4 * PIECE_BYTES))]
     with site.open(Request("GET", "/x")) as stream:
         assert len(next(stream.pieces())) <= PIECE_BYTES
     assert site.call(Request("GET", "/x", b"")).body == b""
 
 
-def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
-    """A server that refuses at once and closes, while the body is still on its way. It names two hashes in two lines,
+def test_a_response_before_the_end_of_the_body_counts() -> None:
+    """A server that refuses at once and closes, while the body is still being sent. It names two hashes in two lines,
     as Cloud Storage does."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -120,7 +120,7 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "file:///x", "https://"])
-def test_what_names_no_server_is_refused(url: str) -> None:
+def test_a_url_without_a_server_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="web server"):
         HttpClient(url)
 
@@ -130,7 +130,7 @@ def test_what_names_no_server_is_refused(url: str) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """(certificate, key) of a 127.0.0.1 that nobody knows."""
+    """(certificate, key) of a 127.0.0.1 that no authority has signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spot test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -154,9 +154,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-def test_a_server_is_trusted_by_the_certificates_that_were_laid_down(
-    server: Server, certificate: tuple[Path, Path]
-) -> None:
+def test_a_server_is_trusted_by_the_hosts_certificates(server: Server, certificate: tuple[Path, Path]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     server._server.socket = context.wrap_socket(server._server.socket, server_side=True)

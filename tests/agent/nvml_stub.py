@@ -1,4 +1,4 @@
-"""Management libraries for tests: objects with functions of NVIDIA's names, and none at all."""
+"""Management libraries for tests: objects with functions of NVIDIA's names, and a missing library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from supervisor.agent.machine.gpus import GpuReader
 NOT_SUPPORTED, TIMEOUT, LOST = 3, 10, 15
 
 
-class Duck:
+class NvmlStub:
     """A library with as many cards as `minors`; functions that a test does not give are missing."""
 
     def __init__(self, minors: tuple[int, ...] = (0, 1), **more: Any) -> None:
@@ -20,21 +20,21 @@ class Duck:
         self.inits += 1
         return 0
 
-    def nvmlDeviceGetCount_v2(self, found: Any) -> int:  # noqa: N802
-        found._obj.value = len(self.minors)
+    def nvmlDeviceGetCount_v2(self, pointer: Any) -> int:  # noqa: N802
+        pointer._obj.value = len(self.minors)
         return 0
 
-    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, found: Any) -> int:  # noqa: N802
-        found._obj.value = 100 + index.value
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, pointer: Any) -> int:  # noqa: N802
+        pointer._obj.value = 100 + index.value
         return 0 if index.value < len(self.minors) else 2
 
-    def nvmlDeviceGetMinorNumber(self, card: Any, found: Any) -> int:  # noqa: N802
-        found._obj.value = self.minors[card.value - 100]
+    def nvmlDeviceGetMinorNumber(self, card: Any, pointer: Any) -> int:  # noqa: N802
+        pointer._obj.value = self.minors[card.value - 100]
         return 0
 
 
-def temperature(card: Any, sensor: Any, found: Any) -> int:
-    found._obj.value = card.value - 40
+def temperature(card: Any, sensor: Any, pointer: Any) -> int:
+    pointer._obj.value = card.value - 40
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A training's folder, a held baton, and the saver between them."""
+"""A training's checkpoint folder, a held baton, and the saver between them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.heartbeat import Pruned
-from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
+from tests.agent.bench import HOLDER, RUN, ManualClock, held, patient, store_in
 
 
 class NoRenames:
@@ -28,7 +28,7 @@ class NoRenames:
         return []
 
 
-def no_results(store: Any, folder: Path, clock: HandClock) -> Results:
+def no_results(store: Any, folder: Path, clock: ManualClock) -> Results:
     """The results of a run that has none."""
     taker = SnapshotTaker(ResultsFolder(str(folder / "no-results")), str(folder / "snapshots"), 0)
     place = (RUN, HOLDER[0], str(folder / "incoming"))
@@ -36,11 +36,11 @@ def no_results(store: Any, folder: Path, clock: HandClock) -> Results:
     return Results(Snapshots(NoRenames(), taker), saver)  # type: ignore[arg-type]
 
 
-class Desk:
-    """A training's folder, a held baton, and the saver between them."""
+class Bench:
+    """The saver of one training with its folder and its baton."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.store = store_in(folder)
         self.keeper: BatonKeeper = held(self.store)
         self.path = folder / "checkpoints"
@@ -72,8 +72,8 @@ class Desk:
         return self.steps.get(name, step_in_name(name) or 0)
 
     def _poll(self) -> set[str]:
-        found, self.renamed = self.renamed, set()
-        return found
+        names, self.renamed = self.renamed, set()
+        return names
 
     def write(self, name: str, text: str = "x") -> None:
         path = self.path / name
@@ -86,7 +86,7 @@ class Desk:
 
     @property
     def baton(self) -> rules.Baton:
-        return rules.decode(self.store.calm.get(runfiles.baton(RUN))[0])
+        return rules.decode(self.store.inner.get(runfiles.baton(RUN))[0])
 
     def files(self) -> list[str]:
         begins = runfiles.checkpoints(RUN)

@@ -1,4 +1,4 @@
-"""Lives whose training takes its own folders away, and a baton that somebody deletes: no crash, no silent loop."""
+"""A training that removes its own folders, and a deleted baton: no crash, no silent loop."""
 
 import pytest
 
@@ -19,8 +19,9 @@ def test_a_training_that_removes_all_its_folders_is_done_without_results(rig: Ri
 
 
 @pytest.mark.parametrize("instead", ["mkfifo FILE", "mkdir FILE", "ln -s /dev/zero FILE", "ln -s FILE FILE"])
-def test_no_file_of_ours_that_became_something_else_holds_the_end_up(rig: Rig, instead: str) -> None:
-    """A pipe that nobody writes to, a device without an end: the agent would wait for ever, and beat all the while."""
+def test_a_file_of_ours_that_was_replaced_does_not_delay_the_end(rig: Rig, instead: str) -> None:
+    """With a pipe without a writer or a device without an end the agent would wait forever, and send beats
+    meanwhile."""
     files = ('"$PWD/../output.log"', '"$SPOT_PROGRESS_FILE"')
     rig.start(command="; ".join(f"rm {file}; {instead.replace('FILE', file)}" for file in files) + "; exit 3")
     last = rig.ended()
@@ -30,21 +31,21 @@ def test_no_file_of_ours_that_became_something_else_holds_the_end_up(rig: Rig, i
     assert "Traceback" not in rig.console
 
 
-def test_a_file_in_place_of_the_results_folder_asks_for_a_person(rig: Rig) -> None:
+def test_a_file_instead_of_the_results_folder_needs_a_person(rig: Rig) -> None:
     rig.start(command='rmdir "$SPOT_RESULTS_DIR"; echo 1 > "$SPOT_RESULTS_DIR"')
-    told = rig.beat_with("the question", lambda b: b.phase == heartbeat.FINISHED, deadline_s=60)
-    assert f"the results folder {rig.machine}/work/results is not a folder any more"[:100] in told.message
+    beat = rig.beat_with("the question", lambda b: b.phase == heartbeat.FINISHED, deadline_s=60)
+    assert f"the results folder {rig.machine}/work/results is not a folder any more"[:100] in beat.message
     assert rig.baton.done is None
     assert rig.agent.poll() is None
 
 
-def test_a_baton_that_was_deleted_is_said_and_waited_for(rig: Rig) -> None:
+def test_a_deleted_baton_is_reported_and_the_agent_waits(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "5"))
     rig.at_step(5)
     raw, _ = rig.store.get(runfiles.baton(RUN))
     rig.store.delete(runfiles.baton(RUN))
-    told = rig.beat_with("the missing baton", lambda b: "baton.json is not there" in b.message)
-    assert "does not answer" not in told.message
+    beat = rig.beat_with("the missing baton", lambda b: "baton.json is not there" in b.message)
+    assert "does not answer" not in beat.message
     rig.go()
     rig.beat_with(
         "the wait in finishing", lambda b: b.phase == heartbeat.FINISHING and "baton.json is not there" in b.message

@@ -1,4 +1,4 @@
-"""The agent's Cloud Storage client where the network, the bucket or the account fail: repeated, resumed, or said."""
+"""The agent's Cloud Storage client when the network, the bucket or the account fail: retried, resumed, or reported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.contract.stores.promise import ABSENT, PreconditionFailed, StoreUnavailable
-from tests.agent.bucket_desk import BUCKET, DELETE, INSERT, LIST, PREFIX, READ, RETRY_FOR_S, store_at
-from tests.agent.desk import HandClock
+from tests.agent.bench import ManualClock
+from tests.agent.bucket import BUCKET, DELETE, INSERT, LIST, PREFIX, READ, RETRY_FOR_S, store_at
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt
@@ -18,7 +18,7 @@ from tests.cloud.web import Reset
 
 
 @pytest.mark.parametrize("url", ["gs://", "gs:///a", "file:///x", "gs://b?x=1", "gs://b/a//b", "gs://b/../x"])
-def test_what_names_no_bucket_is_refused(url: str) -> None:
+def test_a_url_without_a_bucket_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL of a bucket|key"):
         GcsStore.at(url)
 
@@ -29,14 +29,14 @@ def test_a_key_that_cloud_storage_cannot_keep_is_refused(store: GcsStore, key: s
         store.put(key, b"")
 
 
-def test_keys_lie_below_the_prefix(cloud: StorageFake, store: GcsStore) -> None:
+def test_keys_are_below_the_prefix(cloud: StorageFake, store: GcsStore) -> None:
     assert store.url == "gs://spot-test/team/a"
     store.put("beats/x", b"1")
     assert cloud.names(BUCKET) == ["team/a/beats/x"]
     assert [info.key for page in store.pages("beats/") for info in page.objects] == ["beats/x"]
 
 
-def test_what_has_not_changed_is_not_read_again(cloud: StorageFake, store: GcsStore) -> None:
+def test_unchanged_content_is_not_read_again(cloud: StorageFake, store: GcsStore) -> None:
     first = store.put("baton", b"1")
     assert [store.get("baton") for _ in range(3)] == [(b"1", first)] * 3
     assert cloud.counts[READ] == 4, "each look, and the content once"
@@ -48,15 +48,15 @@ def test_what_has_not_changed_is_not_read_again(cloud: StorageFake, store: GcsSt
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_storm_is_sat_out(cloud: StorageFake, store: GcsStore, clock: HandClock, status: int) -> None:
+def test_a_temporary_outage_is_retried(cloud: StorageFake, store: GcsStore, clock: ManualClock, status: int) -> None:
     cloud.trouble(status, times=4)
     began = clock.now
     assert store.get(store.put("a", b"1").key)[0] == b"1"
     assert clock.now - began > 1.0, "it was not paced"
 
 
-def test_a_storm_without_end_is_unavailable_with_the_last_reason(
-    cloud: StorageFake, store: GcsStore, clock: HandClock
+def test_an_endless_outage_is_unavailable_with_the_last_reason(
+    cloud: StorageFake, store: GcsStore, clock: ManualClock
 ) -> None:
     cloud.trouble(503, times=None)
     began = clock.now
@@ -67,7 +67,7 @@ def test_a_storm_without_end_is_unavailable_with_the_last_reason(
     assert len(cloud.requests) < 60
 
 
-def test_a_store_that_is_not_there_is_unavailable(clock: HandClock) -> None:
+def test_a_missing_store_is_unavailable(clock: ManualClock) -> None:
     fake = StorageFake()
     store = store_at(fake, clock)
     fake.close()
@@ -75,7 +75,7 @@ def test_a_store_that_is_not_there_is_unavailable(clock: HandClock) -> None:
         store.stat("a")
 
 
-def test_writes_of_one_object_faster_than_the_bucket_takes_them(clock: HandClock) -> None:
+def test_writes_of_one_object_faster_than_the_bucket_takes_them(clock: ManualClock) -> None:
     cloud = StorageFake(clock=clock)
     cloud.make_bucket(BUCKET)
     cloud.write_limit = True
@@ -92,7 +92,7 @@ def test_writes_of_one_object_faster_than_the_bucket_takes_them(clock: HandClock
 
 
 @pytest.mark.parametrize("what", [503, Reset()])
-def test_a_conditional_write_whose_answer_was_lost_counts(
+def test_a_conditional_write_whose_response_was_lost_counts(
     cloud: StorageFake, store: GcsStore, what: int | Exception
 ) -> None:
     first = store.put("baton", b"1")
@@ -103,7 +103,7 @@ def test_a_conditional_write_whose_answer_was_lost_counts(
     assert store.put("new", b"1", ABSENT) == store.stat("new")
 
 
-def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(cloud: StorageFake, store: GcsStore) -> None:
+def test_another_write_instead_of_a_lost_one_is_not_ours(cloud: StorageFake, store: GcsStore) -> None:
     first = store.put("baton", b"1")
     cloud.put(BUCKET, f"{PREFIX}/baton", b"theirs")
     cloud.trouble(Reset(), when=INSERT)
@@ -112,15 +112,15 @@ def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(cloud: S
     assert store.get("baton")[0] == b"theirs"
 
 
-def test_the_same_content_that_was_there_before_is_not_taken_for_ours(cloud: StorageFake, store: GcsStore) -> None:
-    """Of an older generation than the one that was expected: nothing was written."""
+def test_equal_content_of_an_older_generation_is_not_ours(cloud: StorageFake, store: GcsStore) -> None:
+    """Its generation is older than the expected one: nothing was written."""
     there = store.put("baton", b"same")
     cloud.trouble(Reset(), when=INSERT)
     with pytest.raises(PreconditionFailed):
         store.put("baton", b"same", str(int(there.generation) + 1))
 
 
-def test_a_deletion_whose_answer_was_lost_counts(cloud: StorageFake, store: GcsStore) -> None:
+def test_a_deletion_whose_response_was_lost_counts(cloud: StorageFake, store: GcsStore) -> None:
     info = store.put("a", b"1")
     cloud.trouble(Reset(), when=DELETE, after=True)
     assert store.delete("a", info.generation) is True
@@ -134,7 +134,7 @@ def media(request: object, method: str) -> bool:
     return method == READ and "alt" in request.query  # type: ignore[attr-defined]
 
 
-def test_a_read_that_breaks_off_goes_on_where_it_was(cloud: StorageFake, store: GcsStore, large: Path) -> None:
+def test_a_read_that_breaks_off_continues_where_it_was(cloud: StorageFake, store: GcsStore, large: Path) -> None:
     store.put_file("model", large)
     for cut_after in (0, 1, 3_000_000):
         cloud.trouble(spoilt(cut_after=cut_after), when=media)
@@ -145,7 +145,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_was(cloud: StorageFake, store: 
     assert all(value.startswith("bytes=") and value != "bytes=0-" for value in ranges)
 
 
-def test_a_read_that_breaks_off_never_goes_on_in_another_generation(cloud: StorageFake, store: GcsStore) -> None:
+def test_a_read_that_breaks_off_never_continues_in_another_generation(cloud: StorageFake, store: GcsStore) -> None:
     store.put("log", bytes(2_000_000))
     cloud.trouble(spoilt(cut_after=1_000_000), when=media)
     stream = store.read("log")
@@ -164,8 +164,8 @@ def test_damaged_content_is_noticed(cloud: StorageFake, store: GcsStore) -> None
     assert b"".join(store.read("model", 0, 5)) == b"as it"
 
 
-def test_what_a_console_left_in_the_bucket_is_no_object_of_ours(cloud: StorageFake, store: GcsStore) -> None:
-    """Its "folders" are objects whose names end with a slash: nobody could delete or read them by their key."""
+def test_folders_of_a_clouds_console_are_no_objects_of_ours(cloud: StorageFake, store: GcsStore) -> None:
+    """They are objects whose names end with a slash: no key can name them for a read or a deletion."""
     store.put("runs/a/checkpoints/1", b"1")
     for name in ("runs/", "runs/a/checkpoints/", "runs/a//b"):
         cloud.put(BUCKET, f"{PREFIX}/{name}", b"")
@@ -173,7 +173,7 @@ def test_what_a_console_left_in_the_bucket_is_no_object_of_ours(cloud: StorageFa
     assert [info.key for page in store.pages("runs/", 1) for info in page.objects] == ["runs/a/checkpoints/1"]
 
 
-def test_a_listing_that_breaks_off_is_asked_for_again(cloud: StorageFake, store: GcsStore) -> None:
+def test_a_listing_that_breaks_off_is_retried(cloud: StorageFake, store: GcsStore) -> None:
     for n in range(5):
         store.put(f"beats/{n}", b"")
     cloud.trouble(spoilt(cut_after=20), when=LIST)
@@ -182,7 +182,7 @@ def test_a_listing_that_breaks_off_is_asked_for_again(cloud: StorageFake, store:
     assert [info.key for page in pages for info in page.objects] == [f"beats/{n}" for n in range(5)]
 
 
-def test_an_answer_that_makes_no_sense_is_unavailable(clock: HandClock) -> None:
+def test_an_invalid_response_is_unavailable(clock: ManualClock) -> None:
     cloud = StorageFake()
     cloud.make_bucket(BUCKET)
     store = store_at(cloud, clock)
@@ -205,8 +205,8 @@ def machine(cloud: StorageFake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Met
         yield fake
 
 
-def test_a_token_is_asked_for_once_and_anew_when_it_is_refused(
-    cloud: StorageFake, machine: MetadataFake, clock: HandClock
+def test_a_token_is_requested_once_and_again_when_it_is_refused(
+    cloud: StorageFake, machine: MetadataFake, clock: ManualClock
 ) -> None:
     store = store_at(cloud, clock)
     for n in range(5):
@@ -219,7 +219,7 @@ def test_a_token_is_asked_for_once_and_anew_when_it_is_refused(
     store.close()
 
 
-def test_a_token_is_renewed_before_its_end(cloud: StorageFake, machine: MetadataFake, clock: HandClock) -> None:
+def test_a_token_is_renewed_before_its_end(cloud: StorageFake, machine: MetadataFake, clock: ManualClock) -> None:
     store = store_at(cloud, clock)
     store.put("a", b"1")
     clock.now += 3599.0 - 245.0
@@ -231,7 +231,9 @@ def test_a_token_is_renewed_before_its_end(cloud: StorageFake, machine: Metadata
     store.close()
 
 
-def test_no_token_to_be_had_is_unavailable(cloud: StorageFake, machine: MetadataFake, clock: HandClock) -> None:
+def test_without_a_token_the_store_is_unavailable(
+    cloud: StorageFake, machine: MetadataFake, clock: ManualClock
+) -> None:
     store = store_at(cloud, clock)
     machine.close()
     with pytest.raises(StoreUnavailable, match="cannot read 'a'"):
@@ -239,7 +241,7 @@ def test_no_token_to_be_had_is_unavailable(cloud: StorageFake, machine: Metadata
     assert cloud.requests == []
 
 
-def test_who_may_not_is_told_so(cloud: StorageFake, store: GcsStore) -> None:
+def test_a_denied_account_is_reported(cloud: StorageFake, store: GcsStore) -> None:
     store.put("a", b"1")
     cloud.deny()
     for call in (
@@ -251,7 +253,7 @@ def test_who_may_not_is_told_so(cloud: StorageFake, store: GcsStore) -> None:
     assert len(cloud.requests) == 6, "a refusal is repeated"
 
 
-def test_a_bucket_that_is_not_there_is_not_an_object_that_is_not_there(cloud: StorageFake, clock: HandClock) -> None:
+def test_a_missing_bucket_is_not_a_missing_object(cloud: StorageFake, clock: ManualClock) -> None:
     store = store_at(cloud, clock, "nobody")
     for call in (
         lambda: store.stat("a"), lambda: store.get("a"), lambda: list(store.read("a")),

@@ -1,4 +1,4 @@
-"""A supervisor that only listens: takes pushed beats on loopback and gives the answers it is told to give."""
+"""A supervisor that only receives pushed beats on loopback and returns prepared responses."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ class ListeningServer:
         self.paths: list[str] = []
         self.answer: dict[str, object] = {"next_s": 0.1, "stop": False, "follow_logs": False}
         self.status = 200
-        self.answers = threading.Event()  # cleared: it takes a beat and says nothing
+        self.answers = threading.Event()  # cleared: it receives a beat and does not respond
         self.answers.set()
         outer = self
 

@@ -1,4 +1,4 @@
-"""Lives among broken things: a store that is away, checkpoints that do not verify, results that cannot be saved."""
+"""Attempts with failures: an unavailable store, checkpoints that do not verify, results that cannot be saved."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ WAITS = ("--steps", "20", "--wait-at", "11")
 
 
 def interrupted(rig: Rig) -> list[Pointer]:
-    """A run whose attempt 1 left with checkpoints 10, 8 and 6; they, the newest first."""
+    """A run whose attempt 1 left with checkpoints 10, 8 and 6; returns them, the newest first."""
     pointers = []
     for step in (10, 8, 6):
         name, data = f"step-{step}.json", json.dumps({"step": step, "sum": sum(range(step + 1))}).encode()
@@ -45,19 +45,19 @@ def test_only_the_pointers_files_are_kept(rig: Rig) -> None:
     assert rig.keys(runfiles.checkpoints(RUN)) == sorted(key(p) for p in pointers)
 
 
-def test_a_checkpoint_with_another_checksum_is_rejected_and_the_one_before_is_used(rig: Rig) -> None:
+def test_a_checkpoint_with_another_checksum_is_rejected_and_the_previous_one_is_used(rig: Rig) -> None:
     newest, before, _ = interrupted(rig)
     rig.store.put(key(newest), b'{"step": 10, "sum": 0}')
     rig.start(*rig.toy("--steps", "20"), attempt=2)
-    told = rig.beat_with("the rejection", lambda b: "checkpoint 10 rejected" in b.message)
-    assert "differs from its checksum" in told.message
-    assert told.rejected_checkpoint == newest.step
+    beat = rig.beat_with("the rejection", lambda b: "checkpoint 10 rejected" in b.message)
+    assert "differs from its checksum" in beat.message
+    assert beat.rejected_checkpoint == newest.step
     assert rig.ended().resumed_from == before.step
     assert rig.baton.done is not None
     assert rig.text(rig.baton.done.prefix + "sum.txt") == str(sum(range(1, 21)))
 
 
-def test_torn_and_missing_checkpoints_are_passed_over(rig: Rig) -> None:
+def test_torn_and_missing_checkpoints_are_skipped(rig: Rig) -> None:
     newest, before, oldest = interrupted(rig)
     rig.store.put(key(newest), rig.store.get(key(newest))[0][:-5])
     rig.store.delete(key(before))
@@ -65,7 +65,7 @@ def test_torn_and_missing_checkpoints_are_passed_over(rig: Rig) -> None:
     assert rig.ended().resumed_from == oldest.step
 
 
-def test_when_the_newest_are_lost_the_run_goes_on_from_a_milestone_and_says_so(rig: Rig) -> None:
+def test_when_the_newest_are_lost_the_run_continues_from_a_milestone_with_a_note(rig: Rig) -> None:
     newest, before, milestone = interrupted(rig)
     rig.change(lambda b: replace(b, previous=(before,), kept=(milestone,)))
     rig.store.delete(key(newest))
@@ -77,7 +77,7 @@ def test_when_the_newest_are_lost_the_run_goes_on_from_a_milestone_and_says_so(r
     assert rig.ended().resumed_from == milestone.step
 
 
-def test_a_run_with_no_checkpoint_that_verifies_begins_anew_and_says_so(rig: Rig) -> None:
+def test_a_run_without_a_valid_checkpoint_starts_from_zero_with_a_note(rig: Rig) -> None:
     for pointer in interrupted(rig):
         rig.store.delete(key(pointer))
     rig.start(*rig.toy("--steps", "20"), attempt=2)
@@ -87,7 +87,7 @@ def test_a_run_with_no_checkpoint_that_verifies_begins_anew_and_says_so(rig: Rig
     assert b"begins at step 0 resumed from nothing" in rig.log(2)
 
 
-def test_the_new_holder_deletes_what_no_pointer_names(rig: Rig) -> None:
+def test_the_new_holder_deletes_unnamed_checkpoints(rig: Rig) -> None:
     pointers = interrupted(rig)
     lost = runfiles.checkpoint(RUN, 12, 1)
     rig.store.put(lost + "step-12.json", b"half")
@@ -110,7 +110,7 @@ def test_a_pointer_out_of_the_checkpoint_folder_is_refused(rig: Rig) -> None:
     assert rig.ended().resumed_from == before.step
 
 
-def test_a_store_that_is_away_for_a_while_ends_nothing(rig: Rig) -> None:
+def test_a_temporary_outage_of_the_store_ends_nothing(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "11", "--delay-s", "0.1"))
     rig.beat_with("checkpoint 2", lambda b: b.checkpoint_step is not None)
     hidden = rig.store.root + ".away"
@@ -124,7 +124,7 @@ def test_a_store_that_is_away_for_a_while_ends_nothing(rig: Rig) -> None:
     assert rig.log().endswith(b"finished\n")
 
 
-def test_a_store_that_is_away_at_the_start_is_waited_for(rig: Rig) -> None:
+def test_an_outage_of_the_store_at_the_start_delays_the_start(rig: Rig) -> None:
     newest, *_ = interrupted(rig)
     hidden = rig.store.root + ".away"
     rig.change(lambda b: raise_next(b, "1.2.1", "secret", False))
@@ -135,7 +135,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(rig: Rig) -> None:
     assert rig.ended().resumed_from == newest.step
 
 
-def test_nobody_reachable_ends_it_after_the_cut_off(rig: Rig) -> None:
+def test_without_contact_it_ends_after_the_cut_off(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "5", "--on-term", "save"), cut_off_s=2.0)
     rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
     rig.server.status = 503
@@ -150,28 +150,28 @@ def test_pushes_alone_keep_it_from_the_cut_off(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "5"), cut_off_s=1.5)
     rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
     os.rename(rig.store.root, rig.store.root + ".away")
-    seen = len(rig.server.beats)
-    wait_for(lambda: len(rig.server.beats) > seen + 30, what="three seconds of pushes")
+    count = len(rig.server.beats)
+    wait_for(lambda: len(rig.server.beats) > count + 30, what="three seconds of pushes")
     assert rig.agent.poll() is None
     os.rename(rig.store.root + ".away", rig.store.root)
     rig.go()
     assert rig.ended().left is None
 
 
-def test_results_that_are_missing_leave_the_verdict_to_the_supervisor(rig: Rig) -> None:
+def test_missing_results_are_judged_by_the_supervisor(rig: Rig) -> None:
     rig.start(*rig.toy("--no-results"), results=[{"path": "*.txt", "min_count": 1}])
     rig.ended()
     assert rig.baton.done is not None
     assert rig.baton.done.results == ()
 
 
-def test_results_that_cannot_be_saved_ask_for_a_person_and_keep_the_machine(rig: Rig) -> None:
+def test_results_that_cannot_be_saved_need_a_person_and_keep_the_machine(rig: Rig) -> None:
     deep = "/".join(["x" * 200] * 3)  # no key of a store is that long
     rig.start(command=f'cd "$SPOT_RESULTS_DIR"; mkdir -p {deep}; echo 1 > {deep}/file')
-    told = rig.beat_with("the question", lambda b: b.phase == heartbeat.FINISHED, deadline_s=60)
-    assert told.exit is not None
-    assert told.exit.code == 0
-    assert "1 of 1 files could not be saved" in told.message
+    beat = rig.beat_with("the question", lambda b: b.phase == heartbeat.FINISHED, deadline_s=60)
+    assert beat.exit is not None
+    assert beat.exit.code == 0
+    assert "1 of 1 files could not be saved" in beat.message
     assert rig.console.count("results are not verified") == 3, "three tries, then a person"
     assert rig.baton.done is None
     assert rig.agent.poll() is None
@@ -180,7 +180,7 @@ def test_results_that_cannot_be_saved_ask_for_a_person_and_keep_the_machine(rig:
     assert rig.baton.done is None
 
 
-def test_a_server_that_comes_back_elsewhere_is_found_again(rig: Rig) -> None:
+def test_a_server_that_returns_at_another_address_is_found_again(rig: Rig) -> None:
     rig.start(*rig.toy("--steps", "20", "--wait-at", "5"))
     rig.at_step(5)
     server_file = rig.machine.parent / "server.json"
@@ -188,10 +188,10 @@ def test_a_server_that_comes_back_elsewhere_is_found_again(rig: Rig) -> None:
     server_file.write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": 1}))
     rig.server.status = 503
     wait_for(lambda: "beats do not reach" in rig.console)
-    seen = len(rig.server.beats)
+    count = len(rig.server.beats)
     rig.server.status = 200
     server_file.write_text(right)
-    wait_for(lambda: len(rig.server.beats) > seen, what="a beat at the new address")
+    wait_for(lambda: len(rig.server.beats) > count, what="a beat at the new address")
     rig.go()
     rig.ended()
 

@@ -1,4 +1,4 @@
-"""What unit tests of the agent's parts are made with: a clock that is set by hand, a job, a held baton."""
+"""Common parts of the agent's unit tests: a manual clock, a job, a held baton."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +10,15 @@ from supervisor.agent.store.access import BatonKeeper, Retrier
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore
-from tests.agent.stormy_store import StormyStore
+from tests.agent.failing_store import FailingStore
 
 IDENTITY = Identity("b" * 32, 100, 200)
 HOLDER = ("1.1.1", IDENTITY.machine_id)
 RUN = "digits-7"
 
 
-class HandClock:
-    """Monotonic seconds; `sleep` lets them pass at once and calls `on_sleep`."""
+class ManualClock:
+    """Monotonic seconds; `sleep` advances them at once and calls `on_sleep`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -45,16 +45,16 @@ def job(**changes: Any) -> Job:
     return replace(made, **changes)
 
 
-def store_in(folder: Path) -> StormyStore:
-    return StormyStore(FolderStore.create(folder / "objects"))
+def store_in(folder: Path) -> FailingStore:
+    return FailingStore(FolderStore.create(folder / "objects"))
 
 
-def held(store: StormyStore) -> BatonKeeper:
+def held(store: FailingStore) -> BatonKeeper:
     """A baton that HOLDER holds."""
     baton = rules.raise_next(rules.create("sup-1", 1), HOLDER[0], "secret", False)
-    store.calm.put(runfiles.baton(RUN), rules.encode(rules.claim(baton, *HOLDER, 0.0)))
+    store.inner.put(runfiles.baton(RUN), rules.encode(rules.claim(baton, *HOLDER, 0.0)))
     return BatonKeeper(store, RUN, *HOLDER)
 
 
-def patient(clock: HandClock, until: float = 1e9) -> Retrier:
+def patient(clock: ManualClock, until: float = 1e9) -> Retrier:
     return Retrier(lambda: clock.now >= until, monotonic=clock, sleep=clock.sleep)

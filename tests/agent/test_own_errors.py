@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw in the main thread: the last beat says so, and result files wait for a person."""
+"""Unexpected errors in the main thread: the last beat reports them, and result files wait for a person."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from supervisor.agent.life.parts import Parts
 from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified
 from supervisor.agent.life.supervise import Supervision
 from supervisor.agent.machine.folder import MachineFolder
-from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
+from tests.agent.bench import IDENTITY, ManualClock, job, patient, store_in
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def parts(tmp_path: Path) -> Parts:
     return Parts(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store=store_in(tmp_path), secrets={})
 
 
-def test_a_stranger_that_got_the_commands_number_lives(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results may take hours: the command's pid and group are long free by the last words."""
+def test_a_process_that_got_the_commands_pid_survives(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results may take hours: the command's pid and group may be reused before the last beat."""
     monkeypatch.setattr("os.getsid", lambda pid: 0)  # this process is no agent, whatever session it leads
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         parts.training.pid, parts.training.status = stranger.pid, 0
@@ -31,7 +31,7 @@ def test_a_stranger_that_got_the_commands_number_lives(parts: Parts, monkeypatch
     parts.renames.close()
 
 
-def test_a_full_disk_keeps_no_verdict_from_being_told(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_suppress_a_verdict(tmp_path: Path) -> None:
     folder = MachineFolder(str(tmp_path))
     (tmp_path / "work").mkdir()
     Path(folder.output).symlink_to("/dev/full")
@@ -42,9 +42,7 @@ def broken(*_: object) -> None:
     raise RuntimeError("broken")
 
 
-def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_with_an_own_error_reports_it_in_its_last_beat(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     pushed: list[str] = []
     monkeypatch.setattr(parts.pushed, "step", lambda: pushed.append(parts.beat_state.now.message))
     supervision = Supervision(parts)
@@ -55,11 +53,9 @@ def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
     parts.renames.close()
 
 
-def test_an_unforeseen_error_while_saving_results_is_for_a_person(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uploader = ResultsUploader(parts.store, parts.results_folder, "runs/x/results/", retrier=patient(HandClock()))
+def test_an_unexpected_error_while_saving_results_needs_a_person(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploader = ResultsUploader(parts.store, parts.results_folder, "runs/x/results/", retrier=patient(ManualClock()))
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
-        Leaving(parts)._upload(uploader, LoadCheck(parts, patient(HandClock())), "runs/x/results/")
+        Leaving(parts)._upload(uploader, LoadCheck(parts, patient(ManualClock())), "runs/x/results/")
     parts.renames.close()

@@ -1,4 +1,4 @@
-"""What is laid down for a rented machine: the command in a file of its own, the platform's name for the machine."""
+"""The files of a rented machine: the command in a file of its own, the platform's id of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.agent.machine.folder import Job, JobRefused, read_job
 from supervisor.agent.machine.processes import with_platform_id
-from tests.agent.desk import IDENTITY
+from tests.agent.bench import IDENTITY
 
 NAMELESS = ["", "{", "[]", "{}", '{"machine_id": ""}', '{"machine_id": 5}', '{"machine_id": "\\n"}']
 PAPER = {"version": 1, "name": "vm", "run_id": "digits-7", "launch_id": "1.1.1", "store_url": "gs://b"}
@@ -24,7 +24,7 @@ def read(folder: Path, laid_down: str | None = None, **changes: Any) -> Job:
     return read_job(str(folder / "job.json"))
 
 
-def test_a_text_for_a_shell_arrives_to_the_last_byte(tmp_path: Path) -> None:
+def test_a_shell_command_arrives_byte_for_byte(tmp_path: Path) -> None:
     assert read(tmp_path, SHELL, command_form="shell").command == SHELL
 
 
@@ -36,7 +36,7 @@ def test_words_arrive_as_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "text"), [("words", "{"), ("words", "[]"), ("words", '{"a": 1}'), ("tea", "x"), ("shell", None)]
 )
-def test_a_command_that_is_none_is_refused(tmp_path: Path, form: str, text: str | None) -> None:
+def test_an_invalid_command_is_refused(tmp_path: Path, form: str, text: str | None) -> None:
     with pytest.raises(JobRefused):
         read(tmp_path, text, command_form=form)
 
@@ -53,25 +53,25 @@ def test_the_keys_of_a_rented_machine(tmp_path: Path) -> None:
     assert (job.storage_endpoint, job.secret_manager_endpoint) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
 
 
-def test_what_is_left_out_is_as_on_this_computer(tmp_path: Path) -> None:
+def test_missing_keys_have_the_defaults_of_this_computer(tmp_path: Path) -> None:
     job = read(tmp_path, command=["true"], secret_refs=None, sequence_from=None, notice_s=None, server_url="")
     assert (job.server_url, job.secret_refs, job.sequence_from, job.notice_s) == (None, {}, 0, 0.0)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://[::1]:8000/x", "http://localhost:8000"])
-def test_beats_in_the_clear_stay_on_this_machine(tmp_path: Path, url: str) -> None:
+def test_unencrypted_beats_stay_on_this_machine(tmp_path: Path, url: str) -> None:
     assert read(tmp_path, command=["true"], server_url=url).server_url == url
 
 
 @pytest.mark.parametrize(
     "url", ["http://10.0.0.2:8000", "http://127.0.0.1.example.com", "http://localhost.evil", "ftp://x", "x"]
 )
-def test_beats_go_nowhere_else_in_the_clear(tmp_path: Path, url: str) -> None:
+def test_unencrypted_beats_go_nowhere_else(tmp_path: Path, url: str) -> None:
     with pytest.raises(JobRefused, match="server_url"):
         read(tmp_path, command=["true"], server_url=url)
 
 
-def test_a_machine_is_what_its_platform_calls_it(tmp_path: Path) -> None:
+def test_a_machine_has_the_id_of_its_platform(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     assert with_platform_id(IDENTITY, str(path)) == IDENTITY
     assert IDENTITY.machine_id.startswith("local:")
@@ -81,7 +81,7 @@ def test_a_machine_is_what_its_platform_calls_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", NAMELESS)
-def test_a_name_that_cannot_be_read_is_no_name_of_ours(tmp_path: Path, torn: str) -> None:
+def test_an_unreadable_id_is_refused(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "identity.json"
     path.write_text(torn)
     with pytest.raises(ValueError, match="names no machine"):

@@ -1,4 +1,4 @@
-"""The next beat: always one that the supervisor accepts, urgent when it must be."""
+"""The next beat: always accepted by the supervisor, urgent when necessary."""
 
 import math
 
@@ -9,7 +9,7 @@ from supervisor.agent.watch.beat_state import BeatState, fit_metrics, fit_text
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.recent_points import RecentPoint, decode
-from tests.agent.desk import IDENTITY, job
+from tests.agent.bench import IDENTITY, job
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_each_beat_has_a_number_of_its_own(beat_state: BeatState) -> None:
     assert [beat_state.next_beat().sequence for _ in range(3)] == [1, 2, 3]
 
 
-def test_only_what_matters_at_once_is_urgent(beat_state: BeatState) -> None:
+def test_only_urgent_fields_are_sent_at_once(beat_state: BeatState) -> None:
     woken: list[str] = []
     beat_state.on_urgent(lambda: woken.append(beat_state.now.phase))
     beat_state.update(step=3, metrics={"a": 1.0})
@@ -35,7 +35,7 @@ def test_only_what_matters_at_once_is_urgent(beat_state: BeatState) -> None:
     assert len(woken) == 3
 
 
-def test_notes_come_and_go_the_latest_first(beat_state: BeatState) -> None:
+def test_notes_appear_and_disappear_the_latest_first(beat_state: BeatState) -> None:
     beat_state.note("a", "first")
     beat_state.note("b", "second")
     assert beat_state.now.message == "second; first"
@@ -44,7 +44,7 @@ def test_notes_come_and_go_the_latest_first(beat_state: BeatState) -> None:
 
 
 @pytest.mark.parametrize("text", ["😀" * 5000, "\\" * 5000, '"' * 5000, "\x00\x1b\n" * 500, "\ud800" * 500, "ä" * 300])
-def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(beat_state: BeatState, text: str) -> None:
+def test_the_worst_texts_and_metrics_make_an_accepted_beat(beat_state: BeatState, text: str) -> None:
     beat_state.note("a", text)
     beat_state.update(
         phase="finished",
@@ -59,7 +59,7 @@ def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(beat_state: Be
     assert beat.metrics
 
 
-def test_a_young_training_is_carried_by_its_beats_and_an_old_one_is_not() -> None:
+def test_beats_carry_the_points_of_a_young_training_and_not_of_an_old_one() -> None:
     now = [100.0]
     beat_state = BeatState(job(), IDENTITY, monotonic=lambda: now[0])
     beat_state.update(step=0)  # not in training yet
@@ -78,7 +78,7 @@ def test_a_young_training_is_carried_by_its_beats_and_an_old_one_is_not() -> Non
     assert carried[-6:] == [""] * 6
 
 
-def test_a_beat_carries_what_it_was_told_after_the_masker() -> None:
+def test_a_beat_carries_masked_metrics() -> None:
     beat_state = BeatState(job(), IDENTITY, Masker({"KEY": "hunter2-hunter2"}))
     beat_state.update(phase="training")
     beat_state.update(step=1, metrics={"hunter2-hunter2": 1.0})
@@ -87,7 +87,7 @@ def test_a_beat_carries_what_it_was_told_after_the_masker() -> None:
     assert "hunter2" not in recent
 
 
-def test_metrics_that_are_no_finite_numbers_are_left_out() -> None:
+def test_metrics_that_are_not_finite_numbers_are_left_out() -> None:
     given = {
         "a": 1,
         "b": math.nan,

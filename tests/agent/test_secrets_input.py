@@ -1,4 +1,4 @@
-"""Secrets by standard input: all of them or a refusal that shows none, and nothing left to read for a child."""
+"""Secrets by standard input: all of them or a refusal without values, and nothing left to read for a child."""
 
 import os
 
@@ -14,7 +14,7 @@ def given(data: bytes) -> int:
     return descriptor
 
 
-def test_exactly_the_named_ones_are_taken() -> None:
+def test_exactly_the_named_secrets_are_used() -> None:
     descriptor = given(b'{"A": "one", "B": "z\\u00fc\\nx", "MORE": "not asked for"}')
     try:
         assert read_secrets(["B", "A"], descriptor) == {"A": "one", "B": "z\u00fc\nx"}
@@ -31,7 +31,7 @@ def test_nothing_is_read_when_none_are_named() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b'{"A": "hush', b'["hush"]', b'{"A": "hush", "B": null}', b'{"A": "hush"}', b"\xff"]
 )
-def test_an_input_that_is_not_complete_is_refused_by_names_only(data: bytes) -> None:
+def test_an_incomplete_input_is_refused_with_names_only(data: bytes) -> None:
     descriptor = given(data)
     try:
         with pytest.raises(SecretsMissing, match=r"ended before it brought .*B") as refused:

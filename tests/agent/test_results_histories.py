@@ -1,10 +1,9 @@
-"""Results exactly once: in every story of preemption, crash, stop and resume a row stands in metrics.csv once.
+"""Results exactly once: in every story of preemption, crash, stop and resume each row appears once in metrics.csv.
 
-The training appends a row for each step, rewrites a summary, and replaces the plot of the last checkpoint; it goes on
-while a checkpoint is on its way to the store. An agent may die at any of its calls. Whatever happened, the results at
-the end are those of a training that was never interrupted, a restored folder equals the folder at the checkpoint, and
-the store holds nothing that the baton does not name. Each property must fail on code that is broken in the way it is
-there to catch.
+The training appends a row for each step, rewrites a summary, and replaces the plot of the last checkpoint; it continues
+while a checkpoint is uploaded. An agent may be killed in any of its calls. Whatever happened, the results at the end
+are those of a training without interruption, a restored folder equals the folder at the checkpoint, and the store holds
+nothing that the baton does not name. Each property must also fail on code that is broken in the way it guards against.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, FileEntry, Holder, Keep
-from tests.agent.crashing_store import Crash, Weather
-from tests.agent.desk import RUN, HandClock, patient
+from tests.agent.bench import RUN, ManualClock, patient
+from tests.agent.crashing_store import Crash, CrashingStore
 
 STEPS = 40
 Tree = dict[str, bytes]
@@ -40,7 +39,7 @@ Tree = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Makes:
-    """The parts of which a test may break one."""
+    """The classes, of which a test may break one."""
 
     moments: type[Snapshots] = Snapshots
     saver: type[ResultsSaver] = ResultsSaver
@@ -48,7 +47,7 @@ class Makes:
 
 
 class TellsRenames:
-    """What the kernel tells of the checkpoint folder."""
+    """The kernel's reports about the checkpoint folder."""
 
     descriptor = None
 
@@ -61,11 +60,11 @@ class TellsRenames:
 
 
 class Life:
-    """A run's store through the lives of its agents; `at`: the results folder at the moment of each checkpoint."""
+    """A run's store across its attempts; `at`: the results folder at the moment of each checkpoint."""
 
     def __init__(self, folder: Path, makes: Makes) -> None:
         self.folder, self.makes = folder, makes
-        self.store = Weather()
+        self.store = CrashingStore()
         self.store.put(runfiles.baton(RUN), rules.encode(rules.create("sup-1", 1)))
         self.attempt, self.generation = 0, 1
         self.at: dict[int, Tree] = {}
@@ -84,15 +83,15 @@ class Life:
         self.kernel = TellsRenames()
         taker = SnapshotTaker(ResultsFolder(str(self.results)), str(self.machine / "moments"), 10**9)
         self.moments = self.makes.moments(self.kernel, taker)  # type: ignore[arg-type]
-        calm = patient(HandClock())
+        retrier = patient(ManualClock())
         place = RUN, self.holder[0], str(self.machine / "incoming")
-        self.kept = self.makes.saver(self.store, place, taker, retrier=calm, hurry=calm)
+        self.kept = self.makes.saver(self.store, place, taker, retrier=retrier, hurry=retrier)
         self.entries = CheckpointFolder(str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest)
         self.saver = CheckpointSaver(
             Pruner(self.store, RUN, self.attempt, Keep(), lambda told: None),
             self.keeper,
             place=(RUN, self.attempt, str(self.machine / "staging")),
-            retrier=calm,
+            retrier=retrier,
             hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.kept),
         )
@@ -100,7 +99,7 @@ class Life:
 
     def _restore(self) -> None:
         restorer = Restorer(
-            self.store, self.keeper, folder=str(self.checkpoints), retrier=patient(HandClock()), reject=self._no
+            self.store, self.keeper, folder=str(self.checkpoints), retrier=patient(ManualClock()), reject=self._no
         )
         pointer = restorer.restore(self.baton)
         manifest = None if pointer is None else pointer.results
@@ -128,7 +127,7 @@ class Life:
             half.rename(self.results / "summary.json")
 
     def checkpoint(self) -> None:
-        """By rename, and the kernel tells of it at once; the upload comes later."""
+        """By rename, which the kernel reports at once; the upload comes later."""
         plots = self.results / "plots"
         plots.mkdir(exist_ok=True)
         for old in plots.iterdir():
@@ -152,12 +151,14 @@ class Life:
             self.kept.prune(self.change(rules.keep_results, manifest))
 
     def change(self, step: Callable[..., Baton], *args: Any) -> Baton:
-        return patient(HandClock()).call("changing the baton", self.keeper.change, step, *args)
+        return patient(ManualClock()).call("changing the baton", self.keeper.change, step, *args)
 
     def finish(self) -> Tree:
-        """The results as somebody pulls them."""
+        """The results as a user pulls them."""
         self.train(STEPS)
-        uploader = ResultsUploader(self.store, ResultsFolder(str(self.results)), "final/", retrier=patient(HandClock()))
+        uploader = ResultsUploader(
+            self.store, ResultsFolder(str(self.results)), "final/", retrier=patient(ManualClock())
+        )
         return {entry.name: self.store.objects["final/" + entry.name][0] for entry in uploader.upload()}
 
     # --- what can be seen -----------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def preempted(life: Life) -> None:
 
 def crashed(life: Life) -> None:
     life.end()
-    if tree(life.results):  # else people still have what the attempt before has left
+    if tree(life.results):  # else people still have the results of the previous attempt
         assert life.pulled(rules.saved_results(life.baton)[0]) == tree(life.results)
     life.begin()
 
@@ -255,15 +256,15 @@ def tell(story: list[Callable[[Life], None]], makes: Makes) -> None:
         life.store.keep_all = 0
         life.begin()
         nothing_is_left_over(life)
-        found = life.finish()
-        assert found["metrics.csv"].decode().split() == [str(step) for step in range(1, STEPS + 1)]
-        assert json.loads(found["summary.json"]) == {"steps": STEPS}
-        assert len([name for name in found if name.startswith("plots/")]) <= 1
+        files = life.finish()
+        assert files["metrics.csv"].decode().split() == [str(step) for step in range(1, STEPS + 1)]
+        assert json.loads(files["summary.json"]) == {"steps": STEPS}
+        assert len([name for name in files if name.startswith("plots/")]) <= 1
 
 
 @settings(max_examples=200, deadline=None)
 @given(story=STORIES)
-def test_each_row_is_there_once_in_every_story(story: list[Callable[[Life], None]]) -> None:
+def test_each_row_appears_once_in_every_story(story: list[Callable[[Life], None]]) -> None:
     tell(story, Makes())
 
 
@@ -275,14 +276,14 @@ class TakesAtTheUpload(Snapshots):
 
 
 class BeginsAnew(ResultsSaver):
-    """A fresh folder in each attempt, as it was once."""
+    """An empty folder in each attempt."""
 
     def restore(self, entry: FileEntry | None) -> None:
         super().restore(None)
 
 
 class DeletesByAnOldLook(ResultsSaver):
-    """Deletes whatever the first baton that it saw does not name."""
+    """Deletes whatever the first baton that it read does not name."""
 
     def prune(self, baton: Baton) -> None:
         self.first = getattr(self, "first", baton)
@@ -296,7 +297,7 @@ class ForgetsLeftovers(ResultsSaver):
 
 
 class NeverRemoves(ResultsSaver):
-    """What the training has deleted comes back."""
+    """A file that the training has deleted comes back."""
 
     def restore(self, entry: FileEntry | None) -> None:
         super().restore(entry)
@@ -316,7 +317,7 @@ class NeverRemoves(ResultsSaver):
     ],
     ids=["takes at the upload", "begins anew", "old look", "leftovers", "never removes", "starts from last"],
 )
-def test_broken_keeping_is_caught(makes: Makes) -> None:
+def test_a_broken_saver_is_caught(makes: Makes) -> None:
     @settings(max_examples=1000, derandomize=True, database=None, phases=[Phase.generate], deadline=None)
     @given(story=STORIES)
     def in_every_story(story: list[Callable[[Life], None]]) -> None:

@@ -1,6 +1,6 @@
-"""A rented machine for one test: what its start-up script lays down, its metadata server, its bucket and its secrets.
+"""A rented machine for one test: the files of its start-up script, its metadata server, its bucket and its secrets.
 
-The agent is the archive as a real process; everything it meets outside is met over HTTP.
+The agent is the archive as a real process; everything outside it is reached over HTTP.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from supervisor.agent.store.googleapi import RetryPolicy
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, identifiers, runfiles
 from supervisor.contract.heartbeat import Beat
-from tests.agent.answering import ListeningServer
-from tests.agent.bucket_desk import BUCKET
+from tests.agent.bucket import BUCKET
+from tests.agent.listening_server import ListeningServer
 from tests.agent.machine_rig import PACES, RUN, TOY
 from tests.cloud.discovery import Oracle
 from tests.cloud.metadata import MetadataFake
@@ -34,7 +34,7 @@ BOOT_SEQUENCES = 100
 
 
 class Rented:
-    """Close it: nothing of the machine survives its test, and every exchange was one that Google knows."""
+    """Close it: nothing of the machine survives its test, and Google's discovery documents allow every exchange."""
 
     def __init__(self, folder: Path, archive: Path, python: str = sys.executable) -> None:
         oracle = Oracle("storage")
@@ -64,12 +64,12 @@ class Rented:
         assert not self.wrong, self.wrong
 
     def start(self, *command: str, attempt: int = 1, **job: Any) -> None:
-        """As the start-up script does, which has beaten before. Without a command: the toy training."""
+        """Like the start-up script, which has sent beats before. Without a command: the toy training."""
         launch_id = identifiers.launch_id(1, attempt, 1)
         baton = rules.raise_next(rules.create("sup-1", 1), launch_id, "secret", False)
         self.store.put(runfiles.baton(RUN), rules.encode(baton))
-        said = Beat(RUN, attempt, launch_id, VM["id"], "boot", 7, heartbeat.IMAGE, "secret")
-        text = heartbeat.encode(said)
+        beat = Beat(RUN, attempt, launch_id, VM["id"], "boot", 7, heartbeat.IMAGE, "secret")
+        text = heartbeat.encode(beat)
         self.store.put(runfiles.boot_beat(RUN), text, metadata={"beat": text.decode()})
         self._lay_down(launch_id, list(command) or [self._python, TOY], job)
         with (self.machine / "console.log").open("ab") as console:
@@ -113,7 +113,7 @@ class Rented:
         return (self.machine / "console.log").read_text()
 
     def ended(self, deadline_s: float = 60) -> Beat:
-        """The last stored beat, once the agent is gone."""
+        """The last stored beat, once the agent has ended."""
         assert self.agent is not None
         try:
             self.agent.wait(deadline_s)
@@ -122,9 +122,9 @@ class Rented:
         return heartbeat.parse(self.store.get(runfiles.beat(RUN))[0])
 
     def beat(self) -> Beat | None:
-        """The stored one, as a listing tells it."""
-        found = self.cloud.find(BUCKET, "team/" + runfiles.beat(RUN))
-        return None if found is None else heartbeat.parse(found.metadata["beat"].encode())
+        """The stored beat, as a listing shows it."""
+        stored = self.cloud.find(BUCKET, "team/" + runfiles.beat(RUN))
+        return None if stored is None else heartbeat.parse(stored.metadata["beat"].encode())
 
     def log(self) -> bytes:
         keys = [info.key for page in self.store.pages(runfiles.logs(RUN, 1)) for info in page.objects]

@@ -1,4 +1,4 @@
-"""The training's processes: real ones, and a /proc of files for what a real one shows too seldom."""
+"""The training's processes: real ones, and a fake /proc for states that are rare in a real one."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def start(how: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _of_session(leader: int) -> list[int]:
-    found = []
+    tree = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with suppress(OSError):
                 if int((path / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
-                    found.append(int(path.name))
-    return found
+                    tree.append(int(path.name))
+    return tree
 
 
 @pytest.fixture
@@ -68,19 +68,19 @@ def tree_of(pid: int | None, session: int = NOBODYS) -> ProcessTree:
 
 
 def test_a_real_family_with_its_orphan(family: subprocess.Popen[bytes]) -> None:
-    found = wait_for(
+    tree = wait_for(
         lambda: (
-            (seen := tree_of(family.pid, family.pid).read())
-            and (seen.processes, seen.threads) == (3, 6)
-            and (seen.rss_bytes or 0) > 40e6
-            and seen
+            (reading := tree_of(family.pid, family.pid).read())
+            and (reading.processes, reading.threads) == (3, 6)
+            and (reading.rss_bytes or 0) > 40e6
+            and reading
         ),
         30,
         "three processes, one of them an orphan, with six threads",
     )
-    assert found.running is not None
-    assert found.running + (found.disk_wait or 0) <= 3
-    assert found.zombies == found.stopped == 0
+    assert tree.running is not None
+    assert tree.running + (tree.disk_wait or 0) <= 3
+    assert tree.zombies == tree.stopped == 0
     # Without the session the orphan is nobody's.
     alone = tree_of(family.pid).read()
     assert alone is not None
@@ -90,16 +90,16 @@ def test_a_real_family_with_its_orphan(family: subprocess.Popen[bytes]) -> None:
     os.killpg(family.pid, signal.SIGCONT)
 
 
-def test_a_dead_child_is_told_beside_the_memory_of_its_living_parent() -> None:
-    """One zombie in a tree says nothing about the command: it may be a child that nobody has waited for."""
+def test_a_dead_child_is_shown_beside_the_memory_of_its_living_parent() -> None:
+    """One zombie in a tree proves nothing about the command: its parent may not have waited for it yet."""
     code = "import os, time; os.fork() == 0 and os._exit(0); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code]) as command:
         try:
-            found = wait_for(lambda: (seen := tree_of(command.pid).read()) and seen.zombies and seen)
+            tree = wait_for(lambda: (reading := tree_of(command.pid).read()) and reading.zombies and reading)
         finally:
             command.kill()
-    assert (found.processes, found.zombies) == (2, 1)
-    assert (found.rss_bytes or 0) > 0
+    assert (tree.processes, tree.zombies) == (2, 1)
+    assert (tree.rss_bytes or 0) > 0
 
 
 def test_before_the_command_and_after_it_there_is_no_tree() -> None:
@@ -108,14 +108,14 @@ def test_before_the_command_and_after_it_there_is_no_tree() -> None:
     with subprocess.Popen(["sleep", "60"]) as command:
         assert tree_of(command.pid).read() is not None
         command.kill()
-        # Dead and not waited for yet: a zombie, which is told.
-        found = wait_for(lambda: (seen := tree_of(command.pid).read()) and seen.zombies and seen)
-        assert (found.processes, found.zombies, found.rss_bytes) == (1, 1, 0)
+        # Dead and not waited for yet: a zombie, which is shown.
+        tree = wait_for(lambda: (reading := tree_of(command.pid).read()) and reading.zombies and reading)
+        assert (tree.processes, tree.zombies, tree.rss_bytes) == (1, 1, 0)
     assert tree_of(command.pid).read() is None
 
 
 def test_the_agent_itself_is_not_its_training() -> None:
-    """Though it is in the same session, and here even the child of what is taken for the command."""
+    """Although it is in the same session, and here even the child of the assumed command."""
     assert ProcessTree(os.getpid, session=NOBODYS).read() is None
     with_children = ProcessTree(os.getppid, session=NOBODYS)
     with_children.read()
@@ -124,7 +124,7 @@ def test_the_agent_itself_is_not_its_training() -> None:
 
 
 class Files:
-    """A /proc of files."""
+    """A /proc made of files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,7 +141,7 @@ def test_names_with_brackets_and_torn_files(tmp_path: Path) -> None:
     files.put(11, 10, "D")
     files.put(12, 11, "T")
     files.put(13, 12, "t")
-    files.put(99, 1)  # somebody else's
+    files.put(99, 1)  # another user's
     (tmp_path / "14").mkdir()
     (tmp_path / "15").mkdir()
     (tmp_path / "15" / "stat").write_text("15 (x) S 10")
@@ -150,11 +150,11 @@ def test_names_with_brackets_and_torn_files(tmp_path: Path) -> None:
     assert tree.read() == Tree(4.0, 8.0, 400.0 * os.sysconf("SC_PAGE_SIZE"), 1.0, 1.0, 2.0, 0.0)
 
 
-def test_where_looking_takes_long_it_is_done_seldom(tmp_path: Path) -> None:
+def test_a_slow_scan_runs_less_often(tmp_path: Path) -> None:
     files, now = Files(tmp_path), [0.0]
 
     def clock() -> float:
-        now[0] += 0.05  # a whole look takes 0.05 s
+        now[0] += 0.05  # a full scan takes 0.05 s
         return now[0]
 
     files.put(10, 1)
@@ -162,8 +162,8 @@ def test_where_looking_takes_long_it_is_done_seldom(tmp_path: Path) -> None:
     assert (tree.read() or Tree()).processes == 1
     files.put(11, 10)
     now[0] += 10
-    assert (tree.read() or Tree()).processes == 1  # it rests: a child of meanwhile is seen later
+    assert (tree.read() or Tree()).processes == 1  # no full scan yet: a new child is seen later
     files.put(10, 1, "D")
-    assert (tree.read() or Tree()).disk_wait == 1  # the known ones are read all the same
+    assert (tree.read() or Tree()).disk_wait == 1  # the known ones are read meanwhile
     now[0] += 30
     assert (tree.read() or Tree()).processes == 2

@@ -1,4 +1,4 @@
-"""Conda environments are found where conda keeps them; one that is missing is told with those that exist."""
+"""Conda environments are found where conda keeps them; for a missing one the existing ones are named."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ def made(prefix: Path) -> str:
 
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "dict[str, str]":
-    """A home of its own, and no conda of this computer."""
+    """A separate home, without conda of this computer."""
     monkeypatch.setattr("supervisor.agent.machine.command.SYSTEM", ())
     (tmp_path / "home").mkdir()
     return {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
 
 
-def test_everywhere_that_conda_puts_them(tmp_path: Path, env: "dict[str, str]") -> None:
+def test_every_folder_of_conda_is_searched(tmp_path: Path, env: "dict[str, str]") -> None:
     home = tmp_path / "home"
     base = made(home / "miniconda3")
     torch = made(home / "miniconda3" / "envs" / "torch")
@@ -44,7 +44,7 @@ def test_everywhere_that_conda_puts_them(tmp_path: Path, env: "dict[str, str]") 
     assert conda_envs(on_path)["base"] == other, "the conda that is called comes first"
 
 
-def test_what_an_activation_comes_to(tmp_path: Path, env: "dict[str, str]") -> None:
+def test_the_variables_of_an_activation(tmp_path: Path, env: "dict[str, str]") -> None:
     prefix = made(tmp_path / "home" / "miniforge3" / "envs" / "torch")
     given = {**env, "VIRTUAL_ENV": "/x", "PYTHONHOME": "/y", "OTHER": "kept"}
     for wanted in ("torch", prefix):
@@ -55,14 +55,14 @@ def test_what_an_activation_comes_to(tmp_path: Path, env: "dict[str, str]") -> N
         assert {"VIRTUAL_ENV", "PYTHONHOME"}.isdisjoint(after)
 
 
-def test_a_missing_one_names_those_that_exist(tmp_path: Path, env: "dict[str, str]") -> None:
+def test_a_missing_environment_names_the_existing_ones(tmp_path: Path, env: "dict[str, str]") -> None:
     for number in range(12):
         made(tmp_path / "home" / "anaconda3" / "envs" / f"e{number:02}")
-    with pytest.raises(NotStarted, match=r"there are: e00, e01, e02, .*e07, \.\.\.") as told:
+    with pytest.raises(NotStarted, match=r"there are: e00, e01, e02, .*e07, \.\.\.") as refusal:
         with_conda_env("torch", env)
-    assert told.value.code == NOT_FOUND
-    assert str(told.value).startswith(NO_CONDA + "torch ")
-    assert len(str(told.value)) < MAX_TEXT
+    assert refusal.value.code == NOT_FOUND
+    assert str(refusal.value).startswith(NO_CONDA + "torch ")
+    assert len(str(refusal.value)) < MAX_TEXT
     with pytest.raises(NotStarted, match="is not on this machine"):
         with_conda_env(str(tmp_path / "nowhere"), env)
     with pytest.raises(NotStarted, match="not on this machine"):
@@ -76,9 +76,9 @@ def test_a_machine_without_conda(env: "dict[str, str]") -> None:
 
 def test_a_virtual_environment_comes_first(tmp_path: Path, env: "dict[str, str]") -> None:
     prefix = tmp_path / "with space" / ".venv"
-    with pytest.raises(NotStarted, match="is not on this machine") as told:
+    with pytest.raises(NotStarted, match="is not on this machine") as refusal:
         with_venv(str(prefix), env)
-    assert str(told.value) == f"{NO_VENV}{prefix} is not on this machine"
+    assert str(refusal.value) == f"{NO_VENV}{prefix} is not on this machine"
     prefix.mkdir(parents=True)
     (prefix / "pyvenv.cfg").write_text("home = /usr/bin\n")
     after = with_venv(str(prefix), {**env, "PYTHONHOME": "/y", "CONDA_PREFIX": "/c"})

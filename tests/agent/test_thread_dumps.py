@@ -1,4 +1,4 @@
-"""Thread dumps of real processes: those that registered tell their stacks, all others live on untouched."""
+"""Thread dumps of real processes: registered ones write their stacks, all others continue undisturbed."""
 
 import os
 import signal
@@ -45,11 +45,11 @@ def folder(tmp_path: Path) -> str:
 
 
 def lives(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Neither ended nor a zombie."""
     return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def test_a_registered_process_tells_each_thread_with_the_lines_of_its_own_code(tmp_path: Path, start: Start) -> None:
+def test_a_registered_process_shows_each_thread_with_the_lines_of_its_own_code(tmp_path: Path, start: Start) -> None:
     pid = start(
         """
         import threading
@@ -58,7 +58,7 @@ def test_a_registered_process_tells_each_thread_with_the_lines_of_its_own_code(t
         threading.Thread(target=gate.wait, daemon=True).start()
         """
     )
-    for _ in range(2):  # it may be asked again
+    for _ in range(2):  # it may run again
         [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
         assert (dump["pid"], dump["how"]) == (pid, "faulthandler")
         assert dump["command"].endswith("-S script.py")
@@ -92,7 +92,7 @@ EXECS = """
 FORKS = "import os, spot_progress\nchild = os.fork()\nif child:\n    open('parent', 'w').write(str(child))"
 
 
-def test_what_a_registered_process_becomes_by_exec_is_not_signalled(tmp_path: Path, start: Start) -> None:
+def test_a_registered_process_is_not_signaled_after_exec(tmp_path: Path, start: Start) -> None:
     pid = start(EXECS)
     assert os.listdir(folder(tmp_path)) == [f"{pid}.{NUMBER}"]
     [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
@@ -100,7 +100,7 @@ def test_what_a_registered_process_becomes_by_exec_is_not_signalled(tmp_path: Pa
     assert lives(pid)
 
 
-def test_a_fork_of_a_registered_process_is_only_looked_at(tmp_path: Path, start: Start) -> None:
+def test_a_fork_of_a_registered_process_is_not_signaled(tmp_path: Path, start: Start) -> None:
     start(FORKS)  # ready when the first of the two is
     parent = tmp_path / "parent"
     child = int(wait_for(lambda: parent.exists() and parent.read_text(), 30, "the fork's number"))
@@ -112,7 +112,7 @@ def test_a_fork_of_a_registered_process_is_only_looked_at(tmp_path: Path, start:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_process_that_is_stopped_is_looked_at_and_not_waited_for_long(
+def test_a_stopped_process_is_shown_from_proc_without_a_long_wait(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start("import spot_progress")
@@ -124,15 +124,15 @@ def test_a_process_that_is_stopped_is_looked_at_and_not_waited_for_long(
     assert "T (stopped)" in dump["text"]
 
 
-def test_who_is_gone_is_left_out(tmp_path: Path) -> None:
+def test_an_ended_process_is_left_out(tmp_path: Path) -> None:
     assert evidence.thread_dumps(folder(tmp_path), [2**22 + 1]) == []
 
 
 @pytest.mark.parametrize("guard", ["_holds", "_catches"])
-def test_each_guard_alone_keeps_a_stranger_alive_and_without_both_it_dies(
+def test_each_guard_alone_keeps_another_process_alive_and_without_both_it_dies(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
-    """The broken variant: a file with its pid is there, as one of an earlier process with this pid would be."""
+    """The broken variant: a file with its pid exists, like a file of an earlier process with this pid."""
     pid = start("")
     (Path(folder(tmp_path)) / f"{pid}.{NUMBER}").touch()
     monkeypatch.setattr(evidence, guard, lambda *_: True)
@@ -148,7 +148,7 @@ def test_each_guard_alone_keeps_a_stranger_alive_and_without_both_it_dies(
 def test_elsewhere_the_helper_registers_nothing(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "SPOT_MACHINE_DIR"}
     look = "import spot_progress\nprint(open('/proc/self/status').read())"
-    told = subprocess.run(
+    status = subprocess.run(
         [sys.executable, "-S", "-c", look],
         env={**env, "PYTHONPATH": str(HELPER.parent)},
         cwd=tmp_path,
@@ -156,6 +156,6 @@ def test_elsewhere_the_helper_registers_nothing(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    caught = next(int(line.split()[1], 16) for line in told.splitlines() if line.startswith("SigCgt"))
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
     assert not caught >> (NUMBER - 1) & 1
     assert not list(tmp_path.iterdir())

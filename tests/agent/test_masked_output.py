@@ -1,5 +1,5 @@
-"""Every way out of the agent is masked: the log however it is cut, beats, names of files. And what masks nothing is
-caught by the same questions."""
+"""Every output of the agent is masked: the log however it is cut, beats, names of files. The same checks also catch an
+agent that masks nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +14,8 @@ from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.output import CHUNK_BYTES, LINE_BYTES, LogShipper
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import MAX_TEXT
-from tests.agent.checkpoint_desk import Desk
-from tests.agent.desk import IDENTITY, RUN, HandClock, job, patient, store_in
+from tests.agent.bench import IDENTITY, RUN, ManualClock, job, patient, store_in
+from tests.agent.checkpoint_bench import Bench
 
 VALUE = "hush-4711-hush-4712"
 MASKER = Masker({"API_KEY": VALUE})
@@ -34,7 +34,7 @@ class Log:
 
     def text(self) -> bytes:
         keys = self.store.keys(runfiles.logs(RUN, 1))
-        return b"".join(self.store.calm.get(key)[0] for key in keys)
+        return b"".join(self.store.inner.get(key)[0] for key in keys)
 
 
 def test_a_value_in_two_writes_is_masked(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_value_where_a_line_a_read_or_a_chunk_is_cut_is_masked(tmp_path: Path,
     assert VALUE[-6:].encode() not in shown
 
 
-def test_a_follower_sees_the_rest_of_a_line_soon(tmp_path: Path) -> None:
+def test_a_reader_of_the_log_sees_the_rest_of_a_line_soon(tmp_path: Path) -> None:
     log = Log(tmp_path, MASKER)
     log.out(b"loss 0.3 h")
     log.shipper.ship()
@@ -72,7 +72,7 @@ def test_a_follower_sees_the_rest_of_a_line_soon(tmp_path: Path) -> None:
     assert log.text() == b"loss 0.3 h"
 
 
-def told(masker: Masker, say: Callable[[BeatState], None]) -> str:
+def beat_text(masker: Masker, say: Callable[[BeatState], None]) -> str:
     beat_state = BeatState(job(), IDENTITY, masker)
     say(beat_state)
     return heartbeat.encode(beat_state.next_beat()).decode()
@@ -87,8 +87,8 @@ WAYS: list[Callable[[BeatState], None]] = [
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_beat_carries_no_value_and_no_half_of_one(way: Callable[[BeatState], None]) -> None:
-    assert VALUE[:8] in told(NOTHING, way)  # what masks nothing is caught
-    assert VALUE[:8] not in told(MASKER, way)
+    assert VALUE[:8] in beat_text(NOTHING, way)  # an agent that masks nothing is caught
+    assert VALUE[:8] not in beat_text(MASKER, way)
 
 
 @pytest.mark.parametrize("cut", range(len(VALUE)))
@@ -107,16 +107,16 @@ def test_results_with_a_value_in_their_name_are_stored_under_a_masked_one(tmp_pa
     (folder / VALUE / "a.txt").write_text("a")
     (folder / "b.txt").write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=MASKER
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(ManualClock()), masker=MASKER
     )
-    assert [one.name for one in uploader.upload()] == ["b.txt", "[secret API_KEY]/a.txt"]
+    assert [entry.name for entry in uploader.upload()] == ["b.txt", "[secret API_KEY]/a.txt"]
     assert store.keys("runs/x/") == ["runs/x/[secret API_KEY]/a.txt", "runs/x/b.txt"]
     calls = len(store.calls)
     uploader.upload()
-    assert len(store.calls) == calls  # what is verified is not uploaded again
+    assert len(store.calls) == calls  # a verified file is not uploaded again
 
 
-def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path: Path) -> None:
+def test_two_results_that_differ_in_a_secret_only_are_reported_not_mixed_up(tmp_path: Path) -> None:
     store, folder = store_in(tmp_path), tmp_path / "results"
     folder.mkdir()
     masker = Masker({"K": VALUE, "L": "another-4713"})
@@ -124,11 +124,13 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
     (folder / "b").mkdir()
     (folder / "b" / VALUE).write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=masker
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(ManualClock()), masker=masker
     )
     assert len(uploader.upload()) == 2
     twin = MaskerOfOne()
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/y/", retrier=patient(HandClock()), masker=twin)
+    uploader = ResultsUploader(
+        store, ResultsFolder(str(folder)), "runs/y/", retrier=patient(ManualClock()), masker=twin
+    )
     with pytest.raises(Unverified, match="without secrets it has the name of another file"):
         uploader.upload()
 
@@ -139,25 +141,25 @@ def test_a_result_that_is_called_like_a_mask_does_not_take_its_place(tmp_path: P
     (folder / "4711-4712").write_text("a")
     (folder / "[secret PIN]").write_text("b")
     uploader = ResultsUploader(
-        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(HandClock()), masker=masker
+        store, ResultsFolder(str(folder)), "runs/x/", retrier=patient(ManualClock()), masker=masker
     )
     with pytest.raises(Unverified, match=r"1 of 2 files .* without secrets it has the name of another file"):
         uploader.upload()
 
 
-def test_files_of_a_checkpoint_that_would_get_one_name_are_told_and_left_whole(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    desk.saver = desk.new_saver(tmp_path, masker=MaskerOfOne())
-    desk.write("step-1/a", "first")
-    desk.write("step-1/b", "second")
-    desk.save()
-    assert desk.notes == ["checkpoint step-1 was not saved: without secrets two of its files have one name"]
-    assert (desk.path / "step-1" / "a").read_text() == "first"
-    assert desk.files() == []
+def test_files_of_a_checkpoint_that_would_get_one_name_are_reported_and_left_intact(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.saver = bench.new_saver(tmp_path, masker=MaskerOfOne())
+    bench.write("step-1/a", "first")
+    bench.write("step-1/b", "second")
+    bench.save()
+    assert bench.notes == ["checkpoint step-1 was not saved: without secrets two of its files have one name"]
+    assert (bench.path / "step-1" / "a").read_text() == "first"
+    assert bench.files() == []
 
 
 class MaskerOfOne(Masker):
-    """Whatever the name, the same is left of it."""
+    """It turns every name into the same text."""
 
     def __init__(self) -> None:
         super().__init__({})

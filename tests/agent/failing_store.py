@@ -1,4 +1,4 @@
-"""A real folder store in bad weather: away, full, answers lost after the deed, content changed on its way."""
+"""A real folder store with failures: unavailable, full, responses lost after the change, content corrupted."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,11 +7,11 @@ from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import StoreFull, StoreUnavailable
 
 
-class StormyStore:
+class FailingStore:
     """`away`, `full`: until switched off. `lose_answers`, `corrupt_uploads`: for so many calls. `calls` in order."""
 
-    def __init__(self, calm: FolderStore) -> None:
-        self.calm, self.url = calm, calm.url
+    def __init__(self, inner: FolderStore) -> None:
+        self.inner, self.url = inner, inner.url
         self.away = False
         self.full = False
         self.lose_answers = 0
@@ -22,38 +22,38 @@ class StormyStore:
     def put(self, key: str, data: bytes, if_generation: "str | None" = None, metadata: Any = None) -> Any:
         self._write("put", key)
         self.before_put(key)
-        return self._answer(self.calm.put(key, data, if_generation, metadata))
+        return self._answer(self.inner.put(key, data, if_generation, metadata))
 
     def put_file(self, key: str, path: Any, if_generation: "str | None" = None) -> Any:
         self._write("put_file", key)
-        info = self.calm.put_file(key, path, if_generation)
+        info = self.inner.put_file(key, path, if_generation)
         if self.corrupt_uploads:
             self.corrupt_uploads -= 1
-            self.calm.put(key, b"something else")
+            self.inner.put(key, b"something else")
         return self._answer(info)
 
     def get(self, key: str) -> Any:
         self._call("get", key)
-        return self.calm.get(key)
+        return self.inner.get(key)
 
     def read(self, key: str, offset: int = 0, length: "int | None" = None) -> Iterator[bytes]:
         self._call("read", key)
-        return self.calm.read(key, offset, length)
+        return self.inner.read(key, offset, length)
 
     def stat(self, key: str) -> Any:
         self._call("stat", key)
-        return self.calm.stat(key)
+        return self.inner.stat(key)
 
     def pages(self, prefix: str, page_size: int = 1000) -> Any:
         self._call("pages", prefix)
-        return self.calm.pages(prefix, page_size)
+        return self.inner.pages(prefix, page_size)
 
     def delete(self, key: str, if_generation: "str | None" = None) -> bool:
         self._call("delete", key)
-        return self.calm.delete(key, if_generation)
+        return self.inner.delete(key, if_generation)
 
     def keys(self, prefix: str = "") -> list[str]:
-        return [info.key for page in self.calm.pages(prefix) for info in page.objects]
+        return [info.key for page in self.inner.pages(prefix) for info in page.objects]
 
     def _call(self, method: str, key: str) -> None:
         self.calls.append((method, key))

@@ -1,4 +1,4 @@
-"""The agent as the first process of a container: signals arrive, the dead are buried, its exit code counts."""
+"""The agent as the first process of a container: signals arrive, ended processes are reaped, its exit code counts."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def state_of(pid: int) -> str:
 
 
 def first_of(rig: Rig) -> int:
-    """The container's first process, by its number outside."""
+    """The container's first process, by its pid outside."""
     return wait_for(lambda: next(iter(children_of(rig.agent.pid)), 0), 30, "the first process")
 
 
-def test_term_reaches_the_command_and_orphans_are_buried(rig: Rig, container: tuple[str, ...]) -> None:
+def test_term_reaches_the_command_and_orphans_are_reaped(rig: Rig, container: tuple[str, ...]) -> None:
     rig.wrapper = container
     rig.start(sys.executable, "-S", "-c", ORPHANS)
     rig.beat_with("30 steps", lambda beat: (beat.step or 0) >= 30)
@@ -67,7 +67,7 @@ def test_term_reaches_the_command_and_orphans_are_buried(rig: Rig, container: tu
     assert rig.agent.returncode == 0
 
 
-def test_what_is_left_behind_ends_with_the_agent(rig: Rig, container: tuple[str, ...]) -> None:
+def test_leftover_processes_end_with_the_agent(rig: Rig, container: tuple[str, ...]) -> None:
     rig.wrapper = container
     rig.start(*rig.toy("--steps", "4", "--stray"))
     end = rig.ended().exit

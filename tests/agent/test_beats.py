@@ -1,0 +1,245 @@
+"""Pushed and stored beats: their responses, their pace, and who may overwrite them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.life.beats import PushedBeats, PushFailed, StoredBeats
+from supervisor.agent.store.access import BatonKeeper, Contact, WatchedStore
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.agent.watch.beat_state import BeatState
+from supervisor.agent.watch.ends import EndReasons
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.beat_telemetry import MAX_GPUS, compact, encode
+from supervisor.services.reading.cost import READS_PER_BEAT
+from tests.agent.bench import HOLDER, IDENTITY, RUN, ManualClock, held, job, store_in
+from tests.agent.listening_server import ListeningServer
+from tests.benchmarks.machine_told import full
+from tests.cloud.storage import StorageFake
+
+KEY = runfiles.beat(RUN)
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.store = store_in(folder)
+        self.keeper = held(self.store)
+        self.contact = Contact(self.clock)
+        self.job = job(server_file=str(folder / "server.json"), stop_consumed=None)
+        self.beat_state = BeatState(self.job, IDENTITY)
+        self.end_reasons = EndReasons(self.job, self.contact, self.clock, lambda: None)
+        self.stored = StoredBeats(
+            self.job,
+            WatchedStore(self.store, self.contact),
+            keeper=self.keeper,
+            beat_state=self.beat_state,
+            end_reasons=self.end_reasons,
+        )
+        self.followed: list[bool] = []
+        self.pushed = PushedBeats(
+            self.job, self.beat_state, self.end_reasons, contact=self.contact, follow=self.followed.append
+        )
+
+    @property
+    def beat(self) -> heartbeat.Beat:
+        return heartbeat.parse(self.store.inner.get(KEY)[0])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ListeningServer]:
+    listening = ListeningServer(tmp_path / "server.json")
+    try:
+        yield listening
+    finally:
+        listening.close()
+
+
+def test_a_stored_beat_is_in_the_metadata_too(bench: Bench) -> None:
+    assert bench.stored.step() == 60.0
+    data, info = bench.store.inner.get(KEY)
+    assert info.metadata["beat"].encode() == data
+    assert bench.beat.sequence == 1
+
+
+def test_a_stored_beat_is_cut_to_the_limit_of_a_bucket_and_a_pushed_beat_is_not(
+    bench: Bench, server: ListeningServer
+) -> None:
+    telemetry = encode(compact(full(MAX_GPUS)))
+    bench.beat_state.add_vitals(lambda: telemetry)
+    bench.beat_state.note("x", "\U0001f98a" * 300)
+    message = bench.beat_state.now.message
+    bench.beat_state.update(
+        metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)},
+        pruned=heartbeat.Pruned(10**15, tuple((10**15, '"' * 40) for _ in range(8))),
+        exit=heartbeat.Exit(1, None, False, last_line=message, disk_full=message),
+    )
+    bench.stored.step()
+    stored = bench.store.inner.stat(KEY).metadata["beat"]
+    assert len("beat") + len(stored) <= 8192
+    assert bench.beat.exit == bench.beat_state.now.exit
+    bench.pushed.step()
+    assert server.beats[-1].telemetry == telemetry
+    assert len(heartbeat.encode(server.beats[-1])) > 8192
+
+
+def test_a_pushed_beat_that_is_too_large_leaves_out_its_recent_points(bench: Bench, server: ListeningServer) -> None:
+    bench.beat_state.update(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
+    beat = replace(bench.beat_state.next_beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
+    assert len(heartbeat.encode(beat)) > heartbeat.MAX_BYTES
+    bench.pushed.push(beat)
+    assert server.beats[-1] == replace(beat, recent="")
+    bench.pushed.push(replace(beat, telemetry=""))
+    assert server.beats[-1] == replace(beat, telemetry="")
+
+
+def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(bench: Bench, cloud: StorageFake, store: GcsStore) -> None:
+    """The price of a month of beats is computed from these numbers (services/reading/cost.py)."""
+    store.put(runfiles.baton(RUN), bench.store.inner.get(runfiles.baton(RUN))[0])
+    beats = StoredBeats(
+        bench.job,
+        store,
+        keeper=BatonKeeper(store, RUN, *HOLDER),
+        beat_state=bench.beat_state,
+        end_reasons=bench.end_reasons,
+    )
+    beats.step()
+    cloud.counts.clear()
+    beats.step()
+    assert cloud.counts == {"storage.objects.insert": 1, "storage.objects.get": READS_PER_BEAT}
+
+
+def test_the_beat_of_an_earlier_attempt_is_replaced(bench: Bench) -> None:
+    bench.store.inner.put(KEY, b"older")
+    bench.stored.step()
+    assert bench.beat.launch_id == "1.1.1"
+
+
+def test_a_beat_of_another_writer_makes_the_holder_read_the_baton_and_continue(bench: Bench) -> None:
+    bench.stored.step()
+    bench.store.inner.put(KEY, b"strange")
+    bench.stored.step()
+    assert bench.end_reasons.ending is None
+    assert bench.beat.sequence > 1
+
+
+def test_a_lost_response_does_not_stop_the_beats(bench: Bench) -> None:
+    bench.store.lose_answers = 1
+    bench.stored.step()
+    assert "does not answer" in bench.beat_state.now.message
+    bench.stored.step()
+    assert bench.beat.sequence == 3  # 1 was written, its response lost; 2 met a conflict with it; 3 replaced it
+    assert bench.beat_state.now.message == ""
+
+
+def test_an_agent_that_lost_the_baton_writes_no_beat(bench: Bench) -> None:
+    bench.stored.step()
+    baton = rules.decode(bench.store.inner.get(runfiles.baton(RUN))[0])
+    bench.store.inner.put(runfiles.baton(RUN), rules.encode(rules.close(baton, "stopped")))
+    before = bench.store.inner.stat(KEY)
+    bench.stored.step()
+    bench.stored.step()
+    assert bench.store.inner.stat(KEY) == before
+    ending = bench.end_reasons.ending
+    assert ending is not None
+    assert (ending.reason, ending.may_write) == (heartbeat.CLOSED, False)
+
+
+def test_a_new_marker_stops_and_the_beat_shows_its_generation(bench: Bench) -> None:
+    marker = bench.store.inner.put(runfiles.stop_marker(RUN), b"").generation
+    bench.stored.step()
+    assert bench.beat.stop_generation == marker
+    assert bench.end_reasons.ending is not None
+    assert bench.end_reasons.ending.reason == heartbeat.STOPPED
+
+
+def test_a_marker_that_the_baton_has_consumed_is_ignored_and_a_newer_one_is_not(bench: Bench) -> None:
+    marker = bench.store.inner.put(runfiles.stop_marker(RUN), b"").generation
+    baton = rules.decode(bench.store.inner.get(runfiles.baton(RUN))[0])
+    text = json.loads(rules.encode(baton))
+    bench.store.inner.put(runfiles.baton(RUN), json.dumps({**text, "stop_consumed": marker}).encode())
+    bench.stored.step()
+    assert bench.end_reasons.ending is None
+    bench.store.inner.put(runfiles.stop_marker(RUN), b"again")
+    bench.stored.step()
+    assert bench.end_reasons.ending is not None
+
+
+def test_an_unreadable_marker_stops_nothing(bench: Bench) -> None:
+    bench.store.inner.put(runfiles.stop_marker(RUN), b"")
+    bench.store.away = True
+    bench.stored.step()
+    assert bench.end_reasons.ending is None
+
+
+def test_a_newer_attempt_makes_the_holder_leave(bench: Bench) -> None:
+    baton = rules.decode(bench.store.inner.get(runfiles.baton(RUN))[0])
+    bench.store.inner.put(runfiles.baton(RUN), rules.encode(rules.raise_next(baton, "1.2.1", "s", False)))
+    bench.stored.step()
+    ending = bench.end_reasons.ending
+    assert ending is not None
+    assert (ending.reason, ending.may_write) == (heartbeat.SUPERSEDED, True)
+
+
+def test_the_response_sets_the_pace_and_the_log(bench: Bench, server: ListeningServer) -> None:
+    server.answer = {"next_s": 25.0, "stop": False, "follow_logs": True}
+    assert bench.pushed.step() == 25.0
+    assert bench.followed == [True]
+    assert server.paths == ["/v1/runs/digits-7/heartbeat"]
+    assert server.beats[0].nonce == "secret"
+
+
+@pytest.mark.parametrize(
+    ("answer", "pace_s"),
+    [
+        ({"next_s": 1e9}, 300.0),
+        ({"next_s": -5}, 0.1),
+        ({"next_s": "soon"}, 10.0),
+        ({}, 10.0),
+        ({"stop": "yes"}, 10.0),
+        ([], 10.0),
+    ],
+)
+def test_strange_responses_end_nothing(bench: Bench, server: ListeningServer, answer: object, pace_s: float) -> None:
+    server.answer = answer  # type: ignore[assignment]
+    assert bench.pushed.step() == pace_s
+    assert bench.end_reasons.ending is None
+
+
+@pytest.mark.parametrize("status", [403, 404, 413, 422, 500, 503])
+def test_a_refused_beat_is_no_response(bench: Bench, server: ListeningServer, status: int) -> None:
+    server.status, server.answer = status, {"stop": True}
+    bench.clock.now += 100.0
+    assert bench.pushed.step() == 10.0
+    assert bench.end_reasons.ending is None
+    assert bench.contact.silent_s() == 100.0
+    server.status = 200
+    bench.pushed.step()
+    assert bench.contact.silent_s() == 0.0
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}'])
+def test_a_server_file_that_leads_nowhere(bench: Bench, tmp_path: Path, text: "str | None") -> None:
+    if text is not None:
+        (tmp_path / "server.json").write_text(text)
+    with pytest.raises(PushFailed):
+        bench.pushed.push(bench.beat_state.next_beat())
+
+
+def test_the_address_is_read_again_after_a_failure(bench: Bench, tmp_path: Path, server: ListeningServer) -> None:
+    path = tmp_path / "server.json"
+    right = path.read_text()
+    path.write_text('{"url": "http://127.0.0.1:1"}')
+    with pytest.raises(PushFailed):
+        bench.pushed.push(bench.beat_state.next_beat())
+    path.write_text(right)
+    assert not bench.pushed.push(bench.beat_state.next_beat()).stop
