@@ -2,9 +2,9 @@
 
     python -m examples.demo
 
-Everything lives in a temporary folder and is ended again, whatever happens. The exit code is 0 only if the API and the
-files show what the demo promises. At a terminal it ends in the commands to type next; elsewhere its last line is one
-JSON object with those values.
+All its files are in a temporary folder, and all its processes are ended, whatever happens. The exit code is 0 only if
+the API and the files show what the demo promises. At a terminal it ends with the commands to type next; elsewhere its
+last line is one JSON object with those values.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from examples.demo_api import Api, NoAnswer, Refused
-from examples.demo_house import CODE, ROOT, TRAINING, House, HouseFailed
+from examples.demo_api import Api, NoResponse, Refused
+from examples.demo_disasters import DemoFailed, Disasters
+from examples.demo_processes import CODE, ROOT, TRAINING, Processes, ProcessFailed
 from examples.demo_screen import Screen
-from examples.demo_story import Story, StoryFailed
 from examples.demo_verdict import Facts, problems, summary
 
 RUN_ID = "digits-demo"
@@ -32,7 +32,7 @@ ARGUMENTS = (
 )  # fmt: skip
 STALL_POLLS = 5
 SPOT_USD, ON_DEMAND_USD = 1.20, 3.60  # per hour; made up
-# Paces for people who look on; a store beat every 5 s makes 30 s of silence six missing beats.
+# Short periods for people who watch; with a store beat every 5 s, 30 s of silence are six missing beats.
 SETTINGS = {
     "SPOT_POLL_INTERVAL": "1",
     "SPOT_BEAT_PUSH_S": "1",
@@ -49,11 +49,11 @@ NEXT = (". .venv/bin/activate && spot up", "spot submit --run-id my-run --code .
 
 
 class Interrupted(Exception):
-    """Somebody wants the demo to end."""
+    """The user wants the demo to end."""
 
 
 class Demo:
-    """`story` is what happens, on which machines. Another place is another subclass (demo_cloud.py)."""
+    """`disasters`: what happens, on which machines. Another place is another subclass (demo_cloud.py)."""
 
     title = "Spot Supervisor: a real training, five disasters, and in the end the same model, bit for bit"
     settings = SETTINGS
@@ -62,17 +62,17 @@ class Demo:
 
     def __init__(self) -> None:
         self.screen = Screen()
-        self.house = self.build()
-        self.story = self.tale()
+        self.processes = self.make_processes()
+        self.disasters = self.make_disasters()
 
-    def build(self) -> House:
-        return House(self.settings)
+    def make_processes(self) -> Processes:
+        return Processes(self.settings)
 
-    def tale(self) -> Story:
-        return Story(Api(self.house.url, self.house.token), self.house, self.screen, RUN_ID, self.zones)
+    def make_disasters(self) -> Disasters:
+        return Disasters(Api(self.processes.url, self.processes.token), self.processes, self.screen, RUN_ID, self.zones)
 
     def spec(self) -> dict[str, object]:
-        """What `spot submit` is given. The training travels as a copy of its folder."""
+        """The spec for `spot submit`. The training travels as a copy of its folder."""
         return {
             "run_id": RUN_ID,
             "code": str(CODE),
@@ -85,40 +85,40 @@ class Demo:
         try:
             return self.show()
         except Interrupted as error:
-            _end(self.house)
-            self.house.remove()
-            self.screen.problem(f"{error}: everything that the demo had started is ended")
+            _end(self.processes)
+            self.processes.remove()
+            self.screen.problem(f"{error}: every process of the demo has ended")
             return INTERRUPTED
         finally:
-            _end(self.house)
+            _end(self.processes)
 
     def show(self) -> int:
         """The demo from its first line to its last; its exit code."""
-        trouble: str | None = None
+        failure: str | None = None
         left_behind, began = 0, time.monotonic()
         try:
-            self.tell_settings()
+            self.show_settings()
             self.play()
-            left_behind = _end(self.house)
-        except (StoryFailed, HouseFailed, NoAnswer, Refused) as error:
-            trouble = str(error)
-        facts = _facts(self.story, left_behind)
-        found = [trouble] if trouble else problems(facts)
-        if found:
-            _tell_problems(self.screen, self.story, found)
+            left_behind = _end(self.processes)
+        except (DemoFailed, ProcessFailed, NoResponse, Refused) as error:
+            failure = str(error)
+        facts = _facts(self.disasters, left_behind)
+        missing = [failure] if failure else problems(facts)
+        if missing:
+            _show_problems(self.screen, self.disasters, missing)
         else:
-            self.house.remove()
+            self.processes.remove()
             self.screen.title(f"weights with five disasters: {facts.weights_sha256}")
             self.screen.title(f"weights without any: {facts.uninterrupted_sha256}")
             took_s = time.monotonic() - began
             self.screen.title(f"the same, bit for bit; the whole demo took {took_s:.0f} s")
-        if found or not self.screen.person:
+        if missing or not self.screen.person:
             print(json.dumps(summary(facts)), flush=True)
         else:
-            tell_next(self.screen)
-        return 1 if found else 0
+            show_next_commands(self.screen)
+        return 1 if missing else 0
 
-    def tell_settings(self) -> None:
+    def show_settings(self) -> None:
         self.screen.title(self.title)
         self.screen.detail(
             f"POLL_INTERVAL {self.settings['SPOT_POLL_INTERVAL']} s, beat_push_s {self.settings['SPOT_BEAT_PUSH_S']}, "
@@ -128,42 +128,42 @@ class Demo:
         self.screen.detail(
             f"zones {', '.join(self.zones)}; a machine costs ${SPOT_USD:.2f} per hour, ${ON_DEMAND_USD:.2f} on demand"
         )
-        self.screen.detail(f"everything lives in {self.house.folder}")
+        self.screen.detail(f"all files are in {self.processes.folder}")
 
     def play(self) -> None:
-        story, house, screen = self.story, self.house, self.screen
+        disasters, processes, screen = self.disasters, self.processes, self.screen
         began = time.monotonic()
-        pid = house.start_supervisor(story.is_ready)
-        screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
+        pid = processes.start_supervisor(disasters.is_ready)
+        screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {processes.url()} (pid {pid})")
         self.submit()
-        house.start_twin(self.arguments)
+        processes.start_twin(self.arguments)
         screen.detail("its twin, the same command, trains beside it without a supervisor and without disasters")
-        story.preempt_with_notice()
-        story.kill_machine()
-        story.freeze_training()
-        story.run_out_of_capacity()
-        story.kill_supervisor()
-        story.finish()
-        house.wait_for_twin(TWIN_WITHIN_S)
+        disasters.preempt_with_notice()
+        disasters.kill_machine()
+        disasters.freeze_training()
+        disasters.run_out_of_capacity()
+        disasters.kill_supervisor()
+        disasters.finish()
+        processes.wait_for_twin(TWIN_WITHIN_S)
         for words in (("show", RUN_ID), ("pull", RUN_ID)):
             screen.plain("")
             screen.title(f"$ spot {' '.join(words)}")
-            code, lines = house.spot(*words, folder=ROOT if words[0] == "show" else house.folder)
+            code, lines = processes.spot(*words, folder=ROOT if words[0] == "show" else processes.folder)
             if code:
-                raise StoryFailed(f"spot {words[0]} ended with exit code {code}")
-        story.pulled = _proven(lines)
+                raise DemoFailed(f"spot {words[0]} ended with exit code {code}")
+        disasters.pulled = _proven(lines)
         screen.plain("")
 
     def submit(self) -> None:
-        file = self.house.folder / "digits.yaml"
+        file = self.processes.folder / "digits.yaml"
         file.write_text(json.dumps(self.spec(), indent=1), encoding="utf-8")
         self.screen.title(f"$ spot submit {file.name}: examples/digits/train.py {' '.join(self.arguments)}")
-        code, _ = self.house.spot("submit", str(file))
+        code, _ = self.processes.spot("submit", str(file))
         if code:
-            raise StoryFailed(f"spot submit ended with exit code {code}")
+            raise DemoFailed(f"spot submit ended with exit code {code}")
 
 
-def tell_next(screen: Screen) -> None:
+def show_next_commands(screen: Screen) -> None:
     screen.plain("\nYour own training, in the folder of train.py:")
     for command in NEXT:
         screen.plain(f"  {command}")
@@ -177,44 +177,44 @@ def main(demo: Callable[[], Demo] = Demo) -> int:
 
 
 def _proven(lines: list[str]) -> int | None:
-    """How many files a pull proves by its last line; None when it proves nothing."""
-    found = re.fullmatch(r"OK (\d+)/\1, errors 0", lines[-1]) if lines else None
-    return int(found.group(1)) if found else None
+    """How many files a pull verifies by its last line; None when it verifies nothing."""
+    match = re.fullmatch(r"OK (\d+)/\1, errors 0", lines[-1]) if lines else None
+    return int(match.group(1)) if match else None
 
 
-def _facts(story: Story, left_behind: int) -> Facts:
-    view, house = story.view, story.house
+def _facts(disasters: Disasters, left_behind: int) -> Facts:
+    view, processes = disasters.view, disasters.processes
     if view is None:
         return Facts(RUN_ID)
     return Facts(
         RUN_ID,
         view.run,
         tuple(view.attempts),
-        house.weights_sha256(RUN_ID),
-        house.twin_sha256(),
-        story.survived,
-        story.pulled,
+        processes.weights_sha256(RUN_ID),
+        processes.twin_sha256(),
+        disasters.survived,
+        disasters.pulled,
         left_behind,
-        ("preempted", story.died_of, "stalled"),
+        ("preempted", disasters.died_of, "stalled"),
     )
 
 
-def _tell_problems(screen: Screen, story: Story, found: list[str]) -> None:
+def _show_problems(screen: Screen, disasters: Disasters, missing: list[str]) -> None:
     screen.plain("")
-    for text in found:
+    for text in missing:
         screen.problem(f"FAILED: {text}")
-    if story.view is not None:
-        screen.detail(f"the run's last sentence: {story.view.run['status_text']}")
-    screen.detail(f"everything is kept in {story.house.folder}; the end of the supervisor's log:")
-    for line in story.house.log_tail():
+    if disasters.view is not None:
+        screen.detail(f"the run's last sentence: {disasters.view.run['status_text']}")
+    screen.detail(f"all files are kept in {disasters.processes.folder}; the end of the supervisor's log:")
+    for line in disasters.processes.log_tail():
         screen.plain("    " + line)
 
 
-def _end(house: House) -> int:
-    """End everything, undisturbed by further signals; how many processes of machines were still there."""
+def _end(processes: Processes) -> int:
+    """End everything, undisturbed by further signals; returns how many processes of machines were still running."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return house.close()
+    return processes.close()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The demo asks the supervisor as anybody would: over HTTP, with the standard library."""
+"""The demo's client of the supervisor's HTTP API, with the standard library."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Json = dict[str, Any]
 TIMEOUT_S = 20.0
 
 
-class NoAnswer(Exception):
-    """Nobody listens there, or the connection broke."""
+class NoResponse(Exception):
+    """No server listens there, or the connection broke."""
 
 
 class Refused(Exception):
-    """The answer is an error; the text is the supervisor's own."""
+    """The response is an error; the text is the supervisor's own."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class View:
 
     @property
     def number(self) -> int:
-        """Of the newest attempt; 0 = none yet."""
+        """The number of the newest attempt; 0 = none yet."""
         return int(self.attempts[-1]["number"]) if self.attempts else 0
 
     @property
     def live(self) -> Json | None:
-        """The attempt that is training now: running, and past the step that it began from."""
+        """The attempt that is training now: running, and past its first step."""
         last = self.attempts[-1] if self.attempts else None
         if self.status != "running" or last is None or last["ended_at"] is not None:
             return None
@@ -47,16 +47,16 @@ class View:
 
 
 class Api:
-    """`locate` gives the present address: a supervisor that was started again listens elsewhere. `token`: who asks."""
+    """`locate` returns the present address: a restarted supervisor listens elsewhere. `token`: of the caller."""
 
     def __init__(self, locate: Callable[[], str], token: Callable[[], str]) -> None:
         self._locate, self._token = locate, token
 
     def get(self, path: str) -> Json:
-        return self.ask("GET", path)
+        return self.call("GET", path)
 
     def post(self, path: str, body: Json) -> Json:
-        return self.ask("POST", path, body)
+        return self.call("POST", path, body)
 
     def view(self, run_id: str) -> View:
         """The run is read last: its sentence is never older than the attempts beside it."""
@@ -66,8 +66,8 @@ class Api:
     def events(self, run_id: str, after: int) -> list[Json]:
         return list(self.get(f"/v1/runs/{run_id}/events?after={after}&limit=100")["events"])
 
-    def ask(self, method: str, path: str, body: Json | None = None) -> Json:
-        """The answer as JSON. Raises NoAnswer, Refused."""
+    def call(self, method: str, path: str, body: Json | None = None) -> Json:
+        """The response as JSON. Raises NoResponse, Refused."""
         parts = urlsplit(self._locate())
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
         try:
@@ -77,11 +77,11 @@ class Api:
                 headers["Content-Type"] = "application/json"
             connection.request(method, path, raw, headers)
             response = connection.getresponse()
-            answer = json.loads(response.read() or b"{}")
+            data = json.loads(response.read() or b"{}")
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise NoAnswer(f"{method} {path}: {error!r}") from None
+            raise NoResponse(f"{method} {path}: {error!r}") from None
         finally:
             connection.close()
         if response.status >= 400:
-            raise Refused(f"{method} {path}: {response.status} {answer.get('code')}: {answer.get('detail')}")
-        return dict(answer)
+            raise Refused(f"{method} {path}: {response.status} {data.get('code')}: {data.get('detail')}")
+        return dict(data)

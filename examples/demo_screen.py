@@ -1,6 +1,6 @@
-"""What the demo says: plain lines with a time stamp, in colour where somebody looks on.
+"""The demo's output: plain lines with a timestamp, in color at a terminal.
 
-Nothing is decided here. Texts of the supervisor (sentences, events) are shown as they came from its API.
+Nothing is decided here. Texts of the supervisor (sentences, events) are shown as its API returns them.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import time
 
 WIDTH = 118
 STAMP = "%H:%M:%S"
-INDENT = " " * 10  # the room of a time stamp
-COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-STATUS_COLOURS = {"running": "green", "finishing": "green", "completed": "green", "failed": "red"}
+INDENT = " " * 10  # as wide as a timestamp
+COLORS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+STATUS_COLORS = {"running": "green", "finishing": "green", "completed": "green", "failed": "red"}
 
 
 class Screen:
-    """Lines to standard output. One thread at a time."""
+    """Lines to standard output. Used by one thread."""
 
     def __init__(self) -> None:
-        self.person = sys.stdout.isatty()  # somebody looks on
-        self._colours = self.person and not os.environ.get("NO_COLOR")
-        room = shutil.get_terminal_size((WIDTH, 25)).columns if self.person else WIDTH
-        self._width = max(60, min(room, WIDTH))
+        self.person = sys.stdout.isatty()  # a person watches
+        self._colors = self.person and not os.environ.get("NO_COLOR")
+        columns = shutil.get_terminal_size((WIDTH, 25)).columns if self.person else WIDTH
+        self._width = max(60, min(columns, WIDTH))
 
     def title(self, text: str) -> None:
         self._line(text, "bold", time.strftime(STAMP))
 
     def detail(self, text: str) -> None:
-        """More of the line above, without a time stamp."""
+        """More of the line above, without a timestamp."""
         self._line(text, "dim", "")
 
     def disaster(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Screen:
 
     def sentence(self, status: str, text: str) -> None:
         """The run's own sentence, when it changed."""
-        self._line(text, STATUS_COLOURS.get(status, "cyan"), time.strftime(STAMP), f"  {status}: ")
+        self._line(text, STATUS_COLORS.get(status, "cyan"), time.strftime(STAMP), f"  {status}: ")
 
     def figures(self, text: str) -> None:
         self._line(text, "green", time.strftime(STAMP), "  = ")
@@ -56,10 +56,10 @@ class Screen:
     def plain(self, text: str) -> None:
         print(text, flush=True)
 
-    def _line(self, text: str, colour: str, stamp: str, mark: str = "") -> None:
+    def _line(self, text: str, color: str, stamp: str, mark: str = "") -> None:
         lines = textwrap.wrap(
             mark + " ".join(text.split()), self._width - len(INDENT), subsequent_indent="    ", break_on_hyphens=False
         )
         for number, line in enumerate(lines or [""]):
-            shown = f"\x1b[{COLOURS[colour]}m{line}\x1b[0m" if self._colours else line
+            shown = f"\x1b[{COLORS[color]}m{line}\x1b[0m" if self._colors else line
             print((f"{stamp:<{len(INDENT)}}" if number == 0 else INDENT) + shown, flush=True)

@@ -1,15 +1,15 @@
-"""A small network learns handwritten digits, and does not mind being interrupted.
+"""A small network learns handwritten digits, and an interruption does not change what it learns.
 
-Every batch is drawn from seed and step alone, so a training that was stopped and resumed goes through the very same
-numbers as one that was left alone: the weights are equal bit for bit. Without any SPOT_ variable it is a plain script.
+Every batch is drawn from seed and step alone, so a training that was stopped and resumed computes the same numbers as
+one without interruption: the weights are equal bit for bit. Without any SPOT_ variable it is a plain script.
 
     python examples/digits/train.py --steps 400 --checkpoint-every 20
 """
 
 import os
 
-# Sums in another order differ in the last bits. So there is one thread, and the processor alone chooses how sums are
-# made: variables that choose it may be set on one machine and not on the next. Must stand before numpy is imported.
+# Sums in another order differ in the last bits. So there is one thread, and only the processor decides the order: other
+# variables could be set on one machine and not on the next. This must come before the import of numpy.
 for _name in [_name for _name in os.environ if _name.startswith(("OPENBLAS_", "MKL_", "NPY_"))]:
     del os.environ[_name]
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -31,13 +31,13 @@ from sklearn.datasets import load_digits  # noqa: E402
 
 try:
     import spot_progress
-except ImportError:  # not under the supervisor: nobody to report to
+except ImportError:  # not under the supervisor: reports have no reader
     spot_progress = None
 
 HIDDEN, CLASSES, TRAIN_ROWS = 64, 10, 1400
 BATCH, RATE, MOMENTUM = 64, 0.05, 0.9
 KEPT = 3  # local checkpoints
-STOPPED = 128 + signal.SIGTERM  # exit code: saved because it was asked to leave
+STOPPED = 128 + signal.SIGTERM  # exit code: saved because of a stop
 Arrays = dict[str, np.ndarray]
 
 
@@ -82,7 +82,7 @@ def accuracy(state: Arrays, images: np.ndarray, labels: np.ndarray) -> float:
 
 
 def encoded(arrays: Arrays) -> bytes:
-    """A .npz whose bytes depend on the arrays alone: np.savez would write the time of day into it."""
+    """A .npz whose bytes depend on the arrays alone: np.savez would write the present time into it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(arrays):
@@ -104,8 +104,8 @@ def write(path: Path, data: bytes) -> None:
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, file), the newest last."""
-    found = ((re.fullmatch(r"step-(\d+)\.npz", path.name), path) for path in folder.iterdir())
-    return sorted((int(match[1]), path) for match, path in found if match)
+    matches = ((re.fullmatch(r"step-(\d+)\.npz", path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in matches if match)
 
 
 def save(folder: Path, step: int, state: Arrays) -> None:
@@ -142,8 +142,8 @@ def main() -> int:
     results = Path(os.environ.get("SPOT_RESULTS_DIR", options.out / "results"))
     for path in (folder, results):
         path.mkdir(parents=True, exist_ok=True)
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    terms: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: terms.append(number))
 
     digits = load_digits()
     images, labels = digits.data / 16.0, digits.target
@@ -153,7 +153,7 @@ def main() -> int:
         loss = train_step(state, images[:TRAIN_ROWS], labels[:TRAIN_ROWS], options.seed, step)
         step += 1
         time.sleep(options.step_delay_s)
-        stop = bool(asked)
+        stop = bool(terms)
         if spot_progress:
             stop = stop or spot_progress.stopping()
             spot_progress.report(step, total=options.steps, loss=loss)

@@ -12,7 +12,7 @@ import spot_progress
 from transformers import TrainerCallback
 
 FOLDER = Path(os.environ.get("SPOT_CHECKPOINT_DIR", "."))
-WORK = str(FOLDER / ".trainer")  # the Trainer writes in place; a name with a dot is left alone
+WORK = str(FOLDER / ".trainer")  # the Trainer writes in place; a name with a dot is ignored
 
 
 def saved():

@@ -21,7 +21,7 @@ class SpotCallback(Callback):
         self.every, self.saved = every, 0
 
     def on_train_batch_end(self, trainer, *more):
-        stop = spot_progress.stopping() or trainer.received_sigterm  # Lightning takes TERM for itself
+        stop = spot_progress.stopping() or trainer.received_sigterm  # Lightning handles TERM itself
         stop = trainer.strategy.reduce_boolean_decision(stop, all=False)  # all save at one step
         if trainer.is_global_zero:
             spot_progress.report(trainer.global_step, total=max(trainer.max_steps, 0) or None)
@@ -30,9 +30,9 @@ class SpotCallback(Callback):
         trainer.should_stop = trainer.should_stop or stop
 
     def on_exception(self, trainer, module, exception):
-        if isinstance(exception, SystemExit):  # TERM came after that question, or in a validation
+        if isinstance(exception, SystemExit):  # TERM came after that check, or during a validation
             self.save(trainer, trainer.global_step)
-            exception.code = 1  # Lightning leaves with 0, as if the work were done
+            exception.code = 1  # Lightning exits with 0, as if the work were done
 
     def save(self, trainer, step):
         if step > self.saved:

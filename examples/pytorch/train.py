@@ -32,7 +32,7 @@ while step < STEPS:
         path = folder / f"step-{step:08d}.pt"
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(state, f"{path}.tmp")
-        os.rename(f"{path}.tmp", path)  # a checkpoint from this moment on, and complete
+        os.rename(f"{path}.tmp", path)  # now it is a complete checkpoint
         for old in sorted(folder.glob("step-*.pt"))[:-KEPT]:
             old.unlink()
     if stop:

@@ -3,10 +3,10 @@
     import spot_progress
     spot_progress.report(step, total=steps, loss=loss)
 
-and a third one, so that it saves at the end of a step when it is asked to leave: `if spot_progress.stopping(): ...`.
+and a third one, so that it saves after the present step when it must leave: `if spot_progress.stopping(): ...`.
 
-The agent puts this module on the training's PYTHONPATH. Without SPOT_PROGRESS_FILE every call does nothing, so the
-same script runs anywhere. One call is one JSON line, appended in one write; nothing here raises for a full disk.
+The agent puts this module on the training's PYTHONPATH. Without SPOT_PROGRESS_FILE every call does nothing, so the same
+script runs anywhere. One call is one JSON line, appended in one write; nothing here raises for a full disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Dict, Optional
 
 
 def report(step: int, total: Optional[int] = None, **metrics: float) -> None:
-    """This many steps are done, of `total` when known. Metrics are numbers; others are left out."""
+    """So many steps are done, of `total` if that is known. Metrics are numbers; other values are left out."""
     line: Dict[str, Any] = {"step": int(step)}
     if total is not None:
         line["total"] = int(total)
@@ -41,28 +41,28 @@ def phase(name: str) -> None:
 
 
 def stopping() -> bool:
-    """True once this attempt is to end (a stop, a preemption notice): save at the end of the step, then leave.
+    """True once this attempt must end (a stop, a preemption notice): save at the end of the step, then leave.
 
-    Ask before the first step and after every step. The first call in the main thread takes TERM, where nobody else
-    does: from then on it ends nothing by itself, and no checkpoint is cut short in a signal handler. The file
-    SPOT_STOP_FILE is there before TERM comes; a process that gets no TERM learns it from the file. Ranks that step
+    Call it before the first step and after every step. The first call in the main thread installs a handler for TERM,
+    if there is none: from then on TERM does not end the process, and no checkpoint is cut short in a signal handler.
+    The file SPOT_STOP_FILE exists before TERM comes; a process that gets no TERM sees the file. Ranks that step
     together must agree: one may see it a step earlier.
     """
     path = os.environ.get("SPOT_STOP_FILE")
     if not path:
         return False
-    if not _stop["taken"] and threading.current_thread() is threading.main_thread():
-        _stop["taken"] = True
+    if not _stop["handled"] and threading.current_thread() is threading.main_thread():
+        _stop["handled"] = True
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_term)
-    return _stop["asked"] or os.path.exists(path)
+    return _stop["received"] or os.path.exists(path)
 
 
-_stop = {"taken": False, "asked": False}
+_stop = {"handled": False, "received": False}
 
 
 def _on_term(number: int, frame: Any) -> None:
-    _stop["asked"] = True
+    _stop["received"] = True
 
 
 def _append(line: Dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def _append(line: Dict[str, Any]) -> None:
         with open(path, "ab", buffering=0) as target:
             target.write(json.dumps(line).encode() + b"\n")
     except OSError:
-        pass  # a report that is lost is caught up by the next one
+        pass  # the next report replaces a lost one
 
 
 def _number(value: Any) -> Optional[float]:
@@ -85,8 +85,8 @@ def _number(value: Any) -> Optional[float]:
 
 
 def _offer_thread_dump() -> None:
-    """Let the agent ask where our threads stand, should the steps stop: at a realtime signal that nobody else uses,
-    the stacks are written into a file with our pid in its name. No handler of anybody is ever replaced."""
+    """Let the agent read where our threads stand, if the steps stop: at a realtime signal without another use,
+    faulthandler writes the stacks into a file with our pid in its name. It never replaces another handler."""
     number = getattr(signal, "SIGRTMIN", 0) + 5
     folder = os.path.join(os.environ.get("SPOT_MACHINE_DIR", ""), "work", "threads")
     if not os.path.isabs(folder) or number == 5:
@@ -98,10 +98,10 @@ def _offer_thread_dump() -> None:
             return
         path = os.path.join(folder, "%d.%d" % (os.getpid(), number))
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        target = os.open(path, flags, 0o600)  # stays open for life
+        target = os.open(path, flags, 0o600)  # never closed: faulthandler writes to it
         faulthandler.register(number, file=target, all_threads=True, chain=False)
     except (OSError, ValueError, KeyError, RuntimeError):
-        pass  # then there is no dump of this kind; the training is none the worse
+        pass  # then there is no dump of this kind, and the training is not affected
 
 
 _offer_thread_dump()

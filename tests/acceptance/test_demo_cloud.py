@@ -1,5 +1,5 @@
-"""The demo on Google Cloud is the demo: the same story, verdict and last line, on another house. (`make demo-cloud`
-plays it; what it shows is tested end to end in test_cloud_story.py.)"""
+"""The demo on Google Cloud is the same demo: the same disasters, verdict and last line, on other machines. (`make
+demo-cloud` runs it; test_cloud_story.py tests end to end what it shows.)"""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.cloud.cloud import BUCKET, ZONES
 def shown() -> Iterator[CloudDemo]:
     made = CloudDemo()
     yield made
-    made.house.close()
-    made.house.remove()
+    made.processes.close()
+    made.processes.remove()
 
 
 def test_its_settings_are_accepted_and_ask_the_stand_in(shown: CloudDemo) -> None:
-    house = shown.house
-    environ = {name: value for name, value in house._env.items() if name.startswith("SPOT_")}
-    found = wired.load({"data_dir": str(house.data_dir)}, environ={"HOME": "/", **environ})
+    processes = shown.processes
+    environ = {name: value for name, value in processes._env.items() if name.startswith("SPOT_")}
+    found = wired.load({"data_dir": str(processes.data_dir)}, environ={"HOME": "/", **environ})
     assert (found.provider, found.store_url, tuple(found.value("gce_zones"))) == ("gce", f"gs://{BUCKET}", ZONES)
-    assert found.value("gce_endpoint") == house.cloud.compute.url
+    assert found.value("gce_endpoint") == processes.cloud.compute.url
     assert found.silence_s >= 3 * found.beat_store_s
-    assert house._env["STORAGE_EMULATOR_HOST"] == house.cloud.storage.url
+    assert processes._env["STORAGE_EMULATOR_HOST"] == processes.cloud.storage.url
 
 
 def test_the_run_is_that_of_the_demo_in_an_image(shown: CloudDemo) -> None:
     spec = shown.spec()
-    assert spec.pop("image") == shown.house.cloud.image()
+    assert spec.pop("image") == shown.processes.cloud.image()
     command = spec["command"]
     assert isinstance(command, list)
     assert command[2:] == list(CloudDemo.arguments)
@@ -42,10 +42,10 @@ def test_the_run_is_that_of_the_demo_in_an_image(shown: CloudDemo) -> None:
 
 
 def test_what_the_cloud_does_not_allow_fails_the_demo_once(shown: CloudDemo) -> None:
-    shown.house.cloud.violations.append("GET /nowhere: compute has no such method")
-    with pytest.raises(demo.HouseFailed, match="nowhere"):
-        shown.house.close()
-    assert shown.house.close() == 0
+    shown.processes.cloud.violations.append("GET /nowhere: compute has no such method")
+    with pytest.raises(demo.ProcessFailed, match="nowhere"):
+        shown.processes.close()
+    assert shown.processes.close() == 0
 
 
 def test_it_is_played_and_judged_as_the_demo_is() -> None:

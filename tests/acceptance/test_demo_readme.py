@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from examples import demo
+from examples.demo_disasters import DISASTERS
 from examples.demo_screen import Screen
-from examples.demo_story import DISASTERS
 from examples.demo_verdict import EXPECTED_CAUSES, Facts, summary
 from supervisor.cli.views.runs import ATTEMPTS
 
@@ -81,8 +81,8 @@ def test_the_screen_writes_these_forms_and_no_others(capsys: pytest.CaptureFixtu
 
 
 def test_the_settings_are_those_of_the_demo(shown: list[str], capsys: pytest.CaptureFixture[str]):
-    told_of = {name: getattr(demo.Demo, name) for name in ("title", "settings", "zones")}
-    demo.Demo.tell_settings(SimpleNamespace(screen=Screen(), house=SimpleNamespace(folder="F"), **told_of))  # type: ignore[arg-type]
+    values = {name: getattr(demo.Demo, name) for name in ("title", "settings", "zones")}
+    demo.Demo.show_settings(SimpleNamespace(screen=Screen(), processes=SimpleNamespace(folder="F"), **values))  # type: ignore[arg-type]
     told = capsys.readouterr().out.split("\n")[:3]
     assert [line[10:] for line in shown[:3]] == [line[10:] for line in told]
 
@@ -118,7 +118,7 @@ def test_the_log_ends_in_commands_that_readme_tells_and_that_exist(capsys: pytes
     """At a terminal; a program reads JSON there."""
     from supervisor.cli.main import COMMANDS
 
-    demo.tell_next(Screen())
+    demo.show_next_commands(Screen())
     last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
     assert last.strip() == demo.NEXT[-1]
     assert last.strip() in README.read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""What every object store must do when it lists: order, prefixes, pages, and no listing that is silently short."""
+"""The promise of every object store for listings: order, prefixes, pages, and no listing that is silently
+incomplete."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class ListingSuite(StoreSuite):
         with pytest.raises(ValueError, match=r"key|prefix"):
             list(store.pages(prefix))
 
-    def test_a_listing_holds_what_each_object_says_of_itself(self, store: Any) -> None:
+    def test_a_listing_shows_the_info_of_each_object(self, store: Any) -> None:
         for n in range(7):
             store.put(f"beats/r{n}", b"x" * n, metadata={"n": str(n)} if n % 2 else None)
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What every object store must do with one object: content, generations, conditions, keys."""
+"""The promise of every object store for one object: content, generations, conditions, keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def everything(store: Any) -> list[Any]:
 
 
 class StoreSuite:
-    words: ModuleType = port  # where the store's errors and ABSENT live
+    words: ModuleType = port  # the module with the store's errors and ABSENT
 
     @pytest.fixture
     def store(self) -> Any:
@@ -45,7 +45,7 @@ class ObjectsSuite(StoreSuite):
     # --- one object ---------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("data", [b"", b"one", b"\x00\xff\r\n", LARGE], ids=["empty", "text", "binary", "large"])
-    def test_what_is_put_is_what_is_read(self, store: Any, data: bytes) -> None:
+    def test_a_written_object_is_read_unchanged(self, store: Any, data: bytes) -> None:
         put = store.put("runs/a/x.bin", data, metadata={"beat": '{"step": 1}', "é": "\n"})
         read, info = store.get("runs/a/x.bin")
         assert read == data
@@ -62,7 +62,7 @@ class ObjectsSuite(StoreSuite):
                     look(key)
             assert store.delete(key) is False
 
-    def test_a_new_content_has_a_new_generation_and_its_own_metadata(self, store: Any) -> None:
+    def test_new_content_has_a_new_generation_and_its_own_metadata(self, store: Any) -> None:
         first = store.put("beats/a", b"1", metadata={"n": "1"})
         assert [dict(info.metadata) for info in everything(store)] == [{"n": "1"}]
         second = store.put("beats/a", b"2", metadata={"n": "2"})
@@ -82,7 +82,7 @@ class ObjectsSuite(StoreSuite):
                 store.put("beats/a", b"more", metadata={**metadata, key: metadata[key] + "x"})
             assert store.stat("beats/a") == info
 
-    def test_a_generation_never_comes_back(self, store: Any) -> None:
+    def test_a_generation_is_never_used_again(self, store: Any) -> None:
         seen = set()
         for n in range(60):
             seen.add(store.put("beats/a", b"same").generation)
@@ -123,7 +123,7 @@ class ObjectsSuite(StoreSuite):
         assert store.delete("runs/a/.stop", if_generation=new.generation) is False
         assert store.delete("runs/a/.stop") is False
 
-    def test_a_file_is_put_as_bytes_are(self, store: Any, tmp_path: Any) -> None:
+    def test_a_file_is_written_like_bytes(self, store: Any, tmp_path: Any) -> None:
         source = tmp_path / "model.bin"
         source.write_bytes(LARGE)
         info = store.put_file("runs/a/checkpoints/100-a1/model.bin", source, if_generation=self.words.ABSENT)
@@ -148,7 +148,7 @@ class ObjectsSuite(StoreSuite):
             with pytest.raises(ValueError, match="negative"):
                 list(store.read("log", offset, length))
 
-    def test_a_stream_stays_with_the_generation_it_began_with(self, store: Any) -> None:
+    def test_a_stream_stays_in_its_first_generation(self, store: Any) -> None:
         store.put("log", LARGE)
         stream = store.read("log")
         read = next(stream)
@@ -184,7 +184,7 @@ class ObjectsSuite(StoreSuite):
         assert listed(store) == []
 
     @pytest.mark.parametrize("keys", [("a", "a/b"), ("a/b", "a"), ("a/b/c/d", "a/b")])
-    def test_a_key_that_is_the_folder_of_another_is_kept_apart_or_refused(
+    def test_a_key_that_is_the_folder_of_another_is_separate_or_refused(
         self, store: Any, keys: tuple[str, str]
     ) -> None:
         first = store.put(keys[0], b"first", metadata={"n": "1"})

@@ -1,9 +1,9 @@
-"""What every object store must do, whoever keeps the objects.
+"""The promise of every object store, whatever its implementation.
 
-An implementation's test file subclasses a suite, gives the `store` fixture and says how one of its places becomes
-unreadable. `AgentStoreSuite` is what the stores beside the training pass; `ObjectStoreSuite` adds what only the
-supervisor asks for: bulk listings that tell metadata and the store's time. Every test takes the store alone, so that
-tests of the suite itself can call it with a broken one.
+An implementation's test file subclasses a suite, provides the `store` fixture and makes one of its prefixes unreadable.
+`AgentStoreSuite` is for the stores beside the training; `ObjectStoreSuite` adds the supervisor's own needs: bulk
+listings with metadata and the store's time. Every test takes the store alone, so that tests of the suite itself can
+call it with a broken one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AgentStoreSuite(ObjectsSuite, ListingSuite):
 
 
 class ObjectStoreSuite(AgentStoreSuite):
-    def test_ages_are_told_by_one_clock(self, store: Any) -> None:
+    def test_ages_come_from_one_clock(self, store: Any) -> None:
         first = store.put("canary/a", b"1")
         (page,) = store.pages("canary/")
         assert 0 <= page.server_time - first.updated < 60
@@ -66,7 +66,7 @@ class ObjectStoreSuite(AgentStoreSuite):
         assert later.server_time >= max(page.server_time, second.updated)
         assert [info.updated for info in later.objects] == [second.updated]
 
-    def test_every_page_tells_the_time(self, store: Any) -> None:
+    def test_every_page_shows_the_time(self, store: Any) -> None:
         for n in range(5):
             store.put(f"beats/{n}", b"")
         times = [page.server_time for page in store.pages("beats/", 2)]

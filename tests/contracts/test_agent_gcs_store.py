@@ -1,4 +1,4 @@
-"""The agent's own Cloud Storage client, in the agent's words, against a bucket that is met over HTTP."""
+"""The agent's own Cloud Storage client, with the agent's errors, against a bucket over HTTP."""
 
 from __future__ import annotations
 

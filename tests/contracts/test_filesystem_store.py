@@ -1,4 +1,4 @@
-"""The folder store as the supervisor sees it."""
+"""The folder store for the supervisor."""
 
 from pathlib import Path
 

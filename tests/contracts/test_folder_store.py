@@ -1,4 +1,4 @@
-"""The folder store as the agent sees it, in the agent's words."""
+"""The folder store for the agent, with the agent's errors."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The suite itself: stores that break one promise each, as stores in the field do, and the test that catches them."""
+"""The suite itself: stores that break one promise each, as real stores do, and the test that catches them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class IgnoresConditions(MemoryStore):
 
 
 class ChecksThenWrites(MemoryStore):
-    """Compares without a lock: two writers can both find the generation that they read."""
+    """Compares without a lock: two writers can both find the generation that they have read."""
 
     def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         self._require(key, if_generation)
@@ -70,7 +70,7 @@ class RemembersMetadataByKey(MemoryStore):
 
 
 class SortsByParts(MemoryStore):
-    """The order in which a walk through folders meets them."""
+    """The order of a walk through folders."""
 
     def pages(self, prefix: str, page_size: int = 1000) -> Iterator[Page]:
         found = [info for page in super().pages(prefix) for info in page.objects]
@@ -128,7 +128,7 @@ class UnreadableIsAbsent(FilesystemStore):
 
 
 class WritesInPlace(FilesystemStore):
-    """No temporary file, no rename: readers see what is half written, or an empty file."""
+    """No temporary file, no rename: readers see a partial or an empty file."""
 
     def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
         if metadata or if_generation is not None:
@@ -147,14 +147,14 @@ ON_MEMORY = [
     (ChecksThenWrites, SUITE.test_of_16_that_create_one_object_one_wins),
     (ChecksThenWrites, SUITE.test_compare_and_set_loses_no_count),
     (DeletesAnyGeneration, SUITE.test_delete),
-    (NamesGenerationsByContent, SUITE.test_a_generation_never_comes_back),
+    (NamesGenerationsByContent, SUITE.test_a_generation_is_never_used_again),
     (WritesMetadataAfterwards, SUITE.test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation),
-    (RemembersMetadataByKey, SUITE.test_a_new_content_has_a_new_generation_and_its_own_metadata),
+    (RemembersMetadataByKey, SUITE.test_new_content_has_a_new_generation_and_its_own_metadata),
     (SortsByParts, SUITE.test_keys_come_in_byte_order_whatever_the_page),
     (KnowsFoldersOnly, SUITE.test_a_prefix_may_end_anywhere),
     (SaysNothingOfNothing, SUITE.test_a_listing_of_nothing_is_one_empty_page),
-    (TellsItsOwnTime, SUITE.test_ages_are_told_by_one_clock),
-    (OpensForEachPiece, SUITE.test_a_stream_stays_with_the_generation_it_began_with),
+    (TellsItsOwnTime, SUITE.test_ages_come_from_one_clock),
+    (OpensForEachPiece, SUITE.test_a_stream_stays_in_its_first_generation),
 ]
 CAUGHT = (AssertionError, pytest.fail.Exception, ObjectMissing, StopIteration)
 
@@ -167,7 +167,7 @@ def test_a_broken_promise_is_caught(broken: type[MemoryStore], test: Any) -> Non
 
 
 @pytest.mark.parametrize("broken", [UnreadableIsEmpty, UnreadableIsAbsent])
-def test_a_store_that_takes_unreadable_for_absent_is_caught(broken: type[FilesystemStore], tmp_path: Path) -> None:
+def test_a_store_that_reports_unreadable_as_absent_is_caught(broken: type[FilesystemStore], tmp_path: Path) -> None:
     FilesystemSuite().test_could_not_read_is_not_absent(FilesystemStore.create(tmp_path / "whole"))
     with pytest.raises(CAUGHT):
         FilesystemSuite().test_could_not_read_is_not_absent(broken.create(tmp_path / "broken"))
@@ -175,10 +175,10 @@ def test_a_store_that_takes_unreadable_for_absent_is_caught(broken: type[Filesys
 
 def test_a_store_that_writes_in_place_is_caught(tmp_path: Path) -> None:
     with pytest.raises(CAUGHT):
-        SUITE().test_a_stream_stays_with_the_generation_it_began_with(WritesInPlace.create(tmp_path))
+        SUITE().test_a_stream_stays_in_its_first_generation(WritesInPlace.create(tmp_path))
 
 
-def test_a_store_that_takes_any_key_is_caught(tmp_path: Path) -> None:
+def test_a_store_that_accepts_any_key_is_caught(tmp_path: Path) -> None:
     with pytest.raises(CAUGHT):
         SUITE().test_a_bad_key_is_refused_everywhere(TakesAnyKey(), tmp_path, "../outside")
 

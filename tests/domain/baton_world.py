@@ -1,12 +1,12 @@
-"""A small world in which all interleavings can be walked: a store of one cell or two, and the few who write it.
+"""A small world in which all interleavings can be enumerated: a store of one cell or two, and its few writers.
 
-An actor is a list of changes. Each change is a read of the store, then a write with if-generation-match on what was
-read; a refused write reads again, a change that the baton refuses stops the actor for good. Every order of those steps
-is walked, every point at which a newcomer loses patience, and every write whose answer is lost and repeated.
-
-A ghost that knows nothing of baton.py's rules watches the writes: who claimed last, whether the run is over, and which
-checkpoint each actor knows of. A writer who is not the last claimant, or one who overwrites a checkpoint that it never
-saw, is a double writer. With `split`, checkpoint and done lie in a second object beside the fence, as they may not.
+An actor is a list of changes. Each change is a read of the store, then a write with if-generation-match on the
+generation that was read; a refused write reads again, a change that the baton refuses stops the actor for good. The
+walk covers every order of those steps, every moment at which the next agent stops waiting, and every write whose
+response is lost and that is repeated. A ghost that knows nothing of baton.py's rules watches the writes: which actor
+claimed last, whether the run is over, and which checkpoint each actor has seen. A writer that is not the last claimant,
+or that overwrites a checkpoint it has never seen, is a double writer. With `split`, checkpoint and done are in a second
+object beside the fence, which is forbidden.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Program:
 
 class Actor(NamedTuple):
     at: int = 0
-    seen: tuple[Cell, ...] = ()  # what was read for the change at hand, with generations
+    seen: tuple[Cell, ...] = ()  # the cells that were read for the present change, with generations
     stopped: bool = False
-    saw_wait_at: int | None = None  # generation at which it was told to wait
+    saw_wait_at: int | None = None  # generation at which it had to wait
     waited_s: float = 0.0
-    may_lose: int = 0  # answers of its writes that may still get lost
-    knows: str | None = None  # where the checkpoint lies that it restored or wrote
+    may_lose: int = 0  # responses to its writes that may still get lost
+    knows: str | None = None  # the place of the checkpoint that it restored or wrote
 
 
 class Ghost(NamedTuple):
@@ -113,12 +113,12 @@ def _steps(world: World, program: Program, actor: Actor, change: Change) -> Iter
 
 
 def _read(world: World, program: Program, actor: Actor, change: Change) -> Actor:
-    found = world.cells[len(actor.seen)]
+    cell_read = world.cells[len(actor.seen)]
     if change.kind == CLAIM:
-        verdict = standing(found.baton, program.launch_id, program.machine_id, actor.waited_s)
+        verdict = standing(cell_read.baton, program.launch_id, program.machine_id, actor.waited_s)
         if verdict == WAIT:
-            return actor._replace(saw_wait_at=found.generation)
-    return actor._replace(seen=(*actor.seen, found), saw_wait_at=None)
+            return actor._replace(saw_wait_at=cell_read.generation)
+    return actor._replace(seen=(*actor.seen, cell_read), saw_wait_at=None)
 
 
 def _write(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
@@ -146,7 +146,7 @@ def _write(world: World, program: Program, actor: Actor, change: Change) -> Iter
 
 
 def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
-    """The ghost's check of this write, which is in progress."""
+    """What the ghost says about this write, which is being carried out."""
     ghost, me, wrongs = world.ghost, program.machine_id, set()
     if kind in OF_THE_POINTER:
         if ghost.owner != me:
@@ -176,7 +176,7 @@ class Counted:
 
 
 def walk(world: World, programs: tuple[Program, ...]) -> Counted:
-    """Count all orders of steps from here to the end, and how many of them go wrong."""
+    """Count every order of steps from here to the state without a possible step, and how many of them went wrong."""
     counts: dict[World, tuple[int, int]] = {}
     wrongs: set[str] = set()
     ends: set[World] = set()

@@ -31,7 +31,7 @@ FULL = asdict(
 
 
 @given(raw=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_anything_else_is_no_baton(raw: bytes) -> None:
+def test_other_bytes_are_no_baton(raw: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 json's own errors are welcome too
         real.decode(raw)
 
@@ -59,7 +59,7 @@ def test_a_torn_write_is_never_read_as_a_baton() -> None:
             real.decode(whole[:length])
 
 
-def test_a_baton_of_before_milestones_is_read() -> None:
+def test_a_baton_without_milestones_is_read() -> None:
     old = {name: value for name, value in FULL.items() if name not in ("kept", "best")}
     read = real.decode(json.dumps(old).encode())
     assert (read.kept, read.best) == ((), ())
@@ -104,13 +104,13 @@ def test_only_so_many_milestones_are_named_the_newest_ones() -> None:
     assert [kept[0].step, kept[-1].step, len(kept)] == [1070, 80, real.MILESTONES_KEPT]
 
 
-def test_when_the_newest_do_not_verify_milestones_follow_from_the_newest_down() -> None:
+def test_when_the_newest_do_not_verify_milestones_follow_the_newest_first() -> None:
     baton = moved([10, 20, 30, 40, 50], real.Keep(last=2, every=10))
-    found = []
+    steps = []
     while baton.checkpoint is not None:
-        found.append(baton.checkpoint.step)
+        steps.append(baton.checkpoint.step)
         baton = real.drop_checkpoint(baton, "1.1.1", "m1")
-    assert found == [50, 40, 30, 20, 10]
+    assert steps == [50, 40, 30, 20, 10]
     assert real.pointers(baton) == ()
 
 
@@ -125,7 +125,7 @@ def test_a_run_that_starts_over_keeps_its_best_until_there_are_new_ones() -> Non
     assert real.pointers(real.open_generation(baton, 2, False, None)) == real.pointers(baton)
 
 
-def test_a_newcomer_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:
+def test_the_next_agent_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:
     held = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
     raised = real.raise_next(held, "1.2.1", "n", False)
     assert real.standing(raised, "1.2.1", "m2", 0) == real.standing(raised, "1.2.1", "m2", 149.9) == real.WAIT
@@ -136,7 +136,7 @@ def test_a_newcomer_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:
     assert real.standing(real.claim(raised, "1.2.1", "m2", 150), "1.1.1", "m1", 0) == real.OUTDATED
 
 
-def test_a_checkpoint_that_does_not_verify_gives_way_to_the_one_before() -> None:
+def test_a_checkpoint_that_does_not_verify_is_replaced_by_the_previous_one() -> None:
     baton = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
     pointers = [Pointer(step, f"checkpoints/{step}/", ()) for step in (1, 2, 3, 4)]
     for pointer in pointers:

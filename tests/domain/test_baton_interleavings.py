@@ -1,7 +1,7 @@
 """No double writer (HOUSE invariant 2): every interleaving of old agent, supervisor and new agent over one baton.
 
-The same walk over two objects, the fence in one and the pointer in the other, finds hundreds of wrong endings: the
-reason why the baton is one object (RULES section 1).
+The same walk over two objects, the fence in one and the pointer in the other, finds hundreds of wrong ends. That is why
+the baton is one object (RULES section 1).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def walked(old_end: str, supervisor: str, *, split: bool = False, twin: bool = F
     old = Program(*OLD, (UPLOADS, moves(OLD, 10), UPLOADS, moves(OLD, 20), *OLD_ENDS[old_end]))
     new = Program(*NEW, (claims(NEW), UPLOADS, moves(NEW, 30)))
     programs = [old, Program("", "supervisor", SUPERVISOR_DOES[supervisor]), new]
-    if twin:  # the create call was ambiguous: a second machine of the same try came up
+    if twin:  # the create call was ambiguous: a second machine of the same try started
         other = (NEW[0], "machine-twin")
         programs.append(Program(*other, (claims(other), moves(other, 31))))
     world = start(BATON, tuple(programs), owner=OLD[1], split=split, may_lose=may_lose)
@@ -85,7 +85,7 @@ ALL = [(old_end, supervisor) for old_end in OLD_ENDS for supervisor in SUPERVISO
 
 
 @pytest.mark.parametrize(("old_end", "supervisor"), ALL)
-def test_nobody_writes_who_lost_the_baton(old_end: str, supervisor: str) -> None:
+def test_no_agent_writes_that_lost_the_baton(old_end: str, supervisor: str) -> None:
     counted = walked(old_end, supervisor)
     assert counted.wrongs == frozenset()
     assert counted.wrong_paths == 0
@@ -93,12 +93,14 @@ def test_nobody_writes_who_lost_the_baton(old_end: str, supervisor: str) -> None
 
 
 @pytest.mark.parametrize(("old_end", "supervisor"), [case for case in ALL if case[0] != "is killed"])
-def test_nor_when_answers_get_lost_and_writes_are_repeated(old_end: str, supervisor: str) -> None:
+def test_no_agent_writes_that_lost_the_baton_with_lost_responses_and_repeated_writes(
+    old_end: str, supervisor: str
+) -> None:
     assert walked(old_end, supervisor, may_lose=1).wrongs == frozenset()
 
 
 @pytest.mark.parametrize("supervisor", SUPERVISOR_DOES)
-def test_nor_when_one_try_came_up_twice(supervisor: str) -> None:
+def test_no_agent_writes_that_lost_the_baton_with_two_machines_of_one_try(supervisor: str) -> None:
     counted = walked("leaves", supervisor, twin=True)
     assert counted.wrongs == frozenset()
     for end in counted.ends:
@@ -120,7 +122,7 @@ def unfenced_move(baton: Baton, step: int) -> Baton:
     return replace(baton, checkpoint=Pointer(step, f"checkpoints/{step}/", ()))
 
 
-def test_an_agent_that_does_not_look_who_holds_the_baton_is_caught() -> None:
+def test_an_agent_that_does_not_check_the_holder_is_caught() -> None:
     careless = Change(MOVE, lambda baton, _: unfenced_move(baton, 10))
     programs = (
         Program(*OLD, (UPLOADS, careless)),
@@ -131,7 +133,7 @@ def test_an_agent_that_does_not_look_who_holds_the_baton_is_caught() -> None:
 
 
 def test_a_reopened_run_that_gives_the_baton_back_is_caught() -> None:
-    """An agent that was cut off while its run was closed must not become the holder after a resume."""
+    """An agent that was out of reach while its run was closed must not be its holder again after a resume."""
     forgiving = Change(
         REOPEN, lambda baton, _: replace(rules.open_generation(baton, 2, False, None), holder=baton.holder)
     )
@@ -140,17 +142,17 @@ def test_a_reopened_run_that_gives_the_baton_back_is_caught() -> None:
     assert "move by one who lost the baton" in counted.wrongs
 
 
-def test_a_newcomer_that_was_named_next_gets_the_baton_in_the_end() -> None:
+def test_an_agent_that_is_next_gets_the_baton_in_the_end() -> None:
     for old_end in ("is killed", "leaves"):
         ends = walked(old_end, "raises").ends
-        served = [end for end in ends if not end.actors[2].stopped]  # the others looked before they were named
+        served = [end for end in ends if not end.actors[2].stopped]  # the others read the baton before they were named
         assert served
         for end in served:
             assert end.cells[0].baton.checkpoint == Pointer(30, "checkpoints/30/", ())
             assert end.cells[0].baton.previous[-1] in {FIRST, *(Pointer(n, f"checkpoints/{n}/", ()) for n in (10, 20))}
 
 
-def test_of_done_and_closed_the_first_one_wins() -> None:
+def test_the_first_of_done_and_closed_wins() -> None:
     results = set()
     for end in walked("finishes", "closes").ends:
         baton = end.cells[0].baton
@@ -160,7 +162,7 @@ def test_of_done_and_closed_the_first_one_wins() -> None:
 
 
 @pytest.mark.parametrize("supervisor", ["raises, closes, purges", "closes, purges, reopens"])
-def test_after_a_purge_nobody_names_anything(supervisor: str) -> None:
+def test_after_a_purge_nothing_is_named(supervisor: str) -> None:
     for old_end in OLD_ENDS:
         ends = walked(old_end, supervisor).ends
         purged = [end.cells[0].baton for end in ends if not end.actors[1].stopped]  # a raise after `done` is refused
@@ -175,7 +177,7 @@ def test_a_purge_that_leaves_the_baton_open_is_caught() -> None:
     assert "move after close" in counted.wrongs
 
 
-def test_done_is_never_taken_back_by_a_newcomer() -> None:
+def test_done_is_never_undone_by_the_next_agent() -> None:
     for end in walked("finishes", "raises, marks gone").ends:
         baton = end.cells[0].baton
         if baton.done is not None:

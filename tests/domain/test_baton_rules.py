@@ -1,7 +1,7 @@
-"""Properties of the baton's functions on whatever batons a history can bring about (HOUSE invariants 2, 12 and 13).
+"""Properties of the baton's functions on all batons that a history can create (HOUSE invariants 2, 12 and 13).
 
-Histories mix the deeds of a supervisor and of five agents, right and wrong ones; each deed is tried on the baton that
-all those before it left. Each property must also fail on rules that are broken in the way it is there to catch.
+Histories mix the actions of a supervisor and of five agents, right and wrong ones; each action is tried on the baton
+that the earlier ones left. Each property must also fail on rules that are broken in the way it guards against.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NAMED = ("checkpoint", "previous", "kept", "best", "done")
 KEEP = Keep(2, 1, 2)
 
 
-class Deed(NamedTuple):
+class Action(NamedTuple):
     kind: str
-    who: int  # index of the agent; of the launch id for a supervisor's deed
+    index: int  # index of the agent; of the launch id for a supervisor's action
     number: int
 
     def on(self, baton: Baton, rules: Any) -> Baton:
-        agent, launch = AGENTS[self.who], AGENTS[self.who][0]
+        agent, launch = AGENTS[self.index], AGENTS[self.index][0]
         pointer = Pointer(self.number, f"checkpoints/{self.number}/", (FileEntry("model.bin", 3, "ab"),))
         calls: dict[str, Callable[[], Baton]] = {
             "claim": lambda: rules.claim(baton, *agent, 150.0 * self.number),
@@ -52,60 +52,66 @@ class Deed(NamedTuple):
         return calls[self.kind]()
 
 
-DEEDS = st.builds(Deed, st.sampled_from(sorted(BY_AGENTS | BY_SUPERVISOR)), st.integers(0, 4), st.integers(0, 4))
-USUAL = [Deed("raise", 0, 0), Deed("claim", 0, 1), Deed("move", 0, 1), Deed("raise", 1, 0), Deed("claim", 1, 1)]
-HISTORIES = st.tuples(st.integers(0, len(USUAL)), st.lists(DEEDS, max_size=25)).map(lambda t: USUAL[: t[0]] + t[1])
+ACTIONS = st.builds(Action, st.sampled_from(sorted(BY_AGENTS | BY_SUPERVISOR)), st.integers(0, 4), st.integers(0, 4))
+USUAL = [
+    Action("raise", 0, 0),
+    Action("claim", 0, 1),
+    Action("move", 0, 1),
+    Action("raise", 1, 0),
+    Action("claim", 1, 1),
+]
+HISTORIES = st.tuples(st.integers(0, len(USUAL)), st.lists(ACTIONS, max_size=25)).map(lambda t: USUAL[: t[0]] + t[1])
 
 
-def told(history: list[Deed], rules: Any) -> Iterator[tuple[Deed, Baton, Baton | None]]:
-    """Each action with the baton before and after it; None = it was refused."""
+def applied(history: list[Action], rules: Any) -> Iterator[tuple[Action, Baton, Baton | None]]:
+    """Each action with the baton before it and after it; None where it was refused."""
     baton = rules.create("supervisor", 1)
-    for deed in history:
+    for action in history:
         try:
-            after = deed.on(baton, rules)
+            after = action.on(baton, rules)
         except BatonRefused:
-            yield deed, baton, None
+            yield action, baton, None
         else:
-            yield deed, baton, after
+            yield action, baton, after
             baton = after
 
 
-def only_the_holder_writes(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind in {"open", "purge"}:
+def only_the_holder_writes(action: Action, before: Baton, after: Baton | None) -> None:
+    if after is None or action.kind in {"open", "purge"}:
         return
     if any(getattr(after, name) != getattr(before, name) for name in NAMED):
-        assert before.holder == Holder(parse_launch_id(AGENTS[deed.who][0])[1], *AGENTS[deed.who])
+        assert before.holder == Holder(parse_launch_id(AGENTS[action.index][0])[1], *AGENTS[action.index])
         assert before.closed is None
 
 
-def everyone_keeps_to_his_own_fields(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind in {"open", "purge"}:
+def each_side_changes_its_own_fields(action: Action, before: Baton, after: Baton | None) -> None:
+    if after is None or action.kind in {"open", "purge"}:
         return
-    theirs = OF_SUPERVISOR if deed.kind in BY_AGENTS else ("holder", *NAMED)
+    theirs = OF_SUPERVISOR if action.kind in BY_AGENTS else ("holder", *NAMED)
     assert [getattr(after, name) for name in theirs] == [getattr(before, name) for name in theirs]
 
 
-def the_baton_passes_to_the_next_alone(deed: Deed, before: Baton, after: Baton | None) -> None:
+def the_baton_passes_to_the_next_alone(action: Action, before: Baton, after: Baton | None) -> None:
     if after is None or after.holder == before.holder:
         return
     assert after.holder is not None
     if after.holder.left and before.holder == replace(after.holder, left=False):
         return
     assert before.next is not None
-    assert before.next.launch_id == after.holder.launch_id == AGENTS[deed.who][0]
+    assert before.next.launch_id == after.holder.launch_id == AGENTS[action.index][0]
     assert before.closed is before.done is None
     free = before.holder is None or before.holder.left or before.next.holder_gone
-    assert free or 150.0 * deed.number >= real.CLAIM_WAIT_S
+    assert free or 150.0 * action.number >= real.CLAIM_WAIT_S
     assert before.holder is None or before.holder.launch_id != after.holder.launch_id, "a twin took it over"
 
 
-def next_never_goes_back(_: Deed, before: Baton, after: Baton | None) -> None:
+def next_never_goes_back(_: Action, before: Baton, after: Baton | None) -> None:
     if after is not None and before.next is not None and after.next is not None:
         assert parse_launch_id(after.next.launch_id) >= parse_launch_id(before.next.launch_id)
 
 
-def over_stays_over(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind in {"open", "purge"}:
+def over_stays_over(action: Action, before: Baton, after: Baton | None) -> None:
+    if after is None or action.kind in {"open", "purge"}:
         return
     assert before.closed in {None, after.closed}
     if before.done is not None:
@@ -113,17 +119,17 @@ def over_stays_over(deed: Deed, before: Baton, after: Baton | None) -> None:
         assert after.done.launch_id == before.done.launch_id
 
 
-def a_new_generation_gives_nobody_the_baton(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind != "open" or after == before:
+def a_new_generation_gives_no_agent_the_baton(action: Action, before: Baton, after: Baton | None) -> None:
+    if after is None or action.kind != "open" or after == before:
         return
     assert after.generation > before.generation
     assert after.closed is after.done is after.next is None
     for launch_id, machine_id in AGENTS:
         assert real.standing(after, launch_id, machine_id, 1e9) == real.OUTDATED
-    assert after.checkpoint == (None if deed.number == 4 else before.checkpoint)
+    assert after.checkpoint == (None if action.number == 4 else before.checkpoint)
 
 
-def few_pointers_are_kept(_: Deed, __: Baton, after: Baton | None) -> None:
+def few_pointers_are_kept(_: Action, __: Baton, after: Baton | None) -> None:
     if after is not None:
         assert len(after.previous) < KEEP.last
         assert len(after.kept) <= 2  # steps 2 and 4
@@ -131,16 +137,16 @@ def few_pointers_are_kept(_: Deed, __: Baton, after: Baton | None) -> None:
         assert after.checkpoint is not None or after.previous == after.kept == ()
 
 
-def the_newest_two_stay_named(deed: Deed, before: Baton, after: Baton | None) -> None:
-    """A move keeps its checkpoint and the newest one before; only a drop gives up the newest."""
-    if after is None or deed.kind != "move" or after == before:
+def the_newest_two_stay_named(action: Action, before: Baton, after: Baton | None) -> None:
+    """A move names the given checkpoint and the previous newest one; only a drop removes the newest."""
+    if after is None or action.kind != "move" or after == before:
         return
     assert after.checkpoint is not None
     assert after.previous[:1] == (() if before.checkpoint is None else (before.checkpoint,))
 
 
-def after_a_purge_nothing_is_named(deed: Deed, _: Baton, after: Baton | None) -> None:
-    if after is not None and deed.kind == "purge":
+def after_a_purge_nothing_is_named(action: Action, _: Baton, after: Baton | None) -> None:
+    if after is not None and action.kind == "purge":
         assert real.pointers(after) == ()
         assert after.done is None
         assert {real.standing(after, *agent, 1e9) for agent in AGENTS} == {real.OVER}
@@ -148,38 +154,38 @@ def after_a_purge_nothing_is_named(deed: Deed, _: Baton, after: Baton | None) ->
 
 PROPERTIES = [
     only_the_holder_writes,
-    everyone_keeps_to_his_own_fields,
+    each_side_changes_its_own_fields,
     the_baton_passes_to_the_next_alone,
     next_never_goes_back,
     over_stays_over,
-    a_new_generation_gives_nobody_the_baton,
+    a_new_generation_gives_no_agent_the_baton,
     few_pointers_are_kept,
     the_newest_two_stay_named,
     after_a_purge_nothing_is_named,
 ]
-Property = Callable[[Deed, Baton, "Baton | None"], None]
+Property = Callable[[Action, Baton, "Baton | None"], None]
 
 
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
 @settings(max_examples=300)
 @given(history=HISTORIES)
-def test_in_every_history(holds: Property, history: list[Deed]) -> None:
-    for deed, before, after in told(history, real):
-        holds(deed, before, after)
+def test_in_every_history(holds: Property, history: list[Action]) -> None:
+    for action, before, after in applied(history, real):
+        holds(action, before, after)
 
 
 @settings(max_examples=300)
 @given(history=HISTORIES)
-def test_twice_is_once(history: list[Deed]) -> None:
-    for deed, _, after in told(history, real):
-        if after is not None and deed.kind != "drop":  # said once more, that drops the one before, too
-            assert deed.on(after, real) == after
+def test_twice_is_once(history: list[Action]) -> None:
+    for action, _, after in applied(history, real):
+        if after is not None and action.kind != "drop":  # repeated, it also drops the previous one
+            assert action.on(after, real) == after
 
 
 @settings(max_examples=300)
 @given(history=HISTORIES)
-def test_what_is_written_is_read_again(history: list[Deed]) -> None:
-    for _, before, after in told(history, real):
+def test_a_written_baton_is_read_unchanged(history: list[Action]) -> None:
+    for _, before, after in applied(history, real):
         assert real.decode(real.encode(before)) == before
         assert after is None or real.decode(real.encode(after)) == after
 
@@ -228,11 +234,11 @@ def open_and_give_back(baton: Baton, generation: int, rerun: bool, stop_consumed
 
 BROKEN = [
     (only_the_holder_writes, rules_with(move_checkpoint=move_without_looking)),
-    (everyone_keeps_to_his_own_fields, rules_with(claim=claim_and_point_to_oneself)),
+    (each_side_changes_its_own_fields, rules_with(claim=claim_and_point_to_oneself)),
     (the_baton_passes_to_the_next_alone, rules_with(claim=claim_without_looking)),
     (next_never_goes_back, rules_with(raise_next=raise_any)),
     (over_stays_over, rules_with(close=close_anew)),
-    (a_new_generation_gives_nobody_the_baton, rules_with(open_generation=open_and_give_back)),
+    (a_new_generation_gives_no_agent_the_baton, rules_with(open_generation=open_and_give_back)),
     (few_pointers_are_kept, rules_with(move_checkpoint=move_and_keep_all)),
     (the_newest_two_stay_named, rules_with(move_checkpoint=move_and_keep_one)),
     (after_a_purge_nothing_is_named, rules_with(purge=purge_and_leave_it_open)),
@@ -243,9 +249,9 @@ BROKEN = [
 def test_broken_rules_are_caught(holds: Property, rules: Any) -> None:
     @settings(max_examples=2000, derandomize=True, database=None, report_multiple_bugs=False)
     @given(history=HISTORIES)
-    def in_every_history(history: list[Deed]) -> None:
-        for deed, before, after in told(history, rules):
-            holds(deed, before, after)
+    def in_every_history(history: list[Action]) -> None:
+        for action, before, after in applied(history, rules):
+            holds(action, before, after)
 
     with pytest.raises(AssertionError):
         in_every_history()

@@ -1,4 +1,5 @@
-"""A beat is custom metadata of its object too, with 8 KiB in a bucket: the largest beat of an agent fits."""
+"""A beat is custom metadata of its object too, and a bucket allows 8 KiB of it: everything that an agent can report
+fits."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ beats = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(beat=beats)
-def test_every_beat_fits_beside_its_name_in_the_metadata_of_an_object(beat: Beat) -> None:
+def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
@@ -79,11 +80,11 @@ def spoken(**changes: object) -> Beat:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def test_a_beat_with_room_gives_nothing_up() -> None:
+def test_a_small_beat_leaves_nothing_out() -> None:
     assert encode_within(spoken(), MAX_STORED_BYTES) == heartbeat.encode(spoken())
 
 
-def test_recent_points_give_way_before_everything_else() -> None:
+def test_recent_points_are_left_out_first() -> None:
     beat = spoken(metrics={"loss": 0.5}, recent='"' * MAX_RECENT_BYTES)
     whole = len(heartbeat.encode(beat))
     assert encode_within(beat, whole) == heartbeat.encode(beat)
@@ -92,11 +93,11 @@ def test_recent_points_give_way_before_everything_else() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(beat=beats)
-def test_every_pushed_beat_is_small_enough_to_be_taken(beat: Beat) -> None:
+def test_every_pushed_beat_is_small_enough(beat: Beat) -> None:
     assert heartbeat.parse(encode_within(beat, MAX_BYTES)).sequence == beat.sequence
 
 
-def test_telemetry_gives_way_first_and_by_its_own_order() -> None:
+def test_telemetry_is_left_out_next_in_its_own_order() -> None:
     metrics = {f"m{n}": float(n) for n in range(16)}
     pruned = Pruned(3, ((1, "older"),))
     beat = spoken(metrics=metrics, pruned=pruned)

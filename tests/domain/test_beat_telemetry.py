@@ -57,29 +57,29 @@ def through_json(telemetry: Telemetry) -> Telemetry | None:
 
 
 @given(told=telemetries)
-def test_what_an_agent_tells_is_what_is_read(told: Telemetry) -> None:
+def test_sent_telemetry_is_read_unchanged(told: Telemetry) -> None:
     small = compact(told)
     assert through_json(small) == small
     assert compact(small) == small
     assert len(encode(small)) <= MAX_BYTES
 
 
-def test_eight_cards_with_every_figure_fit_with_nothing_given_up() -> None:
+def test_eight_cards_with_every_figure_fit() -> None:
     told = full(8)
     assert all(part not in (None, ()) for part in vars(told).values())
     assert compact(told) == told
     assert len(encode(told)) <= MAX_BYTES
 
 
-def test_every_name_is_told() -> None:
-    """A new figure that is missing in `full` would weaken the test above."""
+def test_every_name_has_a_value() -> None:
+    """Without this check a new figure that `full` lacks would weaken the test above."""
     told = to_json(full())
     for kind, name in ((Gpus, "gpus"), (Cgroup, "cgroup"), (Disk, "results_disk"), (Tree, "tree")):
         assert set(told[name]) == {field.name for field in fields(kind)}
     assert set(told) == {field.name for field in fields(Telemetry)}
 
 
-def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
+def test_figures_that_do_not_fit_are_left_out_in_order() -> None:
     large = full(MAX_GPUS)
     assert large.gpus is not None
     assert compact(large) == large
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
     assert len(encode(compact(absurd))) <= MAX_BYTES
 
 
-def test_what_is_absent_is_not_zero() -> None:
+def test_an_absent_field_is_not_zero() -> None:
     assert to_json(Telemetry()) == {}
     assert parse({}) == Telemetry()
     assert to_json(Telemetry(cgroup=Cgroup(oom_kills=0.0), uptime_s=0.0)) == {"cgroup": {"oom_kills": 0}, "uptime_s": 0}
@@ -115,7 +115,7 @@ def test_an_absurd_figure_is_dropped_and_costs_nothing_else(value: Any) -> None:
 
 @settings(max_examples=500)
 @given(value=JSON)
-def test_whatever_comes_in_is_telemetry_within_bounds_or_nothing(value: Any) -> None:
+def test_any_input_gives_telemetry_within_bounds_or_nothing(value: Any) -> None:
     for told in (value, {"gpus": value, "cgroup": value}, {"gpus": {"util_pct": value}, "tree": {"threads": value}}):
         text = heartbeat.parse(raw(telemetry=told)).telemetry
         found = decode(text)
@@ -123,7 +123,7 @@ def test_whatever_comes_in_is_telemetry_within_bounds_or_nothing(value: Any) -> 
         figures_of(text)
 
 
-def test_a_forged_beat_with_16_kb_of_it_is_refused_and_a_part_too_large_tells_nothing() -> None:
+def test_a_forged_beat_with_16_kb_of_it_is_refused_and_a_part_too_large_is_dropped() -> None:
     with pytest.raises(heartbeat.BeatRejected, match="larger"):
         heartbeat.parse(raw(telemetry={"gpus": {"util_pct": [50] * 6000}}))
     assert heartbeat.parse(raw(telemetry={"gpus": {"util_pct": [50] * 1500}})).telemetry == ""
@@ -131,7 +131,7 @@ def test_a_forged_beat_with_16_kb_of_it_is_refused_and_a_part_too_large_tells_no
     assert decode(many.telemetry) == Telemetry(gpus=Gpus(util_pct=(50.0,) * MAX_GPUS))
 
 
-def test_the_text_travels_as_text_and_nobody_reads_it_on_the_way() -> None:
+def test_the_text_is_passed_on_unread() -> None:
     told = '{"uptime_s": 5, "unknown": [1,  2]}'
     beat = replace(heartbeat.parse(raw()), telemetry=told)
     assert json.loads(heartbeat.encode(beat))["telemetry"] == told
@@ -141,7 +141,7 @@ def test_the_text_travels_as_text_and_nobody_reads_it_on_the_way() -> None:
 
 @settings(max_examples=200)
 @given(text=JSON.map(json.dumps) | st.text(max_size=200) | st.sampled_from(["[" * 2000, '{"gpus": [NaN]}', "9" * 2000]))
-def test_a_forged_text_is_harmless_to_who_reads_it(text: str) -> None:
+def test_a_forged_text_is_harmless(text: str) -> None:
     told = heartbeat.parse(raw(telemetry=text)).telemetry
     found = decode(told)
     assert found is None or through_json(found) == found
@@ -149,7 +149,7 @@ def test_a_forged_text_is_harmless_to_who_reads_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "\ud800", '{"a": "\x00"}', "\u00fc"])
-def test_a_text_that_could_not_be_kept_tells_nothing(text: str) -> None:
+def test_a_text_that_cannot_be_stored_is_dropped(text: str) -> None:
     assert heartbeat.parse(raw(telemetry=text)).telemetry == ""
 
 

@@ -1,4 +1,4 @@
-"""Handmade archives, most of them hostile: none may point outside its folder or grow without limit."""
+"""Archives made by hand, most of them hostile: none may name a path outside, and none may grow without end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_hash_is_of_the_tar_whatever_gzip_made_of_it() -> None:
     assert hashes == {hashlib.sha256(GOOD).hexdigest()}
 
 
-def test_contents_that_nobody_takes_are_hashed_all_the_same() -> None:
+def test_unread_contents_are_hashed_too() -> None:
     found = Opened(pieces(gzip.compress(GOOD)))
     assert len([member for member, _ in found.files()]) == 5
     assert found.sha256 == hashlib.sha256(GOOD).hexdigest()
@@ -109,7 +109,7 @@ def test_the_archives_of_other_programs_are_read_too(form: int) -> None:
         ([entry("a/x", b"1"), entry("a", kind=tarfile.SYMTYPE, link="b")], "the folder of 'a/x'"),
     ],
 )
-def test_what_could_lead_out_is_refused(hostile: list[Entry], word: str) -> None:
+def test_a_path_that_could_lead_out_is_refused(hostile: list[Entry], word: str) -> None:
     assert word in refused(gzip.compress(tar_of(*hostile)))
 
 
@@ -136,7 +136,7 @@ def test_links_stay_inside(path: str, target: str, fine: bool) -> None:
 
 
 def test_no_chain_of_allowed_links_leads_out() -> None:
-    """The kernel resolves each pair of links that is allowed."""
+    """The kernel's own path walk, over every pair of links that are allowed together."""
     targets = [".", "..", "a", "a/b", "a/..", "../a", "b/a", "b", "../..", "b/../..", "a/b/../../.."]
     for first in targets:
         for second in targets:
@@ -147,8 +147,8 @@ def test_no_chain_of_allowed_links_leads_out() -> None:
                 assert not _leaves(start, links), (links, start)
 
 
-def test_the_walk_finds_what_a_look_at_the_text_alone_would_let_out() -> None:
-    """Broken on purpose: a rule that checks only the text of the target."""
+def test_the_walk_finds_paths_that_a_check_of_the_text_would_allow() -> None:
+    """Broken on purpose: a rule that only checks where the text of the target leads."""
     links = {"b": ".", "a/b": "../b/.."}
     assert all(
         not posixpath.normpath(posixpath.join(posixpath.dirname(p), t)).startswith("..") for p, t in links.items()
@@ -175,7 +175,7 @@ def _leaves(path: str, links: dict[str, str]) -> bool:
     return False
 
 
-def test_a_refusal_is_short_whatever_it_tells_of() -> None:
+def test_a_refusal_is_always_short() -> None:
     for hostile in (
         entry("x" * 100_000 + "/../y"),
         entry("x" * 100_000, kind=tarfile.FIFOTYPE),
@@ -185,7 +185,7 @@ def test_a_refusal_is_short_whatever_it_tells_of() -> None:
         assert len(refused(gzip.compress(tar_of(hostile)))) < 300
 
 
-def test_names_that_are_not_text() -> None:
+def test_names_that_are_not_text_are_refused() -> None:
     assert "UTF-8" in (path_problem("a\udcff") or "")
     assert path_problem("a/ä.py") is None
 
@@ -219,7 +219,7 @@ def test_sizes_and_numbers_are_bounded() -> None:
         many.add(Member("more"))
 
 
-def test_damaged_archives() -> None:
+def test_damaged_archives_are_refused() -> None:
     whole = gzip.compress(GOOD)
     assert refused(whole[:-4]) == "the archive ends too early"
     assert refused(whole[: len(whole) // 2]) == "the archive ends too early"
@@ -237,20 +237,20 @@ def test_damaged_archives() -> None:
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
 @pytest.mark.parametrize("before", [b"", GOOD[: -tarfile.RECORDSIZE // 2]])
 def test_headers_upon_headers_are_refused(kind: bytes, before: bytes) -> None:
-    """The library reads each of them within the one before, also when it opens the archive."""
+    """The library reads each of them inside the previous one, even when it opens the archive."""
     info, content = entry("more", b"12 abc=defg\n", kind)
     header = info.tobuf() + content.ljust(tarfile.BLOCKSIZE, b"\0")
     assert "not a tar" in refused(gzip.compress(before + header * 3000 + GOOD, 1))
 
 
-def test_what_follows_the_last_member_belongs_to_the_hash() -> None:
+def test_bytes_after_the_last_member_belong_to_the_hash() -> None:
     longer = GOOD + b"hidden" * 1000
     assert opened(gzip.compress(longer))[1].sha256 == hashlib.sha256(longer).hexdigest()
 
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=8))
 def test_no_header_breaks_the_reader(at: int, patch: bytes) -> None:
-    """Any tar is read or refused, and no name points outside."""
+    """Any content of the tar is read or refused, and no name leads out."""
     raw = GOOD[:at] + patch + GOOD[at + len(patch) :]
     try:
         content, found = opened(gzip.compress(raw, 1))

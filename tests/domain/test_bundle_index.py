@@ -1,4 +1,4 @@
-"""The list of a bundle's files decides whether a command can start. Only a certain error refuses it."""
+"""From the list of a bundle's files: can this command start? Only certain failures are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INDEX = BundleIndex.of(
 )
 
 
-def test_the_list_survives_its_journey() -> None:
+def test_the_list_is_read_as_it_was_written() -> None:
     again = BundleIndex.decode(INDEX.encode())
     assert again == INDEX
     assert (again.size, again.stored_bytes, again.sha256) == (45, 77, "ab" * 32)
@@ -75,7 +75,7 @@ def test_the_list_survives_its_journey() -> None:
         "",
     ],
 )
-def test_what_can_be_started_or_cannot_be_known(command: str | Sequence[str]) -> None:
+def test_commands_that_can_start_or_are_unknown(command: str | Sequence[str]) -> None:
     assert command_problem(command, "", INDEX) is None
 
 
@@ -98,19 +98,19 @@ def test_what_can_be_started_or_cannot_be_known(command: str | Sequence[str]) ->
         ("exec ./plain.sh", "chmod +x"),
     ],
 )
-def test_what_is_not_there(command: str | Sequence[str], told: str | None) -> None:
+def test_commands_that_are_missing(command: str | Sequence[str], told: str | None) -> None:
     found = command_problem(command, "", INDEX)
     assert found is None if told is None else told in (found or "")
 
 
-def test_the_command_is_looked_for_in_its_working_directory() -> None:
+def test_the_command_is_searched_in_its_working_directory() -> None:
     assert command_problem(["python", "eval.py"], "src", INDEX) is None
     assert command_problem(["python", "../train.py"], "src", INDEX) is None
     assert "did you mean train.py?" in (command_problem(["python", "train.py"], "src", INDEX) or "")
     assert command_problem(["./launch.sh"], "scripts", INDEX) is None, "through a link to a folder"
 
 
-def test_absurd_words_are_answered_soon_and_shortly() -> None:
+def test_absurd_words_are_refused_quickly_and_briefly() -> None:
     many = BundleIndex.of("ab" * 32, [Member(f"package/module_{number}.py") for number in range(20_000)])
     for word in ("./" + "a/" * 90_000 + "x.py", "./" + "x" * 180_000):
         told = command_problem([word], "", many)

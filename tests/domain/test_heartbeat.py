@@ -1,4 +1,4 @@
-"""A beat is untrusted input: any input gives a beat within bounds or BeatRejected."""
+"""A beat is untrusted input: any input gives a beat within bounds or BeatRejected, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ beats = st.builds(
 
 
 @given(beat=beats)
-def test_what_an_agent_sends_is_what_is_read(beat: Beat) -> None:
+def test_a_sent_beat_is_read_unchanged(beat: Beat) -> None:
     assert parse(encode(beat)) == beat
 
 
-def test_what_is_absent_is_not_zero() -> None:
+def test_an_absent_field_is_not_zero() -> None:
     beat = parse(raw())
     assert beat.step is beat.total is beat.checkpoint_step is beat.exit is beat.left is beat.steps_per_s is None
     assert parse(raw(step=0)).step == 0
     assert b"step" not in encode(beat)
-    for kills in (None, 0, 3):  # not countable is not none
+    for kills in (None, 0, 3):  # unknown is not zero
         end = Exit(code=None, signal=9, sent_by_us=False, oom_kills=kills, disk_full="scratch: 0 of 8 MiB are free")
         sent = replace(parse(raw()), exit=end)
         assert parse(encode(sent)).exit == end
@@ -86,11 +86,11 @@ def test_what_is_absent_is_not_zero() -> None:
         {"count": 1, "last": [[1]]}, {"count": 1, "last": [[1, None]]}, {"count": 1, "last": [{}]},
     ],
 )  # fmt: skip
-def test_an_absurd_account_of_removed_checkpoints_is_refused(account: Any) -> None:
+def test_absurd_removed_checkpoints_are_refused(account: Any) -> None:
     refused(raw(pruned=account))
 
 
-def test_a_newer_agent_may_say_more() -> None:
+def test_a_newer_agent_may_send_more_fields() -> None:
     assert parse(raw(gpu_temperature=[1, {"x": None}])) == parse(raw())
 
 
@@ -173,7 +173,7 @@ def test_an_absurd_text_is_refused(field: str, value: Any) -> None:
     assert field in refused(raw(**{field: value}))
 
 
-def test_a_lone_surrogate_is_replaced_for_it_cannot_be_stored() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     beat = parse(raw(message="loss \ud800", metrics={"\udc00": 1.0}, exit={"last_line": "\ud800"}))
     assert beat.message == "loss ?"
     assert beat.metrics == {"?": 1.0}
@@ -207,7 +207,7 @@ def test_a_beat_without_its_identity_is_refused(missing: str) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"[]", b'"beat"', b"7", b"{", b"\xff\xfe", b"\x00", raw()[:-1], raw() + b"}", b"NaN"]
 )
-def test_what_is_no_object_is_refused(data: bytes) -> None:
+def test_a_value_that_is_no_object_is_refused(data: bytes) -> None:
     refused(data)
 
 
@@ -236,13 +236,13 @@ def test_a_refusal_never_repeats_the_input() -> None:
 
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_figures_that_could_not_be_written_again_are_left_out(figure: str) -> None:
-    """Replicas encode a beat again: a failure there would block the beats of all runs."""
+def test_figures_that_cannot_be_written_again_are_left_out(figure: str) -> None:
+    """A beat is written again on its way between replicas: one that failed there would delay those of all runs."""
     told = raw()[:-1] + b', "telemetry": {"uptime_s": %s}}' % figure.encode()
     assert heartbeat.encode(parse(told)) == heartbeat.encode(parse(raw()))
 
 
-def test_a_metric_that_is_no_number_spoils_only_itself() -> None:
+def test_a_metric_without_a_number_affects_only_itself() -> None:
     hidden = {"nul\x00": 1, "a\u202eb": 1, "\x9b": 1, "a\nb": 1}
     beat = parse(raw(metrics={"loss": 0.25, "long name " * 10: 1, "none": None, **hidden, "int": 3}))
     assert beat.metrics == {"loss": 0.25, "int": 3.0}

@@ -1,4 +1,4 @@
-"""Names: the name of a machine is unique per run, attempt and try, however long the run's id is (scenario H)."""
+"""Names: a machine's name distinguishes the run, the attempt and the try, however long the run's id is (scenario H)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ lives = st.tuples(run_ids, st.integers(1, 10**6), st.integers(1, 10**4))
 
 
 def cut_off(prefix: str, supervisor_id: str, run_id: str, attempt: int, try_number: int) -> str:
-    """The broken variant cuts off the suffix, so three attempts share one machine."""
+    """The usual practice: the suffix is truncated, and three attempts share one machine."""
     return f"{prefix}-{run_id}-a{attempt}-t{try_number}"[:63]
 
 
@@ -30,7 +30,7 @@ def tells_apart(
 
 
 @pytest.mark.parametrize("length", [2, 8, 20, 50, 55, 62, 63])
-def test_no_two_lives_of_a_run_share_a_machine_name_however_long_its_id(length: int) -> None:
+def test_no_two_attempts_of_a_run_share_a_machine_name(length: int) -> None:
     run = "r" * length
     assert is_run_id(run)
     names = {machine_name("spot", "s", run, attempt, n) for attempt in range(1, 120) for n in range(1, 12)}
@@ -43,7 +43,7 @@ def test_long_ids_that_differ_in_the_last_letter_alone_do_not_collide() -> None:
     assert machine_name("spot", "s", LONGEST, 1, 1) != machine_name("spot", "t", LONGEST, 1, 1)
 
 
-def test_names_that_are_cut_off_are_caught() -> None:
+def test_truncated_names_are_caught() -> None:
     one, two = (LONGEST, 1, 1), (LONGEST, 2, 1)
     assert tells_apart(machine_name, one, two)
     assert not tells_apart(cut_off, one, two)
@@ -51,7 +51,7 @@ def test_names_that_are_cut_off_are_caught() -> None:
 
 @settings(max_examples=500)
 @given(one=lives, two=lives)
-def test_any_two_lives_have_two_names(one: tuple[str, int, int], two: tuple[str, int, int]) -> None:
+def test_any_two_attempts_have_two_names(one: tuple[str, int, int], two: tuple[str, int, int]) -> None:
     assert tells_apart(machine_name, one, two)
 
 
@@ -91,12 +91,12 @@ def test_these_are_run_ids(text: str) -> None:
         "a\u0661",
     ],
 )
-def test_these_are_none(text: str) -> None:
+def test_these_are_no_run_ids(text: str) -> None:
     assert not is_run_id(text)
 
 
 @given(generation=numbers, attempt=numbers, number=numbers)
-def test_a_launch_id_reads_as_it_is_written(generation: int, attempt: int, number: int) -> None:
+def test_a_launch_id_is_parsed_as_it_was_written(generation: int, attempt: int, number: int) -> None:
     assert parse_launch_id(launch_id(generation, attempt, number)) == (generation, attempt, number)
 
 
@@ -109,14 +109,14 @@ def test_launch_ids_compare_as_numbers() -> None:
     "text", ["", "1", "1.2", "1.2.3.4", "0.1.1", "1.0.1", "1.1.0", "01.1.1", "1.1.1\n", " 1.1.1", "-1.1.1", "1.1.x",
              "1.1." + "9" * 10, "\u0661.1.1", "1.1.1" * 1000],
 )  # fmt: skip
-def test_what_is_no_launch_id_is_refused(text: str) -> None:
+def test_an_invalid_launch_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a launch id") as caught:
         parse_launch_id(text)
     assert len(str(caught.value)) < 80
 
 
 @given(one=st.tuples(run_ids, numbers, numbers, numbers), two=st.tuples(run_ids, numbers, numbers, numbers))
-def test_a_request_id_stands_for_one_create_call(
+def test_a_request_id_belongs_to_one_create_call(
     one: tuple[str, int, int, int], two: tuple[str, int, int, int]
 ) -> None:
     assert (request_id("s", *one) == request_id("s", *two)) == (one == two)

@@ -1,4 +1,4 @@
-"""The points of a young training in a beat: always small, and harmless for any input."""
+"""A beat's points of a young training: small for any training, and harmless for any input."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def noted(seconds: float, every_s: float = 0.5, **told: float) -> RecentPoints:
     return points
 
 
-def test_a_training_that_reports_all_the_time_has_a_point_in_five_seconds() -> None:
+def test_a_training_that_reports_often_has_a_point_every_five_seconds() -> None:
     found = decode(noted(60.0, loss=0.25).text(60.0))
     assert [point.up_s for point in found] == [n * EVERY_S for n in range(12)]
     assert found[-1] == RecentPoint(55.0, 110, 2.0, {"loss": 0.25})
 
 
-def test_what_is_held_and_sent_is_bounded_and_ends() -> None:
+def test_memory_and_messages_are_bounded_and_end() -> None:
     points = noted(COLLECTED_S + 300.0, loss=0.25, accuracy=0.5)
     found = decode(points.text(COLLECTED_S))
     assert len(found) == MAX_POINTS
     assert found[-1].up_s == COLLECTED_S - EVERY_S
     assert points.text(CARRIED_S) == ""
-    assert points.text(0.0) == ""  # nothing is held any more
+    assert points.text(0.0) == ""  # nothing is kept any more
 
 
 @given(told=st.lists(points, max_size=2 * MAX_POINTS))
-def test_any_points_fit_and_come_back_as_they_were_noted(told: list[RecentPoint]) -> None:
+def test_any_points_fit_and_are_read_unchanged(told: list[RecentPoint]) -> None:
     text = encode(told)
     assert len(text.encode("ascii")) <= MAX_RECENT_BYTES
     kept = {point.up_s: point for point in reversed(told[-MAX_POINTS:])}
@@ -68,7 +68,7 @@ def test_any_points_fit_and_come_back_as_they_were_noted(told: list[RecentPoint]
 
 
 def test_points_in_order_are_all_read() -> None:
-    """Also without space for a single metric."""
+    """Also where not a single metric fits."""
     long = {"é" * 64: 1.0, **{f"{'é' * 60}{n}": 1.0 for n in range(8)}}
     for told in ({}, {"loss": 0.5}, long):
         text = encode([RecentPoint(n * 5.0, MAX_COUNT - n, -1.2345e-300, told) for n in range(40)])
@@ -122,7 +122,7 @@ def test_absurd_points_are_left_out(text: str, up_s: list[float]) -> None:
     assert [point.up_s for point in decode(text)] == up_s
 
 
-def test_a_reader_or_a_writer_without_bounds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_or_a_writer_without_bounds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(value: Any) -> bool:
         return isinstance(value, int | float)
 

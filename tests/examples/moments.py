@@ -1,9 +1,9 @@
-"""Asks an example to leave at 50 moments, one after the other: in the middle of a step, of a save, of a question.
+"""Stops an example at 50 moments, one after the other: during a step, during a save, during a check.
 
-A moment is a line of the example, of the library's stand-in or of spot_progress. It is counted from a step just before
-a regular save. There the stop file appears, and TERM comes at the same line or some lines later, as from the agent.
-Each moment is a fork of this process, so the imports are paid for once. Prints one JSON line per moment:
-[last step reported, step of the newest whole checkpoint, exit code (negative: a signal)].
+A moment is a line of the example, of the library's stub or of spot_progress. It is counted from a step just before a
+regular save. There the stop file appears, and TERM comes at the same line or some lines later, as from the agent. Each
+moment is a fork of this process, so the imports run once. Prints one JSON line per moment: [last step reported, step of
+the newest complete checkpoint, exit code (negative: a signal)].
 """
 
 import argparse
@@ -31,7 +31,7 @@ options, arguments = parser.parse_known_args()
 
 
 class Moment:
-    """Counts lines once the training has come to `from_step`."""
+    """Counts lines once the training has reached `from_step`."""
 
     def __init__(self, line: int) -> None:
         self.asks_at, self.count, self.counts = line, 0, False

@@ -1,10 +1,10 @@
-"""The examples under a real agent: steps are reported, a notice is answered by a save at the end of a step, the next
-attempt goes on from exactly there, and the end is the one of a training that nobody has interrupted.
+"""The examples under a real agent: steps are reported, a notice leads to a save at the end of a step, the next attempt
+continues exactly there, and the result is that of a training without interruption.
 
 torch, transformers and lightning are gigabytes and are not installed where these tests run. The modules under stubs/
-stand in for them: they have the names, the order of calls and the way of writing checkpoints of the real ones, and
-nothing else. So these tests prove the examples' own logic; that the real libraries behave as the stand-ins do was read
-in their sources and is not proved here.
+replace them: they have the names, the order of calls and the way of writing checkpoints of the real ones, and nothing
+else. So these tests prove the examples' own logic. That the real libraries behave like the stubs was checked in their
+sources and is not proved here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCRIPTS = {
 
 
 def weights_of_an_uninterrupted_training(folder: Path) -> bytes:
-    """Of the plain script, run by hand: no supervisor, no SPOT_ variable."""
+    """Of the plain script without a supervisor and without SPOT_ variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
     env = {**kept, "PYTHONPATH": os.pathsep.join([str(HERE / "stubs"), str(HELPER.parent)])}
     subprocess.run([sys.executable, str(SCRIPTS["pytorch"][0])], cwd=folder, env=env, check=True, timeout=60)
@@ -44,7 +44,7 @@ def weights_of_an_uninterrupted_training(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("how", ["notice", "stop"])
 @pytest.mark.parametrize("name", list(SCRIPTS))
-def test_a_training_that_is_asked_to_leave_loses_no_step(
+def test_a_training_that_must_leave_loses_no_step(
     name: str,
     how: str,
     rig: Rig,  # noqa: F811
@@ -56,7 +56,7 @@ def test_a_training_that_is_asked_to_leave_loses_no_step(
     rig.start(sys.executable, str(script), **job)
     rig.beat_with("30 steps", lambda beat: (beat.step or 0) >= 30)
     if how == "notice":
-        rig.notice(25.0)  # Google gives 30 s; a busy computer needs some of them to end a Python
+        rig.notice(25.0)  # Google gives 30 s; a busy computer needs some of them to end a Python process
     else:
         rig.agent.send_signal(signal.SIGTERM)
     first = rig.ended()
@@ -64,7 +64,7 @@ def test_a_training_that_is_asked_to_leave_loses_no_step(
     assert (first.left, first.total) == (left[how], steps)
     assert first.checkpoint_step == first.step, "it has saved at the end of its last step"
     assert first.exit is not None
-    # The file is there before TERM: a training that reads it may meet TERM when Python has put its handlers away.
+    # The file exists before TERM: a training that reads it may get TERM when Python has removed its handlers.
     assert first.exit.sent_by_us
     assert first.exit.code == 1 or first.exit.signal == signal.SIGTERM
     saved = rig.baton.checkpoint
@@ -84,7 +84,7 @@ def test_a_training_that_is_asked_to_leave_loses_no_step(
     assert rig.survivors() == []
 
 
-# Of each training: its arguments, and a step just before a regular save.
+# For each training: its arguments, and a step just before a regular save.
 MOMENTS = {
     "pytorch": ([], 49),
     "huggingface": ([], 19),
@@ -93,7 +93,7 @@ MOMENTS = {
 }
 
 
-def asked_at_50_moments(name: str, folder: Path, *options: str, term_apart: int = 0) -> list[list[int]]:
+def stopped_at_50_moments(name: str, folder: Path, *options: str, term_apart: int = 0) -> list[list[int]]:
     """[last step, saved step, exit code] for each moment."""
     arguments, from_step = MOMENTS[name]
     script = EXAMPLES / "digits" / "train.py" if name == "digits" else SCRIPTS[name][0]
@@ -110,23 +110,23 @@ def asked_at_50_moments(name: str, folder: Path, *options: str, term_apart: int 
 
 @pytest.mark.parametrize("term_apart", [0, 7])
 @pytest.mark.parametrize("name", list(MOMENTS))
-def test_the_last_checkpoint_is_kept_at_50_of_50_moments(name: str, term_apart: int, tmp_path: Path) -> None:
-    ends = asked_at_50_moments(name, tmp_path, term_apart=term_apart)
+def test_the_last_checkpoint_is_saved_at_50_of_50_moments(name: str, term_apart: int, tmp_path: Path) -> None:
+    ends = stopped_at_50_moments(name, tmp_path, term_apart=term_apart)
     assert len(ends) == 50
     assert len({step for step, _, _ in ends}) > 1, "the moments lie in several steps"
     assert [end for end in ends if end[0] != end[1] or end[2] == 0] == []
 
 
-def test_a_lightning_callback_that_saves_at_no_exception_loses_some(tmp_path: Path) -> None:
-    """The broken variant: TERM after the question of one batch, and Lightning asks no second time."""
-    ends = asked_at_50_moments("lightning", tmp_path, "--broken")
+def test_a_lightning_callback_without_a_save_at_exceptions_loses_some(tmp_path: Path) -> None:
+    """The broken variant: TERM comes after the check of one batch, and Lightning does not check again."""
+    ends = stopped_at_50_moments("lightning", tmp_path, "--broken")
     assert 1 <= len([end for end in ends if end[0] == end[1]]) < 50
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_an_example_is_one_idea_on_few_lines(name: str) -> None:
     text = (EXAMPLES / name).read_text()
-    # A library that takes TERM for itself needs a second place in which to save.
+    # A library that handles TERM itself needs a second place for a save.
     assert len(text.splitlines()) <= (45 if name.startswith("lightning") else 40)
     assert "os.rename(" in text, "a checkpoint appears by rename"
     assert re.search(r"spot_progress\.(report|stopping)\(", text)

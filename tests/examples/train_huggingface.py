@@ -1,4 +1,4 @@
-"""What somebody who uses the callback writes around it."""
+"""A user's code around the callback."""
 
 import os
 import sys

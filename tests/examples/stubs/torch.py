@@ -1,4 +1,4 @@
-"""A stand-in for torch: one weight, one number instead of each tensor, and the few names that the example uses."""
+"""A stub of torch: one weight, one number instead of each tensor, and the few names that the example uses."""
 
 import json
 import os
@@ -9,7 +9,7 @@ _DELAY_S = float(os.environ.get("STUB_STEP_S", "0"))
 
 
 class Tensor:
-    """`backward`: what carries the gradient on."""
+    """`backward`: the function that passes the gradient on."""
 
     def __init__(self, value, backward=lambda gradient: None):
         self.value, self._backward = value, backward

@@ -1,5 +1,5 @@
-"""A stand-in for transformers: a Trainer that calls its callbacks in the order of the real one and, as that one does,
-writes a checkpoint folder in place, file by file. Its "weights" are the sum of all steps."""
+"""A stub of transformers: a Trainer that calls its callbacks in the order of the real one and also writes a checkpoint
+folder in place, file by file. Its "weights" are the sum of all steps."""
 
 import json
 import os

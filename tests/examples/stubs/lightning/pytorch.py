@@ -1,8 +1,9 @@
-"""A stand-in for lightning.pytorch: batches, two callback hooks, save_checkpoint in place, should_stop after a batch.
+"""A stub of lightning.pytorch: batches, two callback hooks, save_checkpoint in place, should_stop after a batch.
 
 TERM is handled as in Lightning 2.5 (signal_connector.py, training_epoch_loop.py, fit_loop.py, call.py): `fit` has a
-handler of its own, which calls an earlier one too; after the batch in which TERM came it raises a SystemExit without
-a code. Callbacks hear of that by on_exception."""
+handler of its own, which calls an earlier one too; after the batch in which TERM came it raises a SystemExit without a
+code. Callbacks see that in on_exception.
+"""
 
 import json
 import os

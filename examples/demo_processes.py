@@ -1,7 +1,7 @@
-"""What the demo starts, and how all of it is ended again: a supervisor, the uninterrupted twin, a temporary folder.
+"""The processes of the demo: a supervisor, the uninterrupted twin, and the end of all of them; with a temporary folder.
 
-Machines are started by the supervisor and outlive it. Everything that comes of the demo inherits a variable that names
-its folder; only processes that carry it are ever signalled.
+The supervisor starts machines, which outlive it. Every process of the demo inherits a variable that names its folder;
+only processes with this variable ever get a signal.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = ROOT / "examples" / "digits"  # what travels to the machines
+CODE = ROOT / "examples" / "digits"  # the folder that is copied to the machines
 TRAINING = CODE / "train.py"
 READY_WITHIN_S = 40.0
 STOP_WITHIN_S = 10.0
-LOOK_S = 0.05
+CHECK_S = 0.05
 TWIN_NICENESS = 10
 MARKER = "DIGITS_DEMO_FOLDER"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process for ever: a pid can be used again, a pid with its start ticks cannot."""
+    """One process, unambiguously: a pid can be used again, a pid with its start ticks cannot."""
 
     pid: int
     start_ticks: int
 
 
-class HouseFailed(Exception):
-    """Something that the demo started did not do what it must."""
+class ProcessFailed(Exception):
+    """A process of the demo failed."""
 
 
-class House:
+class Processes:
     """`settings`: SPOT_ variables of the supervisor; those of the caller are not passed on."""
 
     def __init__(self, settings: dict[str, str]) -> None:
@@ -56,7 +56,7 @@ class House:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._twin: subprocess.Popen[bytes] | None = None
 
-    def settle(self, settings: dict[str, str]) -> None:
+    def add_settings(self, settings: dict[str, str]) -> None:
         """More variables of the supervisor, before its start."""
         self._env |= settings
 
@@ -78,10 +78,10 @@ class House:
         give_up_at = time.monotonic() + READY_WITHIN_S
         while not (self._server_file().get("pid") == child.pid and is_ready()):
             if child.poll() is not None:
-                raise HouseFailed(f"the supervisor ended at its start with exit code {child.returncode}")
+                raise ProcessFailed(f"the supervisor ended at its start with exit code {child.returncode}")
             if time.monotonic() > give_up_at:
-                raise HouseFailed(f"the supervisor was not ready within {READY_WITHIN_S:.0f} s")
-            time.sleep(LOOK_S)
+                raise ProcessFailed(f"the supervisor was not ready within {READY_WITHIN_S:.0f} s")
+            time.sleep(CHECK_S)
         return child.pid
 
     def kill_supervisor(self) -> None:
@@ -91,7 +91,7 @@ class House:
         self._supervisor.wait()
 
     def url(self) -> str:
-        """Where the supervisor listens now, by its server.json; empty when there is none."""
+        """The present address of the supervisor, from its server.json; empty when there is none."""
         return str(self._server_file().get("url", ""))
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -106,13 +106,13 @@ class House:
             return {}
 
     def token(self) -> str:
-        """The admin's, as the supervisor has left it in its data folder; empty before its first start."""
+        """The admin's token, which the supervisor writes into its data folder; empty before its first start."""
         with suppress(OSError):
             return (self.data_dir / "admin-token").read_text(encoding="utf-8").strip()
         return ""
 
     def spot(self, *words: str, folder: Path = ROOT) -> tuple[int, list[str]]:
-        """Run a `spot` command in `folder`, as anybody would, its output on the screen: exit code and lines."""
+        """Run a `spot` command in `folder`, like a user, its output on the screen: exit code and lines."""
         command = [sys.executable, "-m", "supervisor", *words, "--data-dir", str(self.data_dir)]
         with subprocess.Popen(
             command,
@@ -133,7 +133,7 @@ class House:
     # --- the trainings -------------------------------------------------------------------------------------------
 
     def start_twin(self, arguments: Sequence[str]) -> None:
-        """The same script with the same arguments, left alone; it gives way to everything else."""
+        """The same script with the same arguments, without interruptions and at a low priority."""
         command = [sys.executable, str(TRAINING), *arguments, "--out", str(self.folder / "twin")]
         with (self.folder / "twin.log").open("wb") as log:
             self._twin = subprocess.Popen(
@@ -153,9 +153,9 @@ class House:
         try:
             code = self._twin.wait(within_s)
         except subprocess.TimeoutExpired:
-            raise HouseFailed(f"the uninterrupted training did not end within {within_s:.0f} s") from None
+            raise ProcessFailed(f"the uninterrupted training did not end within {within_s:.0f} s") from None
         if code != 0:
-            raise HouseFailed(f"the uninterrupted training ended with exit code {code}")
+            raise ProcessFailed(f"the uninterrupted training ended with exit code {code}")
 
     def weights_sha256(self, pulled: str) -> str | None:
         """Of the results that were pulled into this folder."""
@@ -165,11 +165,11 @@ class House:
         return _sha256(self.folder / "twin" / "results" / "weights.npz")
 
     def machine_dir(self, machine: str) -> Path:
-        """Where the agent of this machine keeps its things."""
+        """The folder of this machine's agent."""
         return self.data_dir / "machines" / machine
 
     def training_process(self, machine: str) -> Process | None:
-        """The training itself (not its agent) on that machine; None when it is not there."""
+        """The training itself (not its agent) on that machine; None when it does not run."""
         marker = f"SPOT_MACHINE_DIR={self.machine_dir(machine)}".encode()
         for pid, environment in _environments():
             if marker in environment and TRAINING.name.encode() in _read(pid, "cmdline").split(b"\0"):
@@ -177,19 +177,19 @@ class House:
         return None
 
     def training_step(self, machine: str) -> int | None:
-        """The last step that the training wrote down on its machine: no supervisor is needed to read it."""
+        """The last step that the training reported on its machine; reading it needs no supervisor."""
         path = self.machine_dir(machine) / "work" / "progress.jsonl"
         with suppress(OSError, ValueError):
             for line in reversed(path.read_text(encoding="utf-8").splitlines()):
-                told = json.loads(line)
-                if "total" in told:
-                    return int(told["step"])
+                report = json.loads(line)
+                if "total" in report:
+                    return int(report["step"])
         return None
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> int:
-        """End everything that came of the demo; how many processes were there that nobody here had started."""
+        """End every process of the demo; returns how many were running that this program had not started itself."""
         self.end_own()
         killed: set[Process] = set()
         give_up_at = time.monotonic() + STOP_WITHIN_S
@@ -197,7 +197,7 @@ class House:
             for process in left:
                 _kill(process)
             killed.update(left)
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
         return len(killed)
 
     def end_own(self) -> None:
@@ -216,8 +216,8 @@ class House:
 
     def _ours(self) -> list[Process]:
         marker = f"{MARKER}={self.folder}".encode()
-        found = (_identity(pid) for pid, environment in _environments() if marker in environment)
-        return [process for process in found if process is not None]
+        processes = (_identity(pid) for pid, environment in _environments() if marker in environment)
+        return [process for process in processes if process is not None]
 
 
 def _environments() -> Iterator[tuple[int, list[bytes]]]:
@@ -237,12 +237,12 @@ def _identity(pid: int) -> Process | None:
     stat = _read(pid, "stat")
     if not stat:
         return None
-    # The name in field 2 may hold blanks and brackets: only the last bracket ends it.
+    # The name in field 2 may contain blanks and brackets: only the last bracket ends it.
     return Process(pid, int(stat[stat.rindex(b")") + 2 :].split()[19]))
 
 
 def _kill(process: Process) -> None:
-    """Kill this very process; nothing happens when it is gone."""
+    """Kill exactly this process; nothing happens when it has ended."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
