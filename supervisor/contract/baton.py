@@ -148,7 +148,7 @@ def close(baton: Baton, reason: str) -> Baton:
 
 def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
     """A resume: it clears `done` and `closed` and keeps the checkpoints, unless the run starts over (`rerun`). The best
-    checkpoints stay even then, until there are new ones, because nobody knows yet whether the new ones are better.
+    checkpoints stay even then, until there are new ones, because it is unknown yet whether the new ones are better.
 
     The holder counts as left. Its agent may have been out of reach while the baton was closed; the resume must not give
     it the right to write again.

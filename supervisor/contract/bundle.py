@@ -133,9 +133,12 @@ class Opened:
     def files(self) -> Iterator[Tuple[Member, Iterator[bytes]]]:
         """Each member with its content, which the caller must read before the next member. Raises BundleRefused; errors
         of `pieces` pass."""
-        with self._archive() as archive:
+        with _headers():  # opening the archive reads its first header
+            archive = tarfile.open(None, "r|", cast(IO[bytes], self._tar), _PIECE_BYTES)  # noqa: SIM115 - closed below
+        with archive:
             while True:
-                info = _next(archive)
+                with _headers():
+                    info = archive.next()
                 if info is None:
                     break
                 if not info.isdir():
@@ -143,16 +146,6 @@ class Opened:
                     self.tree.add(member)
                     yield member, _content(archive, info)
         self._tar.drain()
-
-    def _archive(self) -> tarfile.TarFile:
-        """Opening it reads the first header already."""
-        with _headers():
-            return tarfile.open(fileobj=cast(IO[bytes], self._tar), mode="r|", bufsize=_PIECE_BYTES)
-
-
-def _next(archive: tarfile.TarFile) -> Optional[tarfile.TarInfo]:
-    with _headers():
-        return archive.next()
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Where everything of a run lies in the object store, and the object that names its saved results (RULES section 7).
+"""The keys of a run's objects in the object store, and the object that names its saved results (RULES section 7).
 
 Shared with the agent: Python 3.8, standard library only. Keys use `/`; no function here touches a store.
 
 Saved results are the files of a run at one moment, described by one small object: which files there were, and where
-their contents lie. A pointer of the baton names this object together with the checkpoint of the same moment, so a
+their contents are. A pointer of the baton names this object together with the checkpoint of the same moment, so a
 restore brings both or neither. A content is stored once and shared by all manifests that name it. A file that could not
 be saved stands in `left_out` with the reason; if the store has an older content of it, `files` still names that one.
 """

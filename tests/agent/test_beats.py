@@ -242,4 +242,4 @@ def test_the_address_is_read_again_after_a_failure(bench: Bench, tmp_path: Path,
     with pytest.raises(PushFailed):
         bench.pushed.push(bench.beat_state.next_beat())
     path.write_text(right)
-    assert not bench.pushed.push(bench.beat_state.next_beat()).stop
+    assert bench.pushed.push(bench.beat_state.next_beat())["stop"] is False

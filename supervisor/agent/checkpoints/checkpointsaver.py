@@ -13,6 +13,7 @@ everything.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -183,13 +184,11 @@ class CheckpointSaver:
         self._results_saver.prune(after)
 
     def _new_prefix(self, step: int, best: bool) -> str:
-        upload_number = 1
-        while True:
-            prefix = runfiles.checkpoint(self._run_id, step, self._attempt, upload_number, best)
-            if prefix not in self._prefixes:
-                self._prefixes.add(prefix)
-                return prefix
-            upload_number += 1
+        uploads = itertools.count(1)
+        prefixes = (runfiles.checkpoint(self._run_id, step, self._attempt, upload, best) for upload in uploads)
+        prefix = next(prefix for prefix in prefixes if prefix not in self._prefixes)
+        self._prefixes.add(prefix)
+        return prefix
 
 
 def _copy(source: str, target: str, may_link: bool) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.command import Training
-from supervisor.agent.machine.folder import Job, MachineFolder, names_in, read_fields, read_text
+from supervisor.agent.machine.folder import Job, MachineFolder, names_in, read_fields, read_text, size_of
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.processes import boot_id, command_of, process_rows
 from supervisor.agent.store.access import GaveUp, Retrier
@@ -256,7 +256,7 @@ def _dump_by_signal(folder: str, pid: int) -> str:
         owner, _, number = name.partition(".")
         if owner == str(pid) and number.isdigit():
             path = os.path.join(folder, name)
-            before = _size(path)
+            before = size_of(path)
             if _send(pid, int(number), path):
                 _await_rest(path, before)
                 return _with_sources(read_text(path, before), pid)
@@ -304,7 +304,7 @@ def _catches(pid: int, number: int) -> bool:
 def _await_rest(path: str, before: int) -> None:
     deadline, size, since = time.monotonic() + WAIT_S, before, time.monotonic()
     while time.monotonic() < deadline:
-        now = _size(path)
+        now = size_of(path)
         if now != size:
             size, since = now, time.monotonic()
         if size > before and time.monotonic() - since >= REST_S:
@@ -342,10 +342,3 @@ def _dump_from_proc(pid: int) -> str:
         lines.append("thread %d: %s" % (thread, ", ".join(words)))
         lines += ["    " + line for line in read_text(folder + "stack").splitlines()]
     return "\n".join(lines)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0

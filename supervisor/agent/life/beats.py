@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlsplit
 
 from supervisor.agent.machine.folder import Job
@@ -32,7 +30,7 @@ from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
-from supervisor.contract.heartbeat import Beat
+from supervisor.contract.heartbeat import Beat, is_number
 from supervisor.contract.stores.promise import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
 
 TIMEOUT_S = 5.0
@@ -43,15 +41,6 @@ _log = logging.getLogger("agent")
 
 class PushFailed(Exception):
     """No supervisor took this beat; the text says why. The store has it or will have it."""
-
-
-@dataclass(frozen=True)
-class PushResponse:
-    """`next_s`: seconds until the next push, None = our own pace."""
-
-    next_s: Optional[float]
-    stop: bool
-    follow_logs: bool
 
 
 class PushedBeats:
@@ -91,13 +80,14 @@ class PushedBeats:
             _log.info("beats reach the supervisor again")
         self._failing = False
         self._contact.responded()
-        if response.stop and self._end_reasons.ending is None:
+        if response.get("stop") is True and self._end_reasons.ending is None:
             self._end_reasons.add(heartbeat.STOPPED)
-        self._follow(response.follow_logs)
-        return self._job.beat_push_s if response.next_s is None else response.next_s
+        self._follow(response.get("follow_logs") is True)
+        next_s: Any = response.get("next_s")
+        return min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S) if is_number(next_s) else self._job.beat_push_s
 
-    def push(self, beat: Beat) -> PushResponse:
-        """Raises PushFailed."""
+    def push(self, beat: Beat) -> Dict[str, Any]:
+        """The JSON object of the response. Raises PushFailed."""
         try:
             return self._push(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
         except (PushFailed, Unreachable) as error:
@@ -107,7 +97,7 @@ class PushedBeats:
             self._url = None
             raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
 
-    def _push(self, body: bytes) -> PushResponse:
+    def _push(self, body: bytes) -> Dict[str, Any]:
         url = urlsplit(self._server_url())
         base = "%s://%s" % (url.scheme, url.netloc)
         if self._client is None or self._client.url != base:
@@ -118,7 +108,10 @@ class PushedBeats:
         response = self._client.call(Request("POST", path, body, headers))
         if response.status != 200:
             raise PushFailed("the supervisor responded with %d" % response.status)
-        return _parsed(json.loads(response.body))
+        data = json.loads(response.body)
+        if not isinstance(data, dict):
+            raise PushFailed("the response of the supervisor is no object")
+        return data
 
     def _server_url(self) -> str:
         if self._job.server_url is not None:
@@ -133,17 +126,6 @@ class PushedBeats:
                 raise PushFailed("%s names no url" % self._job.server_file)
             self._url = url
         return self._url
-
-
-def _parsed(data: Any) -> PushResponse:
-    if not isinstance(data, dict):
-        raise ValueError("the response is no object")
-    next_s = data.get("next_s")
-    if not isinstance(next_s, (int, float)) or isinstance(next_s, bool) or not math.isfinite(next_s):
-        next_s = None
-    else:
-        next_s = min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S)
-    return PushResponse(next_s, data.get("stop") is True, data.get("follow_logs") is True)
 
 
 class StoredBeats:

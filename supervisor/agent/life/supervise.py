@@ -1,7 +1,7 @@
 """One attempt: claim the baton, restore, run the command, watch it, leave. Each step has its own file; this one
 connects them.
 
-TERM to the agent asks for a stop. The signal handler itself writes the stop file and passes TERM on to the command's
+TERM to the agent requests a stop. The signal handler itself writes the stop file and passes TERM on to the command's
 group; it does not wait for the next check. KILL follows when the grace is over. An error of the agent's own ends the
 command too. A store that does not respond decides nothing: the agent waits and pushes its beats.
 """

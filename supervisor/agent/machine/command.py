@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in
+from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in, read_text
 from supervisor.agent.machine.processes import group_lives
 from supervisor.agent.machine.vitals import OwnCgroup
 from supervisor.agent.store.access import TRIES, Retrier
@@ -288,13 +288,8 @@ def _conda_roots(env: Mapping[str, str]) -> Iterator[str]:
 def _conda_list(env: Mapping[str, str]) -> List[str]:
     """Conda's own list of environments, which has those outside its folders too."""
     home = _home(env)
-    if home is None:
-        return []
-    try:
-        with open(os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace") as lines:
-            return [line.strip().rstrip("/") for line in lines if line.startswith("/")]
-    except OSError:
-        return []
+    text = "" if home is None else read_text(os.path.join(home, ".conda", "environments.txt"))
+    return [line.strip().rstrip("/") for line in text.splitlines() if line.startswith("/")]
 
 
 def _home(env: Mapping[str, str]) -> Optional[str]:

@@ -355,3 +355,11 @@ def names_in(folder: str) -> Tuple[str, ...]:
         return tuple(sorted(os.listdir(folder)))
     except OSError:
         return ()
+
+
+def size_of(path: str) -> int:
+    """In bytes; 0 for a missing or unreadable file."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

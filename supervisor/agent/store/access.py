@@ -1,7 +1,7 @@
 """The agent's access to the object store: watched, retried, the baton changed, files verified by their sha256.
 
 Watched: `WatchedStore` notes each response, "there is no such object" included; the push notes its responses too. An
-agent that has had no response from either for `cut_off_s` costs money and serves nobody (RULES section 4).
+agent that has had no response from either for `cut_off_s` costs money without a use (RULES section 4).
 
 Retried: could not read is not absent, could not write is not done. `Retrier` repeats a call, with growing backoffs,
 until the store responds or `gives_up` ends the waiting. Every call that is retried here is safe to repeat.

@@ -73,7 +73,7 @@ class _Reading:
         if bucket.is_passing(response.status):
             retries.wait(error_text(response))
         elif response.status == 416:
-            self.over = True  # nothing lies behind the end
+            self.over = True  # there is nothing behind the end
         elif response.status == 404 and not self._pinned:
             raise ObjectMissing(response)
         elif response.status == 404:

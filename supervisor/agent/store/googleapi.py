@@ -215,7 +215,7 @@ def _parsed_token(body: bytes, source: str) -> Tuple[str, float]:
 
 
 def login_path(environ: Mapping[str, str]) -> Optional[str]:
-    """The file with a person's login on this computer; None = nobody has logged in."""
+    """The file with a person's login on this computer; None = there is no login."""
     folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(environ.get("HOME", ""), ".config", "gcloud")
     path = os.path.join(folder, "application_default_credentials.json")
     try:

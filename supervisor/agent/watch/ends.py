@@ -24,7 +24,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Callable, Iterable, List, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes
+from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes, size_of
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.store.access import Contact
 from supervisor.agent.store.googleapi import MetadataServer
@@ -288,18 +288,12 @@ class SteppedLog:
     def note_step(self, step: Optional[int]) -> None:
         if step != self._step:
             self._step, self._before_step = step, self._sizes[0]
-        self._sizes = (self._sizes[1], self._size())
+        self._sizes = (self._sizes[1], size_of(self._path))
 
     def tail_bytes(self) -> int:
         """How much of the log's end may be later than the last step; all of it where the log was cut shorter."""
-        size = self._size()
+        size = size_of(self._path)
         return size - self._before_step if size >= self._before_step else size
-
-    def _size(self) -> int:
-        try:
-            return os.stat(self._path).st_size
-        except OSError:
-            return 0
 
 
 def masked_tail(path: str, masker: Masker, limit: int = TAIL_BYTES) -> bytes:
