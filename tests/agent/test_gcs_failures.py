@@ -103,6 +103,15 @@ def test_a_conditional_write_whose_response_was_lost_counts(
     assert store.put("new", b"1", ABSENT) == store.stat("new")
 
 
+def test_a_condition_that_does_not_hold_costs_one_request(cloud: StorageFake, store: GcsStore) -> None:
+    first = store.put("baton", b"1")
+    store.put("baton", b"2")
+    cloud.counts.clear()
+    with pytest.raises(PreconditionFailed):
+        store.put("baton", b"3", first.generation)
+    assert cloud.counts == {INSERT: 1}
+
+
 def test_another_write_instead_of_a_lost_one_is_not_ours(cloud: StorageFake, store: GcsStore) -> None:
     first = store.put("baton", b"1")
     cloud.put(BUCKET, f"{PREFIX}/baton", b"theirs")

@@ -125,11 +125,12 @@ class GcsStore:
         """`content`: md5 and metadata of the data that was sent."""
         doing = self._doing("write", key)
         if response.status == 412:
-            with suppress(ObjectMissing):
-                resource, info = self._look(key)
-                has_content = resource.get("md5Hash") == content[0]
-                if doubtful and has_content and bucket.is_ours(info, content[1], if_generation):
-                    return info  # an earlier try of ours wrote it
+            if doubtful:
+                with suppress(ObjectMissing):
+                    resource, info = self._look(key)
+                    has_content = resource.get("md5Hash") == content[0]
+                    if has_content and bucket.is_ours(info, content[1], if_generation):
+                        return info  # an earlier try of ours wrote it
             raise PreconditionFailed("%r does not have generation %s" % (key, if_generation))
         resource = resource_of(response, doing)
         info = gcs_content.info_of(resource, self._prefix, doing)
