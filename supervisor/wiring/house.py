@@ -39,7 +39,7 @@ from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
-from supervisor.reconciler.system_clock import EventWake, SteadyClock, SystemClock
+from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
@@ -246,14 +246,11 @@ def _observer(parts: Parts, beats: BeatInbox | Handover, scope: str) -> Observer
 
 
 def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
-    store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
+    inbox = BeatInbox(parts.store, parts.clock, parts.wake, settings.beat_push_s)
     if leader.alone:
-        inbox = BeatInbox(store, clock, parts.wake, push_s)
         inbox.useful = lambda: leader.lease() is not None
         return inbox, None
-    urgent = EventWake()
-    inbox = BeatInbox(store, clock, urgent, push_s)
-    return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
+    return inbox, Handover(parts.store, inbox, parts.clock, parts.wake, leader.lease)
 
 
 def _paces(settings: Settings, parts: Parts, opened: OpenedProvider) -> Paces:

@@ -119,7 +119,7 @@ def test_what_was_shown_is_not_what_is_there_any_more(bed: Bed, looking: Looking
     refused = sent(looking, f"{RUN}/approve", "Approve: release the machine", results_sha256="cd" * 32)
     assert refused.status_code == 409
     alert = read(refused.text).one(role="alert").text
-    assert "not the ones that were approved" in alert
+    assert "other results than the request names" in alert
     assert "APPROVAL_MISMATCH" in alert
 
 
@@ -156,8 +156,8 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
     bed.end("digits-7", Status.STOPPED, settled=True)
     refused = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-8")
     assert refused.status_code == 422
-    assert "confirm it with exactly this run id" in read(refused.text).one(role="alert").text
-    assert bed.run("digits-7").files.purging is False
+    assert "confirm with exactly this run id" in read(refused.text).one(role="alert").text
+    assert bed.run("digits-7").purging is False
     answer = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-7")
     assert answer.headers["location"] == f"{RUN}?did=purge"
     assert bed.run("digits-7").files.purged_at is not None

@@ -69,7 +69,7 @@ def test_a_store_that_is_away_holds_up_no_submit_and_is_told(bed: Bed) -> None:
     lay(bed)
     bed.objects.fail_reads = True
     answer = json.loads(bed.submit(OLD_ID).body)
-    assert "an older run of this name may lie there" in answer["warnings"][0]
+    assert "it may hold an older run of this name" in answer["warnings"][0]
 
 
 def test_a_known_run_is_not_looked_up_again(bed: Bed) -> None:

@@ -25,10 +25,10 @@ from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.reading.health import LoopStatus
-from supervisor.services.runs.changing import Judged
+from supervisor.services.runs.changing import Update
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import Reply, SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.fakes.cards import FakeCards
@@ -62,9 +62,8 @@ class Bed:
     def submit(self, run_id: str | None = None, spec: Mapping[str, Any] = COMMAND, **more: Any) -> Reply:
         return submit(self.parts, SubmitRequest(spec, run_id, **more), MEMBER)
 
-    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Judged:
-        wish = Wish(spec, more.get("replace_spec", False), more.get("rerun", False), MEMBER)
-        return resume(self.parts, run_id, wish)
+    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Update:
+        return resume(self.parts, run_id, ResumeRequest(MEMBER, spec, **more))
 
     def run(self, run_id: str) -> Run:
         run = self.store.find(run_id)

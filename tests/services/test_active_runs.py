@@ -13,7 +13,7 @@ from supervisor.domain.errors import TooManyActiveRuns
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.services.plan.plan import foretell
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
@@ -48,26 +48,26 @@ def test_who_has_room_again_goes_on(bed: Bed) -> None:
     bed.change("run-0", status=Status.STOPPED)
     assert begin(bed, "run-9")
     with pytest.raises(TooManyActiveRuns):
-        resume(bed.parts, "run-0", Wish(None, False, False, LIMITED))
+        resume(bed.parts, "run-0", ResumeRequest(LIMITED))
     with pytest.raises(TooManyActiveRuns):
         foretell(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
     assert bed.run("run-0").generation == 1
-    assert resume(bed.parts, "run-0", Wish(None, False, False, MEMBER)).changed  # without a limit
+    assert resume(bed.parts, "run-0", ResumeRequest(MEMBER)).changed  # without a limit
 
 
 def test_two_who_begin_the_last_run_at_once_are_not_too_many(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     one, plain, others = replace(MEMBER, max_active_runs=1), bed.store.begin, ["a click"]
-    wish = Wish(None, replace_spec=False, rerun=False, caller=one)
+    wanted = ResumeRequest(one)
     assert begin(bed, "run-0", one)
     bed.change("run-0", status=Status.STOPPED)
 
     def later(now: float) -> Any:
         if others and others.pop():
-            assert resume(bed.parts, "run-0", wish).changed
+            assert resume(bed.parts, "run-0", wanted).changed
         return plain(now)
 
     monkeypatch.setattr(bed.store, "begin", later)
-    assert not resume(bed.parts, "run-0", wish).changed
+    assert not resume(bed.parts, "run-0", wanted).changed
     assert bed.run("run-0").generation == 2
 
 

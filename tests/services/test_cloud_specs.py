@@ -109,7 +109,7 @@ def test_what_does_not_fit_into_a_machine_s_metadata_is_refused_with_both_sizes(
     rules = [{"path": f"{n}", "verify": value[:4000]} for n, value in enumerate([*noise.values()] * 16)]
     assert policy(cloud, results=rules), "what repeats itself packs well"
     more = [{"path": f"{n}", "verify": "".join(chance.choices(noise["V0"], k=4000))} for n in range(64)]
-    with pytest.raises(InvalidRequest, match=r"take \d{6} bytes when packed, .* room for 220000"):
+    with pytest.raises(InvalidRequest, match=r"take \d{6} bytes when compressed, .* can hold 220000"):
         policy(cloud, env=noise, results=more)
 
 

@@ -183,7 +183,7 @@ def test_what_cannot_be_struck(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPat
         raise ProviderUnavailable("away")
 
     monkeypatch.setattr(bed.provider, "kill", away)
-    with pytest.raises(Exception, match="Try again"):
+    with pytest.raises(Exception, match="Retry"):
         dev.kill("digits-7")
 
 

@@ -11,7 +11,7 @@ import pytest
 from supervisor.contract.heartbeat import BeatRejected, Exit, encode
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.heartbeat import REJECTION_PAUSE_S, Answer
+from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, Answer
 from tests.services.bed import Bed, beat
 
 
@@ -66,7 +66,7 @@ def test_a_beat_without_the_nonce_changes_nothing_and_is_told_once(training: Bed
     for _ in range(20):
         training.inbox.reject("digits-7", "The nonce is wrong.")
     assert training.events("digits-7").count("beat_rejected") == 1
-    training.clock.advance(REJECTION_PAUSE_S)
+    training.clock.advance(REJECTION_EVENT_S)
     training.inbox.reject("digits-7", "The nonce is wrong.")
     assert training.events("digits-7").count("beat_rejected") == 2
 

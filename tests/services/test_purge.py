@@ -80,8 +80,8 @@ def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: 
     run = any_bed.run(RUN)
     assert (run.files.purging, run.files.purged_at, run.files.checkpoint_step) == (False, any_bed.clock.now(), None)
     assert told(any_bed) == [
-        ("Purge asked for by ops: all files of the run are deleted, its history stays.", "ops"),
-        ("Purged by ops: 7 files, 22 B deleted. A resume begins from nothing.", "ops"),
+        ("Purge requested by ops: all files of the run are deleted, its history stays.", "ops"),
+        ("Purged by ops: 7 files, 22 B deleted. A resume starts from nothing.", "ops"),
     ]
     assert len(any_bed.store.attempts(run.key)) == 1
 
@@ -105,7 +105,7 @@ def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
     run = any_bed.run(RUN)
     assert (run.generation, run.files.checkpoint_step, run.pulse, run.files_gone) == (2, None, None, False)
     resumed = [one.event for one in any_bed.store.events(RUN, 0, 1000) if one.event.kind == "resumed"]
-    assert "begins from nothing, because its files were purged" in resumed[0].text
+    assert "starts from nothing, because its files were purged" in resumed[0].text
     opened = batons.open_generation(the_baton(any_bed), 2, False, None)
     assert (opened.checkpoint, opened.closed) == (None, None)
 
@@ -162,7 +162,7 @@ def test_an_earlier_machine_that_is_not_known_gone_refuses_it(bed: Bed) -> None:
 
 def test_records_that_are_still_written_refuse_it(bed: Bed) -> None:
     over(bed, settled=False)
-    with pytest.raises(PurgeRefused, match="try again in a moment"):
+    with pytest.raises(PurgeRefused, match="retry in a moment"):
         purge_it(bed)
 
 
@@ -170,7 +170,7 @@ def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
     """Broken variant: a purge of 60,000 files held up the end of the process for minutes."""
     over(bed)
     bed.parts.closing.set()
-    with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was cut off after 0 f"):
+    with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was interrupted after 0 f"):
         purge_it(bed)
     assert bed.run(RUN).files.purging
     bed.parts.closing.clear()
@@ -181,7 +181,7 @@ def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
 def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_bed: Bed) -> None:
     over(any_bed)
     any_bed.objects.fail_prefixes.add(runfiles.logs(RUN, 1))
-    with pytest.raises(Unavailable, match="cut off after"):
+    with pytest.raises(Unavailable, match="interrupted after"):
         purge_it(any_bed)
     run = any_bed.run(RUN)
     assert (run.files.purging, run.files.purged_at) == (True, None)
@@ -196,7 +196,7 @@ def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_
     any_bed.objects.fail_prefixes.clear()
     purge_it(any_bed)
     assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
-    assert "asked for again by ops" in told(any_bed)[1][0]
+    assert "requested again by ops" in told(any_bed)[1][0]
 
 
 def test_a_torn_baton_is_replaced_and_a_missing_one_is_not_made(bed: Bed) -> None:
@@ -254,7 +254,7 @@ def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch)
 def test_a_store_that_stays_full_is_said(bed: Bed) -> None:
     over(bed)
     bed.objects.full = True
-    with pytest.raises(Unavailable, match="The object store is full: the purge of digits-7 was cut off after 2 f"):
+    with pytest.raises(Unavailable, match="The object store is full: the purge of digits-7 was interrupted after 2 f"):
         purge_it(bed)
     bed.objects.full = False
     purge_it(bed)

@@ -81,12 +81,12 @@ def test_a_page_that_is_rewritten_after_the_look_at_the_row_is_left_alone(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over(bed)
-    checked = purging._Deleting._check
+    checked = purging._Purging._check
 
-    def check(self: purging._Deleting) -> None:
+    def check(self: purging._Purging) -> None:
         checked(self)
         bed.objects.put(runfiles.manifest(RUN), b"new")
 
-    monkeypatch.setattr(purging._Deleting, "_check", check)
+    monkeypatch.setattr(purging._Purging, "_check", check)
     purge_it(bed)
     assert bed.objects.get(runfiles.manifest(RUN))[0] == b"new"

@@ -11,10 +11,11 @@ import pytest
 
 from supervisor.domain.errors import InvalidRequest
 from supervisor.providers.gce.traits import TRAITS as CLOUD
+from supervisor.services.runs.actions import stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import stop
+from supervisor.services.runs.changing import change
 from supervisor.services.runs.policy import policy_from, settled, warnings_of
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.deeds_of_people import ACTOR
 from tests.scenarios.two_places import TwoPlaces, two_places
@@ -91,9 +92,9 @@ def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:
 
 def test_a_resume_begins_with_the_first_again(stage: TwoPlaces) -> None:
     asked(stage, BOTH)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
-    wish = Wish({**BOTH, "providers": ["local", "far"]}, replace_spec=True, rerun=False, caller=ACTOR)
-    resume(stage.parts, "digits", wish)
+    wanted = ResumeRequest(ACTOR, {**BOTH, "providers": ["local", "far"]}, replace_spec=True)
+    resume(stage.parts, "digits", wanted)
     run = stage.row("digits")
     assert (run.provider, run.policy.providers) == ("local", ("local", "far"))

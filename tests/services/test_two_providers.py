@@ -14,9 +14,10 @@ from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.services.doctor.doctor import secrets_told
 from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.actions import stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import stop
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.platform import FakePlatform
 from tests.scenarios.deeds_of_people import ACTOR
@@ -44,11 +45,11 @@ def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(stage: T
 
 def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoPlaces) -> None:
     submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
     assert stage.row("digits").status == Status.STOPPED
     spec = {"command": ["train"], "provider": "far"}
-    resume(stage.parts, "digits", Wish(spec, replace_spec=True, rerun=False, caller=ACTOR))
+    resume(stage.parts, "digits", ResumeRequest(ACTOR, spec, replace_spec=True))
     assert stage.row("digits").provider == "far"
     stage.run_for(120.0)
     assert stage.far.calls["launch"] > 0
@@ -76,7 +77,7 @@ def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage:
     assert alter(stage.parts, "digits", {"zones": [zone]}, None, ACTOR).run.policy.zones == (zone,)
     with pytest.raises(InvalidRequest, match="Known: far-a"):
         alter(stage.parts, "digits", {"zones": ["near-a"]}, None, ACTOR)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
-    resume(stage.parts, "digits", Wish(None, replace_spec=False, rerun=False, caller=ACTOR))
+    resume(stage.parts, "digits", ResumeRequest(ACTOR))
     assert stage.row("digits").provider == "far"

@@ -35,7 +35,7 @@ from supervisor.ports.objectstore import (
 )
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Elsewhere, Parts
-from supervisor.services.runs.changing import Raced, until_settled
+from supervisor.services.runs.changing import Raced, retry_races
 from supervisor.wording.figures import clip, size_text
 
 UPLOADS = 100  # names that are tried for one file
@@ -197,7 +197,7 @@ def lay_baton(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, 
     """Raises Conflict, Unavailable."""
     undone = Unavailable(f"The baton of {run_id} kept changing. Repeat the import.")
     try:
-        until_settled(undone, _lay, parts, run_id, pointer, best)
+        retry_races(undone, _lay, parts, run_id, pointer, best)
     except StoreUnavailable as error:
         raise Unavailable(f"The import was broken off: {clip(str(error), 300)}. Repeat it.") from error
 

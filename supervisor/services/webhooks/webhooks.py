@@ -20,7 +20,7 @@ from supervisor.domain.errors import Conflict, Forbidden, TooManyWebhooks, UrlRe
 from supervisor.domain.events import EventKind
 from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryFailed, Endpoint, Form, Secret, Target
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import Raced, until_settled
+from supervisor.services.runs.changing import Raced, retry_races
 from supervisor.services.together import ask_together
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json
@@ -203,7 +203,7 @@ def webhook_json(endpoint: Endpoint, now: float) -> Json:
 def _changed(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
     text = f"{webhook_id} kept changing; nothing was done. Try again."
     undone = Conflict(text, {"webhook_id": webhook_id})
-    return until_settled(undone, _change, parts, webhook_id, judge, what, caller)
+    return retry_races(undone, _change, parts, webhook_id, judge, what, caller)
 
 
 def _change(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
