@@ -32,8 +32,7 @@ from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.system_clock import EventWake
-from supervisor.services.access import tokens
-from supervisor.services.access.ownership import Ownership
+from supervisor.services.access.data_folder import Ownership, ensure_admin_token
 from supervisor.services.reading.health import ticks
 from supervisor.settings import access as settings_access
 from supervisor.settings.loading import Settings
@@ -139,7 +138,7 @@ def _open(settings: Settings, start_over: bool, opened: contextlib.ExitStack) ->
     opened.callback(store.close)
     ownership.keep(store.supervisor_id)
     if not settings.insecure_loopback:
-        tokens.ensure(store, settings.data_dir, time.time())
+        ensure_admin_token(store, settings.data_dir, time.time())
     house = build(settings, store, opened.enter_context(_wakes(store)))
     told = opened.enter_context(ServerFile(settings.data_dir / "server.json", server.url_of(listener)))
     began(settings.data_dir)

@@ -25,7 +25,7 @@ from supervisor.ports.store import Store, StoreDown
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.reconciler.system_clock import EventWake, SystemClock
 from supervisor.services.doctor.checkup import report
-from supervisor.services.doctor.doctor import Patient, Surroundings, examine_alone
+from supervisor.services.doctor.doctor import Setup, Surroundings, examine_alone
 from supervisor.services.doctor.state import old_schema, unwritten
 from supervisor.services.parts import Parts
 from supervisor.settings import loading as settings_of
@@ -67,12 +67,12 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
         except SettingsRefused as error:
             return refused(error.detail, settings_lines(settings))
         knobs = settings_of.knobs(settings, store.supervisor_id if store is not None else "")
-        patient = Patient(
+        setup = Setup(
             clock, knobs, wired.objects, store, wired.parts,
             (*instead, *wired.instead, port_line(settings.data_dir, settings.host, settings.port)),
         )  # fmt: skip
         left_s = round(max(LEAST_S, deadline_s - (time.monotonic() - began)), 1)
-        return examine_alone(patient, wired.around, alert_test, left_s)
+        return examine_alone(setup, wired.around, alert_test, left_s)
     finally:
         _close(opened)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, WARN, Check, Finding
 from supervisor.providers.kinds import PROVIDERS
-from supervisor.services.doctor.alerts import Alerts
+from supervisor.services.doctor.credentials import Alerts
 from supervisor.services.doctor.doctor import HERE, Surroundings
 from supervisor.settings import alerts as settings_alerts
 from supervisor.settings import loading as settings_of

@@ -17,7 +17,7 @@ from supervisor.domain.machines import MachineRef, Offer
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services.access.ownership import FILE
+from supervisor.services.access.data_folder import ID_FILE
 from supervisor.settings.loading import Settings
 from supervisor.wiring import adapters
 from supervisor.wiring.adapters import Adapters
@@ -36,7 +36,7 @@ def offers(settings: Settings) -> tuple[Offer, ...]:
 def remove(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
     """Its supervisor has ended. Raises Unavailable where machines are still there, StoreUnavailable."""
     try:
-        supervisor_id = (settings.data_dir / FILE).read_text(encoding="ascii").strip()
+        supervisor_id = (settings.data_dir / ID_FILE).read_text(encoding="ascii").strip()
     except FileNotFoundError:
         supervisor_id = ""  # it never came so far as to rent anything
     with _opened(settings) as cloud:

@@ -185,7 +185,7 @@ def doctors_lines(story: CloudStory) -> dict[str, Any] | None:
     )  # fmt: skip
     assert "hunter2" not in answer.stdout + answer.stderr
     lines = {line["name"]: line for line in json.loads(answer.stdout)["checks"]}
-    late = [name for name, line in lines.items() if line["fact"].startswith("not answered within")]
+    late = [name for name, line in lines.items() if line["fact"].startswith("no response within")]
     return None if late else lines
 
 

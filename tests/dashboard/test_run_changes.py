@@ -10,7 +10,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -166,7 +166,7 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
 
 def test_who_may_only_read_is_told_so_and_changes_nothing(bed: Bed) -> None:
     bed.submit("digits-7")
-    wish = TokenWish(name="eve", owner=bed.run("digits-7").owner, scopes=frozenset({Scope.READ}))
+    wish = TokenRequest(name="eve", owner=bed.run("digits-7").owner, scopes=frozenset({Scope.READ}))
     looking = Looking(with_tokens(bed.services))
     looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
     refused = sent(looking, f"{RUN}/stop", "Stop digits-7")

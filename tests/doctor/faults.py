@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services.doctor import doctor as doctor_local
+from supervisor.services.doctor import state
 from supervisor.storage.store import SqlStore
 from tests.cloud import storage_requests
 from tests.cloud.resourcemanager import switched_off
@@ -79,8 +79,8 @@ def _clock_is_off(_: Setup, patch: pytest.MonkeyPatch) -> None:
 def _disk_with(free: int) -> Plant:
     def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
         usage = namedtuple("usage", "total used free")
-        patch.setattr(doctor_local.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - free, free))
-        assert shutil is doctor_local.shutil
+        patch.setattr(state.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - free, free))
+        assert shutil is state.shutil
 
     return plant
 
@@ -94,7 +94,7 @@ def _inodes_left(few: int) -> Plant:
             found[7] = few  # f_favail
             return os.statvfs_result(found)
 
-        patch.setattr(doctor_local.os, "statvfs", left)
+        patch.setattr(state.os, "statvfs", left)
 
     return plant
 

@@ -36,7 +36,7 @@ def test_lines_stay_in_order_whatever_hangs_and_breaks() -> None:
     hung, broke = found[1], found[2]
     assert (hung.result, hung.fact, hung.fix, hung.group) == (
         FAIL,
-        "not answered within 0.2 s",
+        "no response within 0.2 s",
         "curl -sI there",
         "google",
     )

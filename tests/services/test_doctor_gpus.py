@@ -38,7 +38,7 @@ def test_fewer_cards_than_a_shape_promises(bed: Bed, tmp_path: Path) -> None:
     assert found is not None
     assert found["result"] == "fail"
     assert found["cause"] == "a shape promises 2, and this computer has 1"
-    assert found["fix"] == "set local_gpus to what is there"
+    assert found["fix"] == "set local_gpus to the number of cards"
 
 
 def test_cards_that_cannot_be_read(bed: Bed, tmp_path: Path) -> None:

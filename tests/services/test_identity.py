@@ -20,7 +20,7 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.store import StoreDown
 from supervisor.services.access import identity as module
 from supervisor.services.access.identity import AWAY_S, FRESH_S, Identity, unauthorized
-from supervisor.services.access.tokens import TokenWish, create, revoke
+from supervisor.services.access.tokens import TokenRequest, create, revoke
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 from tests.services.bed import Bed
@@ -54,7 +54,7 @@ class Desk:
         self.identity = Identity(StoreWith(bed.store, self.tokens), bed.clock)  # type: ignore[arg-type]
 
     def make(self, name: str = "ci", **wish: Any) -> str:
-        return str(create(self.bed.parts, TokenWish(name, **wish), LOCAL)["token"])
+        return str(create(self.bed.parts, TokenRequest(name, **wish), LOCAL)["token"])
 
     def ask(self, token: str) -> Caller:
         header = f"Bearer {token}"

@@ -13,7 +13,7 @@ from supervisor.domain.errors import Unauthorized
 from supervisor.ports.store import StoreDown
 from supervisor.services.access import identity as module
 from supervisor.services.access.identity import AWAY_S
-from supervisor.services.together import ask_together
+from supervisor.services.parts import ask_together
 from tests.api.test_metrics import ask
 from tests.services.bed import Bed
 from tests.services.test_identity import Desk

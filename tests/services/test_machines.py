@@ -14,8 +14,7 @@ from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.doctor.machines import machines_lines
-from supervisor.services.machines.gc import collect
+from supervisor.services.machines.gc import collect, machines_lines
 from supervisor.services.machines.machines import UNREADABLE, machines_json
 from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore
@@ -70,7 +69,7 @@ def test_the_doctor_counts_as_ours_only_what_carries_our_id(training: Bed) -> No
     put(training, "web-1", supervisor_id="")
     put(training, "m-b1", "llm-a", supervisor_id="another")
     lines = {line.name: line for line in machines_lines(training.parts)}
-    assert lines["orphans"].fact == "every machine of ours serves a run (1 seen)"
+    assert lines["orphans"].fact == "every machine of ours serves a run (1 listed)"
     assert lines["foreign"].fact == "1 machine of another supervisor (another): m-b1 in local-a"
 
 
@@ -192,7 +191,7 @@ def test_a_release_that_the_platform_refuses_is_left_with_its_reason(bed: Bed, m
     told = collect(bed.parts, False, OPS)
     assert names(told["released"]) == ["left-2"]
     assert [(one["machine"], one["why"]) for one in told["left"]] == [
-        ("left-1", "the platform did not take the request; it may be repeated")
+        ("left-1", "the platform did not accept the request; it may be repeated")
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
-from supervisor.services.doctor.doctor import secrets_told
+from supervisor.services.doctor.credentials import secrets_line
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.actions import stop
 from supervisor.services.runs.altering import alter
@@ -35,12 +35,12 @@ def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(stage: T
     stage.far.secrets["env:KEY"] = "a value"
     spec = {"command": ["train"], "secrets": {"API_KEY": "env:KEY"}, "provider": "far"}
     submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
-    fact, _, _, well = secrets_told(stage.parts, tmp_path)
-    assert (fact, well) == ("all secrets of live runs can be read: API_KEY", True)
+    line = secrets_line(stage.parts, tmp_path)
+    assert (line.fact, line.result) == ("all secrets of live runs can be read: API_KEY", "ok")
     stage.far.spoilt.add("env:KEY")
     stage.provider.secrets["env:KEY"] = "the other place has it"
-    fact, cause, _, well = secrets_told(stage.parts, tmp_path)
-    assert (fact[:6], cause, well) == ("1 of 1", "API_KEY of digits: env:KEY cannot be read", False)
+    line = secrets_line(stage.parts, tmp_path)
+    assert (line.fact[:6], line.cause, line.result) == ("1 of 1", "API_KEY of digits: env:KEY cannot be read", "warn")
 
 
 def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoPlaces) -> None:

@@ -34,7 +34,7 @@ from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import LaunchRejected, NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
-from supervisor.services.parts import Parts
+from supervisor.services.parts import Answer, Parts, ask_together
 from supervisor.services.plan.plan_view import MADE_AT_LAUNCH, UNNAMED, Readings, plan_json
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs import code
@@ -44,7 +44,6 @@ from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, sec
 from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
 from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
-from supervisor.services.together import Answer, ask_together
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json, placement_json
 
