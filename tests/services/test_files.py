@@ -203,7 +203,7 @@ def test_could_not_read_is_not_empty(bed: Bed) -> None:
     odd = batons.encode(Baton("sup", 1, done=Done("of nobody", "p/", ())))
     for raw in (b"{torn", odd):
         bed.objects.put(runfiles.baton(ID), raw)
-        with pytest.raises(Unavailable, match="cannot be understood"):
+        with pytest.raises(Unavailable, match="cannot be parsed"):
             list_files(bed.objects, run, ("results",))
         with pytest.raises(Unavailable):
             open_file(bed.objects, run, "results/g1/model.npz")

@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
-from supervisor.services.logs import chunks, logs
-from supervisor.services.logs.chunks import SPACING, LineIndex
+from supervisor.services.logs import chunks, lines, logs
+from supervisor.services.logs.lines import SPACING, LineIndex
 from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed, beat
 
@@ -35,7 +35,8 @@ def show(bed: Bed, **part: int) -> dict[str, Any]:
 
 def test_every_line_of_a_random_log_is_found_by_its_number(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the plain reading of all of it, with marks every 16 bytes and chunks that cut lines anywhere."""
-    monkeypatch.setattr(chunks, "SPACING", 16)
+    for module in (chunks, lines):
+        monkeypatch.setattr(module, "SPACING", 16)
     chance = random.Random(7)
     whole = b"".join(chance.choice((b"", b"x", b"loss 0.1\r", b"\xff\xc3", b"y" * 40)) + b"\n" for _ in range(300))
     whole += b"the last without an end"
@@ -152,7 +153,8 @@ def test_only_so_much_is_remembered(trained: Bed, monkeypatch: pytest.MonkeyPatc
 
 def test_many_readers_of_a_growing_log_agree(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken variant: two who counted the same bytes counted them twice."""
-    monkeypatch.setattr(chunks, "SPACING", 64)
+    for module in (chunks, lines):
+        monkeypatch.setattr(module, "SPACING", 64)
     wrong: list[object] = []
 
     def read() -> None:
