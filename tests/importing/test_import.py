@@ -68,7 +68,7 @@ def test_its_history_can_be_read(imports: Import) -> None:
     texts = [stored.event.text for stored in events]
     assert (
         texts[0]
-        == f"Imported from {URL} by ops: the old run was STOPPED; last.pt, its step is not known and counts as 0."
+        == f"Imported from {URL} by ops: the old run was STOPPED; last.pt, its step is unknown and counts as 0."
     )
     assert (
         "Machine 0 of the older runner: rav-chexpert-1a2b3c4d-r0 in us-east1-c, 2026-02-27 01:05 UTC, for 2 h 19 min, "
@@ -159,7 +159,7 @@ def test_what_was_stored_wrong_is_not_believed(imports: Import, monkeypatch: pyt
     imports.lay()
     read = imports.bed.objects.read
     monkeypatch.setattr(imports.bed.objects, "read", lambda key, *more: (piece[:-1] for piece in read(key, *more)))
-    with pytest.raises(Unavailable, match=r"What was stored of best\.pt is not what was read"):
+    with pytest.raises(Unavailable, match=r"The stored copy of best\.pt differs"):
         imports()
     assert imports.bed.store.find(OLD_ID) is None
 

@@ -49,7 +49,7 @@ def test_a_run_of_this_name_that_begins_at_the_last_moment_keeps_its_baton(
         return put(key, data, *more, **named)
 
     monkeypatch.setattr(imports.bed.objects, "put", late)
-    with pytest.raises(Conflict, match="began meanwhile"):
+    with pytest.raises(Conflict, match="has started"):
         imports()
     assert imports.bed.objects.get(runfiles.baton(OLD_ID))[0] == theirs
     assert imports.bed.store.find(OLD_ID) is None

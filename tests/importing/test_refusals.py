@@ -33,12 +33,12 @@ def nothing_was_made(imports: Import) -> bool:
 
 
 def test_nothing_there(imports: Import) -> None:
-    with pytest.raises(OldRunNotFound, match="Nothing lies at") as refused:
+    with pytest.raises(OldRunNotFound, match="There is nothing at") as refused:
         imports()
     assert f"`gcloud storage ls {URL.rpartition('/')[0]}/`" in refused.value.detail
 
 
-@pytest.mark.parametrize(("content", "why"), [(None, "is not there"), (b"", "is empty")])
+@pytest.mark.parametrize(("content", "why"), [(None, "is missing"), (b"", "is empty")])
 def test_no_checkpoint(imports: Import, content: bytes | None, why: str) -> None:
     imports.lay(last_pt=content)
     with pytest.raises(OldRunNotFound, match=why):
@@ -114,7 +114,7 @@ def test_a_machine_of_the_old_run_refuses(
     imports.lay()
     monkeypatch.setattr(imports.bed.provider, "machines", lambda: MachineListing((found,)))
     if alive:
-        with pytest.raises(OldRunAlive, match=f"is still there: {found.name} in us-east1-d"):
+        with pytest.raises(OldRunAlive, match=f"still exists: {found.name} in us-east1-d"):
             imports()
         assert nothing_was_made(imports)
     else:
@@ -125,7 +125,7 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
     imports.lay()
     unread = MachineListing((), frozenset({"us-east1-d"}))
     monkeypatch.setattr(imports.bed.provider, "machines", lambda: unread)
-    with pytest.raises(Unavailable, match="zone that does not answer"):
+    with pytest.raises(Unavailable, match="zone that does not respond"):
         imports()
 
     def away() -> MachineListing:
@@ -140,7 +140,7 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
 def test_a_run_that_the_old_reconciler_may_start_again_is_told(imports: Import) -> None:
     imports.lay(state_json=b'{"state": "PREEMPTED"}', stop=None)
     *_, warning = imports(dry_run=True)["warnings"]
-    assert "is PREEMPTED and has no .stop: the older reconciler may start it again" in warning
+    assert "is PREEMPTED and has no .stop: the older reconciler may restart it" in warning
 
 
 def test_a_name_that_is_taken(imports: Import) -> None:
@@ -202,7 +202,7 @@ def test_an_old_run_with_thousands_of_events_is_cut_and_says_so(imports: Import)
     imports.bed.clock.advance(7200)
     answer = imports()
     assert answer["events"] <= 1 + 100 + 20
-    assert any("1,407 older files were not taken over" in left for left in answer["left_out"])
+    assert any("1,407 older files were not imported" in left for left in answer["left_out"])
 
 
 def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) -> None:
@@ -214,7 +214,7 @@ def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) 
     imports.bed.clock.advance(7200)
     answer = imports()
     assert answer["events"] == 1 + oldrun.RECORDS_MAX
-    assert any("4,0" in left and "older lines were not taken over" in left for left in answer["left_out"])
+    assert any("4,0" in left and "older lines were not imported" in left for left in answer["left_out"])
     told = [stored.event.text for stored in imports.bed.store.events(OLD_ID, 0, 2000)]
     assert any("4999" in text for text in told), "the newest are kept"
     assert any(text.startswith("Machine 1 of the older runner") for text in told), "machines are never crowded out"
