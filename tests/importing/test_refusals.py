@@ -162,7 +162,7 @@ def test_a_checkpoint_that_grows_while_it_is_copied(imports: Import, monkeypatch
 def test_a_disk_that_is_too_small(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     imports.lay()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-    with pytest.raises(Unavailable, match=r"disk has 1\.0 kB left: free some"):
+    with pytest.raises(Unavailable, match=r"data folder has 1\.0 kB left: free some"):
         imports()
 
 
