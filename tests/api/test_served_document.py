@@ -13,7 +13,7 @@ from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.wiring import settings as wired
-from supervisor.wiring.house import open_operations
+from supervisor.wiring.application import open_operations
 from tests.services.bed import Bed, Client
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from supervisor.storage.store import open_store
-from supervisor.wiring import bootstrap
+from supervisor.wiring import examining
 from supervisor.wiring import settings as wired
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
@@ -43,7 +43,7 @@ class Setup:
 
     def report(self, deadline_s: float = 8.0, alert_test: bool = True) -> dict[str, Any]:
         known = wired.load({"data_dir": str(self.folder)}, self.environ)
-        return bootstrap.examine(known, alert_test, deadline_s)
+        return examining.examine(known, alert_test, deadline_s)
 
     def troubles(self) -> dict[str, Line]:
         return {line["name"]: line for line in self.report()["checks"] if line["result"] != "ok"}

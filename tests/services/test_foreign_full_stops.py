@@ -52,7 +52,7 @@ def test_a_start_without_google_credentials_is_refused_with_single_full_stops() 
 
     with (
         pytest.raises(Unavailable) as refusal,
-        bootstrap._in_one_sentence(cast(Any, SimpleNamespace(database_url="sqlite:///x"))),
+        bootstrap.start_errors(cast(Any, SimpleNamespace(database_url="sqlite:///x"))),
         clear_answers("the machines"),
     ):
         Compute(GceConfig("p", ("z",), {}), Retry(), none).read("")

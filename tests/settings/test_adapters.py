@@ -27,7 +27,7 @@ from supervisor.reconciler.system_clock import SystemClock
 from supervisor.settings import loading as settings
 from supervisor.wiring import adapters
 from supervisor.wiring import settings as wired
-from supervisor.wiring.stores import open_store
+from supervisor.wiring.adapters import open_store
 from tests.settings.test_gce_settings import GOOD
 
 # What the list of providers knows of each kind; all of it together takes a few milliseconds.

@@ -33,7 +33,7 @@ def test_a_supervisor_on_google_cloud_needs_four_settings() -> None:
     known = load()
     assert known.provider == "gce"
     assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4", "l4": "g2-standard-8"}
-    assert (known.value("gce_external_ip"), known.value("gce_notice_s"), known.public_url) == (True, 0, "")
+    assert (known.value("gce_external_ip"), known.value("gce_notice_s"), known.machines.public_url) == (True, 0, "")
     assert settings.gpu_timeout_s(known, TRAITS) == 1200.0
     assert settings.agent_paces(known, TRAITS)["log_chunk_s"] == 300.0
 

@@ -50,4 +50,4 @@ def test_without_the_rule_the_pair_would_pass(monkeypatch: pytest.MonkeyPatch) -
     """The broken variant: a rule that looks away lets a booting VM be taken for dead."""
     monkeypatch.setattr(policies, "check_stall", lambda *args, **kwargs: None)
     known = wired.load(environ={"HOME": "/h", "SPOT_BOOT_TIMEOUT_S": "600"})
-    assert known.boot_timeout_s < known.gpu_timeout_s
+    assert known.stall.boot_timeout_s < known.machines.gpu_timeout_s

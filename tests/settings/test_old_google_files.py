@@ -47,10 +47,10 @@ def test_the_real_file(tmp_path: Path) -> None:
     assert known.value("gce_zones") == ("us-east1-c", "us-east1-b", "us-east1-d")
     assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
     assert known.value("gce_service_account") == "rav-spot@rav-ai-488706.iam.gserviceaccount.com"
-    assert known.default_image == "us-east1-docker.pkg.dev/rav-ai-488706/rav/trainer:latest"
+    assert known.machines.default_image == "us-east1-docker.pkg.dev/rav-ai-488706/rav/trainer:latest"
     assert (known.value("gce_boot_disk_gb"), known.value("gce_boot_disk_type")) == (100, "pd-ssd")
     assert known.value("gce_data_disk") == "", "it was not enabled"
-    assert (known.gpu_timeout_s, known.boot_timeout_s, known.max_attempts) == (1200.0, 1500.0, 11)
+    assert (known.machines.gpu_timeout_s, known.stall.boot_timeout_s, known.limits.max_attempts) == (1200.0, 1500.0, 11)
     assert known.origins["gce_zones"].endswith("rav_spot.env ZONE, FALLBACK_ZONES")
     assert [warning.split()[3] for warning in known.warnings] == ["REGION"]
 
@@ -100,4 +100,4 @@ def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, line: str)
 
 def test_what_the_environment_says_wins(tmp_path: Path) -> None:
     known = load(tmp_path, REAL, {"SPOT_GCE_ZONES": "us-central1-a", "SPOT_DEFAULT_IMAGE": "r/i:2"})
-    assert (known.value("gce_zones"), known.default_image) == (("us-central1-a",), "r/i:2")
+    assert (known.value("gce_zones"), known.machines.default_image) == (("us-central1-a",), "r/i:2")

@@ -15,8 +15,8 @@ def load(tmp_path: Path, **environ: str) -> settings.Settings:
 
 def test_there_is_a_limit_unless_it_is_taken_away(tmp_path: Path) -> None:
     found = load(tmp_path)
-    assert (found.rate_per_s, found.rate_burst) == (100, 200)
-    assert load(tmp_path, SPOT_RATE_PER_S="0").rate_per_s == 0
+    assert (found.access.rate_per_s, found.access.rate_burst) == (100, 200)
+    assert load(tmp_path, SPOT_RATE_PER_S="0").access.rate_per_s == 0
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         ('[providers.lab]\nkind = "aws"\n', r"kind = aws: expected local or gce$"),
         (LAB + "zone = 1\n", r"\[providers.lab\]: zone is not a setting of local; did you mean zones\?"),
         (LAB + "colour = 1\n", "colour is not a setting of local; local has zones, shapes, capacity"),
-        (LAB + 'local_zones = ["b"]\n', "zones and local_zones are the same setting: leave one out"),
+        (LAB + 'local_zones = ["b"]\n', "zones and local_zones are the same setting: keep one"),
         (LAB + LAB, "cannot read the settings file"),
         (LAB + "machines = -1\n", r"local_machines \(file .*\[providers.lab\]\): expected a whole number"),
         (LAB + "capacity = {elsewhere = 1}\n", r"\[providers.lab\]: local_capacity names elsewhere, .*\(bench\)"),

@@ -1,7 +1,7 @@
-"""How an environment file of the older runner is written: KEY=value as a shell reads it, without any shell.
+"""The syntax of an environment file of the older runner: KEY=value as a shell reads it, but without a shell.
 
-Quotes, `export`, comments and bash arrays are understood, and `$NAME` or `${NAME}` of a key that stands further up in
-the same file. Nothing is executed, and nothing is taken from the environment: what needs that is marked.
+It accepts quotes, `export`, comments, bash arrays, and `$NAME` or `${NAME}` of a key earlier in the same file. Nothing
+is executed, and nothing is read from the environment: a value that needs that is marked.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from supervisor.domain.errors import SettingsRefused
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
 _NAME = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
-Known = Mapping[str, "Line"]
+Lines = Mapping[str, "Line"]  # by key
 
 
 @dataclass(frozen=True)
 class Line:
-    """One assignment. `shell`: the value held a substitution that only a shell could carry out."""
+    """One assignment. `shell`: the value contains a substitution that needs a shell."""
 
     number: int
     key: str
@@ -29,10 +29,10 @@ class Line:
 
 
 def parse(text: str, complain: Callable[[int, str], None]) -> list[Line]:
-    """All assignments of the text, in order. `complain(line, what)` hears of every line that is something else.
-    Raises SettingsRefused for a quote or an array that is not closed."""
+    """All assignments of the text, in order. `complain(line, what)` is called for every other line. Raises
+    SettingsRefused for an unclosed quote or array."""
     lines: list[Line] = []
-    known: dict[str, Line] = {}
+    by_key: dict[str, Line] = {}
     at = 0
     while at < len(text):
         if text[at] in " \t\r\n;":
@@ -44,9 +44,9 @@ def parse(text: str, complain: Callable[[int, str], None]) -> list[Line]:
             at = _line_end(text, at)
         else:
             number = text.count("\n", 0, at) + 1
-            value, shell, at = _value(text, match.end(), number, known)
+            value, shell, at = _value(text, match.end(), number, by_key)
             lines.append(Line(number, match.group(1), value, shell))
-            known[match.group(1)] = lines[-1]
+            by_key[match.group(1)] = lines[-1]
     return lines
 
 
@@ -55,10 +55,10 @@ def _line_end(text: str, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _value(text: str, at: int, number: int, known: Known) -> tuple[str, bool, int]:
-    """(value, needs a shell, where it ended); the words of an array are joined by spaces."""
+def _value(text: str, at: int, number: int, lines: Lines) -> tuple[str, bool, int]:
+    """(value, needs a shell, end position); the words of an array are joined by spaces."""
     if text[at : at + 1] != "(":
-        return _word(text, at, number, known)
+        return _word(text, at, number, lines)
     words, shell, at = [], False, at + 1
     while at < len(text) and text[at] != ")":
         if text[at] in " \t\r\n":
@@ -66,7 +66,7 @@ def _value(text: str, at: int, number: int, known: Known) -> tuple[str, bool, in
         elif text[at] == "#":
             at = _line_end(text, at)
         else:
-            word, substituted, at = _word(text, at, number, known)
+            word, substituted, at = _word(text, at, number, lines)
             words.append(word)
             shell = shell or substituted
     if at >= len(text):
@@ -74,8 +74,8 @@ def _value(text: str, at: int, number: int, known: Known) -> tuple[str, bool, in
     return " ".join(words), shell, at + 1
 
 
-def _word(text: str, at: int, number: int, known: Known) -> tuple[str, bool, int]:
-    """One shell word with its quotes taken off: (word, needs a shell, where it ended)."""
+def _word(text: str, at: int, number: int, lines: Lines) -> tuple[str, bool, int]:
+    """One shell word without its quotes: (word, needs a shell, end position)."""
     word, shell, quote = [], False, ""
     while at < len(text):
         char = text[at]
@@ -88,9 +88,9 @@ def _word(text: str, at: int, number: int, known: Known) -> tuple[str, bool, int
         elif char == "\\" and quote != "'":
             at += 1
             word.append(text[at : at + 1].replace("\n", ""))
-        elif char == "$" and quote != "'" and (found := _named(text, at, known)) is not None:
-            word.append(found[0])
-            at = found[1]
+        elif char == "$" and quote != "'" and (reference := _reference(text, at, lines)) is not None:
+            word.append(reference[0])
+            at = reference[1]
             continue
         else:
             shell = shell or (char in "$`" and quote != "'")
@@ -101,8 +101,8 @@ def _word(text: str, at: int, number: int, known: Known) -> tuple[str, bool, int
     return "".join(word), shell, max(at, 0)
 
 
-def _named(text: str, at: int, known: Known) -> tuple[str, int] | None:
-    """(value, where its name ended) of a key further up; None for anything else."""
+def _reference(text: str, at: int, lines: Lines) -> tuple[str, int] | None:
+    """(value, end position) of a reference to an earlier key; None for anything else."""
     match = _NAME.match(text, at)
-    line = known.get(match.group(1) or match.group(2)) if match is not None else None
+    line = lines.get(match.group(1) or match.group(2)) if match is not None else None
     return None if match is None or line is None or line.shell else (line.value, match.end())
