@@ -75,11 +75,10 @@ class Parts:
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     courier: Courier = field(default_factory=NoCourier)
     platforms: Mapping[str, Platform] = field(default_factory=dict)
+    own_provider: str = field(init=False)  # of a run that names none
 
-    @property
-    def own_provider(self) -> str:
-        """The provider of a run that names none."""
-        return next(iter(self.providers))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "own_provider", next(iter(self.providers)))
 
     def platform_of(self, provider: str) -> Platform:
         return self.platforms.get(provider, self.platform)

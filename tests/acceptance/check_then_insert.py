@@ -10,13 +10,18 @@ from typing import Any
 
 from supervisor.cli.main import main
 from supervisor.services.runs import changing, keys
+from supervisor.services.runs.changing import Update
 from supervisor.services.runs.keys import Reply
 
+COMMIT = changing.commit
 
-def check_then_insert(parts: Any, prepare: Any, key: Any, respond: Any) -> Any:
+
+def check_then_insert(parts: Any, prepare: Any, key: Any = None, respond: Any = None) -> Any:
+    if key is None:
+        return COMMIT(parts, prepare)
     kept = parts.store.kept_answer(key.scope, key.key)
     if kept is not None:
-        return keys.replay(kept, key.fingerprint)
+        return Update(kept, 0.0, reply=keys.replay(kept, key.fingerprint))
     now = parts.clock.now()
     update = prepare(now)
     with parts.store.begin(now) as tx:
@@ -24,9 +29,9 @@ def check_then_insert(parts: Any, prepare: Any, key: Any, respond: Any) -> Any:
         reply: Reply = respond(replace(update, run=stored))
         tx.take_key(key.scope, key.key, key.fingerprint, now)
         key.keep(tx, reply)
-    return reply
+    return replace(update, run=stored, reply=reply)
 
 
 if __name__ == "__main__":
-    changing.commit_once = check_then_insert
+    changing.commit = check_then_insert
     main()

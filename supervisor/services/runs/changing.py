@@ -47,10 +47,10 @@ class Action:
 @dataclass(frozen=True, slots=True)
 class Update:
     """What a request writes, as prepared at `now`. `run`: the row to store; after the write, the stored row. `event`
-    None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: the spec that is
-    valid after the write; it is written for a new row and where it `differs`; None = the row's spec, not read.
-    `limited`: the caller whose limit of active runs applies, None = no run starts. `marker`: generation of the stop
-    marker that the new generation of the run uses up."""
+    None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: valid after the
+    write; written for a new row and where it `differs`; None = the row's spec, not read. `limited`: the caller whose
+    limit of active runs applies, None = no run starts. `marker`: generation of the stop marker that the new generation
+    of the run uses up. `reply`: after the write, the response to a request with a key."""
 
     run: Run
     now: float
@@ -62,6 +62,7 @@ class Update:
     warnings: tuple[str, ...] = ()
     limited: Caller | None = None
     marker: str | None = None
+    reply: Reply | None = None
 
     @property
     def changed(self) -> bool:
@@ -91,9 +92,15 @@ def change_once(parts: Parts, run_id: str, action: Action, key: KeyedRequest, re
 
 
 def respond_once(parts: Parts, prepare: Prepare, key: KeyedRequest, respond: Respond, error: Exception) -> Reply:
-    """The response to a request with a key: a stored one, or the one made now. Raises what `prepare` and `commit_once`
+    """The response to a request with a key: a stored one, or the one made now. Raises what `prepare` and `commit`
     raise; `error` where the run kept changing."""
-    return replay_if_refused(parts, key, lambda: retry_races(error, commit_once, parts, prepare, key, respond))
+
+    def work() -> Reply:
+        reply = retry_races(error, commit, parts, prepare, key, respond).reply
+        assert reply is not None, "a commit with a key returns a reply"
+        return reply
+
+    return replay_if_refused(parts, key, work)
 
 
 def retry_races(
@@ -106,31 +113,40 @@ def retry_races(
     raise error
 
 
-def commit(parts: Parts, prepare: Prepare) -> Update:
-    """Prepare an update and write it. Raises what `prepare` raises, TooManyActiveRuns, StopNewer, StoreDown; Raced and
-    DuplicateRun, for `retry_races`."""
+def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, respond: Respond | None = None) -> Update:
+    """Prepare an update and write it. With a key, `respond` makes the response, which is stored in the same
+    transaction; or the update has the stored response, and nothing is written. Raises what `prepare` raises,
+    TooManyActiveRuns, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
     now = parts.clock.now()
     update = prepare(now)
-    if update.event is not None or update.spec is not None:
-        with parts.store.begin(now) as tx:
-            update = _write(tx, update)
-        _after_commit(parts, update)
-    return update
-
-
-def commit_once(parts: Parts, prepare: Prepare, key: KeyedRequest, respond: Respond) -> Reply:
-    """The same under a key; the response is stored with the change. Raises KeyReused, KeyInFlight too."""
-    now = parts.clock.now()
-    update = prepare(now)
+    if key is None and update.event is None and update.spec is None:
+        return update
     with parts.store.begin(now) as tx:
-        earlier = key.take(tx, now)
+        earlier = None if key is None else key.take(tx, now)
         if earlier is not None:
-            return earlier
-        update = _write(tx, update)
-        reply = respond(update)
-        key.keep(tx, reply)
-    _after_commit(parts, update)
-    return reply
+            return replace(update, reply=earlier)
+        if update.limited is not None:
+            _refuse_one_more(tx, update, update.limited)
+        if update.event is None:
+            stored = tx.find(update.run.run_id)
+            stored = stored if stored is not None and stored.version == update.run.version else None
+        elif update.before is None:
+            stored = tx.insert(update.run, update.spec or {}, update.labels, (update.event,))
+        else:
+            stored = tx.apply(Change(update.before, update.run, (update.event,)), now)
+        if stored is None:
+            raise Raced
+        if update.before is not None and update.spec is not None and update.differs:
+            tx.put_spec(stored, update.spec, update.labels)
+        update = replace(update, run=stored)
+        if key is not None and respond is not None:
+            reply = respond(update)
+            key.keep(tx, reply)
+            update = replace(update, reply=reply)
+    if update.changed:
+        parts.wake.set()
+        _consume_marker(parts.objects, update.run.run_id, update.marker)
+    return update
 
 
 def _prepared(parts: Parts, run_id: str, action: Action) -> Prepare:
@@ -140,31 +156,6 @@ def _prepared(parts: Parts, run_id: str, action: Action) -> Prepare:
         return Update(run, now) if changed is None else Update(changed[0], now, changed[1], before=run)
 
     return prepare
-
-
-def _write(tx: Transaction, update: Update) -> Update:
-    """The update with the stored row. Raises TooManyActiveRuns, Raced, DuplicateRun, StoreDown."""
-    if update.limited is not None:
-        _refuse_one_more(tx, update, update.limited)
-    if update.event is None:
-        stored = tx.find(update.run.run_id)
-        stored = stored if stored is not None and stored.version == update.run.version else None
-    elif update.before is None:
-        stored = tx.insert(update.run, update.spec or {}, update.labels, (update.event,))
-    else:
-        stored = tx.apply(Change(update.before, update.run, (update.event,)), update.now)
-    if stored is None:
-        raise Raced
-    if update.before is not None and update.spec is not None and update.differs:
-        tx.put_spec(stored, update.spec, update.labels)
-    return replace(update, run=stored)
-
-
-def _after_commit(parts: Parts, update: Update) -> None:
-    """Raises StopNewer."""
-    if update.changed:
-        parts.wake.set()
-        _consume_marker(parts.objects, update.run.run_id, update.marker)
 
 
 def _consume_marker(objects: ObjectStore, run_id: str, generation: str | None) -> None:

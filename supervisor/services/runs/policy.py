@@ -37,7 +37,6 @@ ESCALATE_WINDOW_S = 21_600.0
 NEXT_BEFORE_DEADLINE = "next_provider_before_deadline_s"
 
 Spec = Mapping[str, Any]
-Refusal = tuple[str, str]  # JSON pointer, reason
 
 
 def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
@@ -83,7 +82,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     offers = {name: parts.providers[name].offers() for name in names}
     _check_names(policy, tuple(chain.from_iterable(offers.values())))
     for name in names:
-        usable = _usable(policy, name, offers)
+        usable = _usable(policy, offers[name], bounds(policy, name, offers))
         if not usable:
             raise _no_offer(policy, name)
         if policy.limits.budget_usd is not None:
@@ -100,12 +99,15 @@ class SecretUnreadable(InvalidRequest):
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     """Why a run of this spec cannot start on this computer: a secret that cannot be read. None: every secret can be
     read, or the machines are elsewhere and read their own secrets."""
+    secrets = spec.get("secrets")
+    if not secrets:
+        return None
     names = (name for name in providers_of(spec, parts) if name in parts.providers)
     provider = next((name for name in names if parts.traits(name).shares_computer), None)
     if provider is None:
         return None
     kinds = parts.traits(provider).secrets
-    local = {name: reference for name, reference in spec.get("secrets", {}).items() if kinds.read(reference)}
+    local = {name: reference for name, reference in secrets.items() if kinds.read(reference)}
     try:
         reasons = parts.providers[provider].check_secrets(set(local.values())) if local else {}
     except ProviderUnavailable:  # the launch checks it again
@@ -195,26 +197,23 @@ def _check_job(spec: Spec, traits: Traits) -> None:
 
 def _check_escalation(escalate: Mapping[str, Any], policy: Policy) -> None:
     """A field that can never have an effect is a mistake."""
-    refusals: list[Refusal] = []
+    refusals: list[tuple[str, str]] = []
     if "after" not in escalate:
-        refusals += _of(escalate, ("within_s", "to"), "has no effect without escalate.after")
+        unused, why = [name for name in ("within_s", "to") if name in escalate], "has no effect without escalate.after"
+        refusals += [(f"#/spec/escalate/{name}", why) for name in unused]
     elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
         refusals.append(("#/spec/shapes", "names fewer than two shapes, so there is no next shape"))
     next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in escalate
     if next_provider and len(policy.providers) < 2:
         refusals.append(("#/spec/providers", "names fewer than two providers, so there is no next provider"))
     if policy.limits.deadline is None:
-        names = ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE)
-        refusals += _of(escalate, names, "needs limits.deadline")
+        names = [name for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE) if name in escalate]
+        refusals += [(f"#/spec/escalate/{name}", "needs limits.deadline") for name in names]
     if escalate.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
         refusals.append(("#/spec/escalate", "has no effect with spot: false"))
     if refusals:
         text = "; ".join(f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals)
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, refusals)
-
-
-def _of(escalate: Mapping[str, Any], names: Sequence[str], why: str) -> list[Refusal]:
-    return [(f"#/spec/escalate/{name}", why) for name in names if name in escalate]
 
 
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
@@ -227,15 +226,15 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
                 raise _unknown(f"#/spec/{field}/{position}", name, known_names, field[:-1])
 
 
-def _usable(policy: Policy, provider: str, offers: Mapping[str, Sequence[Offer]]) -> list[Offer]:
-    """The offers of one provider that the run may use at some time."""
-    zones, shapes = bounds(policy, provider, offers)
+def _usable(policy: Policy, offers: Sequence[Offer], bound: tuple[tuple[str, ...], tuple[str, ...]]) -> list[Offer]:
+    """The offers of one provider that the run may use at some time. `bound`: its zones (empty = all) and shapes."""
+    zones, shapes = bound
     escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
     before_deadline = policy.on_demand_before_deadline_s is not None
     on_demand = not policy.spot or policy.allow_on_demand or escalates or before_deadline
     return [
         offer
-        for offer in offers[provider]
+        for offer in offers
         if (not zones or offer.placement.zone in zones)
         and offer.placement.shape in shapes
         and (policy.spot if offer.placement.spot else on_demand)
