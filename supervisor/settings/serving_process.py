@@ -169,7 +169,7 @@ class ServiceManager:
         self._send(f"READY=1\nSTATUS=Serving at {url}\nMAINPID={os.getpid()}")
 
     def stopping(self) -> None:
-        self._send("STOPPING=1\nSTATUS=Closing; trainings go on")
+        self._send("STOPPING=1\nSTATUS=Closing; trainings continue")
 
     def feed(self, fresh: Callable[[], bool]) -> None:
         """Call it often: it sends at the watchdog's interval. `fresh()`: whether the loop ticks in time."""

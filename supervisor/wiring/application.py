@@ -140,7 +140,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     takeover = Takeover(store, leader, tuple(name for name in cells.values() if name != cell), frozenset(cells))
 
     def after_tick() -> None:
-        beats.looked(tick.runs.values())
+        beats.set_active(tick.runs.values())
         takeover.look()
 
     loop = Loop(

@@ -13,7 +13,7 @@ from supervisor.domain.errors import Unavailable
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, PushedBeat, StoreDown
 from supervisor.services.runs.handover import FORGET_S, USEFUL_S, Handover
-from supervisor.services.runs.heartbeat import Answer, BeatInbox
+from supervisor.services.runs.heartbeat import BeatInbox, BeatResponse
 from tests.fakes.clock import FakeClock
 from tests.fakes.wake import FakeWake
 from tests.services.bed import Bed, beat
@@ -63,10 +63,10 @@ class Replica:
     def look(self) -> dict[str, tuple[int, float]]:
         """What the loop sees: run -> (sequence, age in seconds)."""
         found, now = self.handover.take(), self.clock.monotonic()
-        self.handover.looked(self.bed.store.active(CELL, {})[0])
+        self.handover.set_active(self.bed.store.active(CELL, {})[0])
         return {run_id: (one.sequence, now - received) for run_id, (one, received) in found.items()}
 
-    def push(self, run_id: str, sequence: int = 1, **fields: object) -> Answer:
+    def push(self, run_id: str, sequence: int = 1, **fields: object) -> BeatResponse:
         return self.inbox.receive(run_id, encode(beat(run_id, sequence, **fields)))
 
 
@@ -137,7 +137,7 @@ def test_a_leader_leaves_beats_of_another_cell(leader: Replica, follower: Replic
     leader.bed.submit("theirs-1")
     leader.bed.train("theirs-1", number=1)
     run = leader.bed.run("theirs-1")
-    leader.handover.looked([leader.bed.run("digits-7")])
+    leader.handover.set_active([leader.bed.run("digits-7")])
     leader.push("theirs-1", 2)
     leader.handover.write()
     assert leader.store.calls == 1

@@ -11,11 +11,11 @@ import pytest
 from supervisor.contract.heartbeat import BeatRejected, Exit, encode
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, Answer
+from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, BeatResponse
 from tests.services.bed import Bed, beat
 
 
-def push(bed: Bed, sequence: int = 1, launch_id: str = "1.1.1", **fields: object) -> Answer:
+def push(bed: Bed, sequence: int = 1, launch_id: str = "1.1.1", **fields: object) -> BeatResponse:
     return bed.inbox.receive("digits-7", encode(beat("digits-7", sequence, launch_id, **fields)))
 
 
@@ -131,14 +131,14 @@ def test_the_first_word_of_a_new_machine_wakes_the_loop(training: Bed) -> None:
 
 
 def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> None:
-    assert push(training, 1) == Answer(10.0, stop=False, follow_logs=False)
+    assert push(training, 1) == BeatResponse(10.0, stop=False, follow_logs=False)
     training.inbox.active = 5000
     training.inbox.set_stopping({"digits-7"})
     training.inbox.follow("digits-7")
-    assert push(training, 2) == Answer(50.0, stop=True, follow_logs=True)
+    assert push(training, 2) == BeatResponse(50.0, stop=True, follow_logs=True)
     training.clock.advance(31)
     training.inbox.set_stopping(())
-    assert push(training, 3) == Answer(50.0, stop=False, follow_logs=False)
+    assert push(training, 3) == BeatResponse(50.0, stop=False, follow_logs=False)
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ class Handover:
             self.inbox.adopt((pushed.beat, pushed.age_s) for pushed in self.store.take_beats(lease))
         return self.inbox.take()
 
-    def looked(self, runs: Iterable[Run]) -> None:
+    def set_active(self, runs: Iterable[Run]) -> None:
         """After each tick: the runs of our cell, whose beats are not written."""
         all_runs = list(runs)
         self._ours = frozenset(run.run_id for run in all_runs)

@@ -33,7 +33,7 @@ AWAY = "The database is unavailable; use the object store and retry later."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BeatResponse:
     """`next_s`: when the agent pushes its next beat. `stop`: save and leave. `follow_logs`: a client reads the log."""
 
     next_s: float
@@ -64,7 +64,7 @@ class BeatInbox:
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
-    def receive(self, run_id: str, raw: bytes) -> Answer:
+    def receive(self, run_id: str, raw: bytes) -> BeatResponse:
         """Accept a beat; may block on the database. Raises what `accept` and `learn` raise."""
         beat = read(run_id, raw)
         try:
@@ -73,7 +73,7 @@ class BeatInbox:
             self.learn(beat)
             return self.accept(beat)
 
-    def accept(self, beat: Beat) -> Answer:
+    def accept(self, beat: Beat) -> BeatResponse:
         """Accept a beat of a cached launch. Never blocks. Raises NonceUnknown, NonceRefused, Unavailable."""
         if not self.useful():
             metrics.BEATS_PUSHED.add("away")
@@ -88,7 +88,7 @@ class BeatInbox:
                 raise NonceRefused(text, {"launch_id": beat.launch_id})
             urgent = self._keep(beat, received)
             followed = self._followed.get(beat.run_id)
-            answer = Answer(
+            answer = BeatResponse(
                 next_s=max(self._beat_push_s, self.active / BEATS_PER_S),
                 stop=beat.run_id in self._stopping,
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
@@ -172,7 +172,7 @@ class BeatInbox:
             for launch_id in self._launches.pop(run_id, ()):
                 self._nonces.pop((run_id, launch_id), None)
 
-    def looked(self, runs: Iterable[Run]) -> None:
+    def set_active(self, runs: Iterable[Run]) -> None:
         """After each tick: the active runs."""
         all_runs = list(runs)
         self.active = len(all_runs)

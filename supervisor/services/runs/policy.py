@@ -65,7 +65,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     names = providers_of(spec, parts)
     if spec.get("provider") and spec.get("providers"):
         text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
-        raise InvalidRequest(text, {}, [("#/spec/provider", "stands beside providers")])
+        raise InvalidRequest(text, {}, [("#/spec/provider", "is given together with providers")])
     for position, name in enumerate(names):
         traits = parts.traits(name)
         check_secrets(spec, traits.secrets)
