@@ -1,4 +1,4 @@
-"""The faults: how each is planted, the line that must name it, and what that line tells the reader to type."""
+"""The faults: how each is planted, the line that must name it, and the command in that line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ON_BUCKET = f"gcloud storage buckets add-iam-policy-binding gs://{BUCKET} --memb
 
 @dataclass(frozen=True)
 class Fault:
-    """`also`: lines that are not well for the same reason, and say so."""
+    """`also`: further lines that are not ok for the same reason, and say so."""
 
     name: str
     line: str
@@ -52,7 +52,7 @@ def _bucket_says(**facts: Any) -> Plant:
 
 
 def _without(permission: str) -> Plant:
-    """Only the answer to the question lacks it, so that this line alone can know."""
+    """Only the response to this request lacks it, so that only this line can find it."""
 
     def plant(setup: Setup, _: pytest.MonkeyPatch) -> None:
         for fake in (setup.cloud.projects, setup.cloud.iam, setup.cloud.storage):

@@ -25,14 +25,14 @@ Line = dict[str, str]
 
 
 class Named(FixedToken):
-    """Credentials that say whose they are."""
+    """Credentials with a known account."""
 
     service_account_email = ACCOUNT
 
 
 @dataclass
 class Setup:
-    """`environ`: what the settings are made of; a fault may change it, and everything else that is here."""
+    """`environ`: the variables of the settings; a fault may change it, like all other fields."""
 
     cloud: Cloud
     folder: Path

@@ -1,4 +1,4 @@
-"""What is not imported, and how it is told: nothing there, no checkpoint, a run that lives, torn and absurd files."""
+"""Refused imports and their texts: no run, no checkpoint, a live run, torn and absurd files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_no_checkpoint(imports: Import, content: bytes | None, why: str) -> None
     ],
 )
 @pytest.mark.parametrize("method", ["stat", "pages", "read"])
-def test_what_cannot_be_read_is_never_no_checkpoint(
+def test_an_unreadable_checkpoint_is_not_a_missing_one(
     imports: Import, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, refusal: Any, words: str
 ) -> None:
     imports.lay()
@@ -137,7 +137,7 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
     assert nothing_was_made(imports)
 
 
-def test_a_run_that_the_old_reconciler_may_start_again_is_told(imports: Import) -> None:
+def test_a_run_that_the_old_reconciler_may_restart_gets_a_warning(imports: Import) -> None:
     imports.lay(state_json=b'{"state": "PREEMPTED"}', stop=None)
     *_, warning = imports(dry_run=True)["warnings"]
     assert "is PREEMPTED and has no .stop: the older reconciler may restart it" in warning
@@ -176,7 +176,7 @@ TORN = {
 }
 
 
-def test_torn_files_are_told_and_everything_else_is_taken(imports: Import) -> None:
+def test_torn_files_are_reported_and_everything_else_is_imported(imports: Import) -> None:
     imports.lay(**TORN)
     answer = imports()
     assert answer["spec"]["command"].startswith("set -euo"), "run_config.json says it too"
@@ -231,7 +231,7 @@ ABSURD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("config", ABSURD)
-def test_without_a_command_that_can_be_run_a_spec_is_asked_for(imports: Import, config: dict[str, Any]) -> None:
+def test_without_a_valid_command_a_spec_is_required(imports: Import, config: dict[str, Any]) -> None:
     said = json.dumps(config).encode()
     imports.lay(restart_config_json=said, run_config_json=None, run_manifest_json=None)
     with pytest.raises(InvalidRequest, match="--spec FILE"):
@@ -282,7 +282,7 @@ def test_over_http(imports: Import) -> None:
 
 
 def test_a_folder_of_the_supervisors_computer_is_for_administrators(imports: Import, tmp_path: Path) -> None:
-    """It is read as the supervisor, who may read more than whoever asks."""
+    """The folder is read with the supervisor's rights, which may exceed the caller's."""
     wish = ImportRequest(f"file://{tmp_path}/runs/{OLD_ID}")
     with pytest.raises(Forbidden, match="administrator"):
         import_run(imports.parts, wish, MEMBER)

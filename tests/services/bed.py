@@ -1,4 +1,4 @@
-"""The use cases on a real database, with time, machines and objects under the test's hand."""
+"""The use cases on a real database; the test controls time, machines and objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NONCE = "n0nce"
 
 @dataclass
 class Bed:
-    """Everything that a use case touches. `loop` is what the loop would say of itself."""
+    """Everything that a use case uses. `loop`: the status of the loop."""
 
     store: Store
     clock: FakeClock

@@ -1,4 +1,4 @@
-"""Words of others stand in sentences of ours, which bring their own full stop: theirs goes where they come in."""
+"""Foreign texts appear in our sentences, which have their own full stop: the foreign one is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas on one database: beats that reach the one that does not lead are decided by the one that does."""
+"""Two replicas on one database: the leader decides on beats that reach the other replica."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELL = "local cell"
 
 
 class Faulty:
-    """The real store, but for what a test makes of it."""
+    """The real store, with faults that a test injects."""
 
     def __init__(self, store: Any) -> None:
         self._store, self.down, self.calls = store, False, 0
@@ -87,7 +87,7 @@ def leader(any_bed: Bed) -> Replica:
 @pytest.fixture
 def follower(any_bed: Bed) -> Replica:
     clock = FakeClock()
-    clock.advance(7777.0)  # its monotonic clock began another day
+    clock.advance(7777.0)  # its monotonic clock started on another day
     return replica(any_bed, clock)
 
 
@@ -98,12 +98,12 @@ def test_a_beat_reaches_the_leader_with_its_age(leader: Replica, follower: Repli
     follower.handover.write()
     found = leader.look()
     assert found["digits-7"][0] == 3
-    assert 40.0 <= found["digits-7"][1] < 60.0, "the age goes on, whatever the clocks of the replicas say"
+    assert 40.0 <= found["digits-7"][1] < 60.0, "the age continues, whatever the clocks of the replicas show"
     leader.clock.advance(30.0)
-    assert leader.look()["digits-7"][1] >= 70.0, "what was taken stays, and ages"
+    assert leader.look()["digits-7"][1] >= 70.0, "a beat that was read stays, and ages"
 
 
-def test_only_what_is_new_is_left_again(leader: Replica, follower: Replica) -> None:
+def test_only_new_beats_are_written_again(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 3)
     for _ in range(3):
         follower.handover.write()
@@ -141,7 +141,7 @@ def test_a_leader_leaves_beats_of_another_cell(leader: Replica, follower: Replic
     leader.push("theirs-1", 2)
     leader.handover.write()
     assert leader.store.calls == 1
-    assert run.run_id in leader.look()  # here it is of the same cell after all, and comes back
+    assert run.run_id in leader.look()  # here both runs are in the same cell, so it is read back
 
 
 def test_when_leadership_moves_the_beats_go_along(leader: Replica, follower: Replica) -> None:
@@ -163,7 +163,7 @@ def test_a_paused_leader_takes_nothing(leader: Replica, follower: Replica) -> No
     assert second.look()["digits-7"][0] == 3
 
 
-def test_the_answer_tells_a_stop_at_any_replica(leader: Replica, follower: Replica) -> None:
+def test_the_response_includes_a_stop_at_any_replica(leader: Replica, follower: Replica) -> None:
     assert not follower.push("digits-7", 1).stop
     follower.handover.write()
     leader.bed.change("digits-7", status=Status.STOPPING)
@@ -203,7 +203,7 @@ def test_runs_that_are_silent_here_are_forgotten(leader: Replica, follower: Repl
     assert list(leader.inbox.take()) == ["digits-7"], "the leader's knowledge of its own runs never shrinks"
 
 
-def test_beats_are_refused_while_they_reach_nobody(leader: Replica, follower: Replica) -> None:
+def test_beats_are_refused_while_they_reach_no_leader(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 1)
     follower.handover.write()
     follower.store.down = True
@@ -216,7 +216,7 @@ def test_beats_are_refused_while_they_reach_nobody(leader: Replica, follower: Re
     follower.store.down = False
     follower.handover.write()
     follower.push("digits-7", 4)
-    assert leader.look()["digits-7"][0] == 2, "what was accepted before is not lost"
+    assert leader.look()["digits-7"][0] == 2, "earlier beats are not lost"
 
 
 def test_a_leader_accepts_as_long_as_it_leads(leader: Replica) -> None:
@@ -235,7 +235,7 @@ def urgent(follower: Replica) -> Iterator[Replica]:
     follower.handover.stop()
 
 
-def test_what_is_urgent_is_left_before_the_leader_is_woken(urgent: Replica, leader: Replica) -> None:
+def test_an_urgent_beat_is_written_before_the_leader_is_woken(urgent: Replica, leader: Replica) -> None:
     seen: list[dict[str, tuple[int, float]]] = []
     urgent.wake.set = lambda: seen.append(leader.look())  # type: ignore[method-assign]
     urgent.push("digits-7", 1, notice_s=30.0)

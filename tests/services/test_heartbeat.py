@@ -1,4 +1,4 @@
-"""The inbox: who is believed, which beat counts, what wakes the loop, and what is answered."""
+"""The inbox: which beats are accepted, which one counts, what wakes the loop, and the responses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_repeated_beat_refreshes_nothing(training: Bed) -> None:
 
 
 @pytest.mark.parametrize("nonce", ["", "wrong", "n0nc", "n0ncee"])
-def test_a_beat_without_the_nonce_changes_nothing_and_is_told_once(training: Bed, nonce: str) -> None:
+def test_a_beat_without_the_nonce_changes_nothing_and_is_recorded_once(training: Bed, nonce: str) -> None:
     with pytest.raises(NonceRefused):
         push(training, 99, nonce=nonce)
     assert not training.inbox.take()
@@ -106,7 +106,7 @@ def test_a_known_launch_needs_no_database(training: Bed, monkeypatch: pytest.Mon
         push(training, 3)
 
 
-def test_only_what_is_urgent_wakes_the_loop(training: Bed) -> None:
+def test_only_urgent_beats_wake_the_loop(training: Bed) -> None:
     sequence = itertools.count(1)
 
     def woken(**fields: object) -> bool:
@@ -116,10 +116,10 @@ def test_only_what_is_urgent_wakes_the_loop(training: Bed) -> None:
 
     assert not woken(step=1), "the first one after a restart, of a run that simply trains"
     assert not woken(step=2)
-    assert not woken(phase="checkpoint"), "checkpoints come and go"
+    assert not woken(phase="checkpoint"), "checkpoints are part of a training"
     assert not woken(phase="training")
     assert woken(notice_s=30.0)
-    assert not woken(notice_s=20.0), "the same notice goes on"
+    assert not woken(notice_s=20.0), "the same notice again"
     assert woken(phase="finishing")
     assert woken(phase="finished", exit=Exit(0, None, False))
     assert woken(phase="finished", exit=Exit(0, None, False), left="stopped")

@@ -1,4 +1,4 @@
-"""Stop and resume of many: what is looked at, what is passed over, and that every repeat comes to an end."""
+"""Stop and resume of many runs: which are read, which are skipped, and that repeats come to an end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_run_of_the_filter_and_no_other_is_stopped(any_bed: Bed) -> None:
     assert any_bed.events("a-1") == ["submitted", "stop_requested"]
 
 
-def test_a_dry_run_does_nothing_and_tells_the_same(bed: Bed) -> None:
+def test_a_dry_run_does_nothing_and_reports_the_same(bed: Bed) -> None:
     submitted(bed, "a-1", "a-2")
     told = stop_many(bed.parts, ManyRequest(TEAM, dry_run=True), OPS)
     assert bed.events("a-1") == ["submitted"]
@@ -77,7 +77,7 @@ def test_many_requests_reach_every_run_once(bed: Bed, where: RunFilter) -> None:
         stop_many(bed.parts, ManyRequest(where, 3, told[0]["next_cursor"], expect=7), OPS)
 
 
-def test_what_takes_long_is_cut_off_and_goes_on(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_request_ends_early_and_continues(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted(bed, *(f"a-{n}" for n in range(5)))
     stop = many.stop
 
@@ -94,7 +94,7 @@ def test_finished_runs_are_counted_and_not_read(bed: Bed) -> None:
 
 
 def test_a_page_with_finished_runs_in_it_would_be_seen(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broken variant: every status is read, and the one that works stands behind those that are over."""
+    """The broken variant: every status is read, and the one live run comes after the ended ones."""
     page = many._page
     monkeypatch.setattr(many, "_page", lambda parts, asked, _, before: page(parts, asked, list(Status), before))
     with pytest.raises(AssertionError):
@@ -111,7 +111,7 @@ def check_passed_over(bed: Bed) -> None:
     assert (only["matched"], only["unchanged"], only["more"]) == (4, 4, False)
 
 
-def test_resume_begins_what_has_ended_and_names_what_cannot(any_bed: Bed) -> None:
+def test_resume_starts_ended_runs_and_names_refused_ones(any_bed: Bed) -> None:
     submitted(any_bed, "failed", "stopped", "completed", "stopping", "live", "purging")
     any_bed.end("failed", Status.FAILED)
     any_bed.end("stopped", Status.STOPPED, stop=StopRequest("ops", 1.0))

@@ -1,4 +1,4 @@
-"""A pull is noted once, only of what is there now, and frees a machine that waits for it."""
+"""A pull is recorded once, only for the current results, and releases a machine that waits for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def verified(bed: Bed, require_pull: bool = True) -> None:
     bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=outcome), policy=policy)
 
 
-def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
+def test_a_pull_is_recorded_once_with_its_actor(bed: Bed) -> None:
     verified(bed)
     shown = bed.services.queries.show("digits-7")["results"]
     assert (shown["pulled"], shown["pull_required"]) == (False, True)
@@ -65,7 +65,7 @@ def test_an_approval_before_the_pull_is_refused(bed: Bed) -> None:
 
 
 def test_a_pull_of_earlier_results_frees_nothing(bed: Bed) -> None:
-    """After a resume the run has other results; the row still knows what was pulled before."""
+    """After a resume the run has other results; the row still contains the earlier pull."""
     verified(bed)
     bed.change("digits-7", files=replace(bed.run("digits-7").files, pulled_sha256="cd" * 32))
     assert bed.services.queries.show("digits-7")["results"]["pulled"] is False

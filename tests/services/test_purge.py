@@ -1,4 +1,4 @@
-"""Purge: what is refused, the order of the deeds, what a cut-off leaves, and who may write afterwards."""
+"""Purge: refusals, the order of its actions, the state after an interruption, and later writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHERS = {runfiles.beat(RUN + "0"): b"{}", runfiles.manifest(RUN + "0"): b"{}", 
 
 
 def over(bed: Bed, **fields: object) -> None:
-    """A settled run with files of every kind, beside another one's."""
+    """A settled run with files of every kind, beside files of another run."""
     bed.submit(RUN)
     bed.train(RUN)
     run = bed.run(RUN)
@@ -72,7 +72,7 @@ def told(bed: Bed) -> list[tuple[str, str]]:
     return [(one.event.text, one.event.actor) for one in stored if one.event.kind == "purged"]
 
 
-def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: Bed) -> None:
+def test_everything_is_deleted_except_the_baton_the_history_and_shared_objects(any_bed: Bed) -> None:
     over(any_bed)
     done = purge_it(any_bed)
     assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
@@ -86,7 +86,7 @@ def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: 
     assert len(any_bed.store.attempts(run.key)) == 1
 
 
-def test_no_agent_of_before_writes_afterwards(bed: Bed) -> None:
+def test_no_old_agent_writes_afterwards(bed: Bed) -> None:
     over(bed)
     purge_it(bed)
     left = the_baton(bed)
@@ -97,7 +97,7 @@ def test_no_agent_of_before_writes_afterwards(bed: Bed) -> None:
             write(replace(left, holder=Holder(1, *AGENT)), *AGENT, POINTER)
 
 
-def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
+def test_a_resume_starts_from_nothing_and_says_so(any_bed: Bed) -> None:
     over(any_bed)
     purge_it(any_bed)
     any_bed.clock.advance(5)
@@ -126,7 +126,7 @@ def test_an_unknown_run_is_not_found(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in ("completed", "partial")])
-def test_while_a_machine_may_write_it_is_refused_and_says_what_it_waits_for(bed: Bed, status: Status) -> None:
+def test_while_a_machine_may_write_a_purge_is_refused_with_its_reason(bed: Bed, status: Status) -> None:
     bed.submit(RUN)
     bed.train(RUN)
     terminal = status in (Status.STOPPED, Status.FAILED)
@@ -167,7 +167,7 @@ def test_records_that_are_still_written_refuse_it(bed: Bed) -> None:
 
 
 def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
-    """Broken variant: a purge of 60,000 files held up the end of the process for minutes."""
+    """Broken variant: a purge of 60,000 files delayed the end of the process for minutes."""
     over(bed)
     bed.parts.closing.set()
     with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was interrupted after 0 f"):
@@ -184,8 +184,8 @@ def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_
     with pytest.raises(Unavailable, match="interrupted after"):
         purge_it(any_bed)
     run = any_bed.run(RUN)
-    assert (run.files.purging, run.files.purged_at) == (True, None)
-    assert batons.pointers(the_baton(any_bed)) == ()  # named nothing before anything was deleted
+    assert (run.purging, run.purged_at) == (True, None)
+    assert batons.pointers(the_baton(any_bed)) == ()  # emptied before anything is deleted
     shown = any_bed.services.queries.show(RUN)
     assert shown["purging"] is True
     assert "being purged" in shown["status_text"]
@@ -233,7 +233,7 @@ def test_the_sentence_says_that_the_files_are_gone(bed: Bed, status: Status) -> 
 
 
 def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its baton has to be written before the files go, and a purge is what people try on a full disk."""
+    """The baton must be written before the files are deleted, and users purge when the disk is full."""
     over(bed)
     delete = bed.objects.delete
 

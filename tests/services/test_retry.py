@@ -1,4 +1,4 @@
-"""Try now, and who says that a person is needed: health, the sentence's event and the patrol agree."""
+"""Retry now; and health, the event and the patrol agree on runs that need a person."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def waits(bed: Bed, cause: Cause = Cause.QUOTA) -> float:
     return now
 
 
-def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> None:
+def test_a_waiting_run_is_due_now_and_its_zones_are_tried_again(bed: Bed) -> None:
     now = waits(bed)
     bed.wake.wait(0.0)
     after = change(bed.parts, "digits-7", retry(bed.parts, ACTOR))
@@ -40,7 +40,7 @@ def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> Non
     spot = [records[offer_key(one.placement)] for one in bed.provider.offers() if one.placement.spot]
     assert {(one.cool_until, one.failures) for one in spot} == {(now, 2)}
     assert bed.events("digits-7")[-1] == "retry_requested"
-    assert bed.wake.wait(0.0), "the loop looks at once"
+    assert bed.wake.wait(0.0), "the loop ticks at once"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> Non
     [(Status.RUNNING, "does not wait for a next try"), (Status.FAILED, "spot resume digits-7"),
      (Status.FINISHING, "retries by itself")],
 )  # fmt: skip
-def test_what_waits_for_nothing_is_refused_with_what_helps(bed: Bed, status: Status, words: str) -> None:
+def test_a_run_without_a_wait_is_refused_with_advice(bed: Bed, status: Status, words: str) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     bed.change("digits-7", status=status, person=Person(why="1 file" if status == Status.FINISHING else ""))

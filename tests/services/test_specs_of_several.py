@@ -1,4 +1,4 @@
-"""A spec that names several providers: what is asked of it before anything is stored, and what becomes of it."""
+"""A spec with several providers: its checks before anything is stored, and the run that it becomes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asked(stage: TwoPlaces, spec: dict[str, Any]) -> Any:
     return submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
 
 
-def test_the_run_begins_with_the_first(stage: TwoPlaces) -> None:
+def test_the_run_starts_with_the_first_provider(stage: TwoPlaces) -> None:
     asked(stage, BOTH)
     run = stage.row("digits")
     assert (run.provider, run.policy.providers) == ("far", ("far", "local"))
@@ -61,7 +61,7 @@ def test_a_list_of_one_is_that_provider(stage: TwoPlaces) -> None:
         ({"secrets": {"KEY": "gcp:projects/p/secrets/k/versions/1"}}, "env:NAME"),
     ],
 )
-def test_what_could_never_be_is_refused(stage: TwoPlaces, spec: dict[str, Any], text: str) -> None:
+def test_impossible_specs_are_refused(stage: TwoPlaces, spec: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         policy_from({**BOTH, **spec}, stage.parts, stage.clock.now())
 
@@ -90,7 +90,7 @@ def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:
     assert stage.row("digits").policy.providers == ("far", "local")
 
 
-def test_a_resume_begins_with_the_first_again(stage: TwoPlaces) -> None:
+def test_a_resume_starts_with_the_first_provider_again(stage: TwoPlaces) -> None:
     asked(stage, BOTH)
     change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)

@@ -1,4 +1,4 @@
-"""Stop and approve: written to the row at once, guarded, safe to repeat, refused where they mean nothing."""
+"""Stop and approve: written to the row at once, guarded, safe to repeat, refused where they have no effect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_finished_and_verified_work_is_not_stopped(bed: Bed) -> None:
 def test_a_stop_is_recorded_even_when_the_loop_writes_at_the_same_time(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken variant: without another look after a row that was not hit, this stop would be lost."""
+    """Broken variant: without a second read after a missed update, this stop would be lost."""
     bed.submit("digits-7")
     begin, misses = bed.store.begin, []
 
@@ -96,7 +96,7 @@ def verified(bed: Bed) -> None:
     bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome(SEEN, 3, 412, bed.clock.now(), 1000)))
 
 
-def test_an_approval_of_what_is_there(bed: Bed) -> None:
+def test_an_approval_of_the_current_machine_and_results(bed: Bed) -> None:
     verified(bed)
     run = change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS))
     assert run.approval is not None
@@ -108,7 +108,7 @@ def test_an_approval_of_what_is_there(bed: Bed) -> None:
 @pytest.mark.parametrize(
     "request_", [ApproveRequest("id-2", SEEN), ApproveRequest("id-1", "cd" * 32), ApproveRequest("id-1")]
 )
-def test_what_was_seen_must_be_what_is_there(bed: Bed, request_: ApproveRequest) -> None:
+def test_an_approval_must_name_the_current_machine_and_results(bed: Bed, request_: ApproveRequest) -> None:
     verified(bed)
     with pytest.raises(ApprovalMismatch):
         change(bed.parts, "digits-7", approve(request_, OPS))

@@ -1,4 +1,4 @@
-"""Making, listing and revoking tokens, and the one that the first start leaves in the data folder."""
+"""Creating, listing and revoking tokens, and the admin token of the first start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def found(bed: Bed, text: str) -> Token | None:
 # --- made, listed, revoked -------------------------------------------------------------------------------------------
 
 
-def test_the_text_is_told_once_and_kept_nowhere(any_bed: Bed) -> None:
+def test_the_token_is_in_one_response_and_stored_nowhere(any_bed: Bed) -> None:
     made = create(any_bed.parts, TokenRequest("ci", expires_in_s=60.0, max_active_runs=4), OPS)
     assert callers.is_token(made["token"])
     [shown] = listing(any_bed.parts)["tokens"]
@@ -69,7 +69,7 @@ def test_an_unknown_token_is_not_repeated(any_bed: Bed) -> None:
         assert not wrong or wrong not in refused.value.detail
 
 
-def test_nobody_takes_the_supervisors_name(bed: Bed) -> None:
+def test_the_supervisors_name_is_refused(bed: Bed) -> None:
     for wish in (TokenRequest("supervisor"), TokenRequest("ci", owner="supervisor")):
         with pytest.raises(InvalidRequest, match="own name"):
             create(bed.parts, wish, LOCAL)
@@ -86,7 +86,7 @@ def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(bed: Bed, monkeyp
 
 
 def test_tokens_that_count_no_more_are_forgotten_after_their_time(any_bed: Bed, folder: Path) -> None:
-    """But for that of the data folder: without its row the next start would make another one."""
+    """Except the data folder's token: without its row the next start would create another one."""
     store, now = any_bed.store, any_bed.clock.now()
     of_folder = found(any_bed, started(any_bed, folder))
     assert of_folder is not None
@@ -185,7 +185,7 @@ def test_a_file_that_others_could_read_is_made_private(
     assert "private now" in caplog.text
 
 
-def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
+def test_the_next_start_fixes_one_that_was_interrupted_before_the_file(
     bed: Bed, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(old: object, new: object) -> None:
@@ -201,7 +201,7 @@ def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
     assert valid == [found(bed, token)]
 
 
-def test_a_folder_that_cannot_be_written_is_told(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_folder_is_reported(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     (folder / "admin-token").mkdir()
     with pytest.raises(SettingsRefused, match="admin-token"):

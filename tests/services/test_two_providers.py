@@ -1,4 +1,4 @@
-"""What is told of a run comes from its own provider, also where another one is first."""
+"""Facts about a run come from its own provider, even if another provider is first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
     stage.close()
 
 
-def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
+def test_secrets_of_each_run_are_checked_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
     stage.far.secrets["env:KEY"] = "a value"
     spec = {"command": ["train"], "secrets": {"API_KEY": "env:KEY"}, "provider": "far"}
     submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
@@ -68,7 +68,7 @@ def test_the_account_of_a_run_is_that_of_its_own_platform(stage: TwoPlaces) -> N
 
 
 def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage: TwoPlaces) -> None:
-    """It names none, and the settings named `far` first when it was submitted."""
+    """The run names no provider, and `far` was the first one in the settings when it was submitted."""
     before = replace(stage.parts, providers={name: stage.parts.providers[name] for name in ("far", "local")})
     submit(before, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)
     assert (before.own_provider, stage.parts.own_provider) == ("far", "local")

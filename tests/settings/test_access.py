@@ -1,4 +1,4 @@
-"""Where the API listens, under which names, and when it may ask nobody who he is."""
+"""Where the API listens, its host names, and when it may require no token."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_another_address_needs_tokens_and_the_refusal_names_the_fix(host: str) -
     ],
 )
 def test_the_names_it_answers_to(host: str, allowed: str, names: set[str]) -> None:
-    """A wildcard is no name: whoever listens everywhere says under which names."""
+    """A wildcard is no name: a server that listens everywhere must list its names."""
     given = {"ALLOWED_HOSTS": allowed} if allowed else {}
     assert own_names(load(HOST=host, **given).access) == names
 

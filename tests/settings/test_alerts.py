@@ -1,4 +1,4 @@
-"""The settings of alerts: which addresses are taken, where a secret may lie, and that neither is shown."""
+"""The settings of alerts: accepted addresses, secrets in files, and that neither is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(**environ: str) -> settings.Settings:
 @pytest.mark.parametrize(
     "url", ["http://example.org/x", "ftp://example.org", "https://u:hunter2@example.org/", "hunter2", "https://h:x/"]
 )
-def test_an_address_that_would_tell_others_is_refused_and_not_repeated(url: str) -> None:
+def test_an_unsafe_address_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(SettingsRefused, match="alert_url: expected https://HOST/PATH") as caught:
         load(SPOT_ALERT_URL=url)
     assert "hunter2" not in str(caught.value)
@@ -72,7 +72,7 @@ def test_a_secret_that_cannot_be_meant_so_is_refused() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["show", "--origin"], ["show", "-o", "json"]])
-def test_config_show_tells_the_host_and_no_more(arguments: list[str]) -> None:
+def test_config_show_shows_only_the_host(arguments: list[str]) -> None:
     environ = {"SPOT_ALERT_URL": URL, "SPOT_ALERT_SECRET": "s3cr3t"}
     result = CliRunner().invoke(config, arguments, env=environ)
     assert result.exit_code == 0

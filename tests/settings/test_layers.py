@@ -1,4 +1,4 @@
-"""Where a setting comes from: flag, environment, file, old environment file, default; and names that are wrong."""
+"""The origins of settings: flag, environment, file, old environment file, default; and wrong names."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -119,7 +119,7 @@ def test_a_value_that_cannot_be_is_refused(name: str, value: str) -> None:
         load({f"SPOT_{name}": value})
 
 
-def test_a_refusal_does_not_repeat_what_may_be_a_secret() -> None:
+def test_a_refusal_does_not_repeat_a_possible_secret() -> None:
     with pytest.raises(SettingsRefused) as refused:
         load({"SPOT_DATABASE_URL": "postgres://u:hunter2@h/db\x00"})
     assert "hunter2" not in str(refused.value)
@@ -168,7 +168,7 @@ def test_each_knob_reaches_the_decisions() -> None:
     assert load({"SPOT_MACHINE_PREFIX": "demo"}).knobs.machine_prefix == "demo"
 
 
-def test_the_log_pace_is_fast_on_this_computer_unless_somebody_chose_one() -> None:
+def test_the_log_pace_is_fast_on_this_computer_unless_it_is_set() -> None:
     assert settings.agent_paces(load(), local.TRAITS)["log_chunk_s"] == 1.0
     assert settings.agent_paces(load(), gce.TRAITS)["log_chunk_s"] == 300.0
     assert settings.agent_paces(load({"SPOT_LOG_CHUNK_S": "20"}), local.TRAITS)["log_chunk_s"] == 20.0

@@ -1,4 +1,4 @@
-"""The name of the cell: who sees none of a computer's machines must not be able to lead them under it."""
+"""The name of the cell: a supervisor that cannot see a computer's machines must not lead them under it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER_CLOUD = CLOUD.replace("cloud", "spare").replace("my-project", "my-other-pr
 
 
 def cell_of(tmp_path: Path, computer: str, text: str) -> str:
-    """Of a supervisor on this computer with these sections."""
+    """The cell of a supervisor on this computer with these sections."""
     folder = tmp_path / computer
     folder.mkdir()
     settings = load(folder, BUCKET + text, SPOT_DATA_DIR=str(folder / "data"))

@@ -1,4 +1,4 @@
-"""Environment files of the older runner: every key it knows, its timeout rule, and text that is no KEY=value."""
+"""Environment files of the older runner: every known key, its timeout rule, and lines that are not KEY=value."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
         ("GPU_TIMEOUT_SEC=1200\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=10", 1500.0),
         ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=6", 900.0),
         ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=20", 2400.0),
-        # For the rule, what the file does not name has the older runner's own default: 120 s, 6 polls, 600 s.
+        # For the rule, missing values are the older runner's own defaults: 120 s, 6 polls, 600 s.
         ("POLL_INTERVAL=100", 1500.0),
         ("PROGRESS_STALL_POLLS=10\nGPU_TIMEOUT_SEC=1200", 1500.0),
         ("LOG_LEVEL=INFO", 1500.0),
