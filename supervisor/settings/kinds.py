@@ -49,7 +49,7 @@ class Kind(Generic[V]):
     makes sense for this kind only, as `name = value`; "" = none is set.
 
     `meaning(values, store_url, image)`: the valid settings in words, and further lines for the doctor. `ready()`:
-    raises SettingsRefused if this installation cannot open the kind. `open(name, values, ground)`: the provider with
+    raises SettingsRefused if this installation cannot open the kind. `open(name, values, context)`: the provider with
     this name. Raises SettingsRefused. `leaves_no_trace`: opening writes nothing, so the doctor may open it too."""
 
     traits: Traits

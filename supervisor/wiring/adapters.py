@@ -24,7 +24,7 @@ from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.objectstores.reading import open_remote
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectReader, ObjectStore, StoreUnavailable
-from supervisor.ports.opening import Ground, Opened
+from supervisor.ports.opening import OpenedProvider, ProviderContext
 from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.settings import loading as settings_of
@@ -59,7 +59,7 @@ class Adapters:
     closing: threading.Event
 
     @property
-    def first(self) -> Opened:
+    def first(self) -> OpenedProvider:
         """The provider of a run that names none."""
         return next(iter(self.opened.values()))
 
@@ -72,7 +72,7 @@ class Adapters:
         return next(here, next(iter(self.opened)))
 
     @property
-    def lone(self) -> Opened:
+    def lone(self) -> OpenedProvider:
         """The only provider. Raises SettingsRefused if there are several."""
         if len(self.opened) > 1:
             names = ", ".join(f"[providers.{name}]" for name in self.opened)
@@ -120,7 +120,7 @@ def get_ready(settings: Settings) -> None:
         raise SettingsRefused(text, {"name": "record_file"}) from None
 
 
-def ground_of(
+def context_of(
     settings: Settings,
     name: str,
     *,
@@ -129,7 +129,7 @@ def ground_of(
     clock: Clock,
     store: Store | None,
     closing: threading.Event,
-) -> Ground:
+) -> ProviderContext:
     """What the provider with this name is opened with."""
     traits = PROVIDERS[settings.sections[name].kind].traits
     return ProviderContext(
@@ -156,7 +156,7 @@ def _scope_before(settings: Settings, name: str, store: Store | None) -> str:
     return scopes.pop() if len(scopes) == 1 else ""
 
 
-def _check_scopes(settings: Settings, opened: Mapping[str, Opened]) -> None:
+def _check_scopes(settings: Settings, opened: Mapping[str, OpenedProvider]) -> None:
     """Two providers with the same machines would count each machine twice. Raises SettingsRefused."""
     names: dict[tuple[str, str], str] = {}
     for name, provider in opened.items():

@@ -20,7 +20,7 @@ from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.clock import Clock, Wake
-from supervisor.ports.opening import Opened
+from supervisor.ports.opening import OpenedProvider
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges

@@ -53,10 +53,10 @@ class Platforms:
         places = (platform.data_places(regions, image, ask) for platform in self._platforms.values())
         return tuple(dict.fromkeys(chain.from_iterable(places)))
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return tuple(price for platform in self._platforms.values() for price in platform.prices())
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         _supported([platform.refresh_prices for platform in self._platforms.values()])
         return self.prices()
 

@@ -19,7 +19,7 @@ COMMIT = changing.commit
 def check_then_insert(parts: Any, prepare: Any, key: Any = None, respond: Any = None) -> Any:
     if key is None:
         return COMMIT(parts, prepare)
-    kept = parts.store.kept_answer(key.scope, key.key)
+    kept = parts.store.kept_response(key.scope, key.key)
     if kept is not None:
         return Update(kept, 0.0, reply=keys.replay(kept, key.fingerprint))
     now = parts.clock.now()

@@ -16,7 +16,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Person
 from supervisor.domain.status import Status
 from supervisor.domain.texts import visible
-from supervisor.ports.notifier import Settled, Standing
+from supervisor.ports.notifier import DeliveryResult, EndpointHealth
 from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.services.webhooks import webhooks
 from supervisor.services.webhooks.webhooks import WebhookRequest

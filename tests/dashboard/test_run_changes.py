@@ -157,7 +157,7 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
     refused = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-8")
     assert refused.status_code == 422
     assert "confirm with exactly this run id" in read(refused.text).one(role="alert").text
-    assert bed.run("digits-7").purging is False
+    assert bed.run("digits-7").files.purging is False
     answer = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-7")
     assert answer.headers["location"] == f"{RUN}?did=purge"
     assert bed.run("digits-7").files.purged_at is not None

@@ -171,7 +171,7 @@ def approve_run(stage: Stage, line: Line) -> None:
     if run is None:
         raise ScenarioError("there is no such run")
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
-    sha256 = run.outcome.results_sha256 if run.outcome is not None else ""
+    sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
     request = ApproveRequest(machine_id, sha256, line.values().get("accept_loss", ""))
     change(stage.parts, run.run_id, approve(request, ACTOR))
 

@@ -161,8 +161,8 @@ def test_the_first_answer_comes_again_while_the_object_store_is_away(
 
 
 def test_a_request_during_the_first_one_gets_its_response(any_bed: Bed) -> None:
-    store, now, answer = any_bed.store, any_bed.clock.now(), KeptAnswer("print", 202, "{}", "")
-    found: list[KeptAnswer | None] = []
+    store, now, answer = any_bed.store, any_bed.clock.now(), KeptResponse("print", 202, "{}", "")
+    found: list[KeptResponse | None] = []
 
     def second() -> None:
         with store.begin(now) as tx:

@@ -30,7 +30,7 @@ def test_a_pull_is_recorded_once_with_its_actor(bed: Bed) -> None:
     shown = bed.services.queries.show("digits-7")["results"]
     assert (shown["pulled"], shown["pull_required"]) == (False, True)
     run = change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS))
-    assert run.pulled == SEEN
+    assert run.files.pulled_sha256 == SEEN
     assert change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS)) == run
     assert bed.events("digits-7").count("results_pulled") == 1
     [event] = [one.event for one in bed.store.events("digits-7", 0, 99) if one.event.kind == "results_pulled"]
@@ -44,7 +44,7 @@ def test_other_results_are_refused(bed: Bed, sha256: str, files: int) -> None:
     verified(bed)
     with pytest.raises(PullMismatch, match="Pull again"):
         change(bed.parts, "digits-7", note_pull(sha256, files, OPS))
-    assert bed.run("digits-7").pulled is None
+    assert bed.run("digits-7").files.pulled_sha256 is None
 
 
 def test_there_are_no_verified_results_yet(bed: Bed) -> None:
@@ -72,11 +72,11 @@ def test_a_pull_of_earlier_results_frees_nothing(bed: Bed) -> None:
     with pytest.raises(PullRequired):
         change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS))
     assert bed.run("digits-7").awaits_pull
-    assert change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS)).pulled == SEEN
+    assert change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS)).files.pulled_sha256 == SEEN
     assert not bed.run("digits-7").awaits_pull
 
 
 def test_a_run_without_require_pull_may_be_pulled_too(bed: Bed) -> None:
     verified(bed, require_pull=False)
     assert change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS)).approval is not None
-    assert change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS)).pulled == SEEN
+    assert change(bed.parts, "digits-7", note_pull(SEEN, 3, OPS)).files.pulled_sha256 == SEEN

@@ -184,7 +184,7 @@ def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_
     with pytest.raises(Unavailable, match="interrupted after"):
         purge_it(any_bed)
     run = any_bed.run(RUN)
-    assert (run.purging, run.purged_at) == (True, None)
+    assert (run.files.purging, run.files.purged_at) == (True, None)
     assert batons.pointers(the_baton(any_bed)) == ()  # emptied before anything is deleted
     shown = any_bed.services.queries.show(RUN)
     assert shown["purging"] is True

@@ -155,7 +155,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _make_admin_token(store: Store, path: Path, now: float) -> None:
-    place = f"{callers.OF_FOLDER}{socket.gethostname()}:{path.parent}"
+    place = f"{callers.FOLDER_CREATOR}{socket.gethostname()}:{path.parent}"
     for earlier in store.tokens.newest(TOKENS_READ):
         if earlier.created_by == place and earlier.revoked_at is None:
             tokens.revoke_token(store, earlier, _SUPERVISOR, now)

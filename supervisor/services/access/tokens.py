@@ -136,6 +136,6 @@ def token_json(token: Token, now: float) -> Json:
 def _check(request: TokenRequest) -> None:
     """The API's own bounds refuse everything else."""
     for field_name, text in (("name", request.name), ("owner", request.owner)):
-        if text in callers.TAKEN_NAMES:
+        if text in callers.RESERVED_NAMES:
             reason = "is the supervisor's own name; choose another"
             raise InvalidRequest(f"{field_name} {reason}.", errors=((f"#/{field_name}", reason),))

@@ -130,7 +130,7 @@ def _check_approval(run: Run, request: ApproveRequest) -> None:
             f"{run.run_id} has another machine than the request names: {machine_id or 'none'}. Look at the run again.",
             {"run_id": run.run_id, "machine_id": machine_id},
         )
-    results_sha256 = run.outcome.results_sha256 if run.outcome is not None else ""
+    results_sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
     if request.results_sha256 != results_sha256 and not request.accept_loss:
         raise ApprovalMismatch(
             f"{run.run_id} has other results than the request names. Look at the run again.",
@@ -153,18 +153,19 @@ def note_pull(results_sha256: str, files: int, caller: Caller) -> Action:
 
     def update(run: Run, now: float) -> tuple[Run, Event] | None:
         _check_pull(run, results_sha256, files)
-        if run.pulled == results_sha256:
+        if run.files.pulled_sha256 == results_sha256:
             return None
         text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
         data = {"results_sha256": results_sha256, "files": files}
-        values = {"pulled": run.pulled or None}, {"pulled": results_sha256}
-        return replace(run, pulled=results_sha256), caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
+        values = {"pulled": run.files.pulled_sha256 or None}, {"pulled": results_sha256}
+        after = replace(run, files=replace(run.files, pulled_sha256=results_sha256))
+        return after, caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
 
     return Action(update, "the pull was not recorded")
 
 
 def _check_pull(run: Run, results_sha256: str, files: int) -> None:
-    outcome = run.outcome
+    outcome = run.files.outcome
     if outcome is None:
         raise PullMismatch(
             f"{run.run_id} is {run.status} and has no verified results yet. The pull was not recorded.",

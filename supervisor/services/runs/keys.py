@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer
-from supervisor.ports.store import KeptAnswer, KeyHeld, Transaction
+from supervisor.ports.store import KeptResponse, KeyHeld, Transaction
 from supervisor.services.parts import Parts
 
 KEY_MAX = 255
-IN_FLIGHT = 0  # KeptAnswer.status of a request without a response so far
+IN_FLIGHT = 0  # KeptResponse.status of a request without a response so far
 # A stored response does not replace these errors: they are about the key itself, or the change was already made.
 _FINAL = (KeyReused, KeyInFlight, StopNewer)
 
@@ -54,8 +54,8 @@ class KeyedRequest:
 
     def keep(self, tx: Transaction, reply: Reply) -> None:
         """In the transaction that took the key."""
-        answer = KeptAnswer(self.fingerprint, reply.status, reply.body, reply.location)
-        tx.keep_answer(self.scope, self.key, answer)
+        answer = KeptResponse(self.fingerprint, reply.status, reply.body, reply.location)
+        tx.keep_response(self.scope, self.key, answer)
 
 
 def keyed_request(key: str | None, scope: str, payload: object) -> KeyedRequest | None:
@@ -94,7 +94,7 @@ def replay_if_refused(parts: Parts, request: KeyedRequest, work: Callable[[], Re
     except _FINAL:
         raise
     except SpotError:
-        kept = parts.store.kept_answer(request.scope, request.key)
+        kept = parts.store.kept_response(request.scope, request.key)
         if kept is None:
             raise
         return replay(kept, request.fingerprint)

@@ -50,7 +50,7 @@ class _Closing(Exception):
 
 def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
     """For readers of a run's files, or of one attempt's files. Raises FilesPurged."""
-    if run.purging:
+    if run.files.purging:
         raise FilesPurged(
             f"The files of {run.run_id} are being purged; `spot purge {run.run_id}` finishes an interrupted purge.",
             {"run_id": run.run_id},
@@ -69,7 +69,7 @@ def purge_once(
 ) -> Reply:
     """`purge` for a request with a key. The key is used up when the purge has ended: a repeat of an interrupted purge
     finishes it, a later repeat deletes nothing of a new generation. Raises KeyReused, KeyInFlight too."""
-    kept = parts.store.kept_answer(key.scope, key.key)
+    kept = parts.store.kept_response(key.scope, key.key)
     if kept is not None:
         return replay(kept, key.fingerprint)
     reply, now = respond(purge(parts, run_id, confirm, caller)), parts.clock.now()
@@ -116,10 +116,10 @@ def _begun(parts: Parts, run: Run, confirm: str, caller: Caller) -> tuple[Run, E
     if why:
         text = f"Nothing of {run.run_id} was deleted: {why}."
         raise PurgeRefused(text, {"run_id": run.run_id, "waits_for": why})
-    again = " again" if run.purging else ""
+    again = " again" if run.files.purging else ""
     text = f"Purge requested{again} by {caller.actor}: all files of the run are deleted, its history stays."
-    values = {"purging": run.purging}, {"purging": True}
-    return replace(run, purging=True), caller.changed(EventKind.PURGED, text, *values)
+    values = {"purging": run.files.purging}, {"purging": True}
+    return replace(run, files=replace(run.files, purging=True)), caller.changed(EventKind.PURGED, text, *values)
 
 
 def _why_not(run: Run, attempts: list[Attempt]) -> str:
@@ -203,12 +203,13 @@ class _Purging:
 
 
 def _ended(run: Run, purging: _Purging, caller: Caller, now: float) -> tuple[Run, Event] | None:
-    if not run.purging:
+    if not run.files.purging:
         return None
     figures = f"{plural(purging.files, 'file')}, {size_text(purging.size_bytes)}"
     text = f"Purged by {caller.actor}: {figures} deleted. A resume starts from nothing."
     data = {"files": purging.files, "size_bytes": purging.size_bytes}
-    after = replace(run, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
+    files = replace(run.files, purging=False, purged_at=now, checkpoint_step=None)
+    after = replace(run, files=files, no_progress_base=None)
     return after, caller.changed(EventKind.PURGED, text, _state(run), _state(after), data)
 
 

@@ -174,7 +174,7 @@ def refuse_live(run: Run, differs: list[str]) -> None:
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
     """`cell`: of the provider that the spec names. Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers if this
     terminal run cannot start a new generation."""
-    if run.purging:
+    if run.files.purging:
         raise PurgeRunning(
             f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes an interrupted purge; "
             "then resume.",
@@ -204,7 +204,7 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
 def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, now: float) -> Run:
     """The terminal `run` at the start of its next generation."""
     from_nothing = rerun or run.files_gone
-    checkpoint_step = None if from_nothing else run.checkpoint_step
+    checkpoint_step = None if from_nothing else run.files.checkpoint_step
     # A broken image may have been fixed under its tag: the tag is resolved again.
     if run.cause == Cause.IMAGE_ERROR and not run.detail.startswith(BAD_CODE):
         run = replace(run, image=replace(run.image, digest="", pinned_for=""))
@@ -224,7 +224,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         last_failure="",
         refusals=(),
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
-        checkpoint_step=checkpoint_step,
+        files=replace(run.files, checkpoint_step=checkpoint_step, outcome=None),
         no_progress_base=checkpoint_step,
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
