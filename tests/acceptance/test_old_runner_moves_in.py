@@ -169,7 +169,7 @@ def doctor_reads_the_file(story: CloudStory) -> None:
         f"spot@{PROJECT}.iam.gserviceaccount.com", f"gs://{BUCKET}", story.cloud.image("train:1"),
     ):  # fmt: skip
         assert said in lines["settings"]["fact"], said
-    assert "10 looks" in lines["timeouts"]["fact"]
+    assert "10 polls" in lines["timeouts"]["fact"]
     assert "1200 s for its GPU" in lines["timeouts"]["fact"]
     assert {"project access", "bucket access", "quotas", "image", "alerts"} <= set(lines)
 
