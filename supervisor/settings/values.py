@@ -6,11 +6,11 @@ Every refusal names the setting, the origin of its value, and what would be acce
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from supervisor.domain.errors import SettingsRefused
@@ -21,6 +21,7 @@ ENDPOINT = "_endpoint"  # settings with this ending are addresses; empty = the s
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
+Number = TypeVar("Number", int, float)
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -112,16 +113,18 @@ def _path(name: str, raw: object, rules: Rules) -> Path:
 
 def _number(name: str, raw: object, rules: Rules) -> float:
     lowest = "0 or more" if name in rules.zero else "more than 0"
-    expected = _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise expected
-    try:
-        value = float(raw)
-    except (ValueError, OverflowError):
-        raise expected from None
-    if not math.isfinite(value) or not 0 <= value <= LONGEST_S or (value == 0 and name not in rules.zero):
-        raise expected
+    value = _parsed(float, raw) if isinstance(raw, int | float | str) else None
+    if value is None or not 0 <= value <= LONGEST_S or (value == 0 and name not in rules.zero):
+        raise _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
     return value
+
+
+def _parsed(number: Callable[[Any], Number], raw: int | float | str) -> Number | None:
+    """None = no such number."""
+    try:
+        return None if isinstance(raw, bool) else number(raw)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _optional_number(name: str, raw: object, rules: Rules) -> float | None:
@@ -130,15 +133,9 @@ def _optional_number(name: str, raw: object, rules: Rules) -> float | None:
 
 def _count(name: str, raw: object, rules: Rules) -> int:
     lowest, highest = rules.counts.get(name, (1, LARGEST_COUNT))
-    expected = _Malformed("a whole number from %d to %d" % (lowest, highest))
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise expected
-    try:
-        value = int(raw)
-    except ValueError:
-        raise expected from None
-    if not lowest <= value <= highest:
-        raise expected
+    value = _parsed(int, raw) if isinstance(raw, int | str) else None
+    if value is None or not lowest <= value <= highest:
+        raise _Malformed("a whole number from %d to %d" % (lowest, highest))
     return value
 
 
@@ -193,13 +190,10 @@ def _prices(name: str, raw: object, rules: Rules) -> dict[str, tuple[float, floa
     prices = {}
     for shape, value in _pairs(raw, str(expected)).items():
         parts = value.split("/") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple) or len(parts) != 2 or any(isinstance(part, bool) for part in parts):
+        if not isinstance(parts, list | tuple) or len(parts) != 2:
             raise expected
-        try:
-            spot_usd, on_demand_usd = (float(part) for part in parts)
-        except (TypeError, ValueError):
-            raise expected from None
-        if not (0 <= spot_usd <= 1e6 and 0 <= on_demand_usd <= 1e6):
+        spot_usd, on_demand_usd = (_parsed(float, part) for part in parts)
+        if spot_usd is None or on_demand_usd is None or not (0 <= spot_usd <= 1e6 and 0 <= on_demand_usd <= 1e6):
             raise expected
         prices[shape] = (spot_usd, on_demand_usd)
     return prices
