@@ -1,7 +1,6 @@
-"""How Alembic reaches the database: on the connection and in the transaction that
-supervisor/storage/engine/schema.py gives.
+"""Alembic's environment: it uses the connection and the transaction of supervisor/storage/engine/schema.py.
 
-Batch mode, because SQLite changes a table by making it anew.
+Batch mode, because SQLite changes a table by recreating it.
 """
 
 from alembic import context

@@ -1,6 +1,6 @@
-"""Zones remember when machines were taken away.
+"""Zones record when machines were lost.
 
-The table is made anew, so that it looks as in a new database; what was learned is put back into it.
+The table is recreated with its rows, so that it is the same as in a new database.
 """
 
 import sqlalchemy as sa
@@ -13,16 +13,16 @@ KEPT = ("cell", "provider", "zone", "shape", "spot", "failures", "cool_until", "
 
 
 def upgrade() -> None:
-    _make_anew(sa.Column("lost_at", sa.Text(), nullable=False))
+    _recreate(sa.Column("lost_at", sa.Text(), nullable=False))
 
 
 def downgrade() -> None:
-    _make_anew()
+    _recreate()
 
 
-def _make_anew(*more: sa.Column[str]) -> None:
+def _recreate(*more: sa.Column[str]) -> None:
     old = sa.table("zones", *(sa.column(name) for name in KEPT))
-    learned = op.get_bind().execute(sa.select(old)).all()
+    rows = op.get_bind().execute(sa.select(old)).all()
     op.drop_table("zones")
     table = op.create_table(
         "zones",
@@ -39,4 +39,4 @@ def _make_anew(*more: sa.Column[str]) -> None:
         sa.PrimaryKeyConstraint("cell", "provider", "zone", "shape", "spot"),
     )
     new = {column.name: "[]" for column in more}
-    op.bulk_insert(table, [{**dict(zip(KEPT, row, strict=True)), **new} for row in learned])
+    op.bulk_insert(table, [{**dict(zip(KEPT, row, strict=True)), **new} for row in rows])

@@ -1,4 +1,4 @@
-"""Tokens, receivers of announcements with what was sent to them, and events that name the owner of their run."""
+"""Tokens; endpoints of announcements and their deliveries; events have the owner of their run."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,13 +14,13 @@ def upgrade() -> None:
     _endpoints()
     _deliveries()
     _owned_events()
-    # What still waits for the alert_url goes to its webhook: it has another name now, and the same row.
+    # Announcements that wait for the alert_url go to its webhook: the channel has a new name, the row stays.
     op.execute("UPDATE outbox SET channel = 'webhooks' WHERE channel = 'alerts' AND next_at IS NOT NULL")
-    _make_zones_anew([sa.Column("stocked_out_at", sa.Double(), nullable=False)], {"stocked_out_at": 0.0})
+    _recreate_zones([sa.Column("stocked_out_at", sa.Double(), nullable=False)], {"stocked_out_at": 0.0})
 
 
 def downgrade() -> None:
-    _make_zones_anew([], {})
+    _recreate_zones([], {})
     _ownerless_events()
     for table in ("deliveries", "endpoints", "tokens"):
         op.drop_table(table)
@@ -96,7 +96,7 @@ OF_RUN = "(SELECT runs.owner FROM runs WHERE runs.key = events.run)"
 
 def _owned_events() -> None:
     if op.get_bind().dialect.name == "sqlite":
-        _make_events_anew([sa.Column("owner", sa.Text(), nullable=False)], f"coalesce({OF_RUN}, '')")
+        _recreate_events([sa.Column("owner", sa.Text(), nullable=False)], f"coalesce({OF_RUN}, '')")
     else:
         op.add_column("events", sa.Column("owner", sa.Text(), nullable=True))
         op.execute(f"UPDATE events SET owner = coalesce({OF_RUN}, '')")  # noqa: S608 - a constant
@@ -109,7 +109,7 @@ def _ownerless_events() -> None:
     for index in ("events_owner", "events_actor"):
         op.drop_index(index, "events")
     if op.get_bind().dialect.name == "sqlite":
-        _make_events_anew([], "")
+        _recreate_events([], "")
     else:
         op.drop_column("events", "owner")
 
@@ -117,9 +117,9 @@ def _ownerless_events() -> None:
 KEPT = "id, run, sequence, at, generation, attempt, kind, actor, text, data"
 
 
-def _make_events_anew(more: list[sa.Column[str]], value: str) -> None:
-    """So that the table looks as in a new database. The number of the last event that was ever written stays known:
-    none is used twice."""
+def _recreate_events(more: list[sa.Column[str]], value: str) -> None:
+    """So that the table is the same as in a new database. The number of the last event ever written is kept, so that no
+    number is used twice."""
     op.execute("CREATE TABLE events_before AS SELECT * FROM events")
     last = op.get_bind().exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'events'").scalar()
     op.drop_table("events")
@@ -151,13 +151,13 @@ def _make_events_anew(more: list[sa.Column[str]], value: str) -> None:
     op.create_index("events_run", "events", ["run", "sequence"], unique=True)
 
 
-LEARNED = ("cell", "provider", "zone", "shape", "spot", "failures", "cool_until", "cause", "detail", "lost_at")
+KEPT_OF_ZONES = ("cell", "provider", "zone", "shape", "spot", "failures", "cool_until", "cause", "detail", "lost_at")
 
 
-def _make_zones_anew(more: list[sa.Column[float]], values: dict[str, float]) -> None:
-    """So that the table looks as in a new database; what was learned is put back into it."""
-    old = sa.table("zones", *(sa.column(name) for name in LEARNED))
-    learned = op.get_bind().execute(sa.select(old)).all()
+def _recreate_zones(more: list[sa.Column[float]], values: dict[str, float]) -> None:
+    """Recreate the table with its rows, so that it is the same as in a new database."""
+    old = sa.table("zones", *(sa.column(name) for name in KEPT_OF_ZONES))
+    rows = op.get_bind().execute(sa.select(old)).all()
     op.drop_table("zones")
     table = op.create_table(
         "zones",
@@ -174,4 +174,4 @@ def _make_zones_anew(more: list[sa.Column[float]], values: dict[str, float]) -> 
         *more,
         sa.PrimaryKeyConstraint("cell", "provider", "zone", "shape", "spot"),
     )
-    op.bulk_insert(table, [{**dict(zip(LEARNED, row, strict=True)), **values} for row in learned])
+    op.bulk_insert(table, [{**dict(zip(KEPT_OF_ZONES, row, strict=True)), **values} for row in rows])

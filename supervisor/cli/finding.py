@@ -67,7 +67,7 @@ class Target:
         return wired.load({"data_dir": self.data_dir}, file=file, env_file=env_file)
 
     def _default_url(self) -> str:
-        return f"http://{self._settings.host}:{self._settings.port}"
+        return f"http://{self._settings.access.host}:{self._settings.access.port}"
 
     def url(self) -> str:
         if self._given_url:

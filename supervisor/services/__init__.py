@@ -1,1 +1,1 @@
-"""The use cases behind the doors, one verb per file."""
+"""The use cases of the API, one folder per subject."""

@@ -1,15 +1,19 @@
-"""What every use case may reach. Made once, at the start, and handed to each function as its first argument.
+"""What the use cases share: the parts that they use, and a way to query several parts within one deadline.
 
-A run's cell is named here for each provider: the scope that one leader sweeps, fixed at the run's first submit.
+`Parts` is made once, at the start, and is the first argument of each use case. A run's cell, the scope that one leader
+sweeps, is fixed at the run's first submit; `Parts.cells` names it for each provider.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
@@ -25,14 +29,15 @@ from supervisor.ports.traits import Traits
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Limits of a run that names none. `gpu_timeout_s`: provider -> how long its machines may wait for their GPU."""
+    """Values for a run that sets none. `gpu_timeout_s`: provider -> how long its machines may wait for their GPU.
+    `store_usd_per_gib_month`: None = not set. `image`: for providers that need an image."""
 
     limits: Limits = field(default_factory=Limits)
     stall: StallLimits = field(default_factory=StallLimits)
     stop_grace_s: float = 120.0
     gpu_timeout_s: Mapping[str, float] = field(default_factory=dict)
-    store_usd_per_gib_month: float | None = None  # None = nobody has told us
-    image: str = ""  # of a run that names none, on a provider that needs one
+    store_usd_per_gib_month: float | None = None
+    image: str = ""
 
 
 def _nowhere(url: str) -> AbstractContextManager[ObjectReader]:
@@ -41,9 +46,9 @@ def _nowhere(url: str) -> AbstractContextManager[ObjectReader]:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Stores that are not ours, to be read. `open(url)` raises ValueError for one that cannot be read from here.
-    `scratch`: a folder for what is on its way. `account`: who reads, "" = nobody by name; may ask the cloud. `busy`:
-    runs that are being imported, under `guard`."""
+    """Stores that are not ours, for reading. `open(url)` raises ValueError for a store that cannot be read from here.
+    `scratch`: a folder for copies in transfer. `account()`: the account that reads, "" = no named account; it may
+    query the cloud. `busy`: runs that are being imported, protected by `guard`."""
 
     open: Callable[[str], AbstractContextManager[ObjectReader]] = _nowhere
     scratch: Path | None = None
@@ -54,8 +59,8 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`providers` and `cells` have the same keys, the supervisor's own first. `closing`: what takes long is to be
-    broken off."""
+    """`providers` and `cells` have the same keys, the supervisor's own provider first. `closing`: set when long work
+    must stop. `platforms`: by provider, where there are several."""
 
     store: Store
     objects: ObjectStore
@@ -69,7 +74,7 @@ class Parts:
     closing: threading.Event = field(default_factory=threading.Event)
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     courier: Courier = field(default_factory=NoCourier)
-    platforms: Mapping[str, Platform] = field(default_factory=dict)  # of several providers: each one's own
+    platforms: Mapping[str, Platform] = field(default_factory=dict)
     own_provider: str = field(init=False)  # of a run that names none
 
     def __post_init__(self) -> None:
@@ -79,8 +84,7 @@ class Parts:
         return self.platforms.get(provider, self.platform)
 
     def gpu(self, placement: Placement) -> str | None:
-        """What a machine there has for the training, as people say it; None = nothing, or not known, as of a provider
-        of before."""
+        """The GPUs of a machine there, in words; None = no GPU, or not known because the provider is not in use."""
         provider = self.providers.get(placement.provider)
         return None if provider is None else provider.gpus(placement.shape) or None
 
@@ -89,5 +93,43 @@ class Parts:
         return tuple(map(self.traits, run.providers))
 
     def traits(self, provider: str) -> Traits:
-        """Of a provider that is here no more, those of our own."""
+        """For a provider that is not in use any more: the traits of our own."""
         return (self.providers.get(provider) or self.providers[self.own_provider]).traits
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`error`: raised instead of a value. `late`: neither came in time."""
+
+    value: Any = None
+    error: Exception | None = None
+    late: bool = False
+
+    @property
+    def good(self) -> bool:
+        return self.error is None and not self.late
+
+
+def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) -> dict[str, Answer]:
+    """Call all questions in parallel: their answers by name, in order. Takes at most `within_s` seconds; raises nothing
+    of theirs. Each question has a daemon thread with the caller's context, so that a hanging connection does not keep
+    the process from ending."""
+    answers: dict[str, Answer] = {}
+
+    def ask(name: str, question: Callable[[], Any]) -> None:
+        try:
+            answers[name] = Answer(question())
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            answers[name] = Answer(error=error)
+
+    threads = [
+        threading.Thread(target=copy_context().run, args=(ask, name, question), name=f"ask {name}", daemon=True)
+        for name, question in questions.items()
+    ]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    in_time = dict(answers)
+    return {name: in_time.get(name, Answer(late=True)) for name in questions}

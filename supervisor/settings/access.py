@@ -1,7 +1,7 @@
-"""Who may reach the API: where it listens, under which names, and whether it asks who comes.
+"""Access to the API: the listening address, the allowed host names, and whether a token is required.
 
-It starts commands for whoever it lets in. Tokens are asked for, unless the computer itself is trusted; then it listens
-where nobody else can reach it.
+The API starts commands for its callers. It requires tokens, unless the settings trust the computer itself; then it
+listens only where no other computer can connect.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from supervisor.settings.values import check_own_url, is_loopback
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
 PLAIN_URL = re.compile(r"[\w.:/\[\]~%-]{0,200}", re.ASCII)
 NO_TOKENS = (
-    "insecure_loopback is on: no token is asked for. Every program and every user of this computer can start commands "
+    "insecure_loopback is on: no token is required. Every program and every user of this computer can start commands "
     "through this supervisor."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings:
-    """`insecure_loopback`: no token is asked for. `allowed_hosts`: names, beside those of this computer, under which
-    requests may come; a numeric `host` is one of them by itself. `rate_per_s`: requests of one token, 0 = no limit;
-    `rate_burst` at once. `streams_max`: open event streams, of which one token may have `streams_per_token`.
-    `dashboard_url`: under which people reach this supervisor; "" = messages to them have no links.
-    `docs_public`: the description of the API is shown without a token."""
+    """`insecure_loopback`: no token is required. `allowed_hosts`: further host names of requests, besides this
+    computer's; a numeric `host` is included. `rate_per_s`: requests of one token, 0 = no limit; `rate_burst` at once.
+    `streams_max`: open event streams, of which one token may have `streams_per_token`. `dashboard_url`: the address of
+    this supervisor for people; "" = messages have no links. `docs_public`: the description of the API needs no
+    token."""
 
     host: str = "127.0.0.1"
     port: int = 8787
@@ -45,21 +45,21 @@ def check(s: AccessSettings) -> None:
     """Raises SettingsRefused."""
     if s.insecure_loopback and not is_loopback(s.host):
         raise SettingsRefused(
-            f"host = {s.host} is not a loopback address, and insecure_loopback = true asks nobody who he is: whoever "
-            "reaches that address could start commands here. Take insecure_loopback out (`spot` finds its token by "
-            "itself, other computers get one by `spot token create`), or listen on 127.0.0.1",
+            f"host = {s.host} is not a loopback address, and insecure_loopback = true requires no token: any client of "
+            "that address could start commands here. Remove insecure_loopback (`spot` finds its token by "
+            "itself, other computers get one from `spot token create`), or listen on 127.0.0.1",
             {"host": s.host},
         )
     check_own_url("dashboard_url", s.dashboard_url)
     if not PLAIN_URL.fullmatch(s.dashboard_url):
         raise SettingsRefused(
-            "dashboard_url: it stands in messages, so at most 200 letters, digits and . : / [ ] ~ % _ - may be in it",
+            "dashboard_url: it appears in messages, so it may have at most 200 letters, digits and . : / [ ] ~ % _ -",
             {"name": "dashboard_url"},
         )
 
 
 def run_page(s: AccessSettings) -> str:
-    """Where the page of a run lies, before its id; "" = nobody has told."""
+    """The address of a run's page, without its id; "" = not set."""
     return f"{s.dashboard_url.rstrip('/')}/ui/runs/" if s.dashboard_url else ""
 
 
@@ -68,11 +68,9 @@ def warnings(s: AccessSettings) -> tuple[str, ...]:
 
 
 def own_names(s: AccessSettings) -> frozenset[str]:
-    """Names for the header Host, beside those of loopback."""
-    found = set(s.allowed_hosts)
-    if s.host not in ANYWHERE and not is_loopback(s.host):
-        found.add(_in_a_url(s.host))
-    return frozenset(found)
+    """Allowed values of the header Host, besides loopback names."""
+    own = () if s.host in ANYWHERE or is_loopback(s.host) else (_in_a_url(s.host),)
+    return frozenset((*s.allowed_hosts, *own))
 
 
 def _in_a_url(host: str) -> str:

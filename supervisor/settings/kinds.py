@@ -1,7 +1,7 @@
-"""A kind of provider as the settings and the composition root see it: one value, made in the provider's own folder.
+"""A kind of provider for the settings and the composition root: one value, defined in the provider's own folder.
 
-The list of all kinds stands in `providers/kinds.py`. A kind is light: its settings, its traits, and functions that load
-what is heavy (a vendor's libraries) when they are called.
+The list of all kinds is in `providers/kinds.py`. A kind is light: its settings, its traits, and functions that load
+heavy code (a vendor's libraries) when they are called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.traits import Traits
 from supervisor.settings.values import Rules
 
-if TYPE_CHECKING:  # each command of `spot` reads the settings: what it never calls is not loaded
+if TYPE_CHECKING:  # every command of `spot` reads the settings, so unused code is not loaded
     from supervisor.domain.findings import Finding
     from supervisor.ports.opening import OpenedProvider, ProviderContext
 
@@ -24,8 +24,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class StoreForm:
-    """The object store of a daemon with this kind alone. `form`: the address in words; `pattern`: what it must match;
-    `hint`: the end of a refusal, with an example."""
+    """The object store of a daemon that has only this kind. `form`: the address in words; `pattern`: the regular
+    expression of the address; `hint`: the end of a refusal, with an example."""
 
     form: str
     pattern: re.Pattern[str]
@@ -37,20 +37,20 @@ class StoreForm:
 
     @property
     def start(self) -> str:
-        """How the form begins, up to its first placeholder."""
+        """The start of the form, up to its first placeholder."""
         return re.split("[A-Z[]", self.form, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[V]):
-    """`values`: a frozen dataclass, each field one setting with its default; `prefix`: what a key of a section leaves
-    out of its name; `rules`: bounds of single values. `check(values)`: pairs that contradict each other, given or not;
-    `complete(values)`: what is missing for use. Both raise SettingsRefused. `idle(values)`: a setting that only
-    somebody sets who means this kind, as `name = value`; "" = none is set.
+    """`values`: a frozen dataclass, each field is one setting with its default. `prefix`: the part of a setting's name
+    that a key of a section leaves out. `rules`: bounds of single values. `check(values)`: refuses contradicting pairs.
+    `complete(values)`: refuses missing settings. Both raise SettingsRefused. `idle(values)`: a setting that is set and
+    makes sense for this kind only, as `name = value`; "" = none is set.
 
-    `meaning(values, store_url, image)`: what counts here, in words, and more lines for the doctor. `ready()`: can it be
-    opened in this installation? Raises SettingsRefused. `open(name, values, context)`: the provider under this name.
-    Raises SettingsRefused. `leaves_no_trace`: opening makes nothing, so the doctor may do it beside a supervisor."""
+    `meaning(values, store_url, image)`: the valid settings in words, and further lines for the doctor. `ready()`:
+    raises SettingsRefused if this installation cannot open the kind. `open(name, values, context)`: the provider with
+    this name. Raises SettingsRefused. `leaves_no_trace`: opening writes nothing, so the doctor may open it too."""
 
     traits: Traits
     values: type[V]
@@ -80,7 +80,7 @@ Kinds = Mapping[str, Kind[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A provider that is in use: a kind and its values."""
+    """A provider in use: a kind and its values."""
 
     kind: str
     values: Any
@@ -90,14 +90,12 @@ def need(kind: str, values: object, examples: Mapping[str, str]) -> None:
     """Every setting of `examples` must be set. Raises SettingsRefused with the example."""
     for name, example in examples.items():
         if not getattr(values, name):
-            variable = "SPOT_" + name.upper()
-            raise SettingsRefused(
-                f"provider = {kind} needs {name}, and it is not set. For example: {variable}={example}", {"name": name}
-            )
+            text = f"provider = {kind} needs {name}, and it is not set. For example: SPOT_{name.upper()}={example}"
+            raise SettingsRefused(text, {"name": name})
 
 
 def match(values: object, forms: Mapping[str, tuple[str, str]]) -> None:
-    """`forms`: setting -> (pattern, what is expected); "" is left alone. Raises SettingsRefused."""
+    """`forms`: setting -> (pattern, expected form in words); "" is allowed. Raises SettingsRefused."""
     for name, (form, expected) in forms.items():
         value = getattr(values, name)
         if value and not re.fullmatch(form, value):

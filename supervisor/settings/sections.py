@@ -1,8 +1,8 @@
-"""The settings of providers: those of each kind, and the sections [providers.NAME] of the file, each one a provider.
+"""Settings of providers: the settings of each kind, and the sections [providers.NAME] of the file, one per provider.
 
-A key of a section is the setting of the same name without the prefix of its kind (`zones`), or the whole name. What a
-section leaves out has the value of that setting, so a variable of the environment is a default of all sections of its
-kind. Without any section the one setting `provider` names a kind, and that is the name of the provider, too.
+A key of a section is the setting's name without the prefix of its kind (`zones`), or the whole name. A key that a
+section leaves out has the value of that setting, so a variable of the environment is a default for all sections of its
+kind. Without any section, the setting `provider` names a kind, which is also the name of the provider.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from supervisor.settings.kinds import Kind, Kinds, Section
 from supervisor.settings.values import close_miss, parse
 
 PROVIDERS = "providers"
-SECTIONS = f"{PROVIDERS}."  # how the names of their keys begin
+SECTIONS = f"{PROVIDERS}."  # the start of the names of their keys
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 Given = Mapping[str, tuple[object, str]]  # setting -> (raw value, origin)
 
 
 def flat(kind: Kind[Any], given: Given) -> Any:
-    """The values of this kind outside of any section. Raises SettingsRefused."""
+    """The values of this kind outside of sections. Raises SettingsRefused."""
     values = {
         name: parse(name, annotation, *given[name], kind.rules)
         for name, annotation in kind.fields.items()
@@ -81,27 +81,20 @@ def _keys(kind: Kind[Any], table: Mapping[str, object], file: str, title: str) -
     for key, raw in table.items():
         if key == "kind":
             continue
+        facts = {"path": file, "name": key}
         if key not in settings:
             near = close_miss(key, settings)
-            hint = f"; did you mean {near}?" if near else f"; {kind.traits.kind} has {_listed(kind)}"
-            raise SettingsRefused(
-                f"{file}: {title}: {key} is not a setting of {kind.traits.kind}{hint}", {"path": file, "name": key}
-            )
-        if settings[key] in keys:
-            raise SettingsRefused(
-                f"{file}: {title}: {keys[settings[key]]} and {key} are the same setting: leave one out",
-                {"path": file, "name": key},
-            )
-        keys[settings[key]] = key
+            listed = ", ".join(kind.key(name) for name in kind.fields)
+            hint = f"; did you mean {near}?" if near else f"; {kind.traits.kind} has {listed}"
+            raise SettingsRefused(f"{file}: {title}: {key} is not a setting of {kind.traits.kind}{hint}", facts)
+        earlier = keys.setdefault(settings[key], key)
+        if earlier != key:
+            raise SettingsRefused(f"{file}: {title}: {earlier} and {key} are the same setting: keep one", facts)
         yield settings[key], raw
 
 
-def _listed(kind: Kind[Any]) -> str:
-    return ", ".join(kind.key(name) for name in kind.fields)
-
-
 def check_lone(kinds: Kinds, word: str, store_url: str) -> None:
-    """Of the setting `provider`, and the store that this kind has where it is alone. Raises SettingsRefused."""
+    """Check the setting `provider`, and that the store fits this kind. Raises SettingsRefused."""
     if word not in kinds:
         raise SettingsRefused(f"provider = {word}: expected {' or '.join(kinds)}", {"name": "provider"})
     store = kinds[word].store
@@ -113,19 +106,19 @@ def check_lone(kinds: Kinds, word: str, store_url: str) -> None:
 
 
 def _shown(kinds: Kinds, store_url: str) -> str:
-    """What has none of the forms is not repeated: it may be anything."""
+    """An address with an unknown form is not repeated: it may be anything."""
     starts = tuple(kind.store.start for kind in kinds.values())
     return f"; it is {store_url}" if store_url.startswith(starts) else ""
 
 
 def check_stores(kinds: Kinds, sections: Mapping[str, Section], store_url: str) -> None:
-    """The one store must be in reach of all. Raises SettingsRefused."""
+    """All providers must be able to use the one store. Raises SettingsRefused."""
     scheme = store_url.partition(":")[0]
     forms = {kind.store.scheme: kind.store for kind in kinds.values()}
     for name, section in sections.items():
-        reached = kinds[section.kind].traits.stores
-        if scheme not in reached or not forms[scheme].pattern.fullmatch(store_url):
-            expected = " or ".join(forms[word].form for word in reached if word in forms)
+        schemes = kinds[section.kind].traits.stores
+        if scheme not in schemes or not forms[scheme].pattern.fullmatch(store_url):
+            expected = " or ".join(forms[word].form for word in schemes if word in forms)
             raise SettingsRefused(
                 f"[{PROVIDERS}.{name}] (kind = {section.kind}) needs store_url = {expected}"
                 f"{_shown(kinds, store_url)}; all providers share one store",
@@ -134,7 +127,7 @@ def check_stores(kinds: Kinds, sections: Mapping[str, Section], store_url: str) 
 
 
 def check_values(kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[str, Section]) -> None:
-    """Pairs that contradict each other, and what is missing where it is used. Raises SettingsRefused."""
+    """Refuse contradicting pairs, and missing settings of kinds in use. Raises SettingsRefused."""
     for word in set(defaults) - {section.kind for section in sections.values()}:
         kinds[word].check(defaults[word])
     for name, section in sections.items():
@@ -148,8 +141,7 @@ def check_values(kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[st
 
 
 def idle(kinds: Kinds, defaults: Mapping[str, Any], sections: Mapping[str, Section], lone: str) -> Iterator[str]:
-    """What is set for a kind that is not in use, and so perhaps not meant. `lone`: the setting `provider`; "" where
-    there are sections."""
+    """Warnings about settings of a kind that is not in use. `lone`: the setting `provider`; "" = there are sections."""
     used = {section.kind for section in sections.values()}
     for word, kind in kinds.items():
         text = kind.idle(defaults[word]) if word not in used else ""

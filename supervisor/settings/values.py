@@ -1,34 +1,35 @@
-"""Single values of the settings: reading each from text or TOML by its type, with bounds, and naming close misses.
+"""Single values of the settings: parsed from text or TOML by their type, with bounds; and close misses of names.
 
-Every refusal says which setting, where its value came from, and what would be accepted.
+Every refusal names the setting, the origin of its value, and what would be accepted.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from supervisor.domain.errors import SettingsRefused
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("plain", "json")
-ENDPOINT = "_endpoint"  # names that end so are addresses; empty = the service's own
+ENDPOINT = "_endpoint"  # settings with this ending are addresses; empty = the service's own
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
+Number = TypeVar("Number", int, float)
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What single settings of one subject may be, by their names. `empty`: texts that may be empty. `zero`: seconds
-    that may be 0. `counts`: (lowest, highest) of whole numbers, else 1 to LARGEST_COUNT. `pairs`: how pairs are
-    written, in words. `texts`: what the second half of a pair of texts must match."""
+    """Bounds of settings, by their names. `empty`: texts that may be empty. `zero`: seconds that may be 0. `counts`:
+    (lowest, highest) of whole numbers, else 1 to LARGEST_COUNT. `pairs`: the syntax of pairs, in words. `texts`: the
+    pattern of the second half of a pair of texts."""
 
     empty: frozenset[str] = frozenset()
     zero: frozenset[str] = frozenset()
@@ -54,17 +55,17 @@ CORE = Rules(
         "port": (0, 65535),
         "metrics_per_run": (0, 1000),
         "rate_per_s": (0, 100_000),  # 0 = no limit
-        "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved at the end only
+        "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved only at the end
     },
 )
 
 
 class _Malformed(ValueError):
-    """The text says what would be accepted."""
+    """Its text is what would be accepted."""
 
 
-def read_toml(path: Path, known: Iterable[str]) -> dict[str, object]:
-    """The settings in a TOML file. Raises SettingsRefused when it cannot be read or holds an unknown name."""
+def read_toml(path: Path, names: Iterable[str]) -> dict[str, object]:
+    """The settings in a TOML file. Raises SettingsRefused if it cannot be read or contains an unknown name."""
     import tomllib
 
     try:
@@ -72,22 +73,20 @@ def read_toml(path: Path, known: Iterable[str]) -> dict[str, object]:
     except (OSError, ValueError) as error:
         raise SettingsRefused(f"cannot read the settings file {path}: {error}", {"path": str(path)}) from None
     for name in values:
-        if name not in known:
-            near = close_miss(name, known)
+        if name not in names:
+            near = close_miss(name, names)
             hint = f"; did you mean {near}?" if near else "; `spot config show` lists all settings"
             raise SettingsRefused(f"{path}: {name} is not a setting{hint}", {"path": str(path), "name": name})
     return values
 
 
-def close_miss(name: str, known: Iterable[str]) -> str | None:
+def close_miss(name: str, names: Iterable[str]) -> str | None:
     """The known name that `name` probably means: nearly the same letters, or the same letters in another order."""
     from difflib import get_close_matches
 
-    names = list(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.8)
-    if near:
-        return near[0]
-    return next((known_name for known_name in names if sorted(known_name) == sorted(name)), None)
+    names = list(names)
+    same_letters = (other for other in names if sorted(other) == sorted(name))
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), next(same_letters, None))
 
 
 def parse(name: str, annotation: str, raw: object, origin: str, rules: Rules = CORE) -> object:
@@ -95,7 +94,7 @@ def parse(name: str, annotation: str, raw: object, origin: str, rules: Rules = C
     try:
         return _PARSERS[annotation](name, raw, rules)
     except _Malformed as error:
-        # The value itself is not echoed: a URL may carry a password.
+        # The value itself is not repeated: a URL may contain a password.
         raise SettingsRefused(f"{name} ({origin}): expected {error}", {"name": name, "origin": origin}) from None
 
 
@@ -114,16 +113,18 @@ def _path(name: str, raw: object, rules: Rules) -> Path:
 
 def _number(name: str, raw: object, rules: Rules) -> float:
     lowest = "0 or more" if name in rules.zero else "more than 0"
-    expected = _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise expected
-    try:
-        value = float(raw)
-    except (ValueError, OverflowError):
-        raise expected from None
-    if not math.isfinite(value) or not 0 <= value <= LONGEST_S or (value == 0 and name not in rules.zero):
-        raise expected
+    value = _parsed(float, raw) if isinstance(raw, int | float | str) else None
+    if value is None or not 0 <= value <= LONGEST_S or (value == 0 and name not in rules.zero):
+        raise _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
     return value
+
+
+def _parsed(number: Callable[[Any], Number], raw: int | float | str) -> Number | None:
+    """None = no such number."""
+    try:
+        return None if isinstance(raw, bool) else number(raw)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _optional_number(name: str, raw: object, rules: Rules) -> float | None:
@@ -132,15 +133,9 @@ def _optional_number(name: str, raw: object, rules: Rules) -> float | None:
 
 def _count(name: str, raw: object, rules: Rules) -> int:
     lowest, highest = rules.counts.get(name, (1, LARGEST_COUNT))
-    expected = _Malformed("a whole number from %d to %d" % (lowest, highest))
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise expected
-    try:
-        value = int(raw)
-    except ValueError:
-        raise expected from None
-    if not lowest <= value <= highest:
-        raise expected
+    value = _parsed(int, raw) if isinstance(raw, int | str) else None
+    if value is None or not lowest <= value <= highest:
+        raise _Malformed("a whole number from %d to %d" % (lowest, highest))
     return value
 
 
@@ -174,49 +169,43 @@ def _pairs(raw: object, expected: str) -> dict[str, object]:
         return dict(raw)
     if not isinstance(raw, str):
         raise _Malformed(expected)
-    found: dict[str, object] = {}
+    pairs: dict[str, object] = {}
     for part in raw.replace(",", " ").split():
-        key, sign, value = part.partition("=")
-        if not sign or not key or not value:
+        key, _, value = part.partition("=")
+        if not key or not value:
             raise _Malformed(expected)
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def _counts(name: str, raw: object, rules: Rules) -> dict[str, int]:
-    found = {}
-    for key, value in _pairs(raw, rules.pairs[name]).items():
-        found[key] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value, rules)
-    return found
+    return {
+        key: 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value, rules)
+        for key, value in _pairs(raw, rules.pairs[name]).items()
+    }
 
 
 def _prices(name: str, raw: object, rules: Rules) -> dict[str, tuple[float, float]]:
     expected = _Malformed("shape=spot/on-demand pairs in $ per hour, such as cpu=0.10/0.30")
-    found = {}
+    prices = {}
     for shape, value in _pairs(raw, str(expected)).items():
         parts = value.split("/") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple) or len(parts) != 2 or any(isinstance(part, bool) for part in parts):
+        if not isinstance(parts, list | tuple) or len(parts) != 2:
             raise expected
-        try:
-            spot_usd, on_demand_usd = (float(part) for part in parts)
-        except (TypeError, ValueError):
-            raise expected from None
-        if not (0 <= spot_usd <= 1e6 and 0 <= on_demand_usd <= 1e6):
+        spot_usd, on_demand_usd = (_parsed(float, part) for part in parts)
+        if spot_usd is None or on_demand_usd is None or not (0 <= spot_usd <= 1e6 and 0 <= on_demand_usd <= 1e6):
             raise expected
-        found[shape] = (spot_usd, on_demand_usd)
-    return found
+        prices[shape] = (spot_usd, on_demand_usd)
+    return prices
 
 
 def _texts(name: str, raw: object, rules: Rules) -> dict[str, str]:
-    expected = _Malformed(rules.pairs[name])
-    found = {}
-    for key, value in _pairs(raw, str(expected)).items():
-        if not isinstance(value, str) or not rules.texts[name].fullmatch(value):
-            raise expected
-        if not re.fullmatch(WORD, key):
-            raise expected
-        found[key] = value
-    return found
+    texts = {}
+    for key, value in _pairs(raw, rules.pairs[name]).items():
+        if not isinstance(value, str) or not rules.texts[name].fullmatch(value) or not re.fullmatch(WORD, key):
+            raise _Malformed(rules.pairs[name])
+        texts[key] = value
+    return texts
 
 
 _PARSERS: Mapping[str, Callable[[str, object, Rules], object]] = {
@@ -234,7 +223,7 @@ _PARSERS: Mapping[str, Callable[[str, object, Rules], object]] = {
 
 
 def check_words(log_level: str, log_format: str, machine_prefix: str) -> None:
-    """Settings that are one of a few words. Raises SettingsRefused."""
+    """Settings with a few allowed words. Raises SettingsRefused."""
     for name, value, allowed in (("log_level", log_level, LOG_LEVELS), ("log_format", log_format, LOG_FORMATS)):
         if value not in allowed:
             raise SettingsRefused("{} = {}: expected {}".format(name, value, " or ".join(allowed)), {"name": name})
@@ -245,13 +234,13 @@ def check_words(log_level: str, log_format: str, machine_prefix: str) -> None:
 
 
 def check_database(database_url: str) -> None:
-    """A kind that this version knows. Raises SettingsRefused, without repeating what may hold a secret."""
+    """The database must be of a known kind. Raises SettingsRefused, without the value, which may contain a secret."""
     if not database_url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
         raise SettingsRefused("database_url: expected sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME")
 
 
 def safe_address(url: str) -> SplitResult | None:
-    """Where a credential may be sent: https, or http that stays on this computer, without a user name; else None."""
+    """The parts of an address that a credential may be sent to: https, or http on this computer; else None."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -262,7 +251,7 @@ def safe_address(url: str) -> SplitResult | None:
 
 
 def check_own_url(name: str, url: str) -> None:
-    """An address that tokens are sent to. Raises SettingsRefused."""
+    """Check an address that tokens are sent to. Raises SettingsRefused."""
     parts = safe_address(url)
     if url and (parts is None or parts.query or parts.fragment):
         raise SettingsRefused(

@@ -1,1 +1,1 @@
-"""The composition root: everything is made from settings here, opened and closed."""
+"""The composition root: it makes everything from the settings, opens it and closes it."""

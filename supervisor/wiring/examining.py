@@ -1,8 +1,8 @@
-"""The doctor without a supervisor: the same parts are wired, but nothing is locked, migrated, started or made.
+"""The doctor without a supervisor: the same parts are connected, but nothing is locked, migrated, started or created.
 
-What is not there yet (a database, a folder of objects) is no fault before the first start, and is told as such. An old
-schema, a database that cannot be opened, a port that somebody else has: each is a line. The database of a supervisor
-that runs is only opened beside it, as any other reader and writer of it would.
+Before the first start, a missing database or object folder is no fault, and its line says so. An old schema, a database
+that cannot be opened, and an occupied port each have a line. The database of a running supervisor is only opened beside
+it, as any other reader and writer would open it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ from typing import Any
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.machinefolder.agent_archive import agent_path
-from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store, StoreDown
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.reconciler.system_clock import EventWake, SystemClock
 from supervisor.services.doctor.checkup import report
-from supervisor.services.doctor.doctor import Patient, Surroundings, examine_alone
+from supervisor.services.doctor.doctor import Setup, Surroundings, examine_alone
 from supervisor.services.doctor.state import old_schema, unwritten
 from supervisor.services.parts import Parts
-from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.storage import store as storage
 from supervisor.storage.engine.data_folder import database_file, holder
 from supervisor.wiring import adapters as adapters_of
-from supervisor.wiring.adapters import Adapters
-from supervisor.wiring.house import cells_of, parts_of
-from supervisor.wiring.stores import store_beside
+from supervisor.wiring.application import parts_of
 from supervisor.wiring.surroundings import alerts, settings_lines, surroundings
 
 CLOSE_S = 0.5
@@ -52,8 +48,8 @@ class _Wired:
 
 
 def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
-    """The doctor's report; raises nothing. `deadline_s` counts from now, with what is opened first; the questions get
-    LEAST_S of it, whatever is left."""
+    """The doctor's report; raises nothing. `deadline_s` includes the opening of the parts; the checks get at least
+    LEAST_S."""
     began = time.monotonic()
     opened = contextlib.ExitStack()
     try:
@@ -66,23 +62,22 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
             wired = _wired(settings, store, clock, folder, opened)
         except SettingsRefused as error:
             return refused(error.detail, settings_lines(settings))
-        knobs = settings_of.knobs(settings, store.supervisor_id if store is not None else "")
-        patient = Patient(
+        knobs = replace(settings.knobs, supervisor_id=store.supervisor_id if store is not None else "")
+        setup = Setup(
             clock, knobs, wired.objects, store, wired.parts,
-            (*instead, *wired.instead, port_line(settings.data_dir, settings.host, settings.port)),
+            (*instead, *wired.instead, port_line(settings.data_dir, settings.access.host, settings.access.port)),
         )  # fmt: skip
         left_s = round(max(LEAST_S, deadline_s - (time.monotonic() - began)), 1)
-        return examine_alone(patient, wired.around, alert_test, left_s)
+        return examine_alone(setup, wired.around, alert_test, left_s)
     finally:
         _close(opened)
 
 
 def refused(detail: str, others: tuple[Finding, ...] = ()) -> dict[str, Any]:
-    """The report where the settings themselves are refused: nothing else can be asked then."""
-    line = Finding(
-        "settings", FAIL, "refused", detail, "correct them as told; spot config show --origin tells where each is from"
-    )
-    return report([line, *(one for one in others if one.name != "settings")])
+    """The report if the settings themselves are refused: then nothing else can be checked."""
+    fix = "correct them as described; spot config show --origin shows where each comes from"
+    line = Finding("settings", FAIL, "refused", detail, fix)
+    return report([line, *(other for other in others if other.name != "settings")])
 
 
 def port_line(data_dir: Path, host: str, port: int) -> Finding:
@@ -111,7 +106,7 @@ def port_line(data_dir: Path, host: str, port: int) -> Finding:
 def _database(settings: Settings) -> tuple[storage.SqlStore | None, tuple[Finding, ...]]:
     file = database_file(settings.database_url)
     if file is not None and not file.exists():
-        fact = f"none yet at {file}: the first `spot serve` makes it"
+        fact = f"none yet at {file}: the first `spot serve` creates it"
         return None, (Finding("database", OK, fact),)
     try:
         return storage.open_store(settings.database_url, migrate=False), ()
@@ -127,28 +122,23 @@ def _database(settings: Settings) -> tuple[storage.SqlStore | None, tuple[Findin
 def _wired(
     settings: Settings, store: Store | None, clock: SystemClock, folder: Path, opened: contextlib.ExitStack
 ) -> _Wired:
-    """`folder`: for what has to be written to be examined. Raises SettingsRefused."""
+    """`folder`: for files that a check has to write. Raises SettingsRefused."""
     if all(PROVIDERS[section.kind].leaves_no_trace for section in settings.sections.values()):
         adapters = adapters_of.choose(settings, None, clock, folder)
         opened.callback(adapters.close)
         around = surroundings(settings, adapters, store.supervisor_id if store is not None else "")
-        parts = None if store is None else _parts(settings, store, adapters, clock)
-        return _Wired(adapters.objects, parts, _there(around))
-    objects, instead = store_beside(settings)
-    # Opening a provider that makes its folders is left to `spot serve`.
+        parts = None if store is None else parts_of(settings, store, adapters, clock, EventWake())
+        return _Wired(adapters.objects, parts, _existing(around))
+    objects, instead = adapters_of.store_beside(settings)
+    # Only `spot serve` opens a provider that creates folders.
     around = Surroundings(
         settings.data_dir, agent_path(folder), settings=settings_lines(settings), alerts=alerts(settings, "")
     )
-    return _Wired(objects, None, _there(around), instead)
+    return _Wired(objects, None, _existing(around), instead)
 
 
-def _parts(settings: Settings, store: Store, adapters: Adapters, clock: Clock) -> Parts:
-    cell = cells_of(settings, adapters)[adapters.namesake]
-    return parts_of(settings, store, adapters, clock, EventWake(), cell)
-
-
-def _there(around: Surroundings) -> Surroundings:
-    """The disk is that of the data folder, or of the folder in which it will be made."""
+def _existing(around: Surroundings) -> Surroundings:
+    """With the data folder, or the folder in which it will be created."""
     folder = around.data_dir
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -156,7 +146,7 @@ def _there(around: Surroundings) -> Surroundings:
 
 
 def _close(opened: contextlib.ExitStack) -> None:
-    """What still hangs is left behind: a person waits, and the process ends soon."""
+    """Without waiting for hanging parts: a user waits, and the process ends soon."""
     closing = threading.Thread(target=opened.close, daemon=True)
     closing.start()
     closing.join(CLOSE_S)

@@ -1,7 +1,7 @@
-"""The platforms of several providers as one: what is asked of a machine or an offer goes to its own.
+"""The platforms of several providers as one platform: a request about a machine or an offer goes to its own platform.
 
-What is asked of all of them comes side by side in their order. A platform that cannot do a thing at all is left out of
-it; only where none can, nobody can.
+A request to all platforms returns their responses in order. A platform that does not support it is left out; only if
+none supports it, NotSupported is raised.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from supervisor.domain.findings import Finding
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Platforms:
-    """`account` is that of the first, which names the cell."""
+    """`account`: of the first platform, which names the cell."""
 
     def __init__(self, platforms: Mapping[str, Platform]) -> None:
         self._platforms = platforms
@@ -45,19 +46,18 @@ class Platforms:
         )
 
     def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
-        asked = list(self._by_platform(offers))
-        answers = _supported([partial(one.chances, part) for one, part in asked])
-        return {key: chance for answer in answers for key, chance in answer.items()}
+        responses = _supported([partial(platform.chances, own) for platform, own in self._by_platform(offers)])
+        return {key: chance for response in responses for key, chance in response.items()}
 
     def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
-        places = [one.data_places(regions, image, ask) for one in self._platforms.values()]
-        return tuple(dict.fromkeys(place for answer in places for place in answer))
+        places = (platform.data_places(regions, image, ask) for platform in self._platforms.values())
+        return tuple(dict.fromkeys(chain.from_iterable(places)))
 
     def prices(self) -> tuple[ShapePrice, ...]:
-        return tuple(price for one in self._platforms.values() for price in one.prices())
+        return tuple(price for platform in self._platforms.values() for price in platform.prices())
 
     def refresh_prices(self) -> tuple[ShapePrice, ...]:
-        _supported([one.refresh_prices for one in self._platforms.values()])
+        _supported([platform.refresh_prices for platform in self._platforms.values()])
         return self.prices()
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
@@ -87,13 +87,13 @@ class Platforms:
 
 
 def _supported(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The answers of those that can do it. Raises NotSupported where none can."""
-    answers, refusals = [], []
+    """The results of the calls that are supported. Raises NotSupported if none is."""
+    results, refusals = [], []
     for call in calls:
         try:
-            answers.append(call())
+            results.append(call())
         except NotSupported as error:
             refusals.append(error)
-    if refusals and not answers:
+    if refusals and not results:
         raise refusals[0]
-    return answers
+    return results

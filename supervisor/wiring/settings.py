@@ -1,10 +1,7 @@
-"""The settings of this installation: read with the sections of all providers that there are.
+"""The settings of this installation: `supervisor/settings` with the kinds of all providers.
 
-`supervisor/settings` knows how settings are read and knows no provider; the list of providers knows their sections.
-They meet here. What is imported is light, because each command of `spot` reads the settings.
-
-And one short text that stands for all settings: two supervisors that tell the same one are set alike. What is secret
-does not go into it, so that nobody can try out guesses of a secret against it.
+`supervisor/settings` reads settings and knows no provider; the list of providers knows their sections. They meet here.
+The imports are light, because every command of `spot` reads the settings.
 """
 
 from __future__ import annotations
@@ -13,12 +10,12 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from supervisor.ports.traits import Traits
 from supervisor.providers.kinds import PROVIDERS
-from supervisor.settings import alerts as settings_alerts
-from supervisor.settings import loading
+from supervisor.settings import credentials, loading
 from supervisor.settings.loading import Settings
 from supervisor.settings.sections import SECTIONS
 
@@ -37,17 +34,28 @@ def load(
 
 
 def traits_of(settings: Settings, name: str = "") -> Traits:
-    """Of a provider that is in use; "" = the first one."""
+    """Of a provider in use; "" = the first one."""
     return PROVIDERS[settings.sections[name or settings.provider].kind].traits
 
 
 def digest(settings: Settings) -> str:
-    """Of every setting but the secret ones; of a URL without its user and password."""
-    told = {
-        name: _PASSWORD.sub("", str(settings.value(name)))
-        for name in settings.flat
-        if name not in settings_alerts.SECRET
+    """A hash of all settings: two supervisors with the same digest have the same settings. Without secret settings, and
+    without user and password of URLs, so that nobody can test guesses of a secret against it."""
+    values = {name: str(settings.value(name)) for name in settings.origins if name not in credentials.SECRET}
+    values |= {name: _PASSWORD.sub("", value) for name, value in values.items() if not name.startswith(SECTIONS)}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+Group = tuple[str, str]  # name, title
+
+
+def groups_of(settings: Settings) -> dict[str, Group]:
+    """Provider -> the group of the doctor's lines about it. Rented providers first, because their lines also cover a
+    remote store. Providers of the same kind have a group each."""
+    traits = {name: PROVIDERS[section.kind].traits for name, section in settings.sections.items()}
+    shared = Counter(each.group for each in traits.values())
+    order = sorted(traits.items(), key=lambda item: not item[1].rented)
+    return {
+        name: (f"{each.group} {name}", f"{each.title} ({name})") if shared[each.group] > 1 else (each.group, each.title)
+        for name, each in order
     }
-    in_sections = {name for name in settings.origins if name.startswith(SECTIONS)}
-    told.update({name: str(settings.value(name)) for name in in_sections})
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]

@@ -1,9 +1,9 @@
-"""What `spot trial` asks the cloud in its own process: what a machine costs, and that nothing of it stays behind.
+"""What `spot trial` does with the cloud in its own process: show the offers, and remove the rest of a trial.
 
-A removal needs no supervisor that works: it knows its machines by the supervisor's id, which stands in the trial's
-data folder, and its objects by their prefix, which nobody else has. Machines go first, because they still write. A
-create call that was under way when the supervisor ended may still become a machine, so the listing must be empty
-several times in a row. All of it is safe to repeat.
+A removal needs no running supervisor: it finds its machines by the supervisor's id in the trial's data folder, and its
+objects by their prefix, which is unique. Machines are removed first, because they still write. A create call that was
+in progress when the supervisor ended may still become a machine, so the listing must be empty several times in a row.
+All of it is safe to repeat.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from supervisor.domain.machines import MachineRef, Offer
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services.access.ownership import FILE
+from supervisor.services.access.data_folder import ID_FILE
 from supervisor.settings.loading import Settings
 from supervisor.wiring import adapters
 from supervisor.wiring.adapters import Adapters
+from supervisor.wiring.bootstrap import start_errors
 
-REMOVAL_S = 600.0  # a VM takes a minute or two to go
-LOOK_S = 2.0
-EMPTY_LOOKS = 3
+REMOVAL_S = 600.0  # a VM takes a minute or two to disappear
+LISTING_INTERVAL_S = 2.0
+EMPTY_LISTINGS = 3
 
 
 def offers(settings: Settings) -> tuple[Offer, ...]:
-    """Raises SettingsRefused."""
+    """Where a trial may rent its machine, and the price. Raises SettingsRefused."""
     with _opened(settings) as cloud:
         return cloud.lone.provider.offers()
 
 
 def remove(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
-    """Its supervisor has ended. Raises Unavailable where machines are still there, StoreUnavailable."""
+    """(machines, objects) of a trial that were still there and are removed now; its supervisor has ended. Raises
+    SpotError; Unavailable if machines are still there."""
     try:
-        supervisor_id = (settings.data_dir / FILE).read_text(encoding="ascii").strip()
+        supervisor_id = (settings.data_dir / ID_FILE).read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        supervisor_id = ""  # it never came so far as to rent anything
-    with _opened(settings) as cloud:
+        supervisor_id = ""  # it never rented a machine
+    with start_errors(settings), _opened(settings) as cloud:
         machines = _release(cloud.lone.provider, supervisor_id, say) if supervisor_id else 0
         return machines, _empty(cloud.objects)
 
@@ -54,16 +56,16 @@ def _opened(settings: Settings) -> Iterator[Adapters]:
 
 
 def _release(provider: Provider, supervisor_id: str, say: Callable[[str], None]) -> int:
-    """Returns when none is there any more: how many there were."""
+    """The number of machines, once all are gone."""
     released: set[str] = set()
     until, empty, why = time.monotonic() + REMOVAL_S, 0, ""
-    while empty < EMPTY_LOOKS:
+    while empty < EMPTY_LISTINGS:
         if time.monotonic() > until:
             names = ", ".join(sorted(released)) or "not known, because the machines could not be listed"
             raise Unavailable(f"Machines of the trial may still be there and cost money: {names}. {why}".strip())
         try:
             listing = provider.machines()
-            ours = [one for one in listing.machines if one.supervisor_id == supervisor_id]
+            ours = [machine for machine in listing.machines if machine.supervisor_id == supervisor_id]
             for machine in ours:
                 if machine.name not in released:
                     say(f"Deleting {machine.name} in {machine.zone}.")
@@ -72,14 +74,14 @@ def _release(provider: Provider, supervisor_id: str, say: Callable[[str], None])
             empty = 0 if ours or listing.unreachable else empty + 1
         except ProviderUnavailable as error:
             empty, why = 0, f"{error}."
-        if empty < EMPTY_LOOKS:
-            time.sleep(LOOK_S)
+        if empty < EMPTY_LISTINGS:
+            time.sleep(LISTING_INTERVAL_S)
     return len(released)
 
 
 def _empty(objects: ObjectStore) -> int:
-    """Deletes everything below the prefix of this store: how many objects there were."""
+    """Delete everything below the prefix of this store: the number of objects."""
     count = 0
-    while keys := [one.key for page in objects.pages("") for one in page.objects]:
+    while keys := [info.key for page in objects.pages("") for info in page.objects]:
         count += sum(objects.delete(key) for key in keys)
     return count

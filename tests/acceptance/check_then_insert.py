@@ -9,26 +9,29 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.cli.main import main
-from supervisor.services.runs import changing, keys, submit
+from supervisor.services.runs import changing, keys
+from supervisor.services.runs.changing import Update
 from supervisor.services.runs.keys import Reply
 
+COMMIT = changing.commit
 
-def check_then_insert(parts: Any, judge: Any, shape: Any, key: Any = None) -> Any:
+
+def check_then_insert(parts: Any, prepare: Any, key: Any = None, respond: Any = None) -> Any:
     if key is None:
-        return changing.carried_out(parts, judge, shape)
+        return COMMIT(parts, prepare)
     kept = parts.store.kept_response(key.scope, key.key)
     if kept is not None:
-        return keys.replay(kept, key.fingerprint)
+        return Update(kept, 0.0, reply=keys.replay(kept, key.fingerprint))
     now = parts.clock.now()
-    judged = judge(now)
+    update = prepare(now)
     with parts.store.begin(now) as tx:
-        stored = tx.insert(judged.run, judged.spec, judged.labels, (judged.event,))
-        reply: Reply = shape(replace(judged, run=stored))
+        stored = tx.insert(update.run, update.spec, update.labels, (update.event,))
+        reply: Reply = respond(replace(update, run=stored))
         tx.take_key(key.scope, key.key, key.fingerprint, now)
         key.keep(tx, reply)
-    return reply
+    return replace(update, run=stored, reply=reply)
 
 
 if __name__ == "__main__":
-    submit.carried_out = check_then_insert  # type: ignore[assignment]
+    changing.commit = check_then_insert
     main()

@@ -28,7 +28,7 @@ def test_its_settings_are_accepted_and_ask_the_stand_in(shown: CloudDemo) -> Non
     found = wired.load({"data_dir": str(processes.data_dir)}, environ={"HOME": "/", **environ})
     assert (found.provider, found.store_url, tuple(found.value("gce_zones"))) == ("gce", f"gs://{BUCKET}", ZONES)
     assert found.value("gce_endpoint") == processes.cloud.compute.url
-    assert found.silence_s >= 3 * found.beat_store_s
+    assert found.stall.silence_s >= 3 * found.knobs.beat_store_s
     assert processes._env["STORAGE_EMULATOR_HOST"] == processes.cloud.storage.url
 
 

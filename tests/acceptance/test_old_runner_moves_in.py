@@ -169,7 +169,7 @@ def doctor_reads_the_file(story: CloudStory) -> None:
         f"spot@{PROJECT}.iam.gserviceaccount.com", f"gs://{BUCKET}", story.cloud.image("train:1"),
     ):  # fmt: skip
         assert said in lines["settings"]["fact"], said
-    assert "10 looks" in lines["timeouts"]["fact"]
+    assert "10 polls" in lines["timeouts"]["fact"]
     assert "1200 s for its GPU" in lines["timeouts"]["fact"]
     assert {"project access", "bucket access", "quotas", "image", "alerts"} <= set(lines)
 
@@ -185,7 +185,7 @@ def doctors_lines(story: CloudStory) -> dict[str, Any] | None:
     )  # fmt: skip
     assert "hunter2" not in answer.stdout + answer.stderr
     lines = {line["name"]: line for line in json.loads(answer.stdout)["checks"]}
-    late = [name for name, line in lines.items() if line["fact"].startswith("not answered within")]
+    late = [name for name, line in lines.items() if line["fact"].startswith("no response within")]
     return None if late else lines
 
 

@@ -42,7 +42,7 @@ def _no_database(data: Path) -> None:
         (_no_database, ("supervisor.db", "not a database", "spot doctor", "backup")),
         (_pages_are_torn, ("supervisor.db", "malformed", "spot doctor", "backup")),
         (_objects_is_a_file, ("objects", "spot doctor")),
-        (_machines_is_a_file, ("machines", "take away what is in the way")),
+        (_machines_is_a_file, ("machines", "remove the obstacle")),
     ],
 )
 def test_what_is_damaged_or_in_the_way(tmp_path: Path, damage: Damage, words: tuple[str, ...]) -> None:

@@ -60,7 +60,7 @@ def test_forged_beats_are_refused_told_of_once_and_change_nothing(house: Stories
     assert push(house, "forged", launch_id="1.7.1", attempt=7, **forged) == (403, "NONCE_REFUSED")
     wait_for(lambda: house.events("forged", "beat_rejected"), 60, "the event")
     [event] = house.events("forged", "beat_rejected")
-    assert "A pushed beat was not believed" in event["text"]
+    assert "A pushed beat was refused" in event["text"]
     assert "It changed nothing" in event["text"]
     assert beat.nonce not in event["text"]
     unharmed(house, "forged", run)

@@ -145,7 +145,7 @@ def test_a_store_that_cannot_be_read_starts_nothing_and_restarts_nobody(house: S
         house.wait("away-stopped", "stopped")
         answer = house.post("/v1/runs/away-stopped/resume")
         assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
-        assert "a stop marker may lie there" in answer.json()["detail"]
+        assert "it may hold a stop marker" in answer.json()["detail"]
         house.daemon.call("POST", "/v1/dev/preempt", {"run_id": "away-lost", "notice_s": 0})
         assert house.ended("away-lost")["cause"] == "preempted"
         assert on_hold(house, "away-lost")["status"] in ("recovering", "waiting")

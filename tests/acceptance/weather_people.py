@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from supervisor.contract import runfiles
-from supervisor.services.runs.asking import stop
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.actions import stop
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.resume import ResumeRequest, resume
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import BUCKET
 from tests.fakes.callers import OPS
@@ -34,7 +35,7 @@ def agents_change(w: Weather) -> str | None:
 def stop_command(w: Weather) -> str:
     run_id = w.run()
     generation = w.house.rows.find(run_id).generation
-    stop(w.house.parts, run_id, OPS)
+    change(w.house.parts, run_id, stop(OPS))
     w.stopped[run_id] = generation
     return run_id
 
@@ -50,7 +51,7 @@ def stop_marker(w: Weather) -> str:
 def resume_command(w: Weather) -> str:
     run_id = w.run()
     before = w.house.rows.find(run_id).generation
-    resume(w.house.parts, run_id, Wish(None, False, False, OPS))
+    resume(w.house.parts, run_id, ResumeRequest(OPS))
     if w.house.rows.find(run_id).generation != before:
         w.stopped.pop(run_id, None)
     return run_id

@@ -17,7 +17,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from tests.acceptance import weather_machines, weather_network, weather_people  # noqa: F401  their deeds
 from tests.acceptance.weather import Weather
 from tests.acceptance.weather_house import WeatherHouse
@@ -130,7 +130,7 @@ def _all_complete(weather: Weather) -> None:
             assert run.status != Status.FAILED or run.cause in A_PERSON_GOES_ON, f"1: {_end(run)}"
             if run.status in (Status.FAILED, Status.STOPPED):
                 weather.stopped.pop(run.run_id, None)
-                resume(house.parts, run.run_id, Wish(None, False, False, OPS))
+                resume(house.parts, run.run_id, ResumeRequest(OPS))
         house.run_for(3600.0)
     left = [run for run in runs if not (run.settled and run.status == Status.COMPLETED)]
     assert not left, "1: " + "; ".join(map(_end, left))

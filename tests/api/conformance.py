@@ -28,7 +28,7 @@ from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.domain.callers import Scope
 from supervisor.domain.status import Status
 from supervisor.services.access import tokens
-from supervisor.services.access.tokens import TokenWish
+from supervisor.services.access.tokens import TokenRequest
 from tests.bundles import bundle_of
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
@@ -80,7 +80,7 @@ def furnish(bed: Bed) -> None:
 def guarded(bed: Bed) -> tuple[Services, str]:
     """Services that ask for a token, and an administrator's token."""
     services = with_tokens(bed.services)
-    wish = TokenWish("fuzz", "", frozenset({Scope.ADMIN}), None, None)
+    wish = TokenRequest("fuzz", "", frozenset({Scope.ADMIN}), None, None)
     return services, str(tokens.create(services.parts, wish, OPS)["token"])
 
 

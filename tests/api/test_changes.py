@@ -130,8 +130,8 @@ def test_a_limit_that_is_passed_already_is_told(digits: Bed, client: Client) -> 
     told = change(client, {"limits": {"budget_usd": 0.01}, "zones": ["local-b"]})
     assert told.status_code == 200
     budget, zones = told.json()["warnings"]
-    assert "$0.10 spent, budget $0.01: the run is ended" in budget
-    assert "Its machine in local-a goes on" in zones
+    assert "$0.10 spent, budget $0.01: the next tick ends the run" in budget
+    assert "Its machine in local-a stays" in zones
     assert change(client, {"limits": {"budget_usd": 50}}).json()["warnings"] == [zones]
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.wiring import settings as wired
-from supervisor.wiring.house import open_operations
+from supervisor.wiring.application import open_operations
 from tests.services.bed import Bed, Client
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
@@ -41,8 +41,8 @@ def test_it_is_the_committed_document_packed_or_plain(bed: Bed) -> None:
 
 def test_it_needs_a_token_that_may_read(bed: Bed) -> None:
     services = asked(bed)
-    metrics = create(bed.parts, TokenWish("m", "", frozenset({Scope.METRICS})), LOCAL)["token"]
-    reader = create(bed.parts, TokenWish("r", "", frozenset({Scope.READ})), LOCAL)["token"]
+    metrics = create(bed.parts, TokenRequest("m", "", frozenset({Scope.METRICS})), LOCAL)["token"]
+    reader = create(bed.parts, TokenRequest("r", "", frozenset({Scope.READ})), LOCAL)["token"]
     answers = [
         Client(services).get("/openapi.json", headers={} if token is None else {"Authorization": f"Bearer {token}"})
         for token in (None, metrics, reader)

@@ -74,7 +74,7 @@ def looked(bed: Bed, gate: Gate, pool: ThreadPoolExecutor) -> list[Any]:
 
     def look(at: float = 0.0) -> Any:
         try:
-            return chunks.look(bed.objects, PREFIX, at).size
+            return chunks.open(bed.objects, PREFIX, at).size
         except StoreUnavailable as error:
             return str(error)
 
@@ -101,7 +101,7 @@ def test_a_store_that_is_away_is_asked_once_for_all_who_wait(bed: Bed, gate: Gat
         assert looked(bed, gate, pool) == ["away"] * 21
     assert gate.asked == 2
     gate.why = None
-    assert Chunks().look(bed.objects, PREFIX, 0.0).size == 7, "and it comes back"
+    assert Chunks().open(bed.objects, PREFIX, 0.0).size == 7, "and it comes back"
 
 
 def test_a_look_that_failed_does_not_stay(bed: Bed, gate: Gate) -> None:
@@ -109,9 +109,9 @@ def test_a_look_that_failed_does_not_stay(bed: Bed, gate: Gate) -> None:
     gate.opened.set()
     gate.why = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
-        chunks.look(bed.objects, PREFIX, 0.0)
+        chunks.open(bed.objects, PREFIX, 0.0)
     gate.why = None
-    assert chunks.look(bed.objects, PREFIX, 0.0).size == 7
+    assert chunks.open(bed.objects, PREFIX, 0.0).size == 7
 
 
 @pytest.mark.parametrize("slow", ["logs", "cost"])

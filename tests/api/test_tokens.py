@@ -16,7 +16,7 @@ from supervisor.api.shapes.access import TokenList, TokenMade, TokenShown
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope, write
 from supervisor.ports.store import StoreDown
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.services.bed import COMMAND, Bed, Client
 
@@ -32,7 +32,7 @@ class Door:
         self.admin = self.token("root", scopes=ADMIN)
 
     def token(self, name: str = "ci", **wish: Any) -> str:
-        return str(create(self.bed.parts, TokenWish(name, **wish), LOCAL)["token"])
+        return str(create(self.bed.parts, TokenRequest(name, **wish), LOCAL)["token"])
 
     def ask(self, method: str, path: str, token: str | None = None, **more: Any) -> httpx.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -87,7 +87,7 @@ def test_without_a_valid_token_every_door_gives_one_answer(door: Door) -> None:
             asked += 1
             told = answer.json()
             assert (told["code"], told["meta"], told["errors"]) == ("UNAUTHORIZED", {}, [])
-            assert told["detail"] == "This needs a token that is valid here: Authorization: Bearer sup_…."
+            assert told["detail"] == "This request needs a valid token: Authorization: Bearer sup_…."
     assert asked > 100
 
 
@@ -229,7 +229,7 @@ def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pyt
 
 
 def test_who_asks_is_told_what_his_token_stands_for(bed: Bed) -> None:
-    made = create(bed.parts, TokenWish("ci", "vision", frozenset({Scope.READ}), 3600.0, 5), LOCAL)
+    made = create(bed.parts, TokenRequest("ci", "vision", frozenset({Scope.READ}), 3600.0, 5), LOCAL)
     asker = Client(with_tokens(bed.services)).get("/v1/whoami", headers={"Authorization": f"Bearer {made['token']}"})
     assert asker.json() == {
         "name": "ci",

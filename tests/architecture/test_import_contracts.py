@@ -13,8 +13,8 @@ CONTRACTS = re.findall(r"^\[importlinter:contract:(.+)\]$", (ROOT / ".importlint
 # The packages, and their correct imports.
 HOUSE = {
     "__main__.py": "import supervisor.cli.main",
-    "wiring/bootstrap.py": "import supervisor.wiring.house, supervisor.storage.engine.schema",
-    "wiring/house.py": "import supervisor.providers.gce.provider, supervisor.notifiers.log",
+    "wiring/bootstrap.py": "import supervisor.wiring.application, supervisor.storage.engine.schema",
+    "wiring/application.py": "import supervisor.providers.gce.provider, supervisor.notifiers.log",
     "images/cloudbuild.py": "import google, supervisor.machinefolder.agent_archive",
     "machinefolder/agent_archive.py": "import zipfile",
     "settings/loading.py": "import supervisor.domain.status",
@@ -57,7 +57,7 @@ BREAKS = [
     ("adapters", "api/server.py", "import supervisor.storage.engine.schema"),
     ("adapters", "reconciler/loop.py", "import supervisor.providers.local.provider"),
     ("agent", "providers/local/provider.py", "import supervisor.agent.main"),
-    ("agent", "wiring/house.py", "import supervisor.agent.main"),
+    ("agent", "wiring/application.py", "import supervisor.agent.main"),
     ("api", "api/server.py", "import supervisor.reconciler.loop"),
     ("dashboard", "dashboard/app.py", "import supervisor.services.submit"),
     ("cli", "cli/main.py", "import supervisor.wiring.bootstrap"),

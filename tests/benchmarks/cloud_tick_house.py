@@ -26,8 +26,8 @@ from supervisor.providers.gce.config import region_of
 from supervisor.reconciler.system_clock import EventWake
 from supervisor.settings.loading import Settings
 from supervisor.storage.store import SqlStore
+from supervisor.wiring import application as wired
 from supervisor.wiring import bootstrap
-from supervisor.wiring import house as house_of
 from tests.benchmarks import scene
 from tests.benchmarks.cloud_bed import FarCloud
 from tests.benchmarks.tick_house import Hand, MovedClock
@@ -68,13 +68,13 @@ def measure(data_dir: Path, count: int, ticks: int, cloud: FarCloud) -> dict[str
     settings = scene.settings_for(data_dir, **os.environ)
     logging.basicConfig(level=logging.ERROR)  # machines of other people are told of at each sweep
     clock = MovedClock()
-    house_of.SystemClock = lambda: clock  # type: ignore[misc,assignment]
+    wired.SystemClock = lambda: clock  # type: ignore[misc,assignment]
     bootstrap.tune_interpreter()
     found = []
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(scene.opened(settings))
         crowd(settings, store, count, cloud)
-        house = house_of.build(settings, store, house_of.Wakes(EventWake(), EventWake()))
+        house = wired.build(settings, store, wired.Wakes(EventWake(), EventWake()))
         hand = Hand(house, store, clock)
         house.adapters.warm()
         for number in range(2, ticks + WARM_TICKS + 2):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.run import Waiting
@@ -65,11 +66,10 @@ def _parts(store: SqlStore, settings: Settings) -> tuple[Any, Any]:
     from supervisor.reconciler.system_clock import EventWake, SystemClock
     from supervisor.services.parts import Parts
     from supervisor.services.runs.heartbeat import BeatInbox
-    from supervisor.settings import loading as settings_of
     from tests.fakes.platform import FakePlatform
 
     clock, wake = SystemClock(), EventWake()
-    knobs = settings_of.knobs(settings, store.supervisor_id)
+    knobs = replace(settings.knobs, supervisor_id=store.supervisor_id)
     parts = Parts(store, FilesystemStore.at(settings.store_url), clock, wake, {}, {}, knobs, FakePlatform())
     return parts, BeatInbox(store, clock, wake, 10.0)
 

@@ -21,7 +21,7 @@ from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.system_clock import EventWake
 from supervisor.storage.store import SqlStore
 from supervisor.wiring import adapters, bootstrap
-from supervisor.wiring import house as house_of
+from supervisor.wiring import application as wired
 from tests.benchmarks import beat_writer, scene
 from tests.benchmarks.crowded import CrowdedProvider
 
@@ -46,7 +46,7 @@ class MovedClock:
 class Hand:
     """The hand that ticks."""
 
-    def __init__(self, house: house_of.House, store: SqlStore, clock: MovedClock) -> None:
+    def __init__(self, house: wired.Application, store: SqlStore, clock: MovedClock) -> None:
         self.tick, self.leader, self.inbox = house.loop.tick, house.loop.leader, house.services.inbox
         self._store, self._clock = store, clock
         self._looked_at = clock.monotonic()
@@ -88,7 +88,7 @@ def _requests(seen: list[Snapshot]) -> None:
 def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     settings = scene.settings_for(data_dir, **scene.FULL_UP)
     clock, seen = MovedClock(), list[Snapshot]()
-    house_of.SystemClock = lambda: clock  # type: ignore[misc,assignment]
+    wired.SystemClock = lambda: clock  # type: ignore[misc,assignment]
     adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
     bootstrap.tune_interpreter()
     _requests(seen)
@@ -97,7 +97,7 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(scene.opened(settings))
         writer = opened.enter_context(beat_writer.writer(objects, count)) if how == "stored" else None
-        hand = Hand(house_of.build(settings, store, house_of.Wakes(EventWake(), EventWake())), store, clock)
+        hand = Hand(wired.build(settings, store, wired.Wakes(EventWake(), EventWake())), store, clock)
         if how == "pushed":
             for name in names:
                 hand.inbox.learn(scene.beat(name, 1))

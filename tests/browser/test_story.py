@@ -77,6 +77,6 @@ def test_a_run_from_its_submit_to_its_stop(house: House, visit: Visit) -> None:
     page.get_by_role("main").get_by_role("button", name="Stop").click()
     expect(page.locator("#run-chip")).to_contain_text("stopped")
     page.get_by_role("link", name="Events", exact=True).click()
-    asked = page.get_by_role("listitem").filter(has_text=re.compile(r"Stop asked for by ops-laptop\."))
+    asked = page.get_by_role("listitem").filter(has_text=re.compile(r"Stop requested by ops-laptop\."))
     expect(asked).to_have_count(1)
     expect(asked).to_contain_text("by ops-laptop")

@@ -69,7 +69,7 @@ def test_a_run_is_read_and_stopped(visit: Visit, token: str) -> None:
     page.get_by_role("main").get_by_role("button", name="Stop").click()
     page.wait_for_url("**/ui/runs/plain-a?did=stop")  # a reload would break off what is on its way
     reloads_until(page, "#run-chip", "stopped")
-    expect(page.locator("#run-history")).to_contain_text("Stop asked for by plain.")
+    expect(page.locator("#run-history")).to_contain_text("Stop requested by plain.")
 
 
 def test_many_runs_are_stopped_after_a_question(house: House, visit: Visit, token: str) -> None:

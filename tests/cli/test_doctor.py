@@ -37,7 +37,7 @@ def test_a_file_of_settings_needs_no_supervisor(run_cli, nobody, tmp_path) -> No
     ended = run_cli("doctor", "--json", "--config", str(file), "--data-dir", str(nobody))
     assert "supervisor" not in names(ended.out)
     timeouts = next(check for check in json.loads(ended.out)["checks"] if check["name"] == "timeouts")
-    assert "10 looks x 20 s = 200 s" in timeouts["fact"]
+    assert "10 polls x 20 s = 200 s" in timeouts["fact"]
     assert not nobody.exists()
 
 
@@ -99,13 +99,13 @@ def test_a_port_that_another_program_has(run_cli, nobody, monkeypatch) -> None:
 def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeypatch, tmp_path) -> None:
     """The user waits for all of it; the rest is still enough for a response."""
     from supervisor.cli.server import server
-    from supervisor.wiring import bootstrap, examining
+    from supervisor.wiring import examining
     from supervisor.wiring import settings as wired
 
     given: list[float] = []
     at = iter([100.0, 101.5])
     monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: next(at)))
-    monkeypatch.setattr(bootstrap, "examine", lambda settings, test, deadline_s: given.append(deadline_s) or {})
+    monkeypatch.setattr(examining, "examine", lambda settings, test, deadline_s: given.append(deadline_s) or {})
     server.examine_here({"data_dir": str(tmp_path)}, None, None, False, 4.0)
     assert given == [2.5]
     monkeypatch.undo()

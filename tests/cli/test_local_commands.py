@@ -38,8 +38,8 @@ def test_serve_hands_the_settings_to_the_root(run_cli, root, clean: Path, monkey
     assert ended.code == 0
     (settings,) = root.given
     assert isinstance(settings, Settings)
-    assert (settings.data_dir, settings.port, settings.poll_interval_s) == (clean / "d", 0, 120.0)
-    assert (settings.stall_polls, settings.quota_retry_s) == (5, 77.0)
+    assert (settings.data_dir, settings.access.port, settings.knobs.poll_interval_s) == (clean / "d", 0, 120.0)
+    assert (settings.stall.polls, settings.knobs.quota_retry_s) == (5, 77.0)
 
 
 def test_serve_needs_nothing(run_cli, root) -> None:

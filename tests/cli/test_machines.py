@@ -118,7 +118,7 @@ class TestGc:
         assert api.bodies("/v1/gc") == [{"dry_run": True}]
 
     def test_released_and_what_was_refused(self, api, spot) -> None:
-        refused = {**ORPHAN, "machine": "m-2", "why": "the platform did not take the request; it may be repeated"}
+        refused = {**ORPHAN, "machine": "m-2", "why": "the platform did not accept the request; it may be repeated"}
         young = {**ORPHAN, "machine": "m-3", "why": "serves no live run, but is younger than 30 s"}
         api.respond_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
         ended = spot("gc", "--yes")

@@ -5,7 +5,7 @@ import pytest
 from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.api.wire.rates import Rates
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 from tests.services.conftest import any_bed, bed
@@ -21,7 +21,7 @@ def looking(bed: Bed) -> Looking:
 
 @pytest.fixture
 def token(bed: Bed) -> str:
-    wish = TokenWish(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
+    wish = TokenRequest(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
     return str(create(bed.parts, wish, LOCAL)["token"])
 
 

@@ -19,7 +19,7 @@ from supervisor.api import server
 from supervisor.dashboard.app import mount
 from supervisor.domain.findings import OK, Finding
 from supervisor.ports.notifier import WEBHOOKS
-from supervisor.services.doctor import doctor as doctor_local
+from supervisor.services.doctor import state
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house
 from tests.services.fresh import open_fresh
@@ -42,7 +42,7 @@ def filled(now: float) -> Iterator[House]:
         try:
             house = open_house(store, Path(folder), now)
             fill(house)
-            with patch.multiple(doctor_local, **COMPUTER):
+            with patch.multiple(state, **COMPUTER):
                 yield house
         finally:
             store.close()

@@ -17,9 +17,9 @@ from supervisor.domain.run import Person
 from supervisor.domain.status import Status
 from supervisor.domain.texts import visible
 from supervisor.ports.notifier import DeliveryResult, EndpointHealth
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.services.webhooks import webhooks
-from supervisor.services.webhooks.webhooks import WebhookWish
+from supervisor.services.webhooks.webhooks import WebhookRequest
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.fakes.courier import FakeCourier, failing
@@ -46,7 +46,7 @@ def looking(told: Bed) -> Looking:
 
 
 def hook(bed: Bed, **wish: Any) -> str:
-    return str(webhooks.add(bed.parts, WebhookWish(**{"url": URL, **wish}), LOCAL)["webhook_id"])
+    return str(webhooks.add(bed.parts, WebhookRequest(**{"url": URL, **wish}), LOCAL)["webhook_id"])
 
 
 def announced(bed: Bed, count: int) -> list[int]:
@@ -223,7 +223,7 @@ def test_it_is_switched_off_and_on_and_removed(told: Bed, looking: Looking) -> N
 
 
 def test_who_may_only_look_is_offered_nothing_else(told: Bed) -> None:
-    wish = TokenWish(name="eve", owner="local", scopes=frozenset({Scope.READ}))
+    wish = TokenRequest(name="eve", owner="local", scopes=frozenset({Scope.READ}))
     looking = Looking(with_tokens(told.services))
     looking.sign_in(create(told.parts, wish, LOCAL)["token"])
     name = hook(told)

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.looking import ORIGIN, Looking
 from tests.services.bed import Bed
 
@@ -14,7 +14,7 @@ from tests.services.bed import Bed
 @pytest.fixture
 def asked(bed: Bed) -> tuple[Looking, str]:
     """Pages that want a token, and an administrator's token."""
-    wish = TokenWish(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
+    wish = TokenRequest(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
     return Looking(with_tokens(bed.services)), create(bed.parts, wish, LOCAL)["token"]
 
 

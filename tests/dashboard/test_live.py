@@ -18,7 +18,7 @@ from supervisor.dashboard.live import CHANGED_MAX, SPACING_MS, Rows, framed
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind
-from supervisor.services.access.tokens import TokenWish, create, revoke
+from supervisor.services.access.tokens import TokenRequest, create, revoke
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.api.listening import QUICK, Listener, Serving, Told, serving
 from tests.dashboard.document import read
@@ -228,7 +228,7 @@ def test_a_page_hears_what_its_token_may_see_for_as_long_as_it_is_valid(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted, scopes = Counted(monkeypatch), frozenset({Scope.READ})
-    tokens = {who: create(bed.parts, TokenWish(who, who, scopes), LOCAL) for who in ("ada", "bob")}
+    tokens = {who: create(bed.parts, TokenRequest(who, who, scopes), LOCAL) for who in ("ada", "bob")}
     with serving(with_tokens(replace(bed.services, streams=replace(QUICK, each=1))), mount) as served:
 
         def open_(who: str) -> Listener:

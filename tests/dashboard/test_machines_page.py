@@ -9,7 +9,7 @@ import pytest
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.machines import Machine, MachineState
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -100,7 +100,7 @@ def test_an_empty_house_says_so(bed: Bed) -> None:
 
 @pytest.mark.parametrize("path", ["/ui/machines", "/ui/machines/release"])
 def test_without_the_scope_the_page_names_it(bed: Bed, path: str) -> None:
-    wish = TokenWish(name="ann", owner="ann", scopes=frozenset({Scope.READ, Scope.WRITE}))
+    wish = TokenRequest(name="ann", owner="ann", scopes=frozenset({Scope.READ, Scope.WRITE}))
     token = create(bed.parts, wish, LOCAL)["token"]
     looking = Looking(with_tokens(bed.services), now=bed.clock.now)
     looking.sign_in(token)

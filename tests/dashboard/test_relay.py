@@ -20,7 +20,7 @@ from supervisor.dashboard import public_api
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.api.listening import QUICK, serving
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import raw
@@ -34,7 +34,7 @@ HOSTILE = b"<script>alert(1)</script>"
 
 @pytest.fixture
 def signed_in(bed: Bed) -> Looking:
-    wish = TokenWish(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
+    wish = TokenRequest(name="eve", owner="eve", scopes=frozenset({Scope.ADMIN}))
     looking = Looking(with_tokens(bed.services))
     looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
     return looking

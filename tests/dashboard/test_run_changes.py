@@ -10,7 +10,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -119,7 +119,7 @@ def test_what_was_shown_is_not_what_is_there_any_more(bed: Bed, looking: Looking
     refused = sent(looking, f"{RUN}/approve", "Approve: release the machine", results_sha256="cd" * 32)
     assert refused.status_code == 409
     alert = read(refused.text).one(role="alert").text
-    assert "not the ones that were approved" in alert
+    assert "other results than the request names" in alert
     assert "APPROVAL_MISMATCH" in alert
 
 
@@ -156,7 +156,7 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
     bed.end("digits-7", Status.STOPPED, settled=True)
     refused = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-8")
     assert refused.status_code == 422
-    assert "confirm it with exactly this run id" in read(refused.text).one(role="alert").text
+    assert "confirm with exactly this run id" in read(refused.text).one(role="alert").text
     assert bed.run("digits-7").files.purging is False
     answer = sent(looking, f"{RUN}/purge", "Purge all files", confirm="digits-7")
     assert answer.headers["location"] == f"{RUN}?did=purge"
@@ -166,7 +166,7 @@ def test_a_purge_wants_the_name_typed(bed: Bed, looking: Looking) -> None:
 
 def test_who_may_only_read_is_told_so_and_changes_nothing(bed: Bed) -> None:
     bed.submit("digits-7")
-    wish = TokenWish(name="eve", owner=bed.run("digits-7").owner, scopes=frozenset({Scope.READ}))
+    wish = TokenRequest(name="eve", owner=bed.run("digits-7").owner, scopes=frozenset({Scope.READ}))
     looking = Looking(with_tokens(bed.services))
     looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
     refused = sent(looking, f"{RUN}/stop", "Stop digits-7")

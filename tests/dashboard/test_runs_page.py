@@ -15,7 +15,7 @@ from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.run import Money
 from supervisor.domain.status import Status
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import COMMAND, Bed
@@ -187,7 +187,7 @@ def test_without_runs_it_tells_how_to_submit_one_here(look: Looking) -> None:
 def test_what_is_to_be_copied_holds_no_blank_to_fill(bed: Bed) -> None:
     """The token stands apart, so that what the buttons copy works as it is; and who tries both ways has two runs."""
     looking = Looking(with_tokens(bed.services))
-    wish = TokenWish(name="eve", owner="local", scopes=frozenset({Scope.READ, Scope.WRITE}))
+    wish = TokenRequest(name="eve", owner="local", scopes=frozenset({Scope.READ, Scope.WRITE}))
     looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
     page = looking.page("/ui/runs")
     copied = [

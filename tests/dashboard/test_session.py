@@ -10,7 +10,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.api.wire.door import LOOPBACK
 from supervisor.dashboard.rendering import is_ours
 from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.access.tokens import TokenWish, create, revoke
+from supervisor.services.access.tokens import TokenRequest, create, revoke
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import FORM, raw, sign_in
@@ -20,7 +20,7 @@ NAME = "spot.lab.example"
 
 
 def made(bed: Bed, *scopes: Scope, **wish: float) -> dict[str, str]:
-    asked = TokenWish(name="eve", owner="eve", scopes=frozenset(scopes or (Scope.ADMIN,)), **wish)  # type: ignore[arg-type]
+    asked = TokenRequest(name="eve", owner="eve", scopes=frozenset(scopes or (Scope.ADMIN,)), **wish)  # type: ignore[arg-type]
     return create(bed.parts, asked, LOCAL)
 
 

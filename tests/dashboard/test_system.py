@@ -12,7 +12,7 @@ from supervisor.dashboard.rendering import Assets
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.findings import FAIL, Finding
 from supervisor.ports.store import StoreDown
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from supervisor.services.reading.health import LoopStatus
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
@@ -21,7 +21,7 @@ from tests.services.bed import Bed
 
 def signed_in(bed: Bed, *scopes: Scope, **wish: float) -> Looking:
     looking = Looking(with_tokens(bed.services), now=bed.clock.now)
-    asked = TokenWish(name="eve", owner="lab", scopes=frozenset(scopes), **wish)  # type: ignore[arg-type]
+    asked = TokenRequest(name="eve", owner="lab", scopes=frozenset(scopes), **wish)  # type: ignore[arg-type]
     looking.sign_in(create(bed.parts, asked, LOCAL)["token"])
     return looking
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.wiring.bootstrap import ServiceManager
+from supervisor.settings.serving_process import ServiceManager
 
 PID = 4711
 

@@ -66,7 +66,7 @@ def test_what_the_unit_promises() -> None:
     assert service["ExecStart"].endswith("/bin/spot serve")
     assert unit["Unit"]["StartLimitIntervalSec"] == "0", "it is started again however often it ends"
     # The loop may be late by three polls before readiness tells; the watchdog must not be quicker than that.
-    poll_interval_s = settings.Settings(data_dir=Path("/")).poll_interval_s
+    poll_interval_s = settings.Settings(data_dir=Path("/")).knobs.poll_interval_s
     assert float(service["WatchdogSec"]) > 3 * poll_interval_s
     assert float(service["TimeoutStopSec"]) > 5, "the supervisor ends within five seconds"
     for name in (one.partition("=")[0] for one in service["Environment"].split()):

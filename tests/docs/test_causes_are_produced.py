@@ -14,7 +14,7 @@ from supervisor.domain.causes import CAUSES, Cause
 
 ROOT = Path(__file__).resolve().parents[2] / "supervisor"
 TABLE = ROOT / "domain" / "causes.py"
-OLD_RUNNERS = ROOT / "services" / "oldhistory.py"  # causes of attempts that another program ended
+OLD_RUNNERS = ROOT / "services" / "migration" / "oldhistory.py"  # causes of attempts that another program ended
 
 
 def is_cause(node: ast.AST) -> bool:

@@ -10,10 +10,9 @@ from tests.docs.shown import sections
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "services/doctor/doctor.py",
-    "services/doctor/doctor.py",
     "services/doctor/state.py",
-    "services/doctor/machines.py",
-    "services/doctor/alerts.py",
+    "services/machines/gc.py",
+    "services/doctor/credentials.py",
     "providers/gce/doctor/checks.py",
     "providers/gce/doctor/places.py",
     "providers/gce/doctor/access.py",

@@ -1,4 +1,4 @@
-"""Credentials that do not serve, as Google's own library says so: none found, revoked, or a session that is over."""
+"""Invalid credentials, with the errors of Google's own library: none found, revoked, or an expired session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_OVER = RefreshError(
 
 
 class Outlived(Credentials):  # type: ignore[no-untyped-call]
-    """Found on this computer, but Google gives no token for them any more, and says so in these words."""
+    """Found on this computer, but Google issues no token for them any more, with this text."""
 
     def __init__(self, error: GoogleAuthError) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -34,7 +34,7 @@ class Outlived(Credentials):  # type: ignore[no-untyped-call]
 
 
 def credentials_that(error: GoogleAuthError) -> Callable[[Setup, pytest.MonkeyPatch], None]:
-    """Raised where they are looked for, or when a token is asked for."""
+    """Raised when they are loaded, or when a token is requested."""
 
     def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
         def find() -> Any:

@@ -1,4 +1,4 @@
-"""The faults: how each is planted, the line that must name it, and what that line tells the reader to type."""
+"""The faults: how each is planted, the line that must name it, and the command in that line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services.doctor import doctor as doctor_local
+from supervisor.services.doctor import state
 from supervisor.storage.store import SqlStore
 from tests.cloud import storage_requests
 from tests.cloud.resourcemanager import switched_off
@@ -33,7 +33,7 @@ ON_BUCKET = f"gcloud storage buckets add-iam-policy-binding gs://{BUCKET} --memb
 
 @dataclass(frozen=True)
 class Fault:
-    """`also`: lines that are not well for the same reason, and say so."""
+    """`also`: further lines that are not ok for the same reason, and say so."""
 
     name: str
     line: str
@@ -52,7 +52,7 @@ def _bucket_says(**facts: Any) -> Plant:
 
 
 def _without(permission: str) -> Plant:
-    """Only the answer to the question lacks it, so that this line alone can know."""
+    """Only the response to this request lacks it, so that only this line can find it."""
 
     def plant(setup: Setup, _: pytest.MonkeyPatch) -> None:
         for fake in (setup.cloud.projects, setup.cloud.iam, setup.cloud.storage):
@@ -79,8 +79,8 @@ def _clock_is_off(_: Setup, patch: pytest.MonkeyPatch) -> None:
 def _disk_with(free: int) -> Plant:
     def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
         usage = namedtuple("usage", "total used free")
-        patch.setattr(doctor_local.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - free, free))
-        assert shutil is doctor_local.shutil
+        patch.setattr(state.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - free, free))
+        assert shutil is state.shutil
 
     return plant
 
@@ -94,7 +94,7 @@ def _inodes_left(few: int) -> Plant:
             found[7] = few  # f_favail
             return os.statvfs_result(found)
 
-        patch.setattr(doctor_local.os, "statvfs", left)
+        patch.setattr(state.os, "statvfs", left)
 
     return plant
 

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from supervisor.storage.store import open_store
-from supervisor.wiring import bootstrap
+from supervisor.wiring import examining
 from supervisor.wiring import settings as wired
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
@@ -25,14 +25,14 @@ Line = dict[str, str]
 
 
 class Named(FixedToken):
-    """Credentials that say whose they are."""
+    """Credentials with a known account."""
 
     service_account_email = ACCOUNT
 
 
 @dataclass
 class Setup:
-    """`environ`: what the settings are made of; a fault may change it, and everything else that is here."""
+    """`environ`: the variables of the settings; a fault may change it, like all other fields."""
 
     cloud: Cloud
     folder: Path
@@ -43,7 +43,7 @@ class Setup:
 
     def report(self, deadline_s: float = 8.0, alert_test: bool = True) -> dict[str, Any]:
         known = wired.load({"data_dir": str(self.folder)}, self.environ)
-        return bootstrap.examine(known, alert_test, deadline_s)
+        return examining.examine(known, alert_test, deadline_s)
 
     def troubles(self) -> dict[str, Line]:
         return {line["name"]: line for line in self.report()["checks"] if line["result"] != "ok"}

@@ -1,4 +1,4 @@
-"""Which project gcloud is set to here: its own files, where it keeps them, and the variables that win over them."""
+"""The project of gcloud on this computer: its files, their places, and the variables that override them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def written(folder: Path, name: str = "default", active_one: str = "") -> Path:
     return folder
 
 
-def test_it_lies_in_the_home_folder_unless_a_variable_says_where(tmp_path: Path) -> None:
+def test_it_is_in_the_home_folder_unless_a_variable_names_another_place(tmp_path: Path) -> None:
     written(tmp_path / ".config" / "gcloud")
     elsewhere = written(tmp_path / "elsewhere", "work", "work")
     home = {"HOME": str(tmp_path)}

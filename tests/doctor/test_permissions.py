@@ -1,4 +1,4 @@
-"""Each permission of the table, taken away alone: named, with what fails without it and the command that gives it."""
+"""Each permission of the table, removed alone: named, with its consequence and the command that grants it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEEDED = needed_in_project(CONFIG)
 
 
 class Google:
-    """Holds all that is asked for but `missing`."""
+    """Has every requested permission except `missing`."""
 
     def __init__(self, *missing: str) -> None:
         self.missing = missing
@@ -38,7 +38,7 @@ class Google:
         return {"permissions": [one for one in body["permissions"] if one not in self.missing]}
 
 
-def test_a_data_disk_is_asked_for_as_it_is_attached() -> None:
+def test_a_data_disk_is_checked_as_it_is_attached() -> None:
     readers = replace(CONFIG, data_disk=DataDisk("d", "us-east1-c", read_only=True))
     for config, needed, other in (
         (CONFIG, "compute.disks.use", "compute.disks.useReadOnly"),
@@ -65,7 +65,7 @@ def test_one_that_is_missing(permission: str) -> None:
         )
 
 
-def test_what_only_shows_less_is_a_warning_and_what_starts_no_machine_a_failure() -> None:
+def test_less_information_is_a_warning_and_no_machine_a_failure() -> None:
     def result(permission: str) -> str:
         return project_access(CONFIG, Google(permission).elsewhere, "").result
 
@@ -90,7 +90,7 @@ def test_a_question_without_an_answer_is_no_missing_permission() -> None:
 
 
 def test_each_is_named_by_the_whole_doctor_in_a_set_up_that_is_else_in_order(tmp_path: Path) -> None:
-    """The question lacks it, and where the bucket itself must be looked at, its answer too."""
+    """The request lacks it, and where the bucket itself must be read, its response too."""
     needed = {
         **{name: "project access" for group in (*ALWAYS, "external_ip", "capacity_advice") for name in PROJECT[group]},
         **dict.fromkeys(WORKER_ACCOUNT, "account"),

@@ -1,4 +1,4 @@
-"""One fault at a time in a set-up that is otherwise in order: exactly its line is not well, with the right cure."""
+"""One fault at a time in a set-up that is otherwise in order: only its line is not ok, with the right fix."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_there_are_at_least_25() -> None:
 
 
 def test_where_everything_hangs_each_line_says_so_within_five_seconds(setup: Setup) -> None:
-    """Addresses that take a connection and never say a word, for every service at once."""
+    """Addresses that accept a connection and never respond, for every service at once."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
         hole = "http://127.0.0.1:%d" % silent.getsockname()[1]
         names = [name for name in setup.environ if name.endswith("_ENDPOINT")]
@@ -68,14 +68,14 @@ def test_where_everything_hangs_each_line_says_so_within_five_seconds(setup: Set
             took_s = time.monotonic() - began
     assert took_s < 5.0
     found = {line["name"]: line for line in report["checks"]}
-    assert found["project"]["cause"].startswith("no clear answer"), "what rests on it is not asked"
+    assert found["project"]["cause"].startswith("no clear answer"), "checks that depend on it are left out"
     assert set(found) | ON_THE_PROJECT == whole, "no other line is missing"
     fact = found["objects"]["fact"]
-    waited = re.fullmatch(r"not answered within ([0-9.]+) s", fact)
-    # What opening the set-up took is no longer there for the questions: how much that is, is the computer's business.
+    waited = re.fullmatch(r"no response within ([0-9.]+) s", fact)
+    # The time for opening the set-up is subtracted; how much that is depends on the computer.
     assert waited is not None, fact
     assert DEADLINE_S - 2 < float(waited[1]) <= DEADLINE_S
     assert {"project", "objects", "bucket", "alerts", "public_url"} <= {
         name for name, line in found.items() if line["result"] != "ok"
     }
-    assert found["python"]["result"] == found["database"]["result"] == "ok", "what answers is told"
+    assert found["python"]["result"] == found["database"]["result"] == "ok", "the others respond"

@@ -1,4 +1,4 @@
-"""A bed whose supervisor reads another store, in which an old run has lain for hours."""
+"""A bed whose supervisor reads another store with an old run, hours old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An old run becomes a stopped one of ours: checkpoint, history, spec; and nothing happens to the old one."""
+"""An old run becomes a stopped run of ours, with checkpoint, history and spec; the old run is not changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_old_run_is_there_stopped_with_its_checkpoint(imports: Import) -> No
     assert imports.snapshot() == before
 
 
-def test_the_spec_is_what_the_old_run_said(imports: Import) -> None:
+def test_the_spec_comes_from_the_old_runs_files(imports: Import) -> None:
     imports.lay()
     answer = imports()
     assert imports.bed.store.spec(imports.bed.run(OLD_ID).key) == answer["spec"]
@@ -68,7 +68,7 @@ def test_its_history_can_be_read(imports: Import) -> None:
     texts = [stored.event.text for stored in events]
     assert (
         texts[0]
-        == f"Imported from {URL} by ops: the old run was STOPPED; last.pt, its step is not known and counts as 0."
+        == f"Imported from {URL} by ops: the old run was STOPPED; last.pt, its step is unknown and counts as 0."
     )
     assert (
         "Machine 0 of the older runner: rav-chexpert-1a2b3c4d-r0 in us-east1-c, 2026-02-27 01:05 UTC, for 2 h 19 min, "
@@ -76,11 +76,11 @@ def test_its_history_can_be_read(imports: Import) -> None:
     )
     assert any(text.startswith("Machine 1 of") and text.endswith("ended by unknown.") for text in texts)
     assert "Older runner, 2026-02-27 03:24 UTC: RUNNING → PREEMPTED, by vm: preemption_detected." in texts
-    assert len(texts) == answer["events"] == 1 + 2 + 5, "what state.json repeats is told once"
+    assert len(texts) == answer["events"] == 1 + 2 + 5, "repetitions in state.json are left out"
     assert events[1].event.data["source"] in {f"{BUCKET}/{key}" for key, _, _ in imports.snapshot()}
 
 
-def test_a_resume_goes_on_from_last_pt(imports: Import) -> None:
+def test_a_resume_continues_from_last_pt(imports: Import) -> None:
     imports.lay(heartbeat_json=b'{"phase": "running", "step": 4200}')
     answer = imports()
     assert answer["step"] == 4200
@@ -114,10 +114,10 @@ def test_twice_is_once(imports: Import) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3], ids=["after best.pt", "after last.pt", "after the baton"])
-def test_an_import_that_was_cut_off_is_finished_by_repeating_it(
+def test_an_interrupted_import_is_finished_by_repeating_it(
     imports: Import, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """The process dies after so many writes to our store; the copies that are there are used again."""
+    """The process dies after so many writes to our store; existing copies are reused."""
     imports.lay()
     store, done = imports.bed.objects, [0]
 
@@ -146,7 +146,7 @@ def test_an_import_that_was_cut_off_is_finished_by_repeating_it(
     ]
 
 
-def test_a_checkpoint_that_changed_since_a_cut_off_import_gets_a_name_of_its_own(imports: Import) -> None:
+def test_a_checkpoint_that_changed_since_an_interrupted_import_gets_its_own_name(imports: Import) -> None:
     imports.lay()
     imports.bed.objects.put(f"runs/{OLD_ID}/checkpoints/0-a0/last.pt", b"an older one")
     imports()
@@ -155,11 +155,11 @@ def test_a_checkpoint_that_changed_since_a_cut_off_import_gets_a_name_of_its_own
     assert pointer.prefix == f"runs/{OLD_ID}/checkpoints/0-a0.2/"
 
 
-def test_what_was_stored_wrong_is_not_believed(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_copy_is_detected(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     imports.lay()
     read = imports.bed.objects.read
     monkeypatch.setattr(imports.bed.objects, "read", lambda key, *more: (piece[:-1] for piece in read(key, *more)))
-    with pytest.raises(Unavailable, match=r"What was stored of best\.pt is not what was read"):
+    with pytest.raises(Unavailable, match=r"The stored copy of best\.pt differs"):
         imports()
     assert imports.bed.store.find(OLD_ID) is None
 
@@ -189,7 +189,7 @@ def test_a_name_that_we_cannot_have_is_made_into_one(imports: Import, old_id: st
     assert imports(f"{BUCKET}/runs/{old_id}", dry_run=True)["run_id"] == made
 
 
-def test_what_a_killed_import_left_on_the_disk_goes_with_the_next_one(imports: Import) -> None:
+def test_the_next_import_deletes_leftovers_of_a_killed_one(imports: Import) -> None:
     imports.lay()
     scratch = imports.parts.elsewhere.scratch
     assert scratch is not None

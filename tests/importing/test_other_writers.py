@@ -1,4 +1,4 @@
-"""Somebody else has the name, or takes it meanwhile: nothing of theirs is touched."""
+"""Another run has the name, or gets it meanwhile: its files are not touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.importing.oldrunner import OLD_ID
 
 
 @pytest.mark.parametrize("key", ["state.json", "instances/1.json", "results/g1/model.pt"])
-def test_a_folder_of_somebody_else(imports: Import, key: str) -> None:
+def test_a_folder_of_another_run(imports: Import, key: str) -> None:
     imports.lay()
     imports.bed.objects.put(runfiles.folder(OLD_ID) + key, b"theirs")
     with pytest.raises(Conflict, match="holds files of another run"):
@@ -37,7 +37,7 @@ def test_two_imports_of_one_run_at_once(imports: Import) -> None:
         imports()
 
 
-def test_a_run_of_this_name_that_begins_at_the_last_moment_keeps_its_baton(
+def test_a_run_of_this_name_that_starts_at_the_last_moment_keeps_its_baton(
     imports: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imports.lay()
@@ -49,7 +49,7 @@ def test_a_run_of_this_name_that_begins_at_the_last_moment_keeps_its_baton(
         return put(key, data, *more, **named)
 
     monkeypatch.setattr(imports.bed.objects, "put", late)
-    with pytest.raises(Conflict, match="began meanwhile"):
+    with pytest.raises(Conflict, match="has started"):
         imports()
     assert imports.bed.objects.get(runfiles.baton(OLD_ID))[0] == theirs
     assert imports.bed.store.find(OLD_ID) is None

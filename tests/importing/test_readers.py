@@ -1,4 +1,4 @@
-"""Where an old run may lie: a bucket that is not ours, and a copy of it in a folder of this computer."""
+"""The places of an old run: a bucket that is not ours, and a copy in a folder of this computer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not imported, and how it is told: nothing there, no checkpoint, a run that lives, torn and absurd files."""
+"""Refused imports and their texts: no run, no checkpoint, a live run, torn and absurd files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def nothing_was_made(imports: Import) -> bool:
 
 
 def test_nothing_there(imports: Import) -> None:
-    with pytest.raises(OldRunNotFound, match="Nothing lies at") as refused:
+    with pytest.raises(OldRunNotFound, match="There is nothing at") as refused:
         imports()
     assert f"`gcloud storage ls {URL.rpartition('/')[0]}/`" in refused.value.detail
 
 
-@pytest.mark.parametrize(("content", "why"), [(None, "is not there"), (b"", "is empty")])
+@pytest.mark.parametrize(("content", "why"), [(None, "is missing"), (b"", "is empty")])
 def test_no_checkpoint(imports: Import, content: bytes | None, why: str) -> None:
     imports.lay(last_pt=content)
     with pytest.raises(OldRunNotFound, match=why):
@@ -58,7 +58,7 @@ def test_no_checkpoint(imports: Import, content: bytes | None, why: str) -> None
     ],
 )
 @pytest.mark.parametrize("method", ["stat", "pages", "read"])
-def test_what_cannot_be_read_is_never_no_checkpoint(
+def test_an_unreadable_checkpoint_is_not_a_missing_one(
     imports: Import, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, refusal: Any, words: str
 ) -> None:
     imports.lay()
@@ -114,7 +114,7 @@ def test_a_machine_of_the_old_run_refuses(
     imports.lay()
     monkeypatch.setattr(imports.bed.provider, "machines", lambda: MachineListing((found,)))
     if alive:
-        with pytest.raises(OldRunAlive, match=f"is still there: {found.name} in us-east1-d"):
+        with pytest.raises(OldRunAlive, match=f"still exists: {found.name} in us-east1-d"):
             imports()
         assert nothing_was_made(imports)
     else:
@@ -125,7 +125,7 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
     imports.lay()
     unread = MachineListing((), frozenset({"us-east1-d"}))
     monkeypatch.setattr(imports.bed.provider, "machines", lambda: unread)
-    with pytest.raises(Unavailable, match="zone that does not answer"):
+    with pytest.raises(Unavailable, match="zone that does not respond"):
         imports()
 
     def away() -> MachineListing:
@@ -137,10 +137,10 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
     assert nothing_was_made(imports)
 
 
-def test_a_run_that_the_old_reconciler_may_start_again_is_told(imports: Import) -> None:
+def test_a_run_that_the_old_reconciler_may_restart_gets_a_warning(imports: Import) -> None:
     imports.lay(state_json=b'{"state": "PREEMPTED"}', stop=None)
     *_, warning = imports(dry_run=True)["warnings"]
-    assert "is PREEMPTED and has no .stop: the older reconciler may start it again" in warning
+    assert "is PREEMPTED and has no .stop: the older reconciler may restart it" in warning
 
 
 def test_a_name_that_is_taken(imports: Import) -> None:
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_grows_while_it_is_copied(imports: Import, monkeypatch
 def test_a_disk_that_is_too_small(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     imports.lay()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-    with pytest.raises(Unavailable, match=r"disk has 1\.0 kB left: free some"):
+    with pytest.raises(Unavailable, match=r"data folder has 1\.0 kB left: free some"):
         imports()
 
 
@@ -176,7 +176,7 @@ TORN = {
 }
 
 
-def test_torn_files_are_told_and_everything_else_is_taken(imports: Import) -> None:
+def test_torn_files_are_reported_and_everything_else_is_imported(imports: Import) -> None:
     imports.lay(**TORN)
     answer = imports()
     assert answer["spec"]["command"].startswith("set -euo"), "run_config.json says it too"
@@ -202,7 +202,7 @@ def test_an_old_run_with_thousands_of_events_is_cut_and_says_so(imports: Import)
     imports.bed.clock.advance(7200)
     answer = imports()
     assert answer["events"] <= 1 + 100 + 20
-    assert any("1,407 older files were not taken over" in left for left in answer["left_out"])
+    assert any("1,407 older files were not imported" in left for left in answer["left_out"])
 
 
 def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) -> None:
@@ -214,7 +214,7 @@ def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) 
     imports.bed.clock.advance(7200)
     answer = imports()
     assert answer["events"] == 1 + oldrun.RECORDS_MAX
-    assert any("4,0" in left and "older lines were not taken over" in left for left in answer["left_out"])
+    assert any("4,0" in left and "older lines were not imported" in left for left in answer["left_out"])
     told = [stored.event.text for stored in imports.bed.store.events(OLD_ID, 0, 2000)]
     assert any("4999" in text for text in told), "the newest are kept"
     assert any(text.startswith("Machine 1 of the older runner") for text in told), "machines are never crowded out"
@@ -231,7 +231,7 @@ ABSURD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("config", ABSURD)
-def test_without_a_command_that_can_be_run_a_spec_is_asked_for(imports: Import, config: dict[str, Any]) -> None:
+def test_without_a_valid_command_a_spec_is_required(imports: Import, config: dict[str, Any]) -> None:
     said = json.dumps(config).encode()
     imports.lay(restart_config_json=said, run_config_json=None, run_manifest_json=None)
     with pytest.raises(InvalidRequest, match="--spec FILE"):
@@ -282,7 +282,7 @@ def test_over_http(imports: Import) -> None:
 
 
 def test_a_folder_of_the_supervisors_computer_is_for_administrators(imports: Import, tmp_path: Path) -> None:
-    """It is read as the supervisor, who may read more than whoever asks."""
+    """The folder is read with the supervisor's rights, which may exceed the caller's."""
     wish = ImportRequest(f"file://{tmp_path}/runs/{OLD_ID}")
     with pytest.raises(Forbidden, match="administrator"):
         import_run(imports.parts, wish, MEMBER)

@@ -1,4 +1,4 @@
-"""A run of the older runner lies under the name of a new one: it is never silently begun from nothing."""
+"""A run of the older runner has the name of a new one: the new run never silently starts from nothing."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_one_file_of_the_older_runner_is_enough(bed: Bed, only: str) -> None:
 
 
 @pytest.mark.parametrize("ours", [".stop", "baton.json", "instances/1.json", "logs/a1/00000001.log"])
-def test_what_we_write_ourselves_is_no_old_run(bed: Bed, ours: str) -> None:
+def test_our_own_files_are_no_old_run(bed: Bed, ours: str) -> None:
     bed.objects.put(f"runs/{OLD_ID}/{ours}", b"{}")
     assert bed.submit(OLD_ID).status == 201
 
 
-def test_who_means_it_begins_from_nothing_and_the_old_stop_does_not_stop_it(bed: Bed) -> None:
+def test_ignore_old_starts_from_nothing_and_the_old_stop_does_not_stop_it(bed: Bed) -> None:
     lay(bed)
     reply = bed.submit(OLD_ID, ignore_old=True)
     assert reply.status == 201
@@ -65,14 +65,14 @@ def test_who_means_it_begins_from_nothing_and_the_old_stop_does_not_stop_it(bed:
     assert stopped_by(run, newer, bed.clock.now()).stop is not None
 
 
-def test_a_store_that_is_away_holds_up_no_submit_and_is_told(bed: Bed) -> None:
+def test_an_unreadable_store_does_not_block_a_submit_and_gives_a_warning(bed: Bed) -> None:
     lay(bed)
     bed.objects.fail_reads = True
     answer = json.loads(bed.submit(OLD_ID).body)
-    assert "an older run of this name may lie there" in answer["warnings"][0]
+    assert "it may hold an older run of this name" in answer["warnings"][0]
 
 
-def test_a_known_run_is_not_looked_up_again(bed: Bed) -> None:
+def test_an_existing_run_causes_no_listing(bed: Bed) -> None:
     bed.submit(OLD_ID)
     lay(bed)
     assert bed.submit(OLD_ID).status == 200

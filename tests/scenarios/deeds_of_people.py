@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.callers import Caller
+from supervisor.services.runs.actions import ApproveRequest, approve, note_pull, stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import ApproveRequest, approve, note_pull, stop
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.script import Line, ScenarioError, seconds, yes
 from tests.scenarios.sim_plan import Plan
@@ -146,7 +147,7 @@ def change_run(stage: Stage, line: Line) -> None:
 
 def stop_run(stage: Stage, line: Line) -> None:
     """stop NAME"""
-    stop(stage.parts, line.word(0, "a run id"), ACTOR)
+    change(stage.parts, line.word(0, "a run id"), stop(ACTOR))
 
 
 def write_marker(stage: Stage, line: Line) -> None:
@@ -161,7 +162,7 @@ def resume_run(stage: Stage, line: Line) -> None:
     if "image" in values:
         run = stage.parts.store.find(run_id)
         spec = {**stage.rows.spec(run.key), "image": values["image"]}
-    resume(stage.parts, run_id, Wish(spec, spec is not None, yes(values.get("rerun", "no")), ACTOR))
+    resume(stage.parts, run_id, ResumeRequest(ACTOR, spec, spec is not None, yes(values.get("rerun", "no"))))
 
 
 def approve_run(stage: Stage, line: Line) -> None:
@@ -171,7 +172,8 @@ def approve_run(stage: Stage, line: Line) -> None:
         raise ScenarioError("there is no such run")
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
     sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
-    approve(stage.parts, run.run_id, ApproveRequest(machine_id, sha256, line.values().get("accept_loss", "")), ACTOR)
+    request = ApproveRequest(machine_id, sha256, line.values().get("accept_loss", ""))
+    change(stage.parts, run.run_id, approve(request, ACTOR))
 
 
 def pull_results(stage: Stage, line: Line) -> None:
@@ -182,13 +184,9 @@ def pull_results(stage: Stage, line: Line) -> None:
         raise ScenarioError("there is no such run")
     outcome = run.files.outcome
     mine = outcome is not None and line.values().get("results") != "other"
-    note_pull(
-        stage.parts,
-        run_id,
-        outcome.results_sha256 if outcome is not None and mine else "0" * 64,
-        outcome.files if outcome is not None else 1,
-        ACTOR,
-    )
+    sha256 = outcome.results_sha256 if outcome is not None and mine else "0" * 64
+    files = outcome.files if outcome is not None else 1
+    change(stage.parts, run_id, note_pull(sha256, files, ACTOR))
 
 
 DEEDS = {

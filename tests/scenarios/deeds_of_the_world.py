@@ -9,7 +9,8 @@ from dataclasses import replace
 from supervisor.contract import baton as batons
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
-from supervisor.services.runs.asking import stop
+from supervisor.services.runs.actions import stop
+from supervisor.services.runs.changing import change
 from tests.scenarios.deeds_of_people import ACTOR, exit_of
 from tests.scenarios.doors import SupervisorDied
 from tests.scenarios.script import Line, ScenarioError, choose, seconds
@@ -228,7 +229,7 @@ def _race(stage: Stage, run_id: str) -> None:
 
     def racing(*args):
         view.world = original
-        stop(stage.parts, run_id, ACTOR)
+        change(stage.parts, run_id, stop(ACTOR))
         return original(*args)
 
     view.world = racing

@@ -18,7 +18,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import MachineMissing
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from tests.fakes.callers import OPS
 from tests.scenarios.play import DEEDS, history
 from tests.scenarios.script import ScenarioError, line_of
@@ -133,7 +133,7 @@ def _all_complete(stage: Stage) -> None:
         for run in runs:
             assert run.status != Status.FAILED or run.cause in A_PERSON_GOES_ON, _end(run)
             if run.status in (Status.FAILED, Status.STOPPED):
-                resume(stage.parts, run.run_id, Wish(None, False, False, OPS))
+                resume(stage.parts, run.run_id, ResumeRequest(OPS))
     assert all(run.settled and run.status == Status.COMPLETED for run in runs), "; ".join(map(_end, runs))
     assert not stage.machines(), f"machines are left: {[one.name for one in stage.machines()]}"
     assert not stage.faults.seen, f"errors: {stage.faults.seen}"

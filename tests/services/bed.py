@@ -1,4 +1,4 @@
-"""The use cases on a real database, with time, machines and objects under the test's hand."""
+"""The use cases on a real database; the test controls time, machines and objects."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.reading.health import LoopStatus
-from supervisor.services.runs.changing import Judged
+from supervisor.services.runs.changing import Update
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import Reply, SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.fakes.cards import FakeCards
@@ -45,7 +45,7 @@ NONCE = "n0nce"
 
 @dataclass
 class Bed:
-    """Everything that a use case touches. `loop` is what the loop would say of itself."""
+    """Everything that a use case uses. `loop`: the status of the loop."""
 
     store: Store
     clock: FakeClock
@@ -62,9 +62,8 @@ class Bed:
     def submit(self, run_id: str | None = None, spec: Mapping[str, Any] = COMMAND, **more: Any) -> Reply:
         return submit(self.parts, SubmitRequest(spec, run_id, **more), MEMBER)
 
-    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Judged:
-        wish = Wish(spec, more.get("replace_spec", False), more.get("rerun", False), MEMBER)
-        return resume(self.parts, run_id, wish)
+    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Update:
+        return resume(self.parts, run_id, ResumeRequest(MEMBER, spec, **more))
 
     def run(self, run_id: str) -> Run:
         run = self.store.find(run_id)

@@ -14,7 +14,7 @@ from supervisor.storage.store import SqlStore, open_store
 
 
 def open_fresh(path: Path, channels: Sequence[str] = ("log",)) -> SqlStore:
-    """The store of a new database at this path, where there is no file yet."""
+    """The store of a new database at this path; there must be no file yet."""
     with path.open("xb") as target:
         target.write(_brought_up())
     return open_store(f"sqlite:///{path}", False, channels)

@@ -10,7 +10,7 @@ IN_CHUNK = 1_000_000
 
 
 def write(objects: ObjectStore, run_id: str, lines: int, odd: dict[int, bytes]) -> None:
-    """The log of attempt 1. `odd`: line number -> its text, as long as the others."""
+    """The log of attempt 1. `odd`: line number -> text, as long as the other lines."""
     for sequence in range(lines // IN_CHUNK):
         first = sequence * IN_CHUNK + 1
         chunk = bytearray(LINE * IN_CHUNK)

@@ -1,4 +1,4 @@
-"""Plans asked for on the use cases' bed."""
+"""Plans on the use cases' bed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token's limit of active runs is exact, however many ask at once, and a refusal stores nothing."""
+"""A token's limit of active runs is exact for simultaneous requests, and a refusal stores nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.domain.errors import TooManyActiveRuns
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.services.plan.plan import foretell
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
@@ -31,7 +31,7 @@ def begin(bed: Bed, run_id: str, caller: Caller = LIMITED, key: str | None = Non
 
 
 def test_of_many_at_once_as_many_begin_as_may(any_bed: Bed) -> None:
-    """Without the line of an owner's writers more begin on Postgres (see the store's own suite)."""
+    """Without the queue of an owner's writers more runs would start on Postgres (see the store's own suite)."""
     begin(any_bed, "another-owners", replace(LIMITED, owner="her"))
     with ThreadPoolExecutor(PARALLEL) as pool:
         begun = list(pool.map(lambda n: begin(any_bed, f"run-{n}", key=f"k-{n}"), range(ASKED)))
@@ -40,34 +40,34 @@ def test_of_many_at_once_as_many_begin_as_may(any_bed: Bed) -> None:
     assert stored == {"pending": MOST}
 
 
-def test_who_has_room_again_goes_on(bed: Bed) -> None:
+def test_below_the_limit_runs_start_again(bed: Bed) -> None:
     assert [begin(bed, f"run-{n}") for n in range(MOST + 1)] == [True] * MOST + [False]
-    assert begin(bed, "run-0")  # known and live: nothing begins
+    assert begin(bed, "run-0")  # existing and live: nothing starts
     with pytest.raises(TooManyActiveRuns, match="5 active runs"):
         foretell(bed.parts, SubmitRequest(COMMAND, "run-9"), LIMITED, bed.clock.now())
     bed.change("run-0", status=Status.STOPPED)
     assert begin(bed, "run-9")
     with pytest.raises(TooManyActiveRuns):
-        resume(bed.parts, "run-0", Wish(None, False, False, LIMITED))
+        resume(bed.parts, "run-0", ResumeRequest(LIMITED))
     with pytest.raises(TooManyActiveRuns):
         foretell(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
     assert bed.run("run-0").generation == 1
-    assert resume(bed.parts, "run-0", Wish(None, False, False, MEMBER)).changed  # without a limit
+    assert resume(bed.parts, "run-0", ResumeRequest(MEMBER)).changed  # without a limit
 
 
-def test_two_who_begin_the_last_run_at_once_are_not_too_many(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_simultaneous_starts_stay_within_the_limit(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     one, plain, others = replace(MEMBER, max_active_runs=1), bed.store.begin, ["a click"]
-    wish = Wish(None, replace_spec=False, rerun=False, caller=one)
+    wanted = ResumeRequest(one)
     assert begin(bed, "run-0", one)
     bed.change("run-0", status=Status.STOPPED)
 
     def later(now: float) -> Any:
         if others and others.pop():
-            assert resume(bed.parts, "run-0", wish).changed
+            assert resume(bed.parts, "run-0", wanted).changed
         return plain(now)
 
     monkeypatch.setattr(bed.store, "begin", later)
-    assert not resume(bed.parts, "run-0", wish).changed
+    assert not resume(bed.parts, "run-0", wanted).changed
     assert bed.run("run-0").generation == 2
 
 

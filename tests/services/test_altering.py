@@ -1,4 +1,4 @@
-"""Labels, limits and zones of a run that exists: one transaction, guarded by the row; what the next decision reads."""
+"""Changing labels, limits and zones of a run: one transaction, guarded by the row; the next decision reads it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_merge_patches() -> None:
     assert merged(COMMAND, {"labels": None, "limits": {"deadline": None}, "zones": None}) == COMMAND
 
 
-def test_what_nobody_named_keeps_the_default_that_it_had(bed: Bed) -> None:
+def test_unchanged_fields_keep_their_old_default(bed: Bed) -> None:
     bed.submit("digits-7")
     had, defaults = bed.run("digits-7").policy.limits, bed.parts.defaults
     newer = replace(defaults.limits, max_attempts=had.max_attempts + 5)
@@ -76,7 +76,7 @@ def _fails(*_: object) -> None:
     raise OSError("torn")
 
 
-def test_a_row_that_moves_meanwhile_is_judged_anew(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_changes_meanwhile_is_checked_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     check_races(bed, monkeypatch)
 
 
@@ -106,17 +106,17 @@ def check_races(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bed.events("digits-7") == ["submitted", "changed"]
 
 
-def _meanwhile(bed: Bed, monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object], times: int) -> None:
-    """`deed` is done after each of the next looks at the rules, before what was judged is written."""
-    judge, left = altering.policy_from, [deed] * times
+def _meanwhile(bed: Bed, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], times: int) -> None:
+    """`action` runs after each of the next checks, before the update is written."""
+    policy_from, left = altering.policy_from, [action] * times
 
-    def judged(*args: Any) -> Any:
-        found = judge(*args)
+    def checked(*args: Any) -> Any:
+        policy = policy_from(*args)
         if left:
             left.pop()()
-        return found
+        return policy
 
-    monkeypatch.setattr(altering, "policy_from", judged)
+    monkeypatch.setattr(altering, "policy_from", checked)
 
 
 def test_every_rule_of_a_submit_holds(bed: Bed) -> None:
@@ -143,7 +143,7 @@ def test_a_waiting_run_asks_other_zones_at_once_and_a_recovering_one_keeps_its_p
     assert change(bed, {"zones": ["local-c"]}).run.next_at == later
 
 
-def test_what_was_passed_before_is_not_told_as_news(bed: Bed) -> None:
+def test_a_limit_that_was_passed_before_gets_no_warning(bed: Bed) -> None:
     bed.submit("digits-7", {**COMMAND, "limits": {"max_runtime_s": 10.0}})
     bed.train("digits-7")
     assert change(bed, {"limits": {"budget_usd": 500.0}}).warnings == ()

@@ -1,4 +1,4 @@
-"""What beats cost: figures that can be checked on paper, and the page that repeats them."""
+"""The cost of beats: figures that can be checked on paper, and the page that repeats them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_doctor_says_so_where_the_store_is_a_bucket(bed: Bed, tmp_path: Path
     assert "cost nothing" in {c["name"]: c for c in doctor(bed, tmp_path, pushed=True)}["beats cost"]["fact"]
 
 
-def test_a_bucket_that_cannot_be_used_is_left_to_those_who_know_google(bed: Bed, tmp_path: Path) -> None:
+def test_an_unusable_bucket_is_left_to_the_providers_checks(bed: Bed, tmp_path: Path) -> None:
     bed.objects.url = "gs://bucket/spot"
     bed.objects.fail_writes = True
     told = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}["objects"]
@@ -72,7 +72,7 @@ def test_a_bucket_that_cannot_be_used_is_left_to_those_who_know_google(bed: Bed,
 def test_a_store_that_ignores_conditions_is_found_out(
     bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An emulator that the doctor would else call well: with it two agents could write over each other."""
+    """An emulator that the doctor would otherwise accept: with it two agents could overwrite each other's files."""
     delete = bed.objects.delete
     monkeypatch.setattr(bed.objects, "delete", lambda key, if_generation=None: delete(key))
     told = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}["objects"]

@@ -1,4 +1,4 @@
-"""All questions at once: what hangs and what breaks is a line, too."""
+"""All checks in parallel: a check that hangs or raises has a line too."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_lines_stay_in_order_whatever_hangs_and_breaks() -> None:
     hung, broke = found[1], found[2]
     assert (hung.result, hung.fact, hung.fix, hung.group) == (
         FAIL,
-        "not answered within 0.2 s",
+        "no response within 0.2 s",
         "curl -sI there",
         "google",
     )
     assert (broke.result, "s3cret" in str(broke)) == (FAIL, False)
 
 
-def test_they_are_asked_side_by_side() -> None:
+def test_checks_run_in_parallel() -> None:
     together = threading.Barrier(3)
 
     def meet() -> Sequence[Finding]:

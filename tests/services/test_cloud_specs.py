@@ -1,4 +1,4 @@
-"""A spec for machines on Google Cloud: what is asked of it at submit, before anything is stored."""
+"""A spec for machines on Google Cloud: its checks at submit, before anything is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def offers(*shapes: str) -> tuple[Offer, ...]:
 
 @pytest.fixture
 def cloud(bed: Bed) -> Bed:
-    """The bed of a supervisor with provider = gce; its own machines are faked as everywhere."""
+    """The bed of a supervisor with provider = gce; its machines are fakes, as everywhere."""
     bed.provider.offered, bed.provider.traits = offers("t4", "l4"), TRAITS
     bed.parts = replace(bed.parts, providers={"gce": bed.provider}, cells={"gce": "gce p gs://b"}, defaults=Defaults())
     return bed
@@ -49,7 +49,7 @@ def test_a_run_without_a_provider_gets_the_supervisor_s(cloud: Bed) -> None:
     assert (run.provider, run.cell) == ("gce", "gce p gs://b")
     assert (run.policy.image, run.policy.follow_tag) == (IMAGE["image"], False)
     same = cloud.submit("digits-7", {**IMAGE, "provider": "gce"})
-    assert same.status == 200, "naming what would come anyway is the same spec"
+    assert same.status == 200, "naming the default is the same spec"
     with pytest.raises(InvalidRequest, match="Known: gce"):
         cloud.submit("digits-8", {**IMAGE, "provider": "local"})
 
@@ -74,7 +74,7 @@ def test_an_image_is_required_unless_the_settings_have_one(cloud: Bed) -> None:
 
 
 def test_a_key_outlives_a_change_of_the_settings(cloud: Bed) -> None:
-    """A variant that compares specs as they are stored takes the same body for another."""
+    """A variant that compares stored specs takes the same body for another one."""
     cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:1"))
     first = cloud.submit(spec=COMMAND, key="k1")
     cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:2"))
@@ -102,14 +102,14 @@ def test_secret_manager_is_not_for_this_computer(bed: Bed) -> None:
         policy_from({**COMMAND, "secrets": {"KEY": SECRET}}, bed.parts, bed.clock.now())
 
 
-def test_what_does_not_fit_into_a_machine_s_metadata_is_refused_with_both_sizes(cloud: Bed) -> None:
+def test_a_spec_too_large_for_metadata_is_refused_with_both_sizes(cloud: Bed) -> None:
     chance = random.Random(1)
     noise = {f"V{n}": "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=32_000)) for n in range(4)}
     assert policy(cloud, env=noise), "128 KB of environment fit beside 190 KB of command"
     rules = [{"path": f"{n}", "verify": value[:4000]} for n, value in enumerate([*noise.values()] * 16)]
-    assert policy(cloud, results=rules), "what repeats itself packs well"
+    assert policy(cloud, results=rules), "repetitions compress well"
     more = [{"path": f"{n}", "verify": "".join(chance.choices(noise["V0"], k=4000))} for n in range(64)]
-    with pytest.raises(InvalidRequest, match=r"take \d{6} bytes when packed, .* room for 220000"):
+    with pytest.raises(InvalidRequest, match=r"take \d{6} bytes when compressed, .* can hold 220000"):
         policy(cloud, env=noise, results=more)
 
 
@@ -141,7 +141,7 @@ def test_an_escalation_that_could_never_happen_is_refused(cloud: Bed, spec: dict
         policy(cloud, **spec)
 
 
-def test_a_budget_counts_the_on_demand_machines_that_an_escalation_may_ask_for(cloud: Bed) -> None:
+def test_a_budget_counts_on_demand_machines_of_an_escalation(cloud: Bed) -> None:
     assert policy(cloud, limits={"budget_usd": 5.0}), "spot has a price"
     with pytest.raises(UnknownPrice, match="the on-demand price of t4"):
         policy(cloud, limits={"budget_usd": 5.0}, escalate={"after": 2})
@@ -158,7 +158,7 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
     }  # fmt: skip
 
 
-def test_what_the_supervisor_is(cloud: Bed) -> None:
+def test_the_supervisors_own_facts(cloud: Bed) -> None:
     url = "https://console.cloud.google.com/compute/instances?project=p"
     cloud.platform.told = Account("p", "123456789012", url)
     told = meta(cloud.parts, About("0a1b", {"labels": 64}, "SQLite"))

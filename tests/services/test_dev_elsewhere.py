@@ -1,4 +1,4 @@
-"""Disasters where machines are rented: a preemption, once a person has said so, and nothing else."""
+"""Simulated failures on rented machines: only a confirmed preemption."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def strike(client: Client, status: int, deed: str = "preempt", **more: object) -
     return found
 
 
-def test_nothing_is_taken_away_before_a_person_has_said_so(client: Client, rented: Rented) -> None:
+def test_nothing_is_preempted_without_confirmation(client: Client, rented: Rented) -> None:
     refused = strike(client, 409)
     assert refused["code"] == "CONFIRM_NEEDED"
     assert "m-a1 in us-east1-c" in str(refused["detail"])
@@ -89,7 +89,7 @@ def test_no_zone_of_a_cloud_can_be_emptied(client: Client) -> None:
         (ProviderUnavailable("away"), 503, "UNAVAILABLE"),
     ],
 )
-def test_what_the_platform_says_is_told(
+def test_the_platforms_refusal_is_reported(
     client: Client, rented: Rented, trouble: Exception, status: int, code: str
 ) -> None:
     rented.trouble = trouble

@@ -1,4 +1,4 @@
-"""The doctor tells of each GPU of this computer: free, with a machine of ours, or held by somebody else."""
+"""The doctor shows each GPU of this computer: free, with a machine of ours, or held by another process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_fewer_cards_than_a_shape_promises(bed: Bed, tmp_path: Path) -> None:
     assert found is not None
     assert found["result"] == "fail"
     assert found["cause"] == "a shape promises 2, and this computer has 1"
-    assert found["fix"] == "set local_gpus to what is there"
+    assert found["fix"] == "set local_gpus to the number of cards"
 
 
 def test_cards_that_cannot_be_read(bed: Bed, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_cards_that_cannot_be_read(bed: Bed, tmp_path: Path) -> None:
     assert (found["result"], found["cause"]) == ("fail", "nvidia-smi gave no answer within 10 s")
 
 
-def test_nobody_asks_where_no_shape_has_cards(bed: Bed, tmp_path: Path) -> None:
+def test_without_shapes_with_cards_there_is_no_check(bed: Bed, tmp_path: Path) -> None:
     def never() -> Sequence[Card]:
         raise AssertionError("asked")
 

@@ -1,4 +1,4 @@
-"""Which files of a run can be listed and read: those that the baton names, logs, evidence, the bundle; nothing else."""
+"""Files of a run that can be listed and read: the baton's files, logs, evidence, the bundle; nothing else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write_baton(bed: Bed, **fields: Any) -> None:
 
 
 def furnished(bed: Bed, finished: bool = True) -> Run:
-    """A run with one file or two of each kind."""
+    """A run with one or two files of each kind."""
     bed.submit(ID)
     put_all(
         bed,
@@ -103,7 +103,7 @@ def read(bed: Bed, run: Run, path: str, range_: str = "", if_range: str = "") ->
     return b"".join(open_file(bed.objects, run, path, range_=range_, if_range=if_range).chunks)
 
 
-def test_every_kind_is_listed_with_what_is_known(bed: Bed) -> None:
+def test_every_kind_is_listed_with_its_metadata(bed: Bed) -> None:
     run = furnished(bed)
     assert listed(bed, run) == [
         ("checkpoints/100-a1/state", True),
@@ -122,7 +122,7 @@ def test_every_kind_is_listed_with_what_is_known(bed: Bed) -> None:
     assert model["updated"].endswith("Z")
 
 
-def test_what_is_not_done_yet_is_listed_without_checksums(bed: Bed) -> None:
+def test_unfinished_results_are_listed_without_checksums(bed: Bed) -> None:
     run = furnished(bed, finished=False)
     assert listed(bed, run, "results") == [("results/g1/model.npz", False), ("results/g1/plots/a.png", False)]
     answer = list_files(bed.objects, run, ["results"])
@@ -183,7 +183,7 @@ def test_the_code_bundle_of_the_run(bed: Bed) -> None:
 
 
 def furnished_again(run: Run) -> Run:
-    """The same run as if it had no bundle."""
+    """The same run without a bundle."""
     return replace(run, policy=replace(run.policy, code=None))
 
 
@@ -203,14 +203,14 @@ def test_could_not_read_is_not_empty(bed: Bed) -> None:
     odd = batons.encode(Baton("sup", 1, done=Done("of nobody", "p/", ())))
     for raw in (b"{torn", odd):
         bed.objects.put(runfiles.baton(ID), raw)
-        with pytest.raises(Unavailable, match="cannot be understood"):
+        with pytest.raises(Unavailable, match="cannot be parsed"):
             list_files(bed.objects, run, ("results",))
         with pytest.raises(Unavailable):
             open_file(bed.objects, run, "results/g1/model.npz")
 
 
 def test_a_pull_of_many_files_reads_their_list_once(bed: Bed, monkeypatch: Any) -> None:
-    """Broken variant: the baton of 10,000 files was taken apart for each of them."""
+    """Broken variant: the baton with 10,000 files was parsed for each file."""
     run, decode, seen = furnished(bed), batons.decode, []
     monkeypatch.setattr(batons, "decode", lambda raw: seen.append(raw) or decode(raw))
     for path, data in (("results/g1/model.npz", MODEL), ("results/g1/plots/a.png", PLOT)) * 2:
@@ -285,7 +285,7 @@ def test_a_stream_that_ends_early_breaks(bed: Bed, monkeypatch: Any) -> None:
 
 
 def saved(bed: Bed, content: bytes, left_out: tuple[LeftOut, ...] = ()) -> FileEntry:
-    """A manifest of results in the store, with what it names."""
+    """A manifest of results in the store, with its files."""
     key = runfiles.saved_result(ID, "1.2.1", 3, "ab")
     bed.objects.put(key, content)
     file = entry("a\udcff.csv", content)
@@ -295,7 +295,7 @@ def saved(bed: Bed, content: bytes, left_out: tuple[LeftOut, ...] = ()) -> FileE
     return FileEntry(name, 0, "")
 
 
-def test_until_the_work_is_done_results_are_those_that_were_saved_last(bed: Bed) -> None:
+def test_until_the_work_is_done_the_last_saved_results_count(bed: Bed) -> None:
     bed.submit(ID)
     run = bed.run(ID)
     newest = saved(bed, b"120 rows", (LeftOut("big.bin", "too large"),))
@@ -311,7 +311,7 @@ def test_until_the_work_is_done_results_are_those_that_were_saved_last(bed: Bed)
     assert answer["results_sha256"] is None
 
 
-def test_the_results_of_an_end_count_before_those_of_a_checkpoint(bed: Bed) -> None:
+def test_results_saved_at_an_end_count_before_those_of_a_checkpoint(bed: Bed) -> None:
     bed.submit(ID)
     write_baton(
         bed,
@@ -322,7 +322,7 @@ def test_the_results_of_an_end_count_before_those_of_a_checkpoint(bed: Bed) -> N
 
 
 def test_a_manifest_names_no_object_of_another_run(bed: Bed) -> None:
-    """A training can write it. Whoever may read this run's files would read the other's through it."""
+    """A training can write the manifest. Readers of this run's files could read another run's files through it."""
     bed.submit(ID)
     theirs = "runs/another/baton.json"
     bed.objects.put(theirs, b"nonce of another run")
@@ -342,7 +342,7 @@ def test_a_manifest_names_no_object_of_another_run(bed: Bed) -> None:
     assert list_files(bed.objects, bed.run(ID), ["results"])["partial_results"] is None
 
 
-def test_what_the_last_upload_has_written_since_counts_before_what_was_saved(bed: Bed) -> None:
+def test_a_newer_file_of_the_final_upload_counts_before_a_saved_one(bed: Bed) -> None:
     bed.submit(ID)
     run = bed.run(ID)
     write_baton(bed, last=saved(bed, b"saved"))

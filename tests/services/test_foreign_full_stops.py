@@ -1,4 +1,4 @@
-"""Words of others stand in sentences of ours, which bring their own full stop: theirs goes where they come in."""
+"""Foreign texts appear in our sentences, which have their own full stop: the foreign one is removed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_start_without_google_credentials_is_refused_with_single_full_stops() 
 
     with (
         pytest.raises(Unavailable) as refusal,
-        bootstrap._in_one_sentence(cast(Any, SimpleNamespace(database_url="sqlite:///x"))),
+        bootstrap.start_errors(cast(Any, SimpleNamespace(database_url="sqlite:///x"))),
         clear_answers("the machines"),
     ):
         Compute(GceConfig("p", ("z",), {}), Retry(), none).read("")

@@ -1,4 +1,4 @@
-"""Two replicas on one database: beats that reach the one that does not lead are decided by the one that does."""
+"""Two replicas on one database: the leader decides on beats that reach the other replica."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from supervisor.contract.heartbeat import encode
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, PushedBeat, StoreDown
-from supervisor.reconciler.system_clock import EventWake
-from supervisor.services.runs import handover as module
 from supervisor.services.runs.handover import FORGET_S, USEFUL_S, Handover
-from supervisor.services.runs.heartbeat import Answer, BeatInbox
+from supervisor.services.runs.heartbeat import BeatInbox, BeatResponse
 from tests.fakes.clock import FakeClock
 from tests.fakes.wake import FakeWake
 from tests.services.bed import Bed, beat
@@ -25,7 +23,7 @@ CELL = "local cell"
 
 
 class Faulty:
-    """The real store, but for what a test makes of it."""
+    """The real store, with faults that a test injects."""
 
     def __init__(self, store: Any) -> None:
         self._store, self.down, self.calls = store, False, 0
@@ -50,10 +48,11 @@ class Replica:
     wake: FakeWake
     inbox: BeatInbox
     lease: list[Lease] = field(default_factory=list)  # empty = it does not lead
+    interval_s: float = 3600.0  # its thread would not write by itself within the length of a test
 
     def __post_init__(self) -> None:
         self.handover = Handover(
-            self.store, self.inbox, self.clock, self.wake, EventWake(), lambda: next(iter(self.lease), None)
+            self.store, self.inbox, self.clock, self.wake, lambda: next(iter(self.lease), None), self.interval_s
         )
 
     def lead(self) -> None:
@@ -64,16 +63,16 @@ class Replica:
     def look(self) -> dict[str, tuple[int, float]]:
         """What the loop sees: run -> (sequence, age in seconds)."""
         found, now = self.handover.take(), self.clock.monotonic()
-        self.handover.looked(self.bed.store.active(CELL, {})[0])
+        self.handover.set_active(self.bed.store.active(CELL, {})[0])
         return {run_id: (one.sequence, now - received) for run_id, (one, received) in found.items()}
 
-    def push(self, run_id: str, sequence: int = 1, **fields: object) -> Answer:
+    def push(self, run_id: str, sequence: int = 1, **fields: object) -> BeatResponse:
         return self.inbox.receive(run_id, encode(beat(run_id, sequence, **fields)))
 
 
-def replica(bed: Bed, clock: FakeClock) -> Replica:
+def replica(bed: Bed, clock: FakeClock, **fields: Any) -> Replica:
     wake, store = FakeWake(clock), Faulty(bed.store)
-    return Replica(bed, store, clock, wake, BeatInbox(store, clock, EventWake(), 10.0))
+    return Replica(bed, store, clock, wake, BeatInbox(store, clock, wake, 10.0), **fields)
 
 
 @pytest.fixture
@@ -88,7 +87,7 @@ def leader(any_bed: Bed) -> Replica:
 @pytest.fixture
 def follower(any_bed: Bed) -> Replica:
     clock = FakeClock()
-    clock.advance(7777.0)  # its monotonic clock began another day
+    clock.advance(7777.0)  # its monotonic clock started on another day
     return replica(any_bed, clock)
 
 
@@ -96,21 +95,21 @@ def test_a_beat_reaches_the_leader_with_its_age(leader: Replica, follower: Repli
     follower.push("digits-7", 3)
     follower.clock.advance(40.0)
     assert leader.look() == {}
-    follower.handover.leave()
+    follower.handover.write()
     found = leader.look()
     assert found["digits-7"][0] == 3
-    assert 40.0 <= found["digits-7"][1] < 60.0, "the age goes on, whatever the clocks of the replicas say"
+    assert 40.0 <= found["digits-7"][1] < 60.0, "the age continues, whatever the clocks of the replicas show"
     leader.clock.advance(30.0)
-    assert leader.look()["digits-7"][1] >= 70.0, "what was taken stays, and ages"
+    assert leader.look()["digits-7"][1] >= 70.0, "a beat that was read stays, and ages"
 
 
-def test_only_what_is_new_is_left_again(leader: Replica, follower: Replica) -> None:
+def test_only_new_beats_are_written_again(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 3)
     for _ in range(3):
-        follower.handover.leave()
+        follower.handover.write()
     assert follower.store.calls == 1
     follower.push("digits-7", 4)
-    follower.handover.leave()
+    follower.handover.write()
     assert follower.store.calls == 2
     assert leader.look()["digits-7"][0] == 4
 
@@ -119,17 +118,17 @@ def test_the_newest_wins_wherever_it_arrived(leader: Replica, follower: Replica)
     leader.look()
     leader.push("digits-7", 5)
     follower.push("digits-7", 4)
-    follower.handover.leave()
+    follower.handover.write()
     assert leader.look()["digits-7"][0] == 5
     follower.push("digits-7", 6)
-    follower.handover.leave()
+    follower.handover.write()
     assert leader.look()["digits-7"][0] == 6
 
 
 def test_a_leader_keeps_its_own_beats(leader: Replica) -> None:
     leader.look()
     leader.push("digits-7", 5)
-    leader.handover.leave()
+    leader.handover.write()
     assert leader.store.calls == 0
     assert leader.look()["digits-7"][0] == 5
 
@@ -138,11 +137,11 @@ def test_a_leader_leaves_beats_of_another_cell(leader: Replica, follower: Replic
     leader.bed.submit("theirs-1")
     leader.bed.train("theirs-1", number=1)
     run = leader.bed.run("theirs-1")
-    leader.handover.looked([leader.bed.run("digits-7")])
+    leader.handover.set_active([leader.bed.run("digits-7")])
     leader.push("theirs-1", 2)
-    leader.handover.leave()
+    leader.handover.write()
     assert leader.store.calls == 1
-    assert run.run_id in leader.look()  # here it is of the same cell after all, and comes back
+    assert run.run_id in leader.look()  # here both runs are in the same cell, so it is read back
 
 
 def test_when_leadership_moves_the_beats_go_along(leader: Replica, follower: Replica) -> None:
@@ -151,28 +150,28 @@ def test_when_leadership_moves_the_beats_go_along(leader: Replica, follower: Rep
     leader.lease.clear()
     follower.lead()
     assert follower.look() == {}
-    leader.handover.leave()
+    leader.handover.write()
     assert follower.look()["digits-7"][0] == 9
 
 
 def test_a_paused_leader_takes_nothing(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 3)
-    follower.handover.leave()
+    follower.handover.write()
     second = replica(leader.bed, leader.clock)
     second.lead()  # and the first does not know it yet
     assert leader.look() == {}
     assert second.look()["digits-7"][0] == 3
 
 
-def test_the_answer_tells_a_stop_at_any_replica(leader: Replica, follower: Replica) -> None:
+def test_the_response_includes_a_stop_at_any_replica(leader: Replica, follower: Replica) -> None:
     assert not follower.push("digits-7", 1).stop
-    follower.handover.leave()
+    follower.handover.write()
     leader.bed.change("digits-7", status=Status.STOPPING)
     assert not follower.push("digits-7", 2).stop
-    follower.handover.leave()
+    follower.handover.write()
     assert follower.push("digits-7", 3).stop
     leader.bed.change("digits-7", status=Status.RUNNING)
-    follower.handover.leave()
+    follower.handover.write()
     assert not follower.push("digits-7", 4).stop
 
 
@@ -180,14 +179,14 @@ def test_the_pace_follows_the_beats_that_come_here(leader: Replica, follower: Re
     leader.look()
     assert leader.inbox.active == 1
     follower.push("digits-7", 1)
-    follower.handover.leave()
+    follower.handover.write()
     assert follower.inbox.active == 1
 
 
 def test_runs_that_are_over_are_forgotten(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 1)
     leader.bed.change("digits-7", status=Status.COMPLETED, settled=True)
-    follower.handover.leave()
+    follower.handover.write()
     assert follower.inbox.take() == {}
     assert leader.look() == {}
 
@@ -197,27 +196,27 @@ def test_runs_that_are_silent_here_are_forgotten(leader: Replica, follower: Repl
     leader.push("digits-7", 1)
     follower.push("digits-7", 2)
     for one in (leader, follower):
-        one.handover.leave()
+        one.handover.write()
         one.clock.advance(FORGET_S + 1.0)
-        one.handover.leave()
+        one.handover.write()
     assert follower.inbox.take() == {}
     assert list(leader.inbox.take()) == ["digits-7"], "the leader's knowledge of its own runs never shrinks"
 
 
-def test_beats_are_refused_while_they_reach_nobody(leader: Replica, follower: Replica) -> None:
+def test_beats_are_refused_while_they_reach_no_leader(leader: Replica, follower: Replica) -> None:
     follower.push("digits-7", 1)
-    follower.handover.leave()
+    follower.handover.write()
     follower.store.down = True
     follower.push("digits-7", 2)
     with pytest.raises(StoreDown):
-        follower.handover.leave()
+        follower.handover.write()
     follower.clock.advance(USEFUL_S)
     with pytest.raises(Unavailable):
         follower.push("digits-7", 3)
     follower.store.down = False
-    follower.handover.leave()
+    follower.handover.write()
     follower.push("digits-7", 4)
-    assert leader.look()["digits-7"][0] == 2, "what was accepted before is not lost"
+    assert leader.look()["digits-7"][0] == 2, "earlier beats are not lost"
 
 
 def test_a_leader_accepts_as_long_as_it_leads(leader: Replica) -> None:
@@ -229,22 +228,14 @@ def test_a_leader_accepts_as_long_as_it_leads(leader: Replica) -> None:
 
 
 @pytest.fixture
-def urgent(leader: Replica, follower: Replica, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
-    """The follower with its thread, which would not look by itself within the length of a test."""
-    monkeypatch.setattr(module, "PAUSE_S", 3600.0)
-    ears = EventWake()
-    follower.inbox = BeatInbox(follower.store, follower.clock, ears, 10.0)
-    follower.handover = replace_wakes(follower, ears)
+def urgent(follower: Replica) -> Iterator[Replica]:
+    """The follower with its thread."""
     follower.handover.start()
     yield follower
     follower.handover.stop()
 
 
-def replace_wakes(one: Replica, ears: EventWake) -> Handover:
-    return Handover(one.store, one.inbox, one.clock, one.wake, ears, lambda: next(iter(one.lease), None))
-
-
-def test_what_is_urgent_is_left_before_the_leader_is_woken(urgent: Replica, leader: Replica) -> None:
+def test_an_urgent_beat_is_written_before_the_leader_is_woken(urgent: Replica, leader: Replica) -> None:
     seen: list[dict[str, tuple[int, float]]] = []
     urgent.wake.set = lambda: seen.append(leader.look())  # type: ignore[method-assign]
     urgent.push("digits-7", 1, notice_s=30.0)
@@ -252,14 +243,16 @@ def test_what_is_urgent_is_left_before_the_leader_is_woken(urgent: Replica, lead
     assert seen[0]["digits-7"][0] == 1
 
 
-def test_a_failed_leave_is_repeated(urgent: Replica, leader: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_S", 0.01)
-    urgent.store.down = True
-    urgent.push("digits-7", 1, notice_s=30.0)
-    wait_for(lambda: urgent.store.calls > 3, 30, "some attempts")
-    assert urgent.wake.sets == 0
-    urgent.store.down = False
-    wait_for(lambda: urgent.wake.sets, 30, "the leader to be woken")
+def test_a_failed_write_is_repeated(leader: Replica, any_bed: Bed) -> None:
+    follower = replica(any_bed, FakeClock(), interval_s=0.01)
+    follower.handover.start()
+    follower.store.down = True
+    follower.push("digits-7", 1, notice_s=30.0)
+    wait_for(lambda: follower.store.calls > 3, 30, "some attempts")
+    assert follower.wake.sets == 0
+    follower.store.down = False
+    wait_for(lambda: follower.wake.sets, 30, "the leader to be woken")
+    follower.handover.stop()
     assert leader.look()["digits-7"][0] == 1
 
 

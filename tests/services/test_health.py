@@ -58,7 +58,7 @@ def test_not_ready_without_the_database(
     assert fit(bed) == {**ALL, **dict.fromkeys(bad, False)}
 
 
-def test_every_run_that_is_not_over_says_what_cannot_be_written(bed: Bed) -> None:
+def test_every_active_run_says_what_cannot_be_written(bed: Bed) -> None:
     bed.submit("digits")
     bed.submit("over")
     bed.end("over")
@@ -92,7 +92,7 @@ def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surro
     assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"
 
 
-def test_the_doctor_finds_what_is_wrong(bed: Bed, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_finds_faults(bed: Bed, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.objects.step(-30)
     bed.loop = LoopStatus(None)
     found = results(bed, Surroundings(around.data_dir / "gone", None))
@@ -110,7 +110,7 @@ def test_the_doctor_finds_what_is_wrong(bed: Bed, around: Surroundings, monkeypa
     assert results(bed, around)["database"] == "fail"
 
 
-def test_the_doctor_names_runs_that_nobody_looks_after(bed: Bed, around: Surroundings) -> None:
+def test_the_doctor_lists_runs_without_a_leader(bed: Bed, around: Surroundings) -> None:
     def cells() -> tuple[str, str]:
         checks = examine(bed.parts, around, lambda: bed.loop)["checks"]
         (found,) = (check for check in checks if check["name"] == "cells")
@@ -165,7 +165,7 @@ def test_a_machine_is_preempted_frozen_and_killed(bed: Bed, dev: Dev) -> None:
         dev.kill("digits-7")
 
 
-def test_what_cannot_be_struck(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disasters_that_are_refused(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound):
         dev.kill("nobody")
     bed.submit("idle")
@@ -183,7 +183,7 @@ def test_what_cannot_be_struck(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPat
         raise ProviderUnavailable("away")
 
     monkeypatch.setattr(bed.provider, "kill", away)
-    with pytest.raises(Exception, match="Try again"):
+    with pytest.raises(Exception, match="Retry"):
         dev.kill("digits-7")
 
 
@@ -194,7 +194,7 @@ def test_a_stockout_of_known_zones(bed: Bed, dev: Dev) -> None:
 
 
 @pytest.mark.parametrize(("age_s", "ticking"), [(1.0, True), (90.0, False), (None, False)])
-def test_the_loop_tells_how_it_does(age_s: float | None, ticking: bool) -> None:
+def test_the_loop_reports_its_state(age_s: float | None, ticking: bool) -> None:
     loop = LoopStatus(age_s, True, False, 0.25, 1.5, 7, {"cell": True, "outbox": False})
     assert loop_json(loop, 30.0) == {
         "leader": True,

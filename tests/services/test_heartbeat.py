@@ -1,4 +1,4 @@
-"""The inbox: who is believed, which beat counts, what wakes the loop, and what is answered."""
+"""The inbox: which beats are accepted, which one counts, what wakes the loop, and the responses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from supervisor.contract.heartbeat import BeatRejected, Exit, encode
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.runs.heartbeat import REJECTION_PAUSE_S, Answer
+from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, BeatResponse
 from tests.services.bed import Bed, beat
 
 
-def push(bed: Bed, sequence: int = 1, launch_id: str = "1.1.1", **fields: object) -> Answer:
+def push(bed: Bed, sequence: int = 1, launch_id: str = "1.1.1", **fields: object) -> BeatResponse:
     return bed.inbox.receive("digits-7", encode(beat("digits-7", sequence, launch_id, **fields)))
 
 
@@ -59,14 +59,14 @@ def test_a_repeated_beat_refreshes_nothing(training: Bed) -> None:
 
 
 @pytest.mark.parametrize("nonce", ["", "wrong", "n0nc", "n0ncee"])
-def test_a_beat_without_the_nonce_changes_nothing_and_is_told_once(training: Bed, nonce: str) -> None:
+def test_a_beat_without_the_nonce_changes_nothing_and_is_recorded_once(training: Bed, nonce: str) -> None:
     with pytest.raises(NonceRefused):
         push(training, 99, nonce=nonce)
     assert not training.inbox.take()
     for _ in range(20):
         training.inbox.reject("digits-7", "The nonce is wrong.")
     assert training.events("digits-7").count("beat_rejected") == 1
-    training.clock.advance(REJECTION_PAUSE_S)
+    training.clock.advance(REJECTION_EVENT_S)
     training.inbox.reject("digits-7", "The nonce is wrong.")
     assert training.events("digits-7").count("beat_rejected") == 2
 
@@ -106,7 +106,7 @@ def test_a_known_launch_needs_no_database(training: Bed, monkeypatch: pytest.Mon
         push(training, 3)
 
 
-def test_only_what_is_urgent_wakes_the_loop(training: Bed) -> None:
+def test_only_urgent_beats_wake_the_loop(training: Bed) -> None:
     sequence = itertools.count(1)
 
     def woken(**fields: object) -> bool:
@@ -116,10 +116,10 @@ def test_only_what_is_urgent_wakes_the_loop(training: Bed) -> None:
 
     assert not woken(step=1), "the first one after a restart, of a run that simply trains"
     assert not woken(step=2)
-    assert not woken(phase="checkpoint"), "checkpoints come and go"
+    assert not woken(phase="checkpoint"), "checkpoints are part of a training"
     assert not woken(phase="training")
     assert woken(notice_s=30.0)
-    assert not woken(notice_s=20.0), "the same notice goes on"
+    assert not woken(notice_s=20.0), "the same notice again"
     assert woken(phase="finishing")
     assert woken(phase="finished", exit=Exit(0, None, False))
     assert woken(phase="finished", exit=Exit(0, None, False), left="stopped")
@@ -131,14 +131,14 @@ def test_the_first_word_of_a_new_machine_wakes_the_loop(training: Bed) -> None:
 
 
 def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> None:
-    assert push(training, 1) == Answer(10.0, stop=False, follow_logs=False)
+    assert push(training, 1) == BeatResponse(10.0, stop=False, follow_logs=False)
     training.inbox.active = 5000
     training.inbox.set_stopping({"digits-7"})
     training.inbox.follow("digits-7")
-    assert push(training, 2) == Answer(50.0, stop=True, follow_logs=True)
+    assert push(training, 2) == BeatResponse(50.0, stop=True, follow_logs=True)
     training.clock.advance(31)
     training.inbox.set_stopping(())
-    assert push(training, 3) == Answer(50.0, stop=False, follow_logs=False)
+    assert push(training, 3) == BeatResponse(50.0, stop=False, follow_logs=False)
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Who stands behind a token: memory says it while that is fresh, then the database; nobody, while neither knows."""
+"""The caller of a token: from the cache while it is fresh, then from the database; refused if neither knows it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.store import StoreDown
 from supervisor.services.access import identity as module
 from supervisor.services.access.identity import AWAY_S, FRESH_S, Identity, unauthorized
-from supervisor.services.access.tokens import TokenWish, create, revoke
+from supervisor.services.access.tokens import TokenRequest, create, revoke
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 from tests.services.bed import Bed
 
 
 class Watched:
-    """The bed's tokens; counts questions, and is away when told so."""
+    """The bed's tokens; counts queries, and can be made unavailable."""
 
     def __init__(self, real: Any) -> None:
         self.real, self.asked, self.away = real, 0, False
@@ -54,7 +54,7 @@ class Desk:
         self.identity = Identity(StoreWith(bed.store, self.tokens), bed.clock)  # type: ignore[arg-type]
 
     def make(self, name: str = "ci", **wish: Any) -> str:
-        return str(create(self.bed.parts, TokenWish(name, **wish), LOCAL)["token"])
+        return str(create(self.bed.parts, TokenRequest(name, **wish), LOCAL)["token"])
 
     def ask(self, token: str) -> Caller:
         header = f"Bearer {token}"
@@ -114,8 +114,8 @@ def test_a_revocation_elsewhere_is_felt_within_five_seconds(desk: Desk) -> None:
     refused(lambda: desk.ask(token))
 
 
-def test_what_was_read_before_a_revocation_is_not_remembered_after_it(quick: Desk) -> None:
-    """The question is on its way while the token is revoked: this one request is let in, the next is not."""
+def test_a_token_read_before_a_revocation_is_not_cached_after_it(quick: Desk) -> None:
+    """The query is in progress while the token is revoked: this request is accepted, the next one is not."""
     token = quick.make()
     find = quick.tokens.find
 
@@ -153,7 +153,7 @@ def test_every_refusal_has_the_same_words_and_no_token_in_them(quick: Desk, capl
         assert text not in str(told) + caplog.text
 
 
-def test_those_that_look_right_cost_one_question_each_the_mistyped_none(quick: Desk) -> None:
+def test_well_formed_tokens_cost_one_query_each_mistyped_ones_none(quick: Desk) -> None:
     gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), callers.write(b"\x01" * 32)
     quick.ask(ended)
     quick.revoke(gone)
@@ -169,7 +169,7 @@ def test_the_scheme_is_written_in_any_case(quick: Desk, scheme: str) -> None:
     assert quick.identity.identify(scheme + quick.make(), "").actor == "ci"
 
 
-def test_while_the_database_is_away_who_was_here_just_now_is_let_in_and_nobody_else(quick: Desk) -> None:
+def test_while_the_database_is_away_only_recent_tokens_are_valid(quick: Desk) -> None:
     known, unknown = quick.make("known"), quick.make("unknown")
     quick.ask(known)
     quick.tokens.away = True
@@ -186,7 +186,7 @@ def test_while_the_database_is_away_who_was_here_just_now_is_let_in_and_nobody_e
     assert quick.ask(unknown).actor == "unknown"
 
 
-def test_a_database_that_is_away_is_not_asked_at_each_request(quick: Desk) -> None:
+def test_an_unavailable_database_is_not_queried_at_each_request(quick: Desk) -> None:
     token = quick.make()
     quick.ask(token)
     quick.tokens.away = True
@@ -242,7 +242,7 @@ def test_a_token_of_another_database_is_strange_here_also_where_its_row_was_copi
 
 
 def test_a_check_from_memory_is_quick(quick: Desk) -> None:
-    """Far below what a request costs; a check that asked the database would take ten times as long."""
+    """Far below the cost of a request; a check in the database would take ten times as long."""
     header = f"Bearer {quick.make()}"
     quick.identity.identify(header, "")
     best_s = min(timeit.repeat(lambda: quick.identity.recall(header, "r"), number=200, repeat=5)) / 200

@@ -1,4 +1,4 @@
-"""Metrics are wanted most while the database is away: who read them before goes on, and nobody else gets in."""
+"""Metrics matter most while the database is unavailable: cached tokens stay valid, and all others are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.domain.errors import Unauthorized
 from supervisor.ports.store import StoreDown
 from supervisor.services.access import identity as module
 from supervisor.services.access.identity import AWAY_S
-from supervisor.services.together import ask_together
+from supervisor.services.parts import ask_together
 from tests.api.test_metrics import ask
 from tests.services.bed import Bed
 from tests.services.test_identity import Desk
@@ -26,7 +26,7 @@ def desk(bed: Bed) -> Desk:
     return Desk(bed)
 
 
-def test_who_was_known_goes_on_however_long_it_is_away(desk: Desk) -> None:
+def test_a_cached_token_counts_however_long_the_database_is_away(desk: Desk) -> None:
     token, other = desk.make("prometheus", scopes=frozenset({Scope.METRICS})), desk.make("other")
     desk.ask(token)
     desk.tokens.away = True
@@ -57,7 +57,7 @@ def test_a_revoked_token_reads_nothing_while_the_database_is_there(desk: Desk) -
     for _ in range(2):
         with pytest.raises(Unauthorized):
             desk.identity.identify_soon(f"Bearer {token}", "r-2")
-        desk.tokens.away = True  # forgotten is forgotten: then nobody knows it at all
+        desk.tokens.away = True  # revoked: then it is not cached any more
         with pytest.raises(StoreDown):
             desk.identity.identify_soon(f"Bearer {token}", "r-2")
         desk.tokens.away = False
@@ -76,7 +76,7 @@ def test_over_http_it_is_for_metrics_alone(desk: Desk) -> None:
     assert ask(services, "GET", "/v1/runs", headers=header).status_code == 503
 
 
-def test_questions_have_the_context_of_who_asks() -> None:
+def test_questions_have_the_callers_context() -> None:
     from supervisor.telemetry import logs as telemetry
 
     begun = telemetry.begin_request("r-7")

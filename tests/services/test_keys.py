@@ -1,4 +1,4 @@
-"""Keys on what is asked of a run: the first answer comes again, though the run has lived on since."""
+"""Idempotency keys on requests about a run: the first response is repeated, although the run has changed since."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_stop_that_changed_nothing_is_remembered_too(client: Client, any_bed: 
     assert any_bed.run("a-1").stop is None
 
 
-def test_a_late_repeat_of_a_resume_begins_no_other_generation(client: Client, any_bed: Bed) -> None:
+def test_a_late_repeat_of_a_resume_starts_no_other_generation(client: Client, any_bed: Bed) -> None:
     any_bed.end("a-1")
     body = {"spec": {**COMMAND, "labels": {"team": "new"}}, "replace_spec": True}
     first = keyed(client, f"{RUN}/resume", body=body)
@@ -101,7 +101,7 @@ def test_a_late_repeat_of_a_purge_deletes_nothing_of_a_later_generation(client: 
 def test_no_answer_is_made_with_a_second_connection(
     client: Client, any_bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Postgres as many requests at once as there are connections would wait for each other."""
+    """On Postgres as many simultaneous requests as connections would wait for each other."""
     database = any_bed.store.database  # type: ignore[attr-defined]
     writing, reading, open_ones = database.writing_as, database.reading, []
 
@@ -160,7 +160,7 @@ def test_the_first_answer_comes_again_while_the_object_store_is_away(
     assert keyed(client, "/v1/runs", "k-2", body).status_code == 503
 
 
-def test_who_comes_while_the_first_is_answered_gets_its_answer(any_bed: Bed) -> None:
+def test_a_request_during_the_first_one_gets_its_response(any_bed: Bed) -> None:
     store, now, answer = any_bed.store, any_bed.clock.now(), KeptResponse("print", 202, "{}", "")
     found: list[KeptResponse | None] = []
 
@@ -177,7 +177,7 @@ def test_who_comes_while_the_first_is_answered_gets_its_answer(any_bed: Bed) -> 
     assert found == [answer]
 
 
-def test_who_waits_for_one_that_does_not_end_is_told_to_come_again(postgres_database: str) -> None:
+def test_a_request_that_waits_too_long_is_told_to_retry(postgres_database: str) -> None:
     with (
         closing(open_store(postgres_database, migrate=True)) as store,
         store.database.writing() as first,

@@ -1,4 +1,4 @@
-"""Lines of a log: where they begin, how many there are, the last ones; as far as somebody has counted."""
+"""Lines of a log: where they start, how many there are, the last ones; as far as they were counted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
-from supervisor.services.logs import chunks, logs
-from supervisor.services.logs.chunks import SPACING, LineIndex
+from supervisor.services.logs import chunks, lines, logs
+from supervisor.services.logs.lines import SPACING, LineIndex
 from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed, beat
 
@@ -34,8 +34,9 @@ def show(bed: Bed, **part: int) -> dict[str, Any]:
 
 
 def test_every_line_of_a_random_log_is_found_by_its_number(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the plain reading of all of it, with marks every 16 bytes and chunks that cut lines anywhere."""
-    monkeypatch.setattr(chunks, "SPACING", 16)
+    """Compared with a plain read of the whole log, with marks every 16 bytes and chunks that cut lines anywhere."""
+    for module in (chunks, lines):
+        monkeypatch.setattr(module, "SPACING", 16)
     chance = random.Random(7)
     whole = b"".join(chance.choice((b"", b"x", b"loss 0.1\r", b"\xff\xc3", b"y" * 40)) + b"\n" for _ in range(300))
     whole += b"the last without an end"
@@ -71,16 +72,16 @@ def test_a_growing_log_is_counted_on(trained: Bed) -> None:
     assert show(trained, offset=told["size"])["line"] == 5
 
 
-def test_a_look_at_the_end_does_not_make_the_agent_write_faster(trained: Bed) -> None:
-    """Broken variant: an overview that was left open cost a write to the bucket every two seconds."""
+def test_reading_the_end_does_not_make_the_agent_write_faster(trained: Bed) -> None:
+    """Broken variant: an open overview page caused a write to the bucket every two seconds."""
     show(trained, tail=15)
     assert not trained.inbox.receive(RUN, encode(beat(RUN, 9))).follow_logs
     show(trained, line=1)
     assert trained.inbox.receive(RUN, encode(beat(RUN, 10))).follow_logs
 
 
-def test_what_was_replaced_is_counted_anew(trained: Bed) -> None:
-    """An agent that began again writes its chunks from the first one on."""
+def test_replaced_chunks_are_counted_again(trained: Bed) -> None:
+    """An agent that started again writes its chunks from the first one."""
     chunk(trained, 0, b"a\n" * 1000)
     chunk(trained, 1, b"b\n")
     assert show(trained, tail=1)["lines"] == 1001
@@ -92,8 +93,8 @@ def test_what_was_replaced_is_counted_anew(trained: Bed) -> None:
     assert show(trained, tail=2)["text"] == "longer\nlonger\n"
 
 
-def test_a_chunk_that_grew_between_two_looks_is_whole(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken variant: it kept the size of the first look, and all that followed stood at wrong offsets."""
+def test_a_chunk_that_grew_between_two_reads_is_whole(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: it kept the first size, and all later text had wrong offsets."""
     chunk(trained, 0, b"one\n")
     show(trained)
     stat = trained.objects.stat
@@ -110,7 +111,7 @@ def test_a_chunk_that_grew_between_two_looks_is_whole(trained: Bed, monkeypatch:
     assert show(trained)["text"] == "one\ntwo\nthree\n"
 
 
-def test_what_is_not_counted_yet_is_said_and_counted_on(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncounted_lines_are_reported_and_counted_later(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "COUNTED_BYTES", 70_000)
     chunk(trained, 0, b"123456789\n" * 40_000)
     told = show(trained, line=39_000)
@@ -138,7 +139,7 @@ def test_long_lines_and_the_limit(trained: Bed) -> None:
 
 
 def test_only_so_much_is_remembered(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest log alone may have more chunks than all shall have."""
+    """The newest log alone may have more chunks than the limit for all logs."""
     monkeypatch.setattr(logs, "CHUNKS_KEPT", 5)
     for run_id in ("a-1", "a-2", "a-3"):
         trained.submit(run_id)
@@ -151,8 +152,9 @@ def test_only_so_much_is_remembered(trained: Bed, monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_readers_of_a_growing_log_agree(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken variant: two who counted the same bytes counted them twice."""
-    monkeypatch.setattr(chunks, "SPACING", 64)
+    """Broken variant: two readers that counted the same bytes counted them twice."""
+    for module in (chunks, lines):
+        monkeypatch.setattr(module, "SPACING", 64)
     wrong: list[object] = []
 
     def read() -> None:

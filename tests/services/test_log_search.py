@@ -1,4 +1,4 @@
-"""A text in a log: each line once, with its number and place, over the ends of chunks and answers."""
+"""Search in a log: each line once, with its number and position, across the ends of chunks and responses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_long_line_is_shown_around_its_match(trained: Bed) -> None:
 
 
 def test_a_line_without_an_end_is_searched_in_parts(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held is bounded; the places are right all the same."""
+    """Memory is bounded; the positions are still right."""
     monkeypatch.setattr(logs, "LINE_BYTES", 100_000)
     chunk(trained, 0, b"x" * 300_000 + b"needle" + b"x" * 300_000)
     told = search(trained, "needle")
@@ -85,7 +85,7 @@ def test_a_search_that_may_read_no_more_says_where_to_go_on(trained: Bed, monkey
     assert 3 < asked < 8
 
 
-def test_a_match_in_what_is_not_counted_has_no_number(trained: Bed) -> None:
+def test_a_match_in_uncounted_lines_has_no_number(trained: Bed) -> None:
     chunk(trained, 0, b"a\nb\nneedle\n")
     assert [(match["line"], match["offset"]) for match in search(trained, "needle", offset=2)["matches"]] == [(3, 4)]
     trained.services.logs._chunks_by_log.clear()

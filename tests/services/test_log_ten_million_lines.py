@@ -20,7 +20,7 @@ RUN = "digits-7"
 
 
 def test_ten_million_lines_are_answered_without_holding_them(bed: Bed, tmp_path: Path) -> None:
-    """Broken variant: a read of all of it takes 90 MB and more."""
+    """Broken variant: reading the whole log takes 90 MB and more."""
     bed.submit(RUN)
     bed.train(RUN)
     objects = FilesystemStore.create(tmp_path / "objects")

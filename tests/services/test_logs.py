@@ -1,4 +1,4 @@
-"""Logs: chunks put together and read in pieces of any size, growing ones followed, unreadable ones told."""
+"""Logs: chunks are joined and read in pieces of any size, growing logs are followed, unreadable ones reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines that there are now, whose they are, and the release of those that serve nobody."""
+"""Machines: which exist, which are ours, and the release of unused ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.doctor.machines import machines_lines
-from supervisor.services.machines.gc import collect
+from supervisor.services.machines.gc import collect, machines_lines
 from supervisor.services.machines.machines import UNREADABLE, machines_json
 from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore
@@ -24,7 +23,7 @@ from tests.services.bed import Bed, Client
 
 
 def put(bed: Bed, name: str, run_id: str = "", launch_id: str = "1.1.1", **fields: Any) -> Machine:
-    """A machine that the provider shows, an hour old; ours unless it says otherwise."""
+    """A listed machine, an hour old; ours by default."""
     given = {
         "machine_id": f"id-of-{name}", "zone": "local-a", "state": MachineState.UP,
         "supervisor_id": bed.store.supervisor_id, "created_at": bed.clock.now() - 3600, **fields,
@@ -66,11 +65,11 @@ def test_a_machine_that_serves_is_joined_with_its_run_by_labels(training: Bed) -
     schemas_machines.MachineList.model_validate(told)
 
 
-def test_the_doctor_counts_as_ours_only_what_carries_our_id(training: Bed) -> None:
+def test_the_doctor_counts_only_machines_with_our_id(training: Bed) -> None:
     put(training, "web-1", supervisor_id="")
     put(training, "m-b1", "llm-a", supervisor_id="another")
     lines = {line.name: line for line in machines_lines(training.parts)}
-    assert lines["orphans"].fact == "every machine of ours serves a run (1 seen)"
+    assert lines["orphans"].fact == "every machine of ours serves a run (1 listed)"
     assert lines["foreign"].fact == "1 machine of another supervisor (another): m-b1 in local-a"
 
 
@@ -87,7 +86,7 @@ def test_the_name_alone_makes_no_machine_ours(training: Bed) -> None:
     assert machines_json(training.parts, False)["summary"]["foreign"] == 2
 
 
-def test_a_machine_that_goes_and_one_that_is_kept_say_so(training: Bed) -> None:
+def test_retiring_and_kept_machines_are_marked(training: Bed) -> None:
     training.end("digits-7")
     assert "on its way out" in seen(training)["m-a1"]["why"] or seen(training)["m-a1"]["use"] == "kept"
     run = training.run("digits-7")
@@ -141,7 +140,7 @@ def test_of_a_zone_that_was_not_read_nothing_is_said(training: Bed) -> None:
     assert told["missing"] == [{"run_id": "digits-7", "machine": "m-a1", "zone": "local-a"}]
 
 
-def test_a_project_that_is_not_told_is_null(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_project_is_null(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> Account:
         raise ProviderUnavailable("away")
 
@@ -149,7 +148,7 @@ def test_a_project_that_is_not_told_is_null(training: Bed, monkeypatch: pytest.M
     assert machines_json(training.parts, False)["account"]["name"] is None
 
 
-def test_only_leftovers_of_ours_are_released_each_told_of_first(training: Bed) -> None:
+def test_only_unused_machines_of_ours_are_released_with_an_event_first(training: Bed) -> None:
     put(training, "left", "gone-run", shape="cpu", spot=True)
     put(training, "young", "gone-run", "1.2.1", created_at=training.clock.now() - 5)
     put(training, "going", "gone-run", "1.3.1", state=MachineState.ENDING)
@@ -192,7 +191,7 @@ def test_a_release_that_the_platform_refuses_is_left_with_its_reason(bed: Bed, m
     told = collect(bed.parts, False, OPS)
     assert names(told["released"]) == ["left-2"]
     assert [(one["machine"], one["why"]) for one in told["left"]] == [
-        ("left-1", "the platform did not take the request; it may be repeated")
+        ("left-1", "the platform did not accept the request; it may be repeated")
     ]
 
 
@@ -220,8 +219,8 @@ def test_a_run_that_cannot_be_read_hides_no_machine_and_loses_none(training: Bed
     assert names(told["released"]) == ["left"]
 
 
-def test_a_machine_that_is_asked_for_right_now_is_expected(bed: Bed) -> None:
-    """Its row is committed before the call; it is in the listing before anybody has adopted it."""
+def test_a_machine_that_is_requested_right_now_is_expected(bed: Bed) -> None:
+    """Its row is committed before the call; the machine is listed before it is adopted."""
     bed.submit("digits-7")
     run = bed.train("digits-7")
     bed.change("digits-7", attempt=None, status=Status.LAUNCHING)
@@ -250,10 +249,8 @@ def test_over_http(training: Bed) -> None:
     )
 
 
-def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its row was committed before it was asked for; the cloud is read first, so its row is read too."""
+def test_a_machine_created_during_the_listing_is_not_unused(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row was committed before the request; the cloud is read first, so the later read includes its row."""
     listed = bed.provider.machines
 
     def while_it_is_born() -> Any:
@@ -267,7 +264,7 @@ def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
     assert (told["released"], told["left"], told["serving"]) == ([], [], 1)
 
 
-def test_the_history_tells_of_a_release_before_it_is_asked_for(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_of_a_release_comes_before_the_request(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bed, "left", "gone-run")
     before: list[int] = []
     monkeypatch.setattr(bed.provider, "release", lambda ref: before.append(len(bed.store.events(None, 0, 100))))

@@ -126,7 +126,7 @@ def test_of_a_new_run_that_says_nothing_nobody_knows_the_size(bed: Bed) -> None:
 
 def test_far_data_refuses_a_run_that_requires_it_near(bed: Bed) -> None:
     bed.platform.places = {"the bucket gs://far": "mars-1"}
-    with pytest.raises(DataElsewhere, match="gs://far lies in mars-1"):
+    with pytest.raises(DataElsewhere, match="gs://far is in mars-1"):
         bed.submit("a-run", NEAR)
     with pytest.raises(DataElsewhere):
         planned(bed, "a-run", NEAR)

@@ -1,4 +1,4 @@
-"""From spec to policy: defaults of the settings, contradictions with both numbers, names with what is known."""
+"""From spec to policy: defaults from the settings, contradictions with both numbers, unknown names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def policy(bed: Bed, **spec: Any) -> Any:
     return policy_from({**COMMAND, **spec}, bed.parts, bed.clock.now())
 
 
-def test_what_is_not_given_comes_from_the_settings(bed: Bed) -> None:
+def test_missing_fields_come_from_the_settings(bed: Bed) -> None:
     bed.parts = replace(
         bed.parts, defaults=Defaults(Limits(max_attempts=4), StallLimits(polls=7, silence_s=600.0), 33.0)
     )
@@ -86,12 +86,14 @@ def test_a_deadline_in_the_past_is_refused(bed: Bed) -> None:
         ({"provider": "gce"}, "#/spec/provider", "Known: local"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_known_ones(bed: Bed, spec: dict[str, Any], pointer: str, hint: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(
+    bed: Bed, spec: dict[str, Any], pointer: str, hint: str
+) -> None:
     with pytest.raises(InvalidRequest) as refused:
         policy(bed, **spec)
     assert refused.value.errors[0][0] == pointer
     assert hint in refused.value.detail
-    assert "lokal" not in refused.value.detail, "what was sent is not repeated"
+    assert "lokal" not in refused.value.detail, "the sent value is not repeated"
 
 
 def unpriced(bed: Bed) -> None:

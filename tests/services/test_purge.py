@@ -1,4 +1,4 @@
-"""Purge: what is refused, the order of the deeds, what a cut-off leaves, and who may write afterwards."""
+"""Purge: refusals, the order of its actions, the state after an interruption, and later writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHERS = {runfiles.beat(RUN + "0"): b"{}", runfiles.manifest(RUN + "0"): b"{}", 
 
 
 def over(bed: Bed, **fields: object) -> None:
-    """A settled run with files of every kind, beside another one's."""
+    """A settled run with files of every kind, beside files of another run."""
     bed.submit(RUN)
     bed.train(RUN)
     run = bed.run(RUN)
@@ -72,7 +72,7 @@ def told(bed: Bed) -> list[tuple[str, str]]:
     return [(one.event.text, one.event.actor) for one in stored if one.event.kind == "purged"]
 
 
-def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: Bed) -> None:
+def test_everything_is_deleted_except_the_baton_the_history_and_shared_objects(any_bed: Bed) -> None:
     over(any_bed)
     done = purge_it(any_bed)
     assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
@@ -80,13 +80,13 @@ def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: 
     run = any_bed.run(RUN)
     assert (run.files.purging, run.files.purged_at, run.files.checkpoint_step) == (False, any_bed.clock.now(), None)
     assert told(any_bed) == [
-        ("Purge asked for by ops: all files of the run are deleted, its history stays.", "ops"),
-        ("Purged by ops: 7 files, 22 B deleted. A resume begins from nothing.", "ops"),
+        ("Purge requested by ops: all files of the run are deleted, its history stays.", "ops"),
+        ("Purged by ops: 7 files, 22 B deleted. A resume starts from nothing.", "ops"),
     ]
     assert len(any_bed.store.attempts(run.key)) == 1
 
 
-def test_no_agent_of_before_writes_afterwards(bed: Bed) -> None:
+def test_no_old_agent_writes_afterwards(bed: Bed) -> None:
     over(bed)
     purge_it(bed)
     left = the_baton(bed)
@@ -97,7 +97,7 @@ def test_no_agent_of_before_writes_afterwards(bed: Bed) -> None:
             write(replace(left, holder=Holder(1, *AGENT)), *AGENT, POINTER)
 
 
-def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
+def test_a_resume_starts_from_nothing_and_says_so(any_bed: Bed) -> None:
     over(any_bed)
     purge_it(any_bed)
     any_bed.clock.advance(5)
@@ -105,7 +105,7 @@ def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
     run = any_bed.run(RUN)
     assert (run.generation, run.files.checkpoint_step, run.pulse, run.files_gone) == (2, None, None, False)
     resumed = [one.event for one in any_bed.store.events(RUN, 0, 1000) if one.event.kind == "resumed"]
-    assert "begins from nothing, because its files were purged" in resumed[0].text
+    assert "starts from nothing, because its files were purged" in resumed[0].text
     opened = batons.open_generation(the_baton(any_bed), 2, False, None)
     assert (opened.checkpoint, opened.closed) == (None, None)
 
@@ -126,7 +126,7 @@ def test_an_unknown_run_is_not_found(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in ("completed", "partial")])
-def test_while_a_machine_may_write_it_is_refused_and_says_what_it_waits_for(bed: Bed, status: Status) -> None:
+def test_while_a_machine_may_write_a_purge_is_refused_with_its_reason(bed: Bed, status: Status) -> None:
     bed.submit(RUN)
     bed.train(RUN)
     terminal = status in (Status.STOPPED, Status.FAILED)
@@ -162,15 +162,15 @@ def test_an_earlier_machine_that_is_not_known_gone_refuses_it(bed: Bed) -> None:
 
 def test_records_that_are_still_written_refuse_it(bed: Bed) -> None:
     over(bed, settled=False)
-    with pytest.raises(PurgeRefused, match="try again in a moment"):
+    with pytest.raises(PurgeRefused, match="retry in a moment"):
         purge_it(bed)
 
 
 def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
-    """Broken variant: a purge of 60,000 files held up the end of the process for minutes."""
+    """Broken variant: a purge of 60,000 files delayed the end of the process for minutes."""
     over(bed)
     bed.parts.closing.set()
-    with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was cut off after 0 f"):
+    with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was interrupted after 0 f"):
         purge_it(bed)
     assert bed.run(RUN).files.purging
     bed.parts.closing.clear()
@@ -181,11 +181,11 @@ def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
 def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_bed: Bed) -> None:
     over(any_bed)
     any_bed.objects.fail_prefixes.add(runfiles.logs(RUN, 1))
-    with pytest.raises(Unavailable, match="cut off after"):
+    with pytest.raises(Unavailable, match="interrupted after"):
         purge_it(any_bed)
     run = any_bed.run(RUN)
     assert (run.files.purging, run.files.purged_at) == (True, None)
-    assert batons.pointers(the_baton(any_bed)) == ()  # named nothing before anything was deleted
+    assert batons.pointers(the_baton(any_bed)) == ()  # emptied before anything is deleted
     shown = any_bed.services.queries.show(RUN)
     assert shown["purging"] is True
     assert "being purged" in shown["status_text"]
@@ -196,7 +196,7 @@ def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_
     any_bed.objects.fail_prefixes.clear()
     purge_it(any_bed)
     assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
-    assert "asked for again by ops" in told(any_bed)[1][0]
+    assert "requested again by ops" in told(any_bed)[1][0]
 
 
 def test_a_torn_baton_is_replaced_and_a_missing_one_is_not_made(bed: Bed) -> None:
@@ -233,7 +233,7 @@ def test_the_sentence_says_that_the_files_are_gone(bed: Bed, status: Status) -> 
 
 
 def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its baton has to be written before the files go, and a purge is what people try on a full disk."""
+    """The baton must be written before the files are deleted, and users purge when the disk is full."""
     over(bed)
     delete = bed.objects.delete
 
@@ -254,7 +254,7 @@ def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch)
 def test_a_store_that_stays_full_is_said(bed: Bed) -> None:
     over(bed)
     bed.objects.full = True
-    with pytest.raises(Unavailable, match="The object store is full: the purge of digits-7 was cut off after 2 f"):
+    with pytest.raises(Unavailable, match="The object store is full: the purge of digits-7 was interrupted after 2 f"):
         purge_it(bed)
     bed.objects.full = False
     purge_it(bed)

@@ -1,4 +1,4 @@
-"""A purge that is killed, and two of them at once: finished by repeating it, never beyond what was asked."""
+"""A killed purge, and two simultaneous ones: a repeat finishes them, and nothing else is deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.services.test_purge import FILES, OTHERS, RUN, keys, over, purge_it, 
 
 
 class Killed(BaseException):
-    """What kill -9 is to a process: nothing after it runs."""
+    """Like kill -9: nothing after it runs."""
 
 
 def test_killed_at_any_call_it_is_finished_by_repeating_it(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,8 @@ def test_killed_at_any_call_it_is_finished_by_repeating_it(bed: Bed, monkeypatch
     assert set(contents) >= keys(bed)
 
 
-def test_the_slower_of_two_never_touches_what_a_resume_wrote(bed: Bed) -> None:
-    """While one purge looks at a page, the other one finishes, the run is resumed and writes the same keys again."""
+def test_the_slower_of_two_never_touches_files_of_a_resume(bed: Bed) -> None:
+    """While one purge reads a page, the other one finishes, the run is resumed and writes the same keys again."""
     over(bed)
     manifest, begun = runfiles.manifest(RUN), []
     pages = bed.objects.pages
@@ -74,19 +74,19 @@ def test_the_slower_of_two_never_touches_what_a_resume_wrote(bed: Bed) -> None:
     assert slower.files == 0
     assert bed.objects.get(manifest)[0] == b"new"
     assert the_baton(bed).closed is None
-    assert len(told(bed)) == 3  # two askings, one end
+    assert len(told(bed)) == 3  # two requests, one end
 
 
-def test_a_page_that_is_rewritten_after_the_look_at_the_row_is_left_alone(
+def test_a_page_that_is_rewritten_after_the_read_of_the_row_is_left_alone(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over(bed)
-    checked = purging._Deleting._check
+    checked = purging._Purging._check
 
-    def check(self: purging._Deleting) -> None:
+    def check(self: purging._Purging) -> None:
         checked(self)
         bed.objects.put(runfiles.manifest(RUN), b"new")
 
-    monkeypatch.setattr(purging._Deleting, "_check", check)
+    monkeypatch.setattr(purging._Purging, "_check", check)
     purge_it(bed)
     assert bed.objects.get(runfiles.manifest(RUN))[0] == b"new"

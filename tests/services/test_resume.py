@@ -1,4 +1,4 @@
-"""Resume: what a new generation begins with, what it keeps, and who wins against a .stop marker."""
+"""Resume: what a new generation starts with, what it keeps, and its race with a .stop marker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stopped(bed: Bed) -> None:
     bed.end("digits-7", cause=Cause.STOP_REQUESTED, stop=stop, files=files)
 
 
-def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed) -> None:
+def test_a_new_generation_resets_its_budgets_and_keeps_the_totals(bed: Bed) -> None:
     stopped(bed)
     bed.change(
         "digits-7",
@@ -79,7 +79,7 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         (Cause.STOP_REQUESTED, "", "train@sha256:1"),
     ],
 )
-def test_only_an_image_that_did_not_serve_is_looked_up_again(bed: Bed, cause: Cause, detail: str, kept: str) -> None:
+def test_only_a_broken_image_is_resolved_again(bed: Bed, cause: Cause, detail: str, kept: str) -> None:
     stopped(bed)
     bed.change("digits-7", cause=cause, detail=detail, image=Image(digest="train@sha256:1", pinned_for="train:1"))
     bed.resume("digits-7")
@@ -95,7 +95,7 @@ def test_the_machine_of_a_run_that_was_not_settled_stays_on_the_way_out(bed: Bed
     bed.resume("digits-7")
     (kept,) = bed.run("digits-7").retiring
     assert kept.ref == ref
-    assert kept.until == now, "a machine that was kept for a person goes now"
+    assert kept.until == now, "a machine that was kept for a person is released now"
 
 
 def test_a_live_run_is_left_alone(bed: Bed) -> None:
@@ -187,8 +187,8 @@ def test_an_old_consumed_marker_is_remembered(bed: Bed) -> None:
     assert bed.run("digits-7").stop_consumed == "17"
 
 
-def test_a_run_that_ends_between_look_and_write_is_looked_at_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its marker must be read first: the first look saw a live run and read none."""
+def test_a_run_that_ends_between_read_and_write_is_read_again(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its marker must be read first: the first read saw a live run and no marker."""
     bed.submit("digits-7")
     marker = bed.objects.put(MARKER, b"")
     begin, ended = bed.store.begin, []

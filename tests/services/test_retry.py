@@ -1,4 +1,4 @@
-"""Try now, and who says that a person is needed: health, the sentence's event and the patrol agree."""
+"""Retry now; and health, the event and the patrol agree on runs that need a person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from supervisor.domain.machines import ZoneRecord, offer_key
 from supervisor.domain.run import Person, Refusal, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.events.patrol import problem
-from supervisor.services.runs.asking import retry
+from supervisor.services.runs.actions import retry
+from supervisor.services.runs.changing import change
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.deeds_of_people import ACTOR
 from tests.services.bed import COMMAND, Bed
@@ -30,29 +31,29 @@ def waits(bed: Bed, cause: Cause = Cause.QUOTA) -> float:
     return now
 
 
-def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> None:
+def test_a_waiting_run_is_due_now_and_its_zones_are_tried_again(bed: Bed) -> None:
     now = waits(bed)
     bed.wake.wait(0.0)
-    after = retry(bed.parts, "digits-7", ACTOR)
+    after = change(bed.parts, "digits-7", retry(bed.parts, ACTOR))
     assert (after.status, after.next_at) == (Status.WAITING, None)
     records = bed.store.zones("local cell")
     spot = [records[offer_key(one.placement)] for one in bed.provider.offers() if one.placement.spot]
     assert {(one.cool_until, one.failures) for one in spot} == {(now, 2)}
     assert bed.events("digits-7")[-1] == "retry_requested"
-    assert bed.wake.wait(0.0), "the loop looks at once"
+    assert bed.wake.wait(0.0), "the loop ticks at once"
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(Status.RUNNING, "nothing of it waits"), (Status.FAILED, "spot resume digits-7"),
-     (Status.FINISHING, "goes on trying by itself")],
+    [(Status.RUNNING, "does not wait for a next try"), (Status.FAILED, "spot resume digits-7"),
+     (Status.FINISHING, "retries by itself")],
 )  # fmt: skip
-def test_what_waits_for_nothing_is_refused_with_what_helps(bed: Bed, status: Status, words: str) -> None:
+def test_a_run_without_a_wait_is_refused_with_advice(bed: Bed, status: Status, words: str) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     bed.change("digits-7", status=status, person=Person(why="1 file" if status == Status.FINISHING else ""))
     with pytest.raises(NothingToRetry, match=words):
-        retry(bed.parts, "digits-7", ACTOR)
+        change(bed.parts, "digits-7", retry(bed.parts, ACTOR))
 
 
 @pytest.mark.parametrize("status", [Status.WAITING, Status.RECOVERING])
@@ -60,14 +61,14 @@ def test_a_waiting_run_asks_places_again_whose_gpus_did_not_work(bed: Bed, statu
     waits(bed, Cause.GPU_UNAVAILABLE)
     refused = Refusal("local-a", "cpu", True, bed.clock.now() - 60, Cause.GPU_UNAVAILABLE, "cuInit says 803")
     bed.change("digits-7", status=status, refusals=(refused,))
-    after = retry(bed.parts, "digits-7", ACTOR)
+    after = change(bed.parts, "digits-7", retry(bed.parts, ACTOR))
     assert after.refusals == (() if status == Status.WAITING else (refused,))
 
 
 def test_a_run_that_is_being_launched_is_left_as_it_is(bed: Bed) -> None:
     bed.submit("digits-7")
     run = bed.change("digits-7", status=Status.LAUNCHING)
-    assert retry(bed.parts, "digits-7", ACTOR) == run
+    assert change(bed.parts, "digits-7", retry(bed.parts, ACTOR)) == run
 
 
 @pytest.mark.parametrize("cause", [*sorted(NEEDS_PERSON), Cause.NO_CAPACITY])

@@ -1,4 +1,4 @@
-"""A process is its pid and its start: what was left behind by one never means another."""
+"""A process is its pid and its start time: leftover files never mean another process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_start_is_seen_until_it_listens(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_second_start_does_not_hide_who_serves(tmp_path: Path) -> None:
+def test_a_second_start_does_not_hide_the_serving_process(tmp_path: Path) -> None:
     (tmp_path / "server.json").write_text(json.dumps(this_process().as_record()))
     assert serving(tmp_path) == this_process()
     with announced(tmp_path):

@@ -1,4 +1,4 @@
-"""Secrets in a spec: names that are taken, values that are written out, and no refusal that repeats one."""
+"""Secrets in a spec: reserved names, values in plain text, and refusals that never repeat a value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOOKS_LIKE = {
         (lambda v: {"results": [{"path": "a", "verify": f"check {v}"}]}, "#/spec/results/0/verify"),
     ],
 )
-def test_what_looks_like_a_key_is_refused_where_it_stands(what: str, value: str, place: Any, pointer: str) -> None:
+def test_a_text_like_a_key_is_refused_with_its_place(what: str, value: str, place: Any, pointer: str) -> None:
     with pytest.raises(SecretInSpec) as refused:
         check_secrets({**COMMAND, **place(value)}, local.TRAITS.secrets)
     assert refused.value.errors == ((pointer, f"looks like {what}"),)
@@ -50,7 +50,7 @@ def test_what_looks_like_a_key_is_refused_where_it_stands(what: str, value: str,
 
 
 def test_the_advice_fits_the_provider() -> None:
-    """A file of this computer is nothing that a machine elsewhere could read."""
+    """A remote machine cannot read a file of this computer."""
     for traits, place, other in ((local.TRAITS, "file:/PATH", "gcp:"), (gce.TRAITS, "gcp:projects/PROJECT", "file:")):
         with pytest.raises(SecretInSpec) as refused:
             check_secrets({**COMMAND, "env": {"WANDB_API_KEY": TAIL}}, traits.secrets)

@@ -1,4 +1,4 @@
-"""A spec that names several providers: what is asked of it before anything is stored, and what becomes of it."""
+"""A spec with several providers: its checks before anything is stored, and the run that it becomes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from supervisor.domain.errors import InvalidRequest
 from supervisor.providers.gce.traits import TRAITS as CLOUD
+from supervisor.services.runs.actions import stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import stop
+from supervisor.services.runs.changing import change
 from supervisor.services.runs.policy import policy_from, settled, warnings_of
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.deeds_of_people import ACTOR
 from tests.scenarios.two_places import TwoPlaces, two_places
@@ -34,7 +35,7 @@ def asked(stage: TwoPlaces, spec: dict[str, Any]) -> Any:
     return submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
 
 
-def test_the_run_begins_with_the_first(stage: TwoPlaces) -> None:
+def test_the_run_starts_with_the_first_provider(stage: TwoPlaces) -> None:
     asked(stage, BOTH)
     run = stage.row("digits")
     assert (run.provider, run.policy.providers) == ("far", ("far", "local"))
@@ -60,7 +61,7 @@ def test_a_list_of_one_is_that_provider(stage: TwoPlaces) -> None:
         ({"secrets": {"KEY": "gcp:projects/p/secrets/k/versions/1"}}, "env:NAME"),
     ],
 )
-def test_what_could_never_be_is_refused(stage: TwoPlaces, spec: dict[str, Any], text: str) -> None:
+def test_impossible_specs_are_refused(stage: TwoPlaces, spec: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         policy_from({**BOTH, **spec}, stage.parts, stage.clock.now())
 
@@ -89,11 +90,11 @@ def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:
     assert stage.row("digits").policy.providers == ("far", "local")
 
 
-def test_a_resume_begins_with_the_first_again(stage: TwoPlaces) -> None:
+def test_a_resume_starts_with_the_first_provider_again(stage: TwoPlaces) -> None:
     asked(stage, BOTH)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
-    wish = Wish({**BOTH, "providers": ["local", "far"]}, replace_spec=True, rerun=False, caller=ACTOR)
-    resume(stage.parts, "digits", wish)
+    wanted = ResumeRequest(ACTOR, {**BOTH, "providers": ["local", "far"]}, replace_spec=True)
+    resume(stage.parts, "digits", wanted)
     run = stage.row("digits")
     assert (run.provider, run.policy.providers) == ("local", ("local", "far"))

@@ -1,4 +1,4 @@
-"""Stop and approve: written to the row at once, guarded, safe to repeat, refused where they mean nothing."""
+"""Stop and approve: written to the row at once, guarded, safe to repeat, refused where they have no effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprov
 from supervisor.domain.run import Files, Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.store import Transaction
-from supervisor.services.runs.asking import ApproveRequest, approve, stop
+from supervisor.services.runs.actions import ApproveRequest, approve, stop
+from supervisor.services.runs.changing import change
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 
@@ -23,7 +24,7 @@ def test_a_stop_is_on_record_at_once_and_wakes_the_loop(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     bed.wake.sets = 0
-    run = stop(bed.parts, "digits-7", OPS)
+    run = change(bed.parts, "digits-7", stop(OPS))
     assert run.stop is not None
     assert (run.stop.actor, run.stop.at, run.stop.source) == ("ops", bed.clock.now(), "api")
     assert bed.run("digits-7").status == Status.RUNNING, "the loop does the rest"
@@ -33,28 +34,28 @@ def test_a_stop_is_on_record_at_once_and_wakes_the_loop(bed: Bed) -> None:
 
 def test_a_stop_twice_is_a_stop_once(bed: Bed) -> None:
     bed.submit("digits-7")
-    first = stop(bed.parts, "digits-7", OPS)
-    assert stop(bed.parts, "digits-7", Caller(actor="somebody else")) == first
+    first = change(bed.parts, "digits-7", stop(OPS))
+    assert change(bed.parts, "digits-7", stop(Caller(actor="somebody else"))) == first
     assert bed.events("digits-7").count("stop_requested") == 1
 
 
 def test_a_terminal_run_is_given_back_as_it_is(bed: Bed) -> None:
     bed.submit("digits-7")
     ended = bed.end("digits-7", Status.COMPLETED)
-    assert stop(bed.parts, "digits-7", OPS) == ended
+    assert change(bed.parts, "digits-7", stop(OPS)) == ended
 
 
 def test_finished_and_verified_work_is_not_stopped(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.change("digits-7", status=Status.AWAITING_TEARDOWN)
-    assert stop(bed.parts, "digits-7", OPS).stop is None
+    assert change(bed.parts, "digits-7", stop(OPS)).stop is None
     assert bed.events("digits-7")[-1] == "stop_ignored"
 
 
 def test_a_stop_is_recorded_even_when_the_loop_writes_at_the_same_time(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken variant: without another look after a row that was not hit, this stop would be lost."""
+    """Broken variant: without a second read after a missed update, this stop would be lost."""
     bed.submit("digits-7")
     begin, misses = bed.store.begin, []
 
@@ -74,16 +75,16 @@ def test_a_stop_is_recorded_even_when_the_loop_writes_at_the_same_time(
             yield Missing(tx) if len(misses) < 2 else tx
 
     monkeypatch.setattr(bed.store, "begin", racing)
-    assert stop(bed.parts, "digits-7", OPS).stop is not None
+    assert change(bed.parts, "digits-7", stop(OPS)).stop is not None
     assert len(misses) == 2
     assert bed.run("digits-7").stop is not None
 
 
 def test_no_such_run(bed: Bed) -> None:
     with pytest.raises(NotFound):
-        stop(bed.parts, "digits-7", OPS)
+        change(bed.parts, "digits-7", stop(OPS))
     with pytest.raises(NotFound):
-        approve(bed.parts, "digits-7", ApproveRequest("id-1"), OPS)
+        change(bed.parts, "digits-7", approve(ApproveRequest("id-1"), OPS))
 
 
 # --- approve ----------------------------------------------------------------------------------------------------------
@@ -95,22 +96,22 @@ def verified(bed: Bed) -> None:
     bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome(SEEN, 3, 412, bed.clock.now(), 1000)))
 
 
-def test_an_approval_of_what_is_there(bed: Bed) -> None:
+def test_an_approval_of_the_current_machine_and_results(bed: Bed) -> None:
     verified(bed)
-    run = approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS)
+    run = change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS))
     assert run.approval is not None
     assert (run.approval.actor, run.approval.machine_id, run.approval.results_sha256) == ("ops", "id-1", SEEN)
     assert bed.events("digits-7")[-1] == "approved"
-    assert approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS) == run, "twice is once"
+    assert change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS)) == run, "twice is once"
 
 
 @pytest.mark.parametrize(
     "request_", [ApproveRequest("id-2", SEEN), ApproveRequest("id-1", "cd" * 32), ApproveRequest("id-1")]
 )
-def test_what_was_seen_must_be_what_is_there(bed: Bed, request_: ApproveRequest) -> None:
+def test_an_approval_must_name_the_current_machine_and_results(bed: Bed, request_: ApproveRequest) -> None:
     verified(bed)
     with pytest.raises(ApprovalMismatch):
-        approve(bed.parts, "digits-7", request_, OPS)
+        change(bed.parts, "digits-7", approve(request_, OPS))
     assert bed.run("digits-7").approval is None
 
 
@@ -120,7 +121,7 @@ def test_nothing_awaits_an_approval(bed: Bed, status: Status) -> None:
     bed.train("digits-7")
     bed.change("digits-7", status=status)
     with pytest.raises(NothingToApprove):
-        approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS)
+        change(bed.parts, "digits-7", approve(ApproveRequest("id-1", SEEN), OPS))
 
 
 def test_unverified_results_can_only_be_given_up_with_a_reason(bed: Bed) -> None:
@@ -128,10 +129,10 @@ def test_unverified_results_can_only_be_given_up_with_a_reason(bed: Bed) -> None
     bed.train("digits-7")
     bed.change("digits-7", status=Status.FINISHING, person=Person(why="results differ from their manifest"))
     with pytest.raises(NothingToApprove, match="accept_loss"):
-        approve(bed.parts, "digits-7", ApproveRequest("id-1"), OPS)
+        change(bed.parts, "digits-7", approve(ApproveRequest("id-1"), OPS))
     with pytest.raises(ApprovalMismatch):
-        approve(bed.parts, "digits-7", ApproveRequest("id-2", "", "not needed"), OPS)
-    run = approve(bed.parts, "digits-7", ApproveRequest("id-1", "", "not needed"), OPS)
+        change(bed.parts, "digits-7", approve(ApproveRequest("id-2", "", "not needed"), OPS))
+    run = change(bed.parts, "digits-7", approve(ApproveRequest("id-1", "", "not needed"), OPS))
     assert run.approval is not None
     assert run.approval.accept_loss == "not needed"
     assert bed.events("digits-7")[-1] == "loss_accepted"

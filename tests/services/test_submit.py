@@ -41,7 +41,7 @@ def test_a_new_run_is_pending_and_the_loop_is_woken(bed: Bed) -> None:
     assert bed.wake.sets == 1
 
 
-def test_no_machine_is_asked_for_and_no_object_is_touched_in_the_request(bed: Bed) -> None:
+def test_the_request_asks_for_no_machine_and_touches_no_object(bed: Bed) -> None:
     bed.submit()
     assert not bed.objects.calls
     bed.submit("digits-7")
@@ -87,7 +87,7 @@ def test_an_ended_run_is_resumed_as_its_next_generation(bed: Bed, status: Status
     assert bed.events("digits-7") == ["submitted", "resumed"]
 
 
-def test_an_ended_run_takes_another_spec_only_when_told_so(bed: Bed) -> None:
+def test_an_ended_run_takes_another_spec_only_with_replace_spec(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.end("digits-7")
     with pytest.raises(SpecDiffers):
@@ -110,7 +110,7 @@ def test_a_completed_run_is_only_started_over(bed: Bed) -> None:
     assert (run.status, run.generation, run.rerun, run.files.checkpoint_step) == (Status.PENDING, 2, True, None)
 
 
-def test_another_owners_run_is_taken_and_nothing_is_told(bed: Bed) -> None:
+def test_another_owners_run_id_is_taken_without_details(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.change("digits-7", owner="somebody")
     for status in (Status.PENDING, Status.STOPPED):
@@ -153,8 +153,8 @@ def test_the_same_key_and_body_give_the_first_answer_again(bed: Bed) -> None:
     assert len(bed.store.events(None, 0, 10)) == 1
 
 
-def test_a_replay_does_not_look_at_the_world_again(bed: Bed) -> None:
-    """The deadline has passed by now: the answer of then is still the answer."""
+def test_a_replay_does_not_validate_again(bed: Bed) -> None:
+    """The deadline has passed: the stored response is still the response."""
     at = "2027-01-15T08:00:10+00:00"
     first = bed.submit("digits-7", {**COMMAND, "limits": {"deadline": at}}, key="k1")
     bed.clock.advance(60)

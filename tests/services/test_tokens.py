@@ -1,4 +1,4 @@
-"""Making, listing and revoking tokens, and the one that the first start leaves in the data folder."""
+"""Creating, listing and revoking tokens, and the admin token of the first start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from supervisor.domain import callers
 from supervisor.domain.callers import LOCAL, Caller, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
 from supervisor.services.access import tokens as service
-from supervisor.services.access.tokens import TokenWish, create, ensure, listing, revoke
+from supervisor.services.access.data_folder import ensure_admin_token
+from supervisor.services.access.tokens import TokenRequest, create, listing, revoke
 from tests.services.bed import Bed
 
 OPS = Caller(owner="ops", actor="olga", request_id="r-7")
@@ -26,8 +27,8 @@ def found(bed: Bed, text: str) -> Token | None:
 # --- made, listed, revoked -------------------------------------------------------------------------------------------
 
 
-def test_the_text_is_told_once_and_kept_nowhere(any_bed: Bed) -> None:
-    made = create(any_bed.parts, TokenWish("ci", expires_in_s=60.0, max_active_runs=4), OPS)
+def test_the_token_is_in_one_response_and_stored_nowhere(any_bed: Bed) -> None:
+    made = create(any_bed.parts, TokenRequest("ci", expires_in_s=60.0, max_active_runs=4), OPS)
     assert callers.is_token(made["token"])
     [shown] = listing(any_bed.parts)["tokens"]
     assert shown == {key: value for key, value in made.items() if key != "token"}
@@ -41,17 +42,17 @@ def test_the_text_is_told_once_and_kept_nowhere(any_bed: Bed) -> None:
 
 
 def test_two_tokens_are_never_the_same(bed: Bed) -> None:
-    texts = {create(bed.parts, TokenWish("ci"), LOCAL)["token"] for _ in range(20)}
+    texts = {create(bed.parts, TokenRequest("ci"), LOCAL)["token"] for _ in range(20)}
     assert len(texts) == 20
 
 
 def test_chance_comes_in_as_an_argument(bed: Bed) -> None:
-    made = create(bed.parts, TokenWish("ci"), LOCAL, lambda size: b"\x07" * size)
+    made = create(bed.parts, TokenRequest("ci"), LOCAL, lambda size: b"\x07" * size)
     assert (made["token"], made["token_id"]) == (callers.write(b"\x07" * 32), "tok-070707070707")
 
 
 def test_revoking_twice_is_revoking_once(any_bed: Bed) -> None:
-    made = create(any_bed.parts, TokenWish("ci"), OPS)
+    made = create(any_bed.parts, TokenRequest("ci"), OPS)
     identity = any_bed.services.identity
     first = revoke(any_bed.parts, identity, made["token_id"], OPS)
     any_bed.clock.advance(60)
@@ -68,29 +69,29 @@ def test_an_unknown_token_is_not_repeated(any_bed: Bed) -> None:
         assert not wrong or wrong not in refused.value.detail
 
 
-def test_nobody_takes_the_supervisors_name(bed: Bed) -> None:
-    for wish in (TokenWish("supervisor"), TokenWish("ci", owner="supervisor")):
+def test_the_supervisors_name_is_refused(bed: Bed) -> None:
+    for wish in (TokenRequest("supervisor"), TokenRequest("ci", owner="supervisor")):
         with pytest.raises(InvalidRequest, match="own name"):
             create(bed.parts, wish, LOCAL)
 
 
 def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_VALID", 2)
-    first = create(bed.parts, TokenWish("one"), LOCAL)
-    create(bed.parts, TokenWish("two"), LOCAL)
+    first = create(bed.parts, TokenRequest("one"), LOCAL)
+    create(bed.parts, TokenRequest("two"), LOCAL)
     with pytest.raises(Conflict, match="spot token ls"):
-        create(bed.parts, TokenWish("three"), LOCAL)
+        create(bed.parts, TokenRequest("three"), LOCAL)
     revoke(bed.parts, bed.services.identity, first["token_id"], LOCAL)
-    create(bed.parts, TokenWish("three"), LOCAL)
+    create(bed.parts, TokenRequest("three"), LOCAL)
 
 
 def test_tokens_that_count_no_more_are_forgotten_after_their_time(any_bed: Bed, folder: Path) -> None:
-    """But for that of the data folder: without its row the next start would make another one."""
+    """Except the data folder's token: without its row the next start would create another one."""
     store, now = any_bed.store, any_bed.clock.now()
     of_folder = found(any_bed, started(any_bed, folder))
     assert of_folder is not None
     made = {
-        name: create(any_bed.parts, TokenWish(name, expires_in_s=expires_s), OPS)["token_id"]
+        name: create(any_bed.parts, TokenRequest(name, expires_in_s=expires_s), OPS)["token_id"]
         for name, expires_s in (("short", 60.0), ("revoked", None), ("long", 91 * 86_400.0), ("good", None))
     }
     for token_id in (made["revoked"], of_folder.token_id):
@@ -116,7 +117,7 @@ def folder(tmp_path: Path) -> Path:
 def started(bed: Bed, folder: Path) -> str:
     """The token in the folder after one more start."""
     bed.clock.advance(10)
-    ensure(bed.store, folder, bed.clock.now())
+    ensure_admin_token(bed.store, folder, bed.clock.now())
     return (folder / "admin-token").read_text().strip()
 
 
@@ -170,7 +171,7 @@ def test_a_token_that_was_revoked_on_purpose_stays_so(bed: Bed, folder: Path, ca
     revoke(bed.parts, bed.services.identity, made.token_id, OPS)
     assert started(bed, folder) == token
     assert len(bed.store.tokens.newest(9)) == 1
-    assert "take" in caplog.text
+    assert "is revoked" in caplog.text
     assert token not in caplog.text
 
 
@@ -184,7 +185,7 @@ def test_a_file_that_others_could_read_is_made_private(
     assert "private now" in caplog.text
 
 
-def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
+def test_the_next_start_fixes_one_that_was_interrupted_before_the_file(
     bed: Bed, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(old: object, new: object) -> None:
@@ -200,7 +201,7 @@ def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
     assert valid == [found(bed, token)]
 
 
-def test_a_folder_that_cannot_be_written_is_told(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_folder_is_reported(bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     (folder / "admin-token").mkdir()
     with pytest.raises(SettingsRefused, match="admin-token"):

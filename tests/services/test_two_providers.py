@@ -1,4 +1,4 @@
-"""What is told of a run comes from its own provider, also where another one is first."""
+"""Facts about a run come from its own provider, even if another provider is first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
-from supervisor.services.doctor.doctor import secrets_told
+from supervisor.services.doctor.credentials import secrets_line
 from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.actions import stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import stop
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.platform import FakePlatform
 from tests.scenarios.deeds_of_people import ACTOR
@@ -30,25 +31,25 @@ def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
     stage.close()
 
 
-def test_secrets_of_each_run_are_asked_for_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
+def test_secrets_of_each_run_are_checked_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
     stage.far.secrets["env:KEY"] = "a value"
     spec = {"command": ["train"], "secrets": {"API_KEY": "env:KEY"}, "provider": "far"}
     submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
-    fact, _, _, well = secrets_told(stage.parts, tmp_path)
-    assert (fact, well) == ("all secrets of live runs can be read: API_KEY", True)
+    line = secrets_line(stage.parts, tmp_path)
+    assert (line.fact, line.result) == ("all secrets of live runs can be read: API_KEY", "ok")
     stage.far.spoilt.add("env:KEY")
     stage.provider.secrets["env:KEY"] = "the other place has it"
-    fact, cause, _, well = secrets_told(stage.parts, tmp_path)
-    assert (fact[:6], cause, well) == ("1 of 1", "API_KEY of digits: env:KEY cannot be read", False)
+    line = secrets_line(stage.parts, tmp_path)
+    assert (line.fact[:6], line.cause, line.result) == ("1 of 1", "API_KEY of digits: env:KEY cannot be read", "warn")
 
 
 def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoPlaces) -> None:
     submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
     assert stage.row("digits").status == Status.STOPPED
     spec = {"command": ["train"], "provider": "far"}
-    resume(stage.parts, "digits", Wish(spec, replace_spec=True, rerun=False, caller=ACTOR))
+    resume(stage.parts, "digits", ResumeRequest(ACTOR, spec, replace_spec=True))
     assert stage.row("digits").provider == "far"
     stage.run_for(120.0)
     assert stage.far.calls["launch"] > 0
@@ -67,7 +68,7 @@ def test_the_account_of_a_run_is_that_of_its_own_platform(stage: TwoPlaces) -> N
 
 
 def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage: TwoPlaces) -> None:
-    """It names none, and the settings named `far` first when it was submitted."""
+    """The run names no provider, and `far` was the first one in the settings when it was submitted."""
     before = replace(stage.parts, providers={name: stage.parts.providers[name] for name in ("far", "local")})
     submit(before, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)
     assert (before.own_provider, stage.parts.own_provider) == ("far", "local")
@@ -76,7 +77,7 @@ def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage:
     assert alter(stage.parts, "digits", {"zones": [zone]}, None, ACTOR).run.policy.zones == (zone,)
     with pytest.raises(InvalidRequest, match="Known: far-a"):
         alter(stage.parts, "digits", {"zones": ["near-a"]}, None, ACTOR)
-    stop(stage.parts, "digits", ACTOR)
+    change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
-    resume(stage.parts, "digits", Wish(None, replace_spec=False, rerun=False, caller=ACTOR))
+    resume(stage.parts, "digits", ResumeRequest(ACTOR))
     assert stage.row("digits").provider == "far"

@@ -1,4 +1,4 @@
-"""Project name and number are shown wherever machines are, and no reader waits for the network for them."""
+"""Project name and number are shown with machines, and no reader waits for the network to get them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def client(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Client:
     return Client(bed.services)
 
 
-def test_meta_tells_the_project_by_name_and_number(bed: Bed, client: Client) -> None:
+def test_meta_shows_the_project_by_name_and_number(bed: Bed, client: Client) -> None:
     meta = schemas_health.Meta.model_validate(client.get("/v1/meta").json())
     assert (meta.project, meta.project_number, meta.console_url) == ("p", "123", URL)
     bed.platform.told = Account("p", "", URL)
@@ -33,7 +33,7 @@ def test_meta_tells_the_project_by_name_and_number(bed: Bed, client: Client) -> 
     assert client.get("/v1/meta").json()["project"] is None
 
 
-def test_a_run_tells_whose_its_machines_are(bed: Bed, client: Client) -> None:
+def test_a_run_shows_the_account_of_its_machines(bed: Bed, client: Client) -> None:
     run = schemas_telemetry.ShownRun.model_validate(client.get("/v1/runs/digits-7").json())
     assert run.account is not None
     assert (run.account.name, run.account.number, run.account.console_url) == ("p", "123", URL)

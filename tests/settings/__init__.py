@@ -1,1 +1,1 @@
-"""Settings, and the shapes of a log line."""
+"""Settings, and the formats of a log line."""

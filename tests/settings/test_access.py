@@ -1,4 +1,4 @@
-"""Where the API listens, under which names, and when it may ask nobody who he is."""
+"""Where the API listens, its host names, and when it may require no token."""
 
 import pytest
 
@@ -15,15 +15,15 @@ def load(**environ: str) -> Settings:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
 def test_without_tokens_on_loopback_only_and_never_silently(host: str) -> None:
     known = load(HOST=host, INSECURE_LOOPBACK="1")
-    assert known.host == host
+    assert known.access.host == host
     assert NO_TOKENS in known.warnings
     assert load(HOST=host).warnings == ()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])  # noqa: S104
 def test_another_address_needs_tokens_and_the_refusal_names_the_fix(host: str) -> None:
-    assert load(HOST=host).host == host
-    with pytest.raises(SettingsRefused, match="Take insecure_loopback out") as refused:
+    assert load(HOST=host).access.host == host
+    with pytest.raises(SettingsRefused, match="Remove insecure_loopback") as refused:
         load(HOST=host, INSECURE_LOOPBACK="1")
     assert host in refused.value.detail
     assert "127.0.0.1" in refused.value.detail
@@ -41,9 +41,9 @@ def test_another_address_needs_tokens_and_the_refusal_names_the_fix(host: str) -
     ],
 )
 def test_the_names_it_answers_to(host: str, allowed: str, names: set[str]) -> None:
-    """A wildcard is no name: whoever listens everywhere says under which names."""
+    """A wildcard is no name: a server that listens everywhere must list its names."""
     given = {"ALLOWED_HOSTS": allowed} if allowed else {}
-    assert own_names(load(HOST=host, **given)) == names
+    assert own_names(load(HOST=host, **given).access) == names
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_names_it_answers_to(host: str, allowed: str, names: set[str]) -> No
     ],
 )
 def test_messages_link_to_the_address_that_people_use(url: str, page: str) -> None:
-    assert run_page(load(DASHBOARD_URL=url)) == page
+    assert run_page(load(DASHBOARD_URL=url).access) == page
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which machines and store a supervisor gets: Google's only where it was chosen, and a refusal that can be acted on."""
+"""The providers and store of a supervisor: Google's only if the settings name it, and refusals with a fix."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from supervisor.reconciler.system_clock import SystemClock
 from supervisor.settings import loading as settings
 from supervisor.wiring import adapters
 from supervisor.wiring import settings as wired
-from supervisor.wiring.stores import open_store
+from supervisor.wiring.adapters import open_store
 from tests.settings.test_gce_settings import GOOD
 
-# What the list of providers knows of each kind; all of it together takes a few milliseconds.
+# The light part of each kind of provider; loading all of it takes a few milliseconds.
 LIGHT = {f"supervisor.providers.gce{part}" for part in ("", ".make", ".settings", ".traits")}
 LOCAL_START = """
 import sys
@@ -72,7 +72,7 @@ def test_a_supervisor_of_local_machines_loads_nothing_of_google_s() -> None:
     assert set(ast.literal_eval(told.stdout)) <= LIGHT
 
 
-def test_choosing_google_imports_no_slow_client_and_asks_nobody() -> None:
+def test_choosing_google_imports_no_slow_client_and_sends_no_request() -> None:
     script = GOOGLE_START.format(environ={"HOME": "/h", **GOOD})
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout.splitlines() == ["gce my-project-123456 gs://my-bucket/spot 32 None", "False False"]
@@ -163,7 +163,7 @@ OF_A_NEW_DISK = {"SPOT_GCE_DATA_DISK_GB": "50", "SPOT_GCE_DATA_DISK_TYPE": "pd-s
 
 
 def outcome(**environ: str) -> tuple[Any, ...]:
-    """All that the provider makes of the settings: machine, offers, addresses, and whether advice is asked for."""
+    """What the provider takes from the settings: machine, offers, addresses, and whether it requests advice."""
     disk = {"SPOT_GCE_DATA_DISK": "d", "SPOT_GCE_DATA_DISK_ZONE": "us-east1-b"}
     config = config_of(load(**({} if "SPOT_GCE_ZONES" in environ else disk) | environ))
     offered = gce.offers(config)
@@ -179,8 +179,8 @@ def outcome(**environ: str) -> tuple[Any, ...]:
     return body, spoken, job, offered, config.root, config.capacity_advice, config.project, elsewhere
 
 
-def test_each_setting_changes_what_it_names() -> None:
-    """One that is read and goes nowhere would be a promise that nobody keeps."""
+def test_each_setting_has_its_effect() -> None:
+    """A setting without effect would be a broken promise."""
     given = {field.name for field in fields(GceSettings)} - {"cloud_build_endpoint"}  # the user's own computer's
     assert given <= {name.removeprefix("SPOT_").lower() for name in (*OTHER, *OF_A_NEW_DISK)}
     before, before_new = outcome(), outcome(**NEW_DISK)
@@ -189,8 +189,8 @@ def test_each_setting_changes_what_it_names() -> None:
     assert same == []
 
 
-def test_warming_up_says_nothing_of_what_does_not_work_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs in a thread of its own, whose error nobody would catch; the first use says it."""
+def test_warming_up_reports_no_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in its own thread, where nothing catches an error; the first use reports it."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file")
     found = adapters.choose(load(), None, SystemClock())  # type: ignore[arg-type]
     found.warm()
@@ -218,7 +218,7 @@ def test_one_bucket_has_one_spelling() -> None:
 
 
 @pytest.mark.parametrize("host", ["http://127.0.0.1:9", "127.0.0.1:9"])
-def test_machines_are_told_of_another_storage(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_machines_get_the_address_of_another_storage(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
     assert config_of(load()).storage_endpoint == "http://127.0.0.1:9"
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")

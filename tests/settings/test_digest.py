@@ -1,4 +1,4 @@
-"""The hash of the settings: another one for other settings, and nothing of a secret in it."""
+"""The digest of the settings: different for different settings, and independent of secrets."""
 
 from __future__ import annotations
 

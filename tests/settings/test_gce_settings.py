@@ -1,4 +1,4 @@
-"""Settings of Google Cloud: forms, bounds, and pairs that contradict each other, refused with both values."""
+"""Settings of Google Cloud: forms, bounds, and contradicting pairs, refused with both values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_supervisor_on_google_cloud_needs_four_settings() -> None:
     known = load()
     assert known.provider == "gce"
     assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4", "l4": "g2-standard-8"}
-    assert (known.value("gce_external_ip"), known.value("gce_notice_s"), known.public_url) == (True, 0, "")
+    assert (known.value("gce_external_ip"), known.value("gce_notice_s"), known.machines.public_url) == (True, 0, "")
     assert settings.gpu_timeout_s(known, TRAITS) == 1200.0
     assert settings.agent_paces(known, TRAITS)["log_chunk_s"] == 300.0
 
@@ -52,7 +52,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SPOT_GCE_PROJECT", "SPOT_GCE_ZONES", "SPOT_GCE_SHAPES"])
-def test_what_is_missing_is_named_with_an_example(name: str) -> None:
+def test_a_missing_setting_is_named_with_an_example(name: str) -> None:
     with pytest.raises(SettingsRefused, match=f"it is not set. For example: {name}="):
         without(name)
 
@@ -98,7 +98,7 @@ def test_what_is_missing_is_named_with_an_example(name: str) -> None:
         ({"SPOT_GCE_PROJECT": "My Project"}, "gce_project = My Project: expected the id"),
     ],
 )  # fmt: skip
-def test_refused_with_what_was_given_and_what_is_expected(environ: dict[str, str], told: str) -> None:
+def test_refused_with_the_value_and_the_expected_form(environ: dict[str, str], told: str) -> None:
     with pytest.raises(SettingsRefused, match=told):
         load(**environ)
 
@@ -120,7 +120,7 @@ def test_accepted(environ: dict[str, str]) -> None:
     assert load(**environ).warnings == ()
 
 
-def test_a_project_without_its_provider_is_told() -> None:
+def test_a_project_without_its_provider_gets_a_warning() -> None:
     known = wired.load(environ={"HOME": "/h", "SPOT_GCE_PROJECT": "my-project"})
     (warning,) = known.warnings
     assert warning.startswith("gce_project = my-project has no effect, because provider = local")

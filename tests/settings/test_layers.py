@@ -1,4 +1,4 @@
-"""Where a setting comes from: flag, environment, file, old environment file, default; and names that are wrong."""
+"""The origins of settings: flag, environment, file, old environment file, default; and wrong names."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.domain.policies import Knobs, StallLimits
+from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local
 from supervisor.providers.local.settings import offers
@@ -29,7 +29,7 @@ def test_defaults_need_nothing() -> None:
     assert known.data_dir == Path("/home/someone/.local/state/spot-supervisor")
     assert known.database_url == "sqlite:////home/someone/.local/state/spot-supervisor/supervisor.db"
     assert known.store_url == "file:///home/someone/.local/state/spot-supervisor/objects"
-    assert (known.host, known.port, known.poll_interval_s) == ("127.0.0.1", 8787, 30.0)
+    assert (known.access.host, known.access.port, known.knobs.poll_interval_s) == ("127.0.0.1", 8787, 30.0)
     assert set(known.origins) == set(known.flat)
     assert set(known.origins.values()) == {"default"}
     assert known.warnings == ()
@@ -46,19 +46,19 @@ def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
     env_file.write_text("POLL_INTERVAL=400\nPROGRESS_STALL_POLLS=44\nLOG_LEVEL=DEBUG\nRESTART_BACKOFF_SEC=4\n")
     environ = {"SPOT_POLL_INTERVAL_S": "2", "SPOT_PORT": "2000", "SPOT_STALL_POLLS": "22"}
     known = load(environ, flags={"port": "1000", "poll_interval_s": None}, file=file, env_file=env_file)
-    found = {name: (getattr(known, name), known.origins[name]) for name in ("port", "poll_interval_s", "quota_retry_s")}
+    found = {name: (known.value(name), known.origins[name]) for name in ("port", "poll_interval_s", "quota_retry_s")}
     assert found == {
         "port": (1000, "flag --port"),
         "poll_interval_s": (2.0, "environment SPOT_POLL_INTERVAL_S"),
         "quota_retry_s": (333.0, f"file {file}"),
     }
-    assert (known.stall_polls, known.log_level) == (22, "debug")
+    assert (known.stall.polls, known.log.log_level) == (22, "debug")
     assert known.origins["recovery_backoff_s"] == f"env-file {env_file} RESTART_BACKOFF_SEC"
 
 
 def test_the_short_name_of_the_poll_interval_is_known_and_the_full_one_wins() -> None:
-    assert load({"SPOT_POLL_INTERVAL": "1"}).poll_interval_s == 1.0
-    assert load({"SPOT_POLL_INTERVAL": "1", "SPOT_POLL_INTERVAL_S": "2"}).poll_interval_s == 2.0
+    assert load({"SPOT_POLL_INTERVAL": "1"}).knobs.poll_interval_s == 1.0
+    assert load({"SPOT_POLL_INTERVAL": "1", "SPOT_POLL_INTERVAL_S": "2"}).knobs.poll_interval_s == 2.0
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_value_that_cannot_be_is_refused(name: str, value: str) -> None:
         load({f"SPOT_{name}": value})
 
 
-def test_a_refusal_does_not_repeat_what_may_be_a_secret() -> None:
+def test_a_refusal_does_not_repeat_a_possible_secret() -> None:
     with pytest.raises(SettingsRefused) as refused:
         load({"SPOT_DATABASE_URL": "postgres://u:hunter2@h/db\x00"})
     assert "hunter2" not in str(refused.value)
@@ -154,22 +154,21 @@ def test_tables_of_the_file_mean_the_same_as_the_text_of_the_environment(tmp_pat
     assert by_file.value("local_capacity") == by_text.value("local_capacity") == {"a": 1}
 
 
-def test_settings_without_values_equal_the_defaults_of_the_domain() -> None:
-    """RULES section 4 stands in the domain; a default that differs here would be a second truth."""
+def test_the_defaults_of_limits_are_those_of_the_domain() -> None:
+    """RULES section 4 is in the domain; another default here would be a second truth."""
     known = load()
-    assert settings.knobs(known, "s") == Knobs(supervisor_id="s")
-    assert settings.stall_defaults(known) == StallLimits()
+    assert (known.knobs, known.stall, known.limits) == (Knobs(""), StallLimits(), Limits())
 
 
 def test_each_knob_reaches_the_decisions() -> None:
     for field in fields(Knobs):
         if field.name not in ("supervisor_id", "machine_prefix"):
             known = load({settings.env_name(field.name): "61", "SPOT_SILENCE_S": "183", "SPOT_COOLDOWN_MIN_S": "1"})
-            assert getattr(settings.knobs(known, "s"), field.name) == (1 if field.name == "cooldown_min_s" else 61)
-    assert settings.knobs(load({"SPOT_MACHINE_PREFIX": "demo"}), "s").machine_prefix == "demo"
+            assert getattr(known.knobs, field.name) == (1 if field.name == "cooldown_min_s" else 61)
+    assert load({"SPOT_MACHINE_PREFIX": "demo"}).knobs.machine_prefix == "demo"
 
 
-def test_the_log_pace_is_fast_on_this_computer_unless_somebody_chose_one() -> None:
+def test_the_log_pace_is_fast_on_this_computer_unless_it_is_set() -> None:
     assert settings.agent_paces(load(), local.TRAITS)["log_chunk_s"] == 1.0
     assert settings.agent_paces(load(), gce.TRAITS)["log_chunk_s"] == 300.0
     assert settings.agent_paces(load({"SPOT_LOG_CHUNK_S": "20"}), local.TRAITS)["log_chunk_s"] == 20.0

@@ -1,4 +1,4 @@
-"""Which shapes of this computer have GPUs, and how many each machine of them gets."""
+"""The shapes of this computer with GPUs, and the number of GPUs per machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_shape_that_is_not_offered_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=many", "cpu=-1", "cpu=1.5"])
-def test_what_is_no_number_of_cards_is_refused(text: str) -> None:
+def test_an_invalid_number_of_cards_is_refused(text: str) -> None:
     with pytest.raises(SettingsRefused, match=r"local_gpus \(environment SPOT_LOCAL_GPUS\): expected"):
         load({"SPOT_LOCAL_GPUS": text})
 

@@ -1,4 +1,4 @@
-"""How many trainings a computer carries at once, where nobody says it."""
+"""How many trainings a computer runs at once without settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_for_each_core_or_for_each_two_gib_whichever_is_less(tmp_path: Path)
     assert carries({}, NO_CARDS)[0] == 16
 
 
-def test_one_for_each_gpu_unless_shapes_say_who_has_them(tmp_path: Path) -> None:
+def test_one_machine_per_gpu_unless_shapes_assign_them(tmp_path: Path) -> None:
     cards = tmp_path / "gpus"
     for card in range(2):
         (cards / f"0000:0{card}:00.0").mkdir(parents=True)
@@ -47,7 +47,7 @@ def values(environ):
     return load(environ).kinds["local"]
 
 
-def test_what_the_settings_say_wins() -> None:
+def test_the_settings_win() -> None:
     assert most_machines(values({"SPOT_LOCAL_MACHINES": "3"})) == (3, "local_machines")
     every = {"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1,b=2"}
     assert most_machines(values(every)) == (None, "local_capacity")

@@ -1,4 +1,4 @@
-"""The two shapes of a log line: the same fields in both, one record a line, readable by programs whatever is in it."""
+"""The two formats of a log line: the same fields in both, one record per line, always machine-readable."""
 
 import io
 import json
@@ -13,7 +13,7 @@ LOG = logging.getLogger("supervisor.test")
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch):
-    """`written(form, level)` configures the log; its `getvalue` is what came out. The root logger is put back."""
+    """`written(form, level)` configures the log; its `getvalue` is the output. The root logger is restored."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     noisy = {name: logging.getLogger(name).level for name in telemetry._QUIET}
@@ -63,7 +63,7 @@ def test_plain(written) -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])
-def test_what_a_run_wrote_cannot_forge_a_second_line(written, form: str) -> None:
+def test_text_of_a_run_cannot_forge_a_second_line(written, form: str) -> None:
     stream = written(form)
     LOG.info("last words: %s", "bye\n2026-01-01T00:00:00.000Z ERROR \x1b[2J\ud800", extra={"detail": "a\r\nb"})
     assert stream.getvalue().count("\n") == 1
@@ -81,7 +81,7 @@ def test_a_traceback_goes_along(written) -> None:
         assert "RuntimeError: boom" in stream.getvalue()
 
 
-def test_a_traceback_shows_what_drives_a_terminal_as_text(written) -> None:
+def test_a_traceback_shows_control_characters_as_text(written) -> None:
     stream = written("plain")
     try:
         raise RuntimeError("boom \x1b[2J\x9b31m \u202egnp.exe")
@@ -90,7 +90,7 @@ def test_a_traceback_shows_what_drives_a_terminal_as_text(written) -> None:
     assert "boom ⟨U+001B⟩[2J⟨U+009B⟩31m ⟨U+202E⟩gnp.exe" in stream.getvalue()
 
 
-def test_libraries_that_tell_of_every_request_are_kept_quiet(written) -> None:
+def test_libraries_that_log_every_request_are_silenced(written) -> None:
     stream = written("plain", "debug")
     logging.getLogger("httpx").info("GET https://example.org/secret-path")
     LOG.debug("ours")

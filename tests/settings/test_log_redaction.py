@@ -1,4 +1,4 @@
-"""What is secret is in no log line, wherever it was said; what is not stays as it was written."""
+"""No log line contains a secret, and all other text stays as it was written."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from supervisor.telemetry.redaction import DOTS, hidden, hidden_field, is_secret
 
 ALNUM = "abcdefghijkLMNOPQRSTUVWxyz0123456789"
 CORE = st.text(ALNUM, min_size=32, max_size=48)  # so long that chance never writes it
-# How a secret is said: by its own looks, or by what stands before it. The core is what must be nowhere.
+# How a secret appears: by its own form, or after a word that announces it. The core must be nowhere.
 SAID: tuple[Callable[[str], str], ...] = (
     "sup_{}".format,
     "whsec_{}==".format,
@@ -59,7 +59,7 @@ ORDINARY = (
 
 
 class Line:
-    """One logger of its own, in one form, without touching those of the process."""
+    """Its own logger, in one format, without changing the process's loggers."""
 
     def __init__(self, form: str) -> None:
         self.stream = io.StringIO()
@@ -123,7 +123,7 @@ def test_without_the_rules_each_of_these_would_be_seen(
     monkeypatch.setattr(telemetry, "hidden_field", lambda name, value: str(value))
     line, core = Line("json"), "abcdefgh0123456789abcdefgh0123456789"
     place(line, f"sup_{core}")
-    assert (core in line.text) != (place is in_arguments_that_do_not_fit)  # that one tells no values at all
+    assert (core in line.text) != (place is in_arguments_that_do_not_fit)  # that logger shows no values at all
 
 
 @pytest.mark.parametrize("number", range(len(redaction._RULES)))
@@ -150,7 +150,7 @@ def test_text_without_any_of_the_words_is_never_touched(text: str) -> None:
     assert hidden(text) == text
 
 
-def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_secrets_of_the_process_are_hidden_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_own", ())
     redaction.hide("https://example.org/tell", "two words", "file:/etc/secret", "", "short")
     line = Line("plain")
@@ -168,7 +168,7 @@ def test_fields_are_hidden_by_their_names_and_keep_their_types() -> None:
     assert [name for name in ("token", "api_key", "nonce", "X_PAT", "DB_DSN") if not is_secret(name)] == []
 
 
-def test_what_cannot_be_told_costs_no_line() -> None:
+def test_a_value_that_cannot_be_formatted_loses_no_line() -> None:
     class Shy:
         def __str__(self) -> str:
             raise RuntimeError("sup_abcdefgh0123456789")
@@ -181,7 +181,7 @@ def test_what_cannot_be_told_costs_no_line() -> None:
     assert str(told["endless"]).count("[") == redaction.DEEPEST
 
 
-def test_half_a_secret_at_the_cut_is_not_told() -> None:
+def test_half_a_secret_at_the_cut_is_not_shown() -> None:
     core = "abcdefgh0123456789" * 4
     for ahead in range(0, len(core) + 8, 5):
         text = "x " * ((redaction.LINE_MAX - ahead) // 2) + f"sup_{core}"
@@ -199,7 +199,7 @@ def attacks() -> Iterator[str]:
 
 
 def test_no_text_takes_long() -> None:
-    """65,536 characters of the worst take 12 ms here; a rule that goes back and forth would take minutes."""
+    """65,536 characters of the worst case take 12 ms here; a backtracking rule would take minutes."""
     for text in attacks():
         since = time.process_time()
         hidden(text)

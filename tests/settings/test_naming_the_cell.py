@@ -1,4 +1,4 @@
-"""The name of the cell: who sees none of a computer's machines must not be able to lead them under it."""
+"""The name of the cell: a supervisor that cannot see a computer's machines must not lead them under it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.reconciler.system_clock import EventWake
-from supervisor.wiring import house as house_of
+from supervisor.wiring import application as wired
 from tests.services.fresh import open_fresh
 from tests.settings.test_sections import BUCKET, CLOUD, LAB, load
 
@@ -15,16 +15,16 @@ OTHER_CLOUD = CLOUD.replace("cloud", "spare").replace("my-project", "my-other-pr
 
 
 def cell_of(tmp_path: Path, computer: str, text: str) -> str:
-    """Of a supervisor on this computer with these sections."""
+    """The cell of a supervisor on this computer with these sections."""
     folder = tmp_path / computer
     folder.mkdir()
     settings = load(folder, BUCKET + text, SPOT_DATA_DIR=str(folder / "data"))
     store = open_fresh(folder / "spot.db")
     try:
-        house = house_of.build(settings, store, house_of.Wakes(EventWake(), EventWake()))
-        house.adapters.close()
-        assert set(house.loop.tick.observer.providers) == set(settings.sections)
-        return house.loop.leader.cell
+        application = wired.build(settings, store, wired.Wakes(EventWake(), EventWake()))
+        application.adapters.close()
+        assert set(application.loop.tick.observer.providers) == set(settings.sections)
+        return application.loop.leader.cell
     finally:
         store.close()
 

@@ -1,4 +1,4 @@
-"""Environment files of the older runner: every key it knows, its timeout rule, and text that is no KEY=value."""
+"""Environment files of the older runner: every known key, its timeout rule, and lines that are not KEY=value."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     known = load(tmp_path, "".join(f"{k}={v if v.startswith('(') else repr(v)}\n" for k, v in ALL_KEYS.items()))
     mapped = MAPPED | CLOUD
     assert {setting: known.value(setting) for setting, _ in mapped.values()} == dict(mapped.values())
-    assert known.boot_timeout_s == 1500.0
+    assert known.stall.boot_timeout_s == 1500.0
     assert known.provider == "gce"
     assert len(known.warnings) == len(ALL_KEYS) - len(mapped)
 
@@ -108,7 +108,7 @@ def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:
 
 def test_an_empty_value_is_no_value(tmp_path: Path) -> None:
     known = load(tmp_path, 'POLL_INTERVAL=\nWALL_CLOCK_DEADLINE=""\n')
-    assert (known.poll_interval_s, known.warnings) == (30.0, ())
+    assert (known.knobs.poll_interval_s, known.warnings) == (30.0, ())
 
 
 def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
         ("GPU_TIMEOUT_SEC=1200\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=10", 1500.0),
         ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=6", 900.0),
         ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=20", 2400.0),
-        # For the rule, what the file does not name has the older runner's own default: 120 s, 6 polls, 600 s.
+        # For the rule, missing values are the older runner's own defaults: 120 s, 6 polls, 600 s.
         ("POLL_INTERVAL=100", 1500.0),
         ("PROGRESS_STALL_POLLS=10\nGPU_TIMEOUT_SEC=1200", 1500.0),
         ("LOG_LEVEL=INFO", 1500.0),
@@ -130,7 +130,7 @@ def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
 )
 def test_the_boot_limit_follows_from_the_old_timeouts(tmp_path: Path, text: str, boot_timeout_s: float) -> None:
     known = load(tmp_path, text)
-    assert known.boot_timeout_s == boot_timeout_s
+    assert known.stall.boot_timeout_s == boot_timeout_s
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_disk_for_each_run_is_made_as_the_older_runner_did(tmp_path: Path) -> 
 
 def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:
     known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n")
-    assert (known.poll_interval_s, known.value("gce_project")) == (45, "p-2")
+    assert (known.knobs.poll_interval_s, known.value("gce_project")) == (45, "p-2")
     assert known.origins["poll_interval_s"].endswith(" SPOT_POLL_INTERVAL_S")
     assert "env-file" in known.origins["poll_interval_s"]
     assert known.warnings == ()
@@ -252,4 +252,4 @@ def test_a_mark_in_front_of_the_file_does_not_hide_its_first_key(tmp_path: Path)
     file = tmp_path / "old.env"
     file.write_bytes(b"\xef\xbb\xbfLOG_LEVEL=DEBUG\r\n")
     known = wired.load({}, environ={}, env_file=str(file))
-    assert (known.log_level.upper(), known.warnings) == ("DEBUG", ())
+    assert (known.log.log_level.upper(), known.warnings) == ("DEBUG", ())

@@ -1,4 +1,4 @@
-"""An environment file of the older runner that names a project makes a whole supervisor on Google Cloud."""
+"""An environment file of the older runner with a project configures a whole supervisor on Google Cloud."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def test_the_real_file(tmp_path: Path) -> None:
     assert known.value("gce_zones") == ("us-east1-c", "us-east1-b", "us-east1-d")
     assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
     assert known.value("gce_service_account") == "rav-spot@rav-ai-488706.iam.gserviceaccount.com"
-    assert known.default_image == "us-east1-docker.pkg.dev/rav-ai-488706/rav/trainer:latest"
+    assert known.machines.default_image == "us-east1-docker.pkg.dev/rav-ai-488706/rav/trainer:latest"
     assert (known.value("gce_boot_disk_gb"), known.value("gce_boot_disk_type")) == (100, "pd-ssd")
     assert known.value("gce_data_disk") == "", "it was not enabled"
-    assert (known.gpu_timeout_s, known.boot_timeout_s, known.max_attempts) == (1200.0, 1500.0, 11)
+    assert (known.machines.gpu_timeout_s, known.stall.boot_timeout_s, known.limits.max_attempts) == (1200.0, 1500.0, 11)
     assert known.origins["gce_zones"].endswith("rav_spot.env ZONE, FALLBACK_ZONES")
     assert [warning.split()[3] for warning in known.warnings] == ["REGION"]
 
 
-def test_what_the_file_leaves_out_is_what_the_older_scripts_filled_in(tmp_path: Path) -> None:
+def test_missing_values_are_the_older_scripts_defaults(tmp_path: Path) -> None:
     known = load(tmp_path, SHORT)
     assert known.value("gce_zones") == ("us-east1-c", "us-east1-b", "us-east1-d")
     assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
@@ -80,7 +80,7 @@ def test_a_machine_that_brings_its_cards_gets_no_others(
     assert load(tmp_path, SHORT + f"MACHINE_TYPE={machine}\n{given}").value("gce_shapes") == shapes
 
 
-def test_a_data_disk_pins_the_zone_it_lies_in(tmp_path: Path) -> None:
+def test_a_data_disk_pins_its_zone(tmp_path: Path) -> None:
     disk = "ZONE=us-east1-d\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=rav-data\nDATA_DISK_MOUNT_PATH=/mnt/disks/x\n"
     known = load(tmp_path, SHORT + disk)
     assert (known.value("gce_data_disk"), known.value("gce_data_disk_zone")) == ("rav-data", "us-east1-d")
@@ -93,11 +93,11 @@ def test_a_file_without_a_bucket_is_refused_with_the_form_that_is_needed(tmp_pat
 
 
 @pytest.mark.parametrize("line", ["ZONE=$(gcloud config get-value zone)", "BOOT_DISK_SIZE=big"])
-def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_an_unreadable_value_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(SettingsRefused, match="line 3"):
         load(tmp_path, SHORT + line + "\n")
 
 
-def test_what_the_environment_says_wins(tmp_path: Path) -> None:
+def test_the_environment_wins(tmp_path: Path) -> None:
     known = load(tmp_path, REAL, {"SPOT_GCE_ZONES": "us-central1-a", "SPOT_DEFAULT_IMAGE": "r/i:2"})
-    assert (known.value("gce_zones"), known.default_image) == (("us-central1-a",), "r/i:2")
+    assert (known.value("gce_zones"), known.machines.default_image) == (("us-central1-a",), "r/i:2")

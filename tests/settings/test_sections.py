@@ -41,7 +41,7 @@ def test_a_section_is_a_provider_under_its_name(tmp_path: Path) -> None:
     assert {offer.placement.provider for offer in opened.provider.offers()} == {"lab"}
 
 
-def test_what_a_section_leaves_out_has_the_value_of_the_flat_setting(tmp_path: Path) -> None:
+def test_a_key_missing_in_a_section_has_the_value_of_the_flat_setting(tmp_path: Path) -> None:
     known = load(tmp_path, BUCKET + CLOUD, SPOT_GCE_NOTICE_S="120", SPOT_GCE_ZONES="us-east1-d")
     values = known.sections["cloud"].values
     assert (values.gce_notice_s, values.gce_zones) == (120, ("us-east1-c",))
@@ -85,7 +85,7 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         ('[providers.lab]\nkind = "aws"\n', r"kind = aws: expected local or gce$"),
         (LAB + "zone = 1\n", r"\[providers.lab\]: zone is not a setting of local; did you mean zones\?"),
         (LAB + "colour = 1\n", "colour is not a setting of local; local has zones, shapes, capacity"),
-        (LAB + 'local_zones = ["b"]\n', "zones and local_zones are the same setting: leave one out"),
+        (LAB + 'local_zones = ["b"]\n', "zones and local_zones are the same setting: keep one"),
         (LAB + LAB, "cannot read the settings file"),
         (LAB + "machines = -1\n", r"local_machines \(file .*\[providers.lab\]\): expected a whole number"),
         (LAB + "capacity = {elsewhere = 1}\n", r"\[providers.lab\]: local_capacity names elsewhere, .*\(bench\)"),
@@ -94,7 +94,7 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         ('provider = "local"\n' + LAB, r"provider = local \(file .*\), but .* has sections .* leave provider out"),
     ],
 )  # fmt: skip
-def test_refused_with_what_was_given_and_what_is_expected(tmp_path: Path, text: str, told: str) -> None:
+def test_refused_with_the_value_and_the_expected_form(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsRefused, match=told):
         load(tmp_path, text)
 
@@ -104,7 +104,7 @@ def test_a_variable_that_names_the_provider_contradicts_sections(tmp_path: Path)
         load(tmp_path, LAB, SPOT_PROVIDER="gce")
 
 
-def test_a_setting_of_a_kind_that_no_section_has_is_told(tmp_path: Path) -> None:
+def test_a_setting_of_a_kind_without_section_gets_a_warning(tmp_path: Path) -> None:
     (warning,) = load(tmp_path, LAB, SPOT_GCE_PROJECT="my-project").warnings
     assert warning == "gce_project = my-project has no effect, because no section of [providers] has kind = gce."
 
@@ -136,7 +136,7 @@ def test_the_doctors_lines_stand_in_a_group_for_each_provider(tmp_path: Path) ->
     assert in_group(check, "google", "google") is check
 
 
-def test_who_needs_one_value_gets_that_of_the_first_provider_that_has_it(tmp_path: Path) -> None:
+def test_a_single_value_is_that_of_the_first_provider_with_it(tmp_path: Path) -> None:
     known = load(tmp_path, BUCKET + LAB + CLOUD, SPOT_GCE_NETWORK="other")
     key = known.in_use("gce_project")
     assert (key, known.value(key)) == ("providers.cloud.gce_project", "my-project-123456")

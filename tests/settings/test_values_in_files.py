@@ -1,4 +1,4 @@
-"""Credentials in files of their own: what is read, what is refused, and that nothing of it is shown."""
+"""Credentials in files: what is read, what is refused, and that nothing of it is shown."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_the_database_address_is_the_first_line_of_the_file(tmp_path: Path) -> N
         (b"mysql://root:pa55word@db/x", "url", "expected sqlite:///PATH"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, content: bytes, path: str, complaint: str) -> None:
+def test_an_unusable_value_is_refused_by_name(tmp_path: Path, content: bytes, path: str, complaint: str) -> None:
     (tmp_path / "url").write_bytes(content)
     with pytest.raises(SettingsRefused, match=complaint) as refused:
         database_url(tmp_path, f"file:{tmp_path / path}")

@@ -1,4 +1,4 @@
-"""A supervisor on Google Cloud says once, in its log, whose machines it looks at: by name and number."""
+"""A supervisor on Google Cloud logs once the name and number of its project."""
 
 from __future__ import annotations
 

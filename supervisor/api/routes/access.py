@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -16,10 +17,10 @@ from supervisor.domain.callers import Scope
 from supervisor.domain.errors import DeliveryNotFound
 from supervisor.ports.notifier import GIVEN_UP
 from supervisor.services.access import tokens
-from supervisor.services.access.tokens import TokenWish
+from supervisor.services.access.tokens import TokenRequest
 from supervisor.services.views.run_view import Json
 from supervisor.services.webhooks import deliveries, webhooks
-from supervisor.services.webhooks.webhooks import WebhookChange, WebhookWish
+from supervisor.services.webhooks.webhooks import WebhookChange, WebhookRequest
 
 token_routes, webhook_routes = Routes("tokens"), Routes("webhooks")
 ONCE = {"Cache-Control": "no-store"}
@@ -28,7 +29,7 @@ ONCE = {"Cache-Control": "no-store"}
 @token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: access.TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
 async def create_token(request: Request, body: access.CreateTokenBody) -> Response:
     """Make a token. Its text is in this answer and is never told again."""
-    wish = TokenWish(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
+    wish = TokenRequest(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
     services, caller = services_of(request), caller_of(request)
     made = await run_in_threadpool(tokens.create, services.parts, wish, caller)
     return json_answer(made, 201, ONCE)
@@ -57,7 +58,7 @@ async def revoke_token(request: Request, token_id: str) -> object:
 )
 async def add_webhook(request: Request, body: access.AddWebhookBody) -> Response:
     """Add a webhook. The secret that signs its messages is in this answer and is never told again."""
-    wish = WebhookWish(body.url, body.form, tuple(body.kinds), body.everything, body.note)
+    wish = WebhookRequest(body.url, body.form, tuple(body.kinds), body.everything, body.note)
     parts, caller = services_of(request).parts, caller_of(request)
     made = await run_in_threadpool(webhooks.add, parts, wish, caller)
     return json_answer(made, 201, {**ONCE, "Location": f"/v1/webhooks/{made['webhook_id']}"})
@@ -123,8 +124,9 @@ async def rotate_webhook(request: Request, webhook_id: str) -> Response:
 async def list_deliveries(request: Request, webhook_id: str, query: access.DeliveryParameters) -> object:
     """List what was sent to a webhook and what became of it, newest first."""
     state = GIVEN_UP if query.failed else query.state or ""
-    wish = (webhook_id, query.page_size, query.cursor, state, caller_of(request))
-    return await run_in_threadpool(deliveries.page, services_of(request).parts, *wish)
+    parts, caller = services_of(request).parts, caller_of(request)
+    page = partial(deliveries.page, parts, webhook_id, query.page_size, cursor_text=query.cursor)
+    return await run_in_threadpool(page, state=state, caller=caller)
 
 
 @webhook_routes.on(

@@ -6,7 +6,7 @@ labels, limits or zones: a change names the version that it is made to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple
 
 from fastapi import Request, Response
@@ -25,14 +25,14 @@ from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
+from supervisor.services.runs.actions import ApproveRequest, approve, retry, stop
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.asking import ApproveRequest, approve, approve_once, retry, retry_once, stop, stop_once
-from supervisor.services.runs.changing import Judged
+from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
-from supervisor.services.runs.many import Asked, resume_many, stop_many
+from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
 from supervisor.services.runs.policy import warnings_of
 from supervisor.services.runs.purge import Purged, purge, purge_once
-from supervisor.services.runs.resume import Wish, resume, resume_once
+from supervisor.services.runs.resume import ResumeRequest, resume, resume_once
 from supervisor.services.views.run_view import Json, dumps
 
 routes = Routes("actions")
@@ -48,17 +48,25 @@ OF_ANOTHER_GENERATION = {"spec", *RunSpec.model_fields} - set(ChangeBody.model_f
 )
 async def stop_run(request: Request, run_id: str) -> Response:
     """Stop a run: its checkpoint is saved first, then its machine is released."""
-    services, caller, once = services_of(request), caller_of(request), once_of(request, None)
-    view = services.queries.view
-    if once is not None:
-        return replied(await run_in_threadpool(stop_once, services.parts, run_id, caller, once, view))
+    return await _acted(request, run_id, stop(caller_of(request)), None, ended=200)
 
-    def work() -> tuple[Run, Json]:
-        run = stop(services.parts, run_id, caller)
-        return run, view(run)
 
-    run, answer = await run_in_threadpool(work)
-    return run_answer(answer, 200 if run.terminal else 202)
+async def _acted(request: Request, run_id: str, action: Action, payload: object, ended: int = 202) -> Response:
+    """`payload`: all that the body requests, as JSON values. `ended`: the status for a run that has ended."""
+    services, key = services_of(request), once_of(request, payload)
+
+    def respond(update: Update) -> Reply:
+        return reply(update.run, update.labels)
+
+    def reply(run: Run, labels: Mapping[str, str] | None = None) -> Reply:
+        return Reply(ended if run.terminal else 202, dumps(services.queries.view(run, labels)), version=run.version)
+
+    def work() -> Reply:
+        if key is not None:
+            return change_once(services.parts, run_id, action, key, respond)
+        return reply(change(services.parts, run_id, action))
+
+    return replied(await run_in_threadpool(work))
 
 
 @routes.on(
@@ -72,18 +80,18 @@ async def stop_run(request: Request, run_id: str) -> Response:
 async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> Response:
     """Resume an ended run from its newest checkpoint as its next generation."""
     spec = body.spec.as_spec() if body.spec is not None else None
-    wish = Wish(spec, body.replace_spec, body.rerun, caller_of(request))
+    wanted = ResumeRequest(caller_of(request), spec, body.replace_spec, body.rerun)
     services, once = services_of(request), once_of(request, [spec, body.replace_spec, body.rerun])
 
-    def shape(resumed: Judged) -> Reply:
+    def respond(resumed: Update) -> Reply:
         answer = services.queries.view(resumed.run, resumed.labels)
         warnings = warnings_of(resumed.spec or {}, *services.parts.traits_of(resumed.run))
         whole = {**answer, "warnings": warnings, "differs": resumed.differs}
-        return Reply(202 if resumed.changed else 200, dumps(whole), "")
+        return Reply(202 if resumed.changed else 200, dumps(whole))
 
     if once is not None:
-        return replied(await run_in_threadpool(resume_once, services.parts, run_id, wish, once, shape))
-    return replied(await run_in_threadpool(lambda: shape(resume(services.parts, run_id, wish))))
+        return replied(await run_in_threadpool(resume_once, services.parts, run_id, wanted, once, respond))
+    return replied(await run_in_threadpool(lambda: respond(resume(services.parts, run_id, wanted))))
 
 
 @routes.on(
@@ -95,11 +103,8 @@ async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> 
 )
 async def retry_run(request: Request, run_id: str) -> Response:
     """Ask for the machine of a waiting run now, whatever pause is left."""
-    services, caller, once = services_of(request), caller_of(request), once_of(request, None)
-    view = services.queries.view
-    if once is not None:
-        return replied(await run_in_threadpool(retry_once, services.parts, run_id, caller, once, view))
-    return run_answer(await run_in_threadpool(lambda: view(retry(services.parts, run_id, caller))), 202)
+    services = services_of(request)
+    return await _acted(request, run_id, retry(services.parts, caller_of(request)), None)
 
 
 @routes.on(
@@ -111,20 +116,8 @@ async def retry_run(request: Request, run_id: str) -> Response:
 )
 async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -> Response:
     """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
-    wish = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
-    services, caller, once = services_of(request), caller_of(request), once_of(request, astuple(wish))
-    view = services.queries.view
-    if once is not None:
-        return replied(
-            await run_in_threadpool(
-                approve_once, services.parts, run_id, wish, caller=caller, idempotency=once, view=view
-            )
-        )
-
-    def work() -> Json:
-        return view(approve(services.parts, run_id, wish, caller))
-
-    return run_answer(await run_in_threadpool(work), 202)
+    approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
+    return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
 
 
 @routes.on(
@@ -200,14 +193,14 @@ async def purge_run(request: Request, run_id: str, body: bodies.PurgeBody) -> Re
     """Delete all files of a run whose machines are gone; its history stays. Repeat it if it was cut off."""
     services, caller, once = services_of(request), caller_of(request), once_of(request, body.confirm)
 
-    def shape(done: Purged) -> Reply:
+    def respond(done: Purged) -> Reply:
         figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
-        return Reply(200, dumps({**services.queries.view(done.run), **figures}), "")
+        return Reply(200, dumps({**services.queries.view(done.run), **figures}))
 
     def work() -> Reply:
         if once is not None:
-            return purge_once(services.parts, run_id, body.confirm, caller=caller, idempotency=once, shape=shape)
-        return shape(purge(services.parts, run_id, body.confirm, caller))
+            return purge_once(services.parts, run_id, body.confirm, caller=caller, key=once, respond=respond)
+        return respond(purge(services.parts, run_id, body.confirm, caller))
 
     return replied(await in_slow_thread(work))
 
@@ -230,8 +223,8 @@ async def resume_runs(request: Request, query: plan.ManyParameters, body: plan.M
 
 
 async def _done(
-    request: Request, query: plan.ManyParameters, body: plan.ManyBody, deed: Callable[[Parts, Asked, Caller], Json]
+    request: Request, query: plan.ManyParameters, body: plan.ManyBody, act: Callable[[Parts, ManyRequest, Caller], Json]
 ) -> Json:
     services, caller = services_of(request), caller_of(request)
-    asked = Asked(run_filter(query, caller), query.page_size, query.cursor, body.dry_run, body.expect)
-    return await run_in_threadpool(deed, services.parts, asked, caller)
+    wanted = ManyRequest(run_filter(query, caller), query.page_size, query.cursor, body.dry_run, body.expect)
+    return await run_in_threadpool(act, services.parts, wanted, caller)

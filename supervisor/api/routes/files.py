@@ -30,7 +30,8 @@ from supervisor.services.files.files import list_files
 from supervisor.services.files.filestream import CutShort, FileStream, open_file
 from supervisor.services.logs.chunks import LogBytes
 from supervisor.services.runs import code
-from supervisor.services.runs.asking import note_pull
+from supervisor.services.runs.actions import note_pull
+from supervisor.services.runs.changing import change
 from supervisor.services.runs.purge import refuse_purged
 
 routes = Routes("files")
@@ -90,7 +91,7 @@ async def note_results_pulled(request: Request, run_id: str, body: files.PulledB
     services, caller = services_of(request), caller_of(request)
 
     def work() -> object:
-        run = note_pull(services.parts, run_id, body.results_sha256, body.files, caller)
+        run = change(services.parts, run_id, note_pull(body.results_sha256, body.files, caller))
         return services.queries.view(run)
 
     return await in_slow_thread(work)

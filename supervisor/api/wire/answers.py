@@ -20,7 +20,7 @@ from fastapi import Request, Response
 
 from supervisor.api.wire.deps import caller_of
 from supervisor.domain.errors import InvalidRequest
-from supervisor.services.runs.keys import Once, Reply, once, scope_of
+from supervisor.services.runs.keys import KeyedRequest, Reply, keyed_request, scope_of
 from supervisor.services.views.run_view import Json, dumps
 
 MOST = 64  # tags in one header; more are not looked at
@@ -128,10 +128,10 @@ def key_of(request: Request) -> str | None:
     return given[0] if given else None
 
 
-def once_of(request: Request, payload: object) -> Once | None:
+def once_of(request: Request, payload: object) -> KeyedRequest | None:
     """None: the request has no key. `payload`: all that its body asks for, as JSON values. Raises InvalidRequest."""
     operation = f"{request.method} {request.url.path}"
-    return once(key_of(request), scope_of(caller_of(request), operation), payload)
+    return keyed_request(key_of(request), scope_of(caller_of(request), operation), payload)
 
 
 def replied(reply: Reply) -> Response:

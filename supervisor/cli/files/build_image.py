@@ -106,7 +106,7 @@ def _request_for(folder: Path, settings: Settings, given: Given) -> BuildRequest
     from supervisor.domain.errors import ImageBuildRefused
     from supervisor.images import request as nouns
 
-    image = given.image or settings.default_image.partition("@")[0]
+    image = given.image or settings.machines.default_image.partition("@")[0]
     if not image:
         raise ImageBuildRefused("The image has no name. Add --image HOST/PATH:TAG, or set default_image.")
     store = urlsplit(settings.store_url)

@@ -22,7 +22,7 @@ from supervisor.cli.output import json_text, show_warnings, terminal_columns
 from supervisor.cli.output import show as show_lines
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.domain.machines import Offer
-from supervisor.settings import alerts as settings_alerts
+from supervisor.settings import credentials
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.settings.sections import SECTIONS
@@ -92,7 +92,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _begin_log(settings: Settings) -> None:
     from supervisor.telemetry import logs as telemetry
 
-    telemetry.configure(settings.log_level, settings.log_format)
+    telemetry.configure(settings.log.log_level, settings.log.log_format)
     for warning in settings.warnings:
         LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})
 
@@ -141,23 +141,23 @@ def examine_here(
         fix = "correct the settings; spot config show --origin shows where each value comes from"
         check = {"group": "local", "name": "settings", "result": "fail", "fact": "refused"}
         return {"worst": "fail", "checks": [{**check, "cause": str(error), "fix": fix}]}
-    from supervisor.wiring import bootstrap
+    from supervisor.wiring import examining
 
-    return bootstrap.examine(settings, alert_test, deadline_s - (time.monotonic() - began))
+    return examining.examine(settings, alert_test, deadline_s - (time.monotonic() - began))
 
 
 def trial_offers(settings: Settings) -> tuple[Offer, ...]:
     """Where a trial may rent its machine, and for how much. Raises SpotError."""
-    from supervisor.wiring import bootstrap
+    from supervisor.wiring import trial_cloud
 
-    return bootstrap.trial_offers(settings)
+    return trial_cloud.offers(settings)
 
 
 def remove_trial(settings: Settings, report: Callable[[str], None]) -> tuple[int, int]:
     """Delete what is left of a trial: (machines, objects). Raises SpotError."""
-    from supervisor.wiring import bootstrap
+    from supervisor.wiring import trial_cloud
 
-    return bootstrap.remove_trial(settings, report)
+    return trial_cloud.remove(settings, report)
 
 
 @click.group()
@@ -201,8 +201,8 @@ def _value_of(settings: Settings, name: str) -> object:
     value = settings.value(name)
     if isinstance(value, Path):
         return str(value)
-    if name in settings_alerts.SECRET:
-        return settings_alerts.shown(name, value)
+    if name in credentials.SECRET:
+        return credentials.shown(name, value)
     if name.endswith("_url"):
         return _PASSWORD.sub(r"\1:***@", value)
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value

@@ -130,7 +130,7 @@ def _plan(
 ) -> Plan:
     if no_gpu and machine:
         raise click.UsageError("Use --no-gpu or --machine, not both.")
-    image = image or settings.default_image
+    image = image or settings.machines.default_image
     if not image:
         hint = "spot trial --image mirror.gcr.io/library/python:3.12-slim"
         raise CliError("The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,))
@@ -189,8 +189,8 @@ def _environ(plan: Plan, token: str) -> dict[str, str]:
         "host": "127.0.0.1",
         "port": "0",
         "machine_max_s": f"{TRIAL_S:g}",
-        "poll_interval_s": f"{min(settings.poll_interval_s, 5.0):g}",
-        "beat_store_s": f"{min(settings.beat_store_s, 10.0):g}",
+        "poll_interval_s": f"{min(settings.knobs.poll_interval_s, 5.0):g}",
+        "beat_store_s": f"{min(settings.knobs.beat_store_s, 10.0):g}",
         "patrol_every_s": "0",
         "gce_data_disk_read_only": "false",
     }

@@ -1,1 +1,1 @@
-"""Who may ask: tokens and owners."""
+"""Access: tokens, their owners, and the private files of a data folder."""

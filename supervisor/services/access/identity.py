@@ -1,11 +1,10 @@
-"""Who stands behind the header Authorization: asked for every request, so answered from memory.
+"""Which caller an Authorization header stands for. This runs for every request, so the result is cached.
 
-What the database said of a token counts for FRESH_S: so long a revocation on another replica may stay unnoticed; one
-of this process counts at once. While the database is away, a token that it knew AWAY_S ago at most still counts, and
-nobody else gets in. A mistyped token, a strange one, an expired and a revoked one are refused in the same words, and
-the three that look right after the same question to the database. Tokens are remembered and compared by their HMAC,
-whose key nobody outside has: how long that takes tells nothing of them. The token itself is in no variable that
-outlives its request, in no error and in no log line.
+A token from the database is valid for FRESH_S: for so long a revocation on another replica may go unnoticed; a
+revocation by this process counts at once. While the database is unavailable, tokens that were valid in the last AWAY_S
+stay valid, and all other callers are refused. A mistyped, unknown, expired or revoked token gets the same refusal, and
+the last three cost the same query. Tokens are cached and compared by their HMAC with a secret key, so timing reveals
+nothing about them. No variable that outlives the request, no error and no log line contains the token itself.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from supervisor.domain.callers import Caller, Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
-from supervisor.services.together import ask_together
+from supervisor.services.parts import ask_together
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry.worker import Worker
 
@@ -26,14 +25,14 @@ SCHEME = "bearer "
 FRESH_S = 4.0
 AWAY_S = 60.0
 SOON_S = 2.0
-ASK_AGAIN_S = 2.0  # after the database was found away
-USED_S = 60.0  # how often the times of last use are written
+RETRY_S = 2.0  # after the database was unavailable
+USED_S = 60.0  # interval of writing the times of last use
 MOST_KEPT = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """`fresh_until` and `usable_until` are monotonic; between them the database is asked again."""
+class _Cached:
+    """`fresh_until` and `usable_until` are monotonic. Between them the database is queried first."""
 
     token: Token
     fresh_until: float
@@ -42,13 +41,13 @@ class _Known:
 
 @dataclass
 class Identity:
-    """Safe to use from any thread. `recall` touches nothing but memory; `identify` may ask the database."""
+    """Thread-safe. `recall` only reads memory; `identify` may query the database."""
 
     store: Store
     clock: Clock
-    _entries: dict[str, _Known] = field(default_factory=dict)
+    _entries: dict[str, _Cached] = field(default_factory=dict)
     _used: dict[str, float] = field(default_factory=dict)
-    _forgotten: int = 0  # counts: what was read before a revocation is not remembered after it
+    _revocations: int = 0  # a token that was read before a revocation is not cached after it
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _worker: Worker = field(init=False)
 
@@ -64,14 +63,14 @@ class Identity:
         )
 
     def recall(self, authorization: str, request_id: str) -> Caller | None:
-        """None = the database must be asked. Raises Unauthorized where no token was sent, or one that nobody made."""
+        """None = the database must be queried. Raises Unauthorized if no well-formed token was sent."""
         entry = self._entries.get(self._digest(authorization))
         if entry is None or self.clock.monotonic() >= entry.fresh_until:
             return None
         return self._caller(entry.token, request_id)
 
     def identify(self, authorization: str, request_id: str) -> Caller:
-        """Raises Unauthorized; StoreDown where the database is away and the caller was not here just before."""
+        """Raises Unauthorized; StoreDown if the database is unavailable and the token is not cached."""
         digest = self._digest(authorization)
         caller = self._caller(self._token_of(digest), request_id)
         if caller is None:
@@ -79,13 +78,13 @@ class Identity:
         return caller
 
     def identify_soon(self, authorization: str, request_id: str) -> Caller:
-        """The same for reading metrics, which are wanted most while the database is away or hangs: then whom it named
-        last still counts, however long ago that was."""
-        answer = ask_together({"who": lambda: self.identify(authorization, request_id)}, SOON_S)["who"]
+        """The same for reading metrics, which matter most while the database is unavailable or hangs: then the cached
+        token counts, however old it is."""
+        answer = ask_together({"caller": lambda: self.identify(authorization, request_id)}, SOON_S)["caller"]
         if answer.good:
             caller_now: Caller = answer.value
             return caller_now
-        error = answer.error or StoreDown(f"the database did not say within {SOON_S:g} s who that is")
+        error = answer.error or StoreDown(f"the database did not identify the caller within {SOON_S:g} s")
         entry = self._entries.get(self._digest(authorization)) if isinstance(error, StoreDown) else None
         caller = None if entry is None else self._caller(entry.token, request_id)
         if caller is None:
@@ -93,11 +92,12 @@ class Identity:
         return caller
 
     def forget(self, token_id: str) -> None:
-        """It was revoked: from now on it counts no more."""
+        """After a revocation: the token is invalid from now on."""
         with self._lock:
-            self._forgotten += 1
-            kept = {digest: entry for digest, entry in self._entries.items() if entry.token.token_id != token_id}
-            self._entries = kept
+            self._revocations += 1
+            self._entries = {
+                digest: entry for digest, entry in self._entries.items() if entry.token.token_id != token_id
+            }
 
     # --- when tokens were used ------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Identity:
         self._worker.stop(5.0)
 
     def write_used(self) -> None:
-        """Raises StoreDown; nothing is lost then."""
+        """Raises StoreDown; the times are kept for the next write."""
         with self._lock:
             used, self._used = self._used, {}
         try:
@@ -119,7 +119,7 @@ class Identity:
                 self._used = {**used, **self._used}
             raise
 
-    # --- looking up -----------------------------------------------------------------------------------------------
+    # --- the cache ------------------------------------------------------------------------------------------------
 
     def _digest(self, authorization: str) -> str:
         if authorization[: len(SCHEME)].lower() != SCHEME:
@@ -130,32 +130,32 @@ class Identity:
         return callers.digest(self.store.secret, text)
 
     def _token_of(self, digest: str) -> Token:
-        forgotten, now = self._forgotten, self.clock.monotonic()
+        revocations, now = self._revocations, self.clock.monotonic()
         try:
             token = self.store.tokens.find(digest)
         except StoreDown:
             entry = self._entries.get(digest)
             if entry is None or now >= entry.usable_until:
                 raise
-            self._remember(digest, _Known(entry.token, now + ASK_AGAIN_S, entry.usable_until), forgotten)
+            self._remember(digest, _Cached(entry.token, now + RETRY_S, entry.usable_until), revocations)
             return entry.token
         if token is None or not token.valid(self.clock.now()):
             with self._lock:
                 self._entries.pop(digest, None)
             raise unauthorized()
-        self._remember(digest, _Known(token, now + FRESH_S, now + AWAY_S), forgotten)
+        self._remember(digest, _Cached(token, now + FRESH_S, now + AWAY_S), revocations)
         return token
 
-    def _remember(self, digest: str, entry: _Known, forgotten: int) -> None:
+    def _remember(self, digest: str, entry: _Cached, revocations: int) -> None:
         with self._lock:
-            if self._forgotten != forgotten:
+            if self._revocations != revocations:
                 return
             if len(self._entries) >= MOST_KEPT:
                 self._entries.clear()
             self._entries[digest] = entry
 
     def _caller(self, token: Token, request_id: str) -> Caller | None:
-        """None = it has expired since it was read."""
+        """None = the token has expired since it was read."""
         now = self.clock.now()
         if not token.valid(now):
             return None
@@ -165,4 +165,4 @@ class Identity:
 
 
 def unauthorized() -> Unauthorized:
-    return Unauthorized("This needs a token that is valid here: Authorization: Bearer sup_….")
+    return Unauthorized("This request needs a valid token: Authorization: Bearer sup_….")

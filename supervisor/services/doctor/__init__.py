@@ -1,1 +1,1 @@
-"""The doctor's questions about this set-up."""
+"""The doctor: checks of this set-up."""

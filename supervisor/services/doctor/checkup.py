@@ -1,6 +1,7 @@
-"""All of the doctor's questions at once, and an answer to each within one deadline.
+"""Run all checks of the doctor in parallel, with a result for each within one deadline.
 
-What hangs gets a line that says so and is left to its own time limits. A check that breaks is a line too.
+A check that hangs gets a line that says so, and its thread ends by its own time limits. A check that raises gets a line
+too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
-from supervisor.services.together import Answer, ask_together
+from supervisor.services.parts import Answer, ask_together
 from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 
 
 def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Finding]:
-    """The lines of all checks, in their order, at most `deadline_s` from now. Raises nothing."""
+    """The lines of all checks, in their order, after at most `deadline_s`. Raises nothing."""
     replies = ask_together({f"{check.name} {n}": check.ask for n, check in enumerate(checks)}, deadline_s)
     both = zip(checks, replies.values(), strict=True)
     return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
@@ -35,13 +36,13 @@ def report(findings: Sequence[Finding], groups: Mapping[str, str] | None = None)
 
 def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:
     if answer.late:
-        fact = f"not answered within {deadline_s:g} s"
-        cause = "what is asked hangs, or the way to it is slow"
+        fact = f"no response within {deadline_s:g} s"
+        cause = "the other side hangs, or the connection is slow"
         return (Finding(check.name, check.unanswered, fact, cause, check.hint, check.group),)
     if answer.error is not None:
-        log.error("a check of the doctor broke", exc_info=answer.error, extra={telemetry.ACTION: "doctor"})
-        cause = f"{type(answer.error).__name__}, a fault of the doctor itself"
+        log.error("a check of the doctor failed", exc_info=answer.error, extra={telemetry.ACTION: "doctor"})
+        cause = f"{type(answer.error).__name__}, an error in the doctor itself"
         fix = "report it with the supervisor's log, which says where it happened"
-        return (Finding(check.name, FAIL, "not looked at", cause, fix, check.group),)
+        return (Finding(check.name, FAIL, "not checked", cause, fix, check.group),)
     lines: Sequence[Finding] = answer.value
     return lines

@@ -1,12 +1,12 @@
-"""The files of a run, as one may list and fetch them: results, checkpoints, logs, evidence and the code bundle.
+"""The files of a run that users may list and fetch: results, checkpoints, logs, evidence and the code bundle.
 
-A path is relative to the run's folder in the object store, so that a file has one name everywhere. Results and
-checkpoints are what the baton names, with the checksums that it names them with: an upload under way, and a checkpoint
-that no longer counts, are no files of the run. Nothing outside these kinds can be reached (the baton holds a nonce).
+A path is relative to the run's folder in the object store, so a file has the same name everywhere. Results and
+checkpoints are the files that the baton names, with its checksums: an upload in progress, and an old checkpoint, are
+not listed. Nothing outside these kinds can be read (the baton contains a nonce).
 
-Until the work is done the results are those that the agent saved last, with a checkpoint or at an end, under the paths
-that they will have in the end; what an upload of the final ones has written since counts instead. The answer says that
-they are partial.
+Until the work is done, the results are those of the agent's last save (with a checkpoint, or at an end), under their
+final paths. A file that the final upload has rewritten since replaces the saved one. The response marks such results as
+partial.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
-LISTED = ("logs", "evidence")  # the store alone says which there are
+LISTED = ("logs", "evidence")  # only the store knows which exist
 PAGE_SIZE, PAGE_MAX = 200, 1000
-HASHED_BYTES = 4_000_000  # of one page of a listing: so much is read to tell the checksums that nobody has written down
-LEFT_OUT_TOLD = 100
+HASHED_BYTES = 4_000_000  # a page of a listing reads at most so much to compute checksums that are not stored
+LEFT_OUT_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a baton names. `files`: kind -> path -> file; no "results" where the work of this generation is not done.
-    `saved`: the manifest of the results until then."""
+    """The files that a baton names. `files`: kind -> path -> file; no "results" until the work of this generation is
+    done. `saved`: until then, the manifest of the saved results."""
 
     files: Mapping[str, Mapping[str, RunFile]]
     saved: FileEntry | None = None
 
 
 def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size: int = 0, after: str = "") -> Json:
-    """A page of the files of these kinds (none = all), in order of path, beginning behind the path `after`. `complete`:
-    the run is over, so that nothing will be added. Raises Unavailable."""
+    """A page of the files of these kinds (none = all), in order of path, after the path `after`. `complete`: no file
+    will be added, because the run has ended. Raises Unavailable."""
     limit = min(page_size or PAGE_SIZE, PAGE_MAX)
     try:
         reads_baton = not {"results", "checkpoints"}.isdisjoint(kinds or KINDS)
@@ -68,9 +68,8 @@ def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size
         rest = [file for file in files if file.path > after]
         page = _hashed(objects, rest[:limit])
     except (StoreUnavailable, ObjectMissing) as error:
-        raise Unavailable(
-            f"The files of {run.run_id} cannot be listed now. Try again.", {"run_id": run.run_id}
-        ) from error
+        text = f"The files of {run.run_id} cannot be listed now. Retry."
+        raise Unavailable(text, {"run_id": run.run_id}) from error
     return {
         "run_id": run.run_id,
         "files": [_json(file) for file in page],
@@ -82,8 +81,7 @@ def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size
 
 
 def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
-    """The file of this path; `updated` is not looked up. Raises FileUnknown, for every path that is none of the run's
-    too; StoreUnavailable."""
+    """The file at this path, without `updated`. Raises FileUnknown for any other path, StoreUnavailable."""
     kind, _, name = path.partition("/")
     file: RunFile | None = None
     if kind in KINDS and name and _is_plain(path):
@@ -104,14 +102,14 @@ def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
 
 
 def unknown(run: Run, path: str) -> FileUnknown:
-    named = f" {path[:200]}" if path else " of this name"
+    name = f" {path[:200]}" if path else " with this name"
     return FileUnknown(
-        f"{run.run_id} has no file{named}. `GET /v1/runs/{run.run_id}/files` lists them.", {"run_id": run.run_id}
+        f"{run.run_id} has no file{name}. `GET /v1/runs/{run.run_id}/files` lists them.", {"run_id": run.run_id}
     )
 
 
 def _is_plain(path: str) -> bool:
-    """Parts that are names: not empty, no `.` or `..`, nothing that cannot be printed."""
+    """No empty part, no `.` or `..`, only printable characters."""
     return path.isprintable() and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
@@ -124,7 +122,7 @@ class _Partial:
 
 
 def _partial(objects: ObjectStore, run: Run, named: Named) -> _Partial | None:
-    """None: there are none, or their manifest is gone or torn. StoreUnavailable."""
+    """None: nothing was saved, or the manifest is gone or torn. Raises StoreUnavailable."""
     if named.saved is None or not _is_saved(run, named.saved.name):
         return None
     try:
@@ -135,15 +133,15 @@ def _partial(objects: ObjectStore, run: Run, named: Named) -> _Partial | None:
 
 
 def _is_saved(run: Run, key: str) -> bool:
-    """A training can write the manifest of its results: what it names elsewhere may be another run's."""
+    """A training can write its own manifest, so a key outside of the run's folder may be another run's."""
     return runfiles.launch_of_saved(run.run_id, key) is not None and _is_plain(key)
 
 
-_decoded = lru_cache(maxsize=2)(runfiles.decode_saved)  # a pull asks for one file after the other
+_decoded = lru_cache(maxsize=2)(runfiles.decode_saved)  # a pull requests one file after the other
 
 
 def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
-    """Path -> file, under the paths of the final results."""
+    """Path -> file, with the paths of the final results."""
     folder = _present_results(run).removeprefix(runfiles.folder(run.run_id))
     files = {}
     for file in partial.results.files:
@@ -155,7 +153,7 @@ def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
 
 
 def _partial_file(objects: ObjectStore, run: Run, named: Named, path: str) -> RunFile:
-    """The newer of what was saved and of what an upload of the final results has written."""
+    """The newer one of the saved file and the file of the final upload."""
     partial = _partial(objects, run, named)
     saved = None if partial is None else _saved_files(run, partial).get(path)
     present = RunFile(path, "results", runfiles.folder(run.run_id) + path, 0)
@@ -172,7 +170,7 @@ def _partial_json(saved: SavedResults) -> Json:
         "attempt": saved.attempt,
         "step": saved.step,
         "left_out": [
-            {"name": runfiles.storable(left.name), "why": left.why} for left in saved.left_out[:LEFT_OUT_TOLD]
+            {"name": runfiles.storable(left.name), "why": left.why} for left in saved.left_out[:LEFT_OUT_SHOWN]
         ],
     }
 
@@ -183,9 +181,8 @@ def _files(
     folder = runfiles.folder(run.run_id)
     for kind in set(kinds) - {"code"}:
         prefix = _present_results(run) if kind == "results" else f"{folder}{kind}/"
-        many = (
-            len(named.files.get(kind, ())) > PAGE_MAX
-        )  # each page of them would cost a listing of all: no times, then
+        # With so many files each page would cost a listing of all: then there are no times.
+        many = len(named.files.get(kind, ())) > PAGE_MAX
         seen = {} if many else {info.key: info for page in objects.pages(prefix) for info in page.objects}
         if kind in named.files:
             for file in named.files[kind].values():
@@ -215,7 +212,7 @@ def _code(objects: ObjectStore, run: Run) -> RunFile | None:
 
 
 def _named(objects: ObjectStore, run: Run) -> Named:
-    """Raises Unavailable when the baton is torn: then nobody knows which files count."""
+    """Raises Unavailable for a torn baton: then it is not known which files are valid."""
     try:
         raw, _ = objects.get(runfiles.baton(run.run_id))
         return _named_in(raw, run.run_id, run.generation)
@@ -223,12 +220,12 @@ def _named(objects: ObjectStore, run: Run) -> Named:
         return Named({"checkpoints": {}})
     except ValueError:
         raise Unavailable(
-            f"The record of {run.run_id} in the object store cannot be understood, so its files are not known.",
+            f"The baton of {run.run_id} in the object store cannot be parsed, so its files are not known.",
             {"run_id": run.run_id},
         ) from None
 
 
-@lru_cache(maxsize=2)  # a pull asks for one file after the other, and a baton may name thousands
+@lru_cache(maxsize=2)  # a pull requests one file after the other, and a baton may name thousands
 def _named_in(raw: bytes, run_id: str, generation: int) -> Named:
     baton, folder = batons.decode(raw), runfiles.folder(run_id)
     parts = [("checkpoints", pointer.prefix, pointer.files) for pointer in batons.pointers(baton)]
@@ -252,15 +249,13 @@ def _present_results(run: Run) -> str:
 
 
 def _hashed(objects: ObjectStore, page: list[RunFile]) -> list[RunFile]:
-    """Logs and evidence with their checksums, where all of them together are small."""
-    wanted = [file for file in page if file.kind in LISTED]
-    if sum(file.size for file in wanted) > HASHED_BYTES:
-        return page
-    return [_with_hash(objects, file) if file.kind in LISTED else file for file in page]
+    """Add checksums to logs and evidence if all of them together are small."""
+    small = sum(file.size for file in page if file.kind in LISTED) <= HASHED_BYTES
+    return [_with_hash(objects, file) if small and file.kind in LISTED else file for file in page]
 
 
 def _with_hash(objects: ObjectStore, file: RunFile) -> RunFile:
-    """A log that grew since it was listed keeps its unknown checksum."""
+    """A log that has grown since the listing keeps its unknown checksum."""
     data = b"".join(objects.read(file.key, 0, file.size + 1))
     if len(data) != file.size:
         return file

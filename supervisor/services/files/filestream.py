@@ -1,7 +1,7 @@
-"""One file of a run as a stream of bytes, or a part of it: all of one generation of the object, or the stream breaks.
+"""One file of a run as a stream of bytes, or a range of it: all of one generation of the object, or the stream breaks.
 
-Reading opens one generation; a look before and a look after it was opened tell which one that is, so that the headers
-(size, tag, checksum) and the bytes can never be of two different contents.
+A read opens one generation. The object's metadata is read before and after it was opened, so the headers (size, tag,
+checksum) and the bytes always belong to the same content.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore
 from supervisor.services.files.files import find_file, unknown
 
-TRIES = 3  # of opening an object that is being written
+OPENINGS = 3  # of an object that is being written
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
 
 
 class CutShort(Exception):
-    """The object gave fewer bytes than it has: the connection is dropped, because the answer has begun."""
+    """The object returned fewer bytes than it has: the connection is dropped, because the response has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """Bytes [begin, end) of a file of `size` bytes. `part`: a range was asked for and is given. `sha256`: of the whole
-    file, None where it is not known. `tag`: differs for each content."""
+    """Bytes [begin, end) of a file of `size` bytes. `part`: the response is the requested range. `sha256`: of the whole
+    file, None = not known. `tag`: differs for each content."""
 
     name: str
     size: int
@@ -41,11 +41,11 @@ class FileStream:
 def open_file(
     objects: ObjectStore, run: Run, path: str, *, range_: str = "", if_range: str = "", body: bool = True
 ) -> FileStream:
-    """`range_`, `if_range`: the headers as they came, "" = none. `body` False: only the figures. Raises FileUnknown,
+    """`range_`, `if_range`: the headers of the request, "" = none. `body` False: without bytes. Raises FileUnknown,
     RangeRefused, FileChanged, StoreUnavailable."""
     file = find_file(objects, run, path)
     try:
-        for _ in range(TRIES):
+        for _ in range(OPENINGS):
             info = objects.stat(file.key)
             tag = f'"{info.generation}"'
             wanted = _wanted(range_, info.size) if if_range in ("", tag) else None
@@ -57,11 +57,11 @@ def open_file(
                 return FileStream(name, info.size, tag, sha256, begin, end, wanted is not None, chunks)
     except (ObjectMissing, ValueError):
         raise unknown(run, path) from None
-    raise FileChanged(f"{path} of {run.run_id} is being written. Try again.", {"run_id": run.run_id})
+    raise FileChanged(f"{path} of {run.run_id} is being written. Retry.", {"run_id": run.run_id})
 
 
 def _opened(objects: ObjectStore, info: ObjectInfo, begin: int, end: int) -> Iterator[bytes] | None:
-    """The bytes of this very generation; None when it is not the object's any more."""
+    """The bytes of this generation; None = the object has another generation now."""
     source = objects.read(info.key, begin, end - begin)
     first = next(source, b"")
     if objects.stat(info.key).generation != info.generation:
@@ -77,12 +77,12 @@ def _whole(first: bytes, source: Iterator[bytes], length: int, key: str) -> Iter
         left -= len(chunk)
         yield chunk
     if left:
-        raise CutShort(f"{key} gave {length - left} of {length} bytes")
+        raise CutShort(f"{key} returned {length - left} of {length} bytes")
 
 
 def _wanted(range_: str, size: int) -> tuple[int, int] | None:
-    """[begin, end) of one range of bytes; None: no range, or one of another form, which a server may ignore (RFC 9110,
-    section 14.2). Raises RangeRefused when it begins behind the end."""
+    """[begin, end) of one range of bytes; None: no range, or another form, which a server may ignore (RFC 9110, section
+    14.2). Raises RangeRefused for a range after the end."""
     match = _RANGE.match(range_.strip().lower())
     if match is None or match.groups() == ("", ""):
         return None
@@ -94,5 +94,5 @@ def _wanted(range_: str, size: int) -> tuple[int, int] | None:
         if last and int(last) < int(first):
             return None
     if begin >= size:
-        raise RangeRefused(f"The file has {size} bytes; the asked range begins behind them.", {"size": size})
+        raise RangeRefused(f"The file has {size} bytes; the requested range starts after its end.", {"size": size})
     return begin, end

@@ -1,158 +1,41 @@
 """The bytes of an attempt's log: its chunks in the object store, one after the other.
 
-Chunks are numbered and only the last one may still grow, so sizes are remembered: a reader who follows the log costs
-a look at the last chunk and a question for the next one, not a listing of all that came before. Where the store says
-otherwise (an agent that began again), what was counted of the changed part is forgotten.
-
-Where the lines of a log begin: line breaks before every 256 KiB, counted once, as its bytes go by.
-
-A line of ten million is found by a look into the marks and one read of at most SPACING bytes. The marks of a log of
-10 GB take 320 kB. Only bytes that cannot change any more are counted: a log grows at its end alone.
+Chunks are numbered and only the last one can still grow, so their sizes are cached: a reader that follows the log costs
+one request for the last chunk and one for the next chunk, not a listing of all earlier ones. If the store shows other
+sizes (an agent that started again), the counts of the changed part are dropped.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
+from supervisor.services.logs.lines import BREAK, SPACING, LineIndex
 
-SPACING = 262_144
-BREAK = b"\n"
-
-
-class Mark(NamedTuple):
-    """`breaks`: line breaks before byte `offset`."""
-
-    offset: int
-    breaks: int
-
-
-class Readable(Protocol):
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def lines(self) -> LineIndex: ...
-
-    def stream(self, begin: int, end: int) -> Iterator[bytes]: ...
-
-    def read(self, begin: int, end: int) -> bytes: ...
-
-
-class LineIndex:
-    """`feed` it the bytes in order. Safe to use from several threads: what comes twice or too early is ignored."""
-
-    def __init__(self) -> None:
-        self.epoch = 0  # a reader's bytes count only if nothing was forgotten since it looked
-        self._marks = array("Q", (0,))  # [i]: breaks before byte i * SPACING
-        self._counted = Mark(0, 0)
-        self._open = False  # the last counted byte ended no line
-        self._lock = threading.Lock()
-
-    @property
-    def counted(self) -> int:
-        """So many bytes from the beginning on."""
-        return self._counted.offset
-
-    def feed(self, offset: int, data: bytes, epoch: int) -> None:
-        with self._lock:
-            counted, breaks = self._counted
-            at = counted - offset
-            if epoch != self.epoch or not 0 <= at < len(data):
-                return
-            while at < len(data):
-                end = min(len(data), at + SPACING - counted % SPACING)
-                breaks += data.count(BREAK, at, end)
-                counted += end - at
-                at = end
-                if counted % SPACING == 0:
-                    self._marks.append(breaks)
-            self._counted, self._open = Mark(counted, breaks), data[-1:] != BREAK
-
-    def forget(self, offset: int) -> None:
-        """The bytes from `offset` on have changed."""
-        with self._lock:
-            self.epoch += 1
-            if offset < self._counted.offset:
-                kept = max(0, offset - 1) // SPACING  # so that something is counted again, and its end known
-                del self._marks[kept + 1 :]
-                self._counted, self._open = Mark(kept * SPACING, self._marks[kept]), True
-
-    def total(self, size: int) -> int | None:
-        """Lines of a log of this size, the last one without an end too; None: not counted that far."""
-        with self._lock:
-            counted, breaks = self._counted
-            return breaks + (counted > 0 and self._open) if counted == size else None
-
-    def before(self, offset: int) -> Mark | None:
-        """The nearest mark at or before this byte; None: not counted that far."""
-        with self._lock:
-            if offset >= self._counted.offset:
-                return self._counted if offset == self._counted.offset else None
-            at = offset // SPACING
-            return Mark(at * SPACING, self._marks[at])
-
-    def before_break(self, number: int) -> Mark | None:
-        """The last mark that lies before the break of this number (from 1 on); None: not counted that far."""
-        with self._lock:
-            if number > self._counted.breaks:
-                return None
-            at = max(0, bisect_left(self._marks, number) - 1)
-            return Mark(at * SPACING, self._marks[at])
+RELIST_S = 30.0  # after this time a gap in the numbers is noticed
 
 
 class Allowance:
-    """How much one request may read to count lines: `bytes_` and seconds of `monotonic`, whichever is used up first."""
+    """How much one request may read to count lines: `bytes_` or seconds of `monotonic`, whichever ends first."""
 
     def __init__(self, bytes_: int, seconds: float, monotonic: Callable[[], float]) -> None:
         self._left, self._until, self._monotonic = bytes_, monotonic() + seconds, monotonic
 
     def spend(self, bytes_: int) -> bool:
-        """False: that was all."""
+        """False: the allowance is used up."""
         self._left -= bytes_
         return self._left > 0 and self._monotonic() < self._until
 
 
-def count_on(log: Readable, allowance: Allowance, enough: Callable[[], bool] = lambda: False) -> None:
-    """Count lines until `enough`, the end, or the end of the allowance."""
-    begin = log.lines.counted
-    if enough() or begin >= log.size or not allowance.spend(0):
-        return
-    for piece in log.stream(begin, log.size):
-        if enough() or not allowance.spend(len(piece)):
-            return
-
-
-def line_at(log: Readable, offset: int) -> int | None:
-    """The number of the line in which this byte lies, from 1 on; None: not counted that far."""
-    mark = log.lines.before(offset)
-    return None if mark is None else 1 + mark.breaks + log.read(mark.offset, offset).count(BREAK)
-
-
-def offset_of(log: Readable, line: int) -> int | None:
-    """Where this line begins; for a number behind the last line, the end. None: not counted that far."""
-    if line == 1:
-        return 0
-    mark = log.lines.before_break(line - 1)
-    if mark is None:
-        return log.size if log.lines.counted >= log.size else None
-    data = log.read(mark.offset, min(log.size, mark.offset + SPACING))
-    rest = data.split(BREAK, line - 1 - mark.breaks)
-    return mark.offset + len(data) - len(rest[-1])
-
-
-RELIST_S = 30.0  # a gap in the numbers is noticed after this time
-
-
 @dataclass(frozen=True, slots=True)
 class LogBytes:
-    """A log as it was when it was looked at. `ends[i]`: bytes of it up to the end of chunk i. `lines` knows the log
-    beyond this moment; `epoch`: which of its beginnings this is."""
+    """A log as it was when it was opened. `ends[i]`: bytes of the log up to the end of chunk i. `lines`: also covers
+    later bytes; `epoch`: the version of it that this log belongs to. All methods that read raise StoreUnavailable,
+    ObjectMissing."""
 
     objects: ObjectStore
     keys: tuple[str, ...]
@@ -164,12 +47,11 @@ class LogBytes:
     def size(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def stream(self, begin: int, end: int, chunks_at_most: int | None = None) -> Iterator[bytes]:
-        """Bytes [begin, end) in pieces of at most a megabyte. Ends early where a chunk gave less than it was told to
-        have: whoever needs all compares. What is read in order is counted on the way. Raises StoreUnavailable,
-        ObjectMissing."""
+    def stream(self, begin: int, end: int, chunks_max: int | None = None) -> Iterator[bytes]:
+        """Bytes [begin, end) in pieces of at most a megabyte; the lines of pieces in order are counted. Ends early if a
+        chunk returns fewer bytes than its size: a caller that needs all bytes compares."""
         first = bisect_right(self.ends, begin)
-        last = len(self.keys) if chunks_at_most is None else first + chunks_at_most
+        last = len(self.keys) if chunks_max is None else first + chunks_max
         at = begin
         for key, chunk_end, start in zip(
             self.keys[first:last], self.ends[first:last], (0, *self.ends)[first:last], strict=False
@@ -184,56 +66,81 @@ class LogBytes:
             if at < stop:
                 return
 
-    def read(self, begin: int, end: int, chunks_at_most: int | None = None) -> bytes:
-        return b"".join(self.stream(begin, end, chunks_at_most))
+    def read(self, begin: int, end: int, chunks_max: int | None = None) -> bytes:
+        return b"".join(self.stream(begin, end, chunks_max))
+
+    def count_lines(self, allowance: Allowance, enough: Callable[[], bool] = lambda: False) -> None:
+        """Continue counting until `enough`, the end of the log, or the end of the allowance."""
+        begin = self.lines.counted
+        if enough() or begin >= self.size or not allowance.spend(0):
+            return
+        for piece in self.stream(begin, self.size):
+            if enough() or not allowance.spend(len(piece)):
+                return
+
+    def line_at(self, offset: int) -> int | None:
+        """The number, from 1, of the line that contains this byte; None: not counted that far."""
+        mark = self.lines.before(offset)
+        return None if mark is None else 1 + mark.breaks + self.read(mark.offset, offset).count(BREAK)
+
+    def offset_of(self, line: int) -> int | None:
+        """Where this line starts; the end of the log for a number after the last line. None: not counted that far."""
+        if line == 1:
+            return 0
+        mark = self.lines.before_break(line - 1)
+        if mark is None:
+            return self.size if self.lines.counted >= self.size else None
+        data = self.read(mark.offset, min(self.size, mark.offset + SPACING))
+        rest = data.split(BREAK, line - 1 - mark.breaks)
+        return mark.offset + len(data) - len(rest[-1])
 
 
 @dataclass(slots=True)
 class Chunks:
-    """What is remembered of one log: about a hundred bytes for each chunk. Guarded by `lock`: one reader refreshes,
-    and who came before it began gets what it found; with a slow store the last of many readers waits for two looks."""
+    """The cached chunks of one log, about 100 bytes for each. Under `_lock` one reader refreshes them, and readers that
+    came before it started get its result; with a slow store the last of many readers waits for two refreshes."""
 
     _keys: list[str] = field(default_factory=list)
     _ends: array[int] = field(default_factory=lambda: array("Q"))
     _contents: array[int] = field(default_factory=lambda: array("q"))  # hashes of their generations
     _listed_at: float = float("-inf")
     _lines: LineIndex = field(default_factory=LineIndex)
-    _looks: int = 0  # that have begun
-    _looked: int = 0  # the newest that has ended with an answer: what was found, or that the store is away
-    _away: StoreUnavailable | None = None
+    _started: int = 0  # refreshes
+    _finished: int = 0  # the number of the last refresh that has ended with a result or with StoreUnavailable
+    _error: StoreUnavailable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def look(self, objects: ObjectStore, prefix: str, monotonic: float) -> LogBytes:
-        """StoreUnavailable, ObjectMissing (what was known is forgotten then)."""
-        came = self._looks
+    def open(self, objects: ObjectStore, prefix: str, monotonic: float) -> LogBytes:
+        """The log as it is now. Raises StoreUnavailable; ObjectMissing, and then the cache is emptied."""
+        before = self._started
         with self._lock:
-            if self._looked <= came:
-                self._look(objects, prefix, monotonic)
-            if self._away is not None:
-                raise StoreUnavailable(str(self._away)) from self._away
+            if self._finished <= before:
+                self._try_refresh(objects, prefix, monotonic)
+            if self._error is not None:
+                raise StoreUnavailable(str(self._error)) from self._error
             return LogBytes(objects, tuple(self._keys), tuple(self._ends), self._lines, self._lines.epoch)
 
-    def _look(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
-        self._looks += 1
-        self._away = None
+    def _try_refresh(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
+        self._started += 1
+        self._error = None
         try:
             self._refresh(objects, prefix, monotonic)
         except ObjectMissing:
             self._replace([], float("-inf"))
             raise
         except StoreUnavailable as error:
-            self._away = error
-        self._looked = self._looks
+            self._error = error
+        self._finished = self._started
 
     def _refresh(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
         before = self._size
         if self._keys:
             last = self._renew_last(objects)
             while (info := _next(objects, last)) is not None:
-                self._renew_last(objects)  # it may have grown between its look and the next one's birth
+                self._renew_last(objects)  # it may have grown after its stat and before the next chunk appeared
                 self._add(info)
                 last = info.key
         if self._size == before and monotonic - self._listed_at >= (RELIST_S if self._keys else 0.0):
@@ -274,7 +181,7 @@ class Chunks:
 
 
 def _next(objects: ObjectStore, key: str) -> ObjectInfo | None:
-    """The chunk after `key`, None when there is none yet."""
+    """The chunk after `key`; None = there is none yet."""
     name = key.rpartition("/")[2].removesuffix(".log")
     if not name.isdigit():
         return None

@@ -1,12 +1,11 @@
-"""The log of an attempt, read in bounded pieces: from a byte or a line on, its end, or where a text stands in it.
+"""The log of an attempt, read in bounded parts: from a byte or a line, its end, or the lines that contain a text.
 
-However long a log is, one request reads at most COUNTED_BYTES of it and holds about LIMIT_MAX. Line numbers are known
-as far as lines were counted; where that is not far enough yet, the answer says null, and asking again counts on.
+However long a log is, one request reads at most COUNTED_BYTES and holds about LIMIT_MAX bytes. Line numbers are known
+as far as lines were counted. If that is not far enough, the response contains null, and the next request continues.
 
-Looking for a text in a log: a stream of blocks that end with a line, so that no match is cut by a block's end.
-
-The text is plain, looked for in the bytes as they were written; a line has one match. Where the letters' case is
-ignored, both are compared in lower case: quickly for plain letters, by alternatives for others.
+A search reads blocks that end with a line, so that a block's end cuts no match. The text is plain and is searched in
+the raw bytes; a line has one match. Without regard to case, both sides are compared in lower case: ASCII letters
+directly, other letters by alternatives.
 """
 
 from __future__ import annotations
@@ -24,24 +23,31 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
-from supervisor.services.logs.chunks import BREAK, Allowance, Chunks, LogBytes, Readable, count_on, line_at, offset_of
+from supervisor.services.logs.chunks import Allowance, Chunks, LogBytes
+from supervisor.services.logs.lines import BREAK
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.runs.purge import refuse_purged
 from supervisor.services.views.run_view import Json
 
-MATCHES = 100  # of one answer
+LIMIT_MAX = 1_048_576  # bytes in one response
+CHUNKS_PER_RESPONSE = 512
+LOGS_KEPT, CHUNKS_KEPT = 64, 200_000  # cached, of the most recently requested logs
+COUNTED_BYTES, COUNTED_S = 256 << 20, 2.0  # for a request that needs line counts
+COUNTED_ON_S = 0.3  # for a request that does not: it continues the count for the next one
+BACK_BYTES = 65_536  # the first step back from the end, to find the last lines
+MATCHES = 100  # in one response
 LINE_BYTES = 1 << 20  # a longer line is searched in parts
 SHOWN_BEFORE, SHOWN_BYTES = 160, 640  # of a line, around its match
 
-# (block, from, to) -> where the text is, negative: nowhere
+# (block, start, end) -> position of the text; negative = not found
 Find = Callable[[bytes, int, int], int]
 
 
 @dataclass(slots=True)
 class Search:
-    """`at`: searched up to here, `line`: the number of the line that begins there (None: not known)."""
+    """`at`: everything before is searched. `line`: the number of the line that starts there; None = not known."""
 
     text: str
     ignore_case: bool
@@ -49,8 +55,8 @@ class Search:
     line: int | None
     matches: list[Json] = field(default_factory=list)
 
-    def run(self, log: Readable, allowance: Allowance) -> None:
-        """Goes on to the end of the log, MATCHES, or the end of the allowance."""
+    def run(self, log: LogBytes, allowance: Allowance) -> None:
+        """Continue to the end of the log, to MATCHES matches, or to the end of the allowance."""
         find_in, rest = _finder(self.text, self.ignore_case), b""
         for piece in log.stream(self.at, log.size):
             block = rest + piece
@@ -60,11 +66,11 @@ class Search:
             rest = block[whole:]
             if not allowance.spend(len(piece)):
                 return
-        if self.at + len(rest) >= log.size:  # the last line has no end yet
+        if self.at + len(rest) >= log.size:  # the last line is unfinished
             self._scan(rest, len(rest), find_in(rest))
 
     def _scan(self, block: bytes, end: int, find: Find) -> bool:
-        """False: that were as many matches as an answer may have."""
+        """False: there are MATCHES matches."""
         begin = 0
         while len(self.matches) < MATCHES and (hit := find(block, begin, end)) >= 0:
             start = block.rfind(BREAK, begin, hit) + 1 or begin
@@ -99,7 +105,7 @@ class Search:
 
 
 def _finder(text: str, ignore_case: bool) -> Callable[[bytes], Find]:
-    """Of a block: how to find the text in it."""
+    """Makes the search function for a block."""
     wanted = text.encode()
     if not ignore_case:
         return lambda block: lambda _, begin, end: block.find(wanted, begin, end)
@@ -119,19 +125,11 @@ def _in(block: bytes, wanted: bytes) -> Find:
     return lambda _, begin, end: block.find(wanted, begin, end)
 
 
-LIMIT_MAX = 1_048_576  # bytes of one answer
-CHUNKS_PER_ANSWER = 512
-LOGS_KEPT, CHUNKS_KEPT = 64, 200_000  # remembered; the logs asked for last
-COUNTED_BYTES, COUNTED_S = 256 << 20, 2.0  # of one request that cannot answer without counting lines
-COUNTED_ON_S = 0.3  # of one that can: it counts on for the next
-BACK_BYTES = 65_536  # the first step from the end to the last lines
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a log is wanted: from `offset`, from the beginning of `line` (from 1 on), or the last `tail` lines
-    before byte `before` (None: before the end). `lines`: at most so many; then, and with `line` and `tail`, it ends
-    where a line ends, unless one alone is longer than `limit` bytes."""
+    """Which part of a log is requested: from `offset`, from the start of `line` (from 1), or the last `tail` lines
+    before byte `before` (None: before the end). `lines`: at most so many. With `line`, `tail` or `lines` the part ends
+    with a line, unless one line is longer than `limit` bytes."""
 
     offset: int = 0
     limit: int = 262_144
@@ -147,7 +145,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`over`: what it holds is all that there will be."""
+    """`over`: the log will not grow any more."""
 
     run: Run
     number: int
@@ -156,7 +154,7 @@ class Opened:
 
 
 class Logs:
-    """Reads logs; tells the inbox that somebody does, so that agents write them at the fast pace."""
+    """Reads logs, and notifies the inbox, so that the agent of a log that is read writes it at the fast pace."""
 
     def __init__(self, parts: Parts, queries: Queries, inbox: BeatInbox) -> None:
         self._parts, self._queries, self._inbox = parts, queries, inbox
@@ -164,8 +162,9 @@ class Logs:
         self._lock = threading.Lock()
 
     def show(self, run_id: str, number: int | None, part: Part) -> Json:
-        """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing will
-        follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
+        """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing follows
+        `next_offset`, now or later. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged,
+        Unavailable."""
         run = self._queries.find(run_id)
         with self._answering(run):
             opened = self._open(run, number, follow=part.tail is None)
@@ -178,15 +177,15 @@ class Logs:
                 end = offset + min(part.limit, LIMIT_MAX)
                 if part.tail is not None:
                     end = min(end, log.size if part.before is None else part.before)
-                raw = log.read(offset, end, CHUNKS_PER_ANSWER)
-                count_on(log, self._allowance(COUNTED_ON_S if part.by_lines else 0))
+                raw = log.read(offset, end, CHUNKS_PER_RESPONSE)
+                log.count_lines(self._allowance(COUNTED_ON_S if part.by_lines else 0))
             if part.by_lines:
                 raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
         return {**self._answer(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
 
     def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
-        """Lines in which `text` stands, from `part.offset` or `part.line` on, as many as an answer holds; `more`: what
-        is there now has not been searched to its end. Raises as `show`."""
+        """Lines that contain `text`, from `part.offset` or `part.line`, at most MATCHES; `more`: the log was not
+        searched to its end. Raises as `show`."""
         run = self._queries.find(run_id)
         with self._answering(run):
             opened = self._open(run, number)
@@ -206,7 +205,7 @@ class Logs:
         return {**answer, "line": line, **ends, "matches": search.matches}
 
     def whole(self, run_id: str, number: str) -> Opened:
-        """All of it, to be streamed. `number`: of the attempt. Raises as `show`."""
+        """The whole log, to be streamed. `number`: of the attempt. Raises as `show`."""
         run = self._queries.find(run_id)
         with self._answering(run):
             opened = self._open(run, int(number) if number.isdecimal() and len(number) < 10 else 0)
@@ -214,23 +213,23 @@ class Logs:
         return opened
 
     def _begin(self, log: LogBytes, part: Part) -> tuple[int | None, int | None]:
-        """Offset and line number of the part's beginning. Offset None: not counted that far."""
+        """(offset, line number) of the start of the part. Offset None: not counted that far."""
         if part.line is not None:
             breaks = part.line - 1
-            count_on(log, self._allowance(COUNTED_S), lambda: log.lines.before_break(breaks) is not None)
-            offset = offset_of(log, part.line)
+            log.count_lines(self._allowance(COUNTED_S), lambda: log.lines.before_break(breaks) is not None)
+            offset = log.offset_of(part.line)
             if offset is None:
                 return None, None
-            return offset, part.line if offset < log.size else line_at(log, offset)
+            return offset, part.line if offset < log.size else log.line_at(offset)
         offset = part.offset
         if part.tail is not None:
             offset = _tail_begin(log, part.tail, part.limit, part.before)
         if not part.by_lines:
             mark = log.lines.before(offset)
             return offset, 1 + mark.breaks if mark is not None and mark.offset == offset else None
-        seconds = COUNTED_S if part.tail is None else COUNTED_ON_S  # the end is shown without a number, too
-        count_on(log, self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
-        return offset, line_at(log, offset) if offset <= log.size else None
+        seconds = COUNTED_S if part.tail is None else COUNTED_ON_S  # the end can be shown without line numbers
+        log.count_lines(self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
+        return offset, log.line_at(offset) if offset <= log.size else None
 
     def _answer(self, opened: Opened, offset: int, raw: bytes) -> Json:
         log, end = opened.bytes, offset + len(raw)
@@ -250,21 +249,20 @@ class Logs:
         }
 
     def _open(self, run: Run, number: int | None, follow: bool = False) -> Opened | None:
-        """None: no attempt was made yet. `follow`: the reader wants what comes next, too; a look at the end is made by
-        every open page of a run, which shall not make its agent write all day."""
+        """None: there is no attempt yet. `follow`: the reader wants later text too. Every open page of a run reads the
+        end of the log, and that must not make its agent write at the fast pace all day."""
         attempt = self._attempt(run, number)
         if attempt is None:
             return None
         refuse_purged(run, attempt)
         if follow and run.live_attempt is not None:
             self._inbox.follow(run.run_id)
-        # Before the read: what is over now cannot grow while we look.
+        # Before the read: a log that is over now cannot grow during the read.
         over = attempt.ended_at is not None and (attempt.gone_at is not None or run.terminal)
         prefix = runfiles.logs(run.run_id, attempt.number)
         chunks = self._chunks(prefix)
-        return Opened(
-            run, attempt.number, chunks.look(self._parts.objects, prefix, self._parts.clock.monotonic()), over
-        )
+        log = chunks.open(self._parts.objects, prefix, self._parts.clock.monotonic())
+        return Opened(run, attempt.number, log, over)
 
     def _attempt(self, run: Run, number: int | None) -> Attempt | None:
         if number is None or (run.attempt is not None and run.attempt.number == number):
@@ -293,9 +291,8 @@ class Logs:
         try:
             yield
         except (StoreUnavailable, ObjectMissing) as error:
-            raise Unavailable(
-                f"The log of {run.run_id} cannot be read now. Try again.", {"run_id": run.run_id}
-            ) from error
+            text = f"The log of {run.run_id} cannot be read now. Retry."
+            raise Unavailable(text, {"run_id": run.run_id}) from error
 
 
 def _nothing(run: Run, offset: int) -> Json:
@@ -304,7 +301,7 @@ def _nothing(run: Run, offset: int) -> Json:
 
 
 def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> int:
-    """Where the last `lines` lines before this byte begin, at most `limit` bytes earlier."""
+    """Where the last `lines` lines before byte `before` start, at most `limit` bytes earlier."""
     end = log.size if before is None else min(before, log.size)
     first, step = max(0, end - min(limit, LIMIT_MAX)), BACK_BYTES
     while True:
@@ -315,14 +312,14 @@ def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> in
             at, breaks = data.rfind(BREAK, 0, at), breaks + 1
         if at >= 0:
             return begin + at + 1
-        if begin == first:  # not in the middle of a line, if there is another
+        if begin == first:  # not in the middle of a line, if another line starts later
             whole = data.find(BREAK) + 1 if first else 0
             return first + (whole if whole < len(data) else 0)
         step *= 4
 
 
 def _whole_lines(raw: bytes, lines: int | None, cut: bool) -> bytes:
-    """At most so many lines of it; `cut`: it goes on behind `raw`."""
+    """At most so many lines; `cut`: the log continues after `raw`."""
     if lines is not None:
         parts = raw.split(BREAK, lines)
         if len(parts) > lines:

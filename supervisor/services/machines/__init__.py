@@ -1,1 +1,1 @@
-"""The machines that there are, and the release of those that serve nobody."""
+"""Machines: which exist, and the release of unused ones."""

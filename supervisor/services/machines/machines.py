@@ -1,13 +1,11 @@
-"""Which machines there are now, whose each is, and what it is for.
+"""Which machines exist now, which run each serves, and which of them are not ours; and the GPUs of this computer.
 
-The provider is asked at once, not from the loop's memory: a person who asks wants to know what is billed now. Cloud
-first, database second, as in a tick: so a machine of ours that no row names is a leftover. Could not be read is not
-absent: zones that did not answer are named, and nothing is said of them.
+The providers are queried at once instead of reading the loop's memory, because a user wants to know what is billed now.
+Machines first, rows second, as in a tick: so a machine of ours that no row names is unused. "Could not read" is not
+"absent": zones without a response are listed, and nothing is concluded about them.
 
-The GPUs of this computer: who has each, which are set aside, and the word of a person that one is back.
-
-A card that its own driver calls broken is given to no run, for the sake of all runs. Whoever has mended it, or has
-booted the computer again, says so here: nothing else brings it back, for a driver that is quiet now proves little.
+A GPU that its own driver calls broken is given to no run. Only a person who has fixed it, or has rebooted the computer,
+puts it back: a driver without errors now proves little.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 FOREIGN_SHOWN, MISSING_SHOWN = 1000, 20
-UNREADABLE = "not touched: what the database holds of its run cannot be read"
+UNREADABLE = "not touched: the row of its run cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenMachine:
-    """One machine and what is known of it. `price_usd_per_h`: None = unknown. `shape`: "" = unknown. `gpu`: what the
-    provider says of the shape, "" = nothing."""
+    """One machine with its run and price. `price_usd_per_h`: None = unknown. `shape`: "" = unknown. `gpu`: the GPUs of
+    the shape in words, "" = none."""
 
     provider: str
     machine: Machine
@@ -56,8 +54,8 @@ class SeenMachine:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Everything that one look has shown. `runs`: those of this supervisor's cells that are not settled, with the
-    machines that they have or think they have. `missing`: of those, obtained and in no listing that was read."""
+    """The machines and runs at one time. `runs`: the runs of this supervisor's cells that are not settled. `claims`:
+    the machines that these runs have or may have. `missing`: claims of obtained machines that no listing shows."""
 
     at: float
     machines: tuple[SeenMachine, ...]
@@ -68,7 +66,7 @@ class Sighting:
 
 
 def look(parts: Parts) -> Sighting:
-    """Raises Unavailable when no listing can be read, StoreDown."""
+    """Raises Unavailable if a listing cannot be read, StoreDown."""
     listings = {name: _listing(parts, name) for name in parts.providers}
     runs = [run for cell in dict.fromkeys(parts.cells.values()) for run in parts.store.active(cell, {})[0]]
     now = parts.clock.now()
@@ -88,7 +86,7 @@ def look(parts: Parts) -> Sighting:
 
 
 def machines_json(parts: Parts, everything: bool) -> Json:
-    """`everything`: also machines that are not ours. Raises as `look`."""
+    """`everything`: include machines that are not ours. Raises as `look`."""
     sight = look(parts)
     ours = [seen for seen in sight.machines if seen.ours]
     foreign = [seen for seen in sight.machines if not seen.ours]
@@ -140,7 +138,7 @@ def seen_json(seen: SeenMachine, now: float) -> Json:
 
 
 def account_json(parts: Parts) -> Json:
-    """Whose machines these are; nulls where the platform did not say."""
+    """The owner account of the machines; nulls where the platform did not respond."""
     try:
         return account_view(parts, parts.own_provider, parts.platform.account())
     except (ProviderUnavailable, NotSupported):
@@ -161,8 +159,8 @@ def account_view(parts: Parts, provider: str, account: Account) -> Json:
 
 
 def usd_now(seen: SeenMachine) -> float | None:
-    """What it costs per hour as it is: nothing while the platform still looks for room. None = unknown, as for one that
-    is switched off, whose disk alone is billed."""
+    """What it costs per hour now: nothing while the platform still looks for capacity. None = unknown, as for a stopped
+    machine, whose disk alone is billed."""
     if seen.machine.state is MachineState.ASKED:
         return 0.0
     return None if seen.machine.state is MachineState.ENDED else seen.price_usd_per_h
@@ -175,15 +173,15 @@ def _listing(parts: Parts, name: str) -> MachineListing:
         extra = {telemetry.ACTION: "machines", telemetry.PROVIDER: name, telemetry.ERROR: str(error)}
         log.warning("machines unreadable", extra=extra)
         raise Unavailable(
-            f"The machines of {name} cannot be read now, so nothing is known of them. Try again; `spot doctor` "
-            "tells what is wrong.",
+            f"The machines of {name} cannot be read now, so their state is unknown. Retry; `spot doctor` shows "
+            "what is wrong.",
             {"provider": name},
         ) from error
 
 
 class _Ledger:
-    """Prices and verdicts of one provider's machines. A machine that no unsettled run claims is looked up by the run
-    that its label names, once for each run."""
+    """Prices and verdicts of one provider's machines. A machine that no unsettled run claims is looked up through the
+    run in its label, once for each run."""
 
     def __init__(
         self, parts: Parts, provider: str, runs: Iterable[Run], run_claims: Sequence[Claim], machines: Iterable[Machine]
@@ -240,7 +238,7 @@ def _runs_json(sight: Sighting) -> list[Json]:
 
 
 def _run_json(run: Run, own: list[Claim]) -> Json:
-    prices = [claim.price_usd_per_h for claim in own]  # also of one that is asked for: it may be there by now
+    prices = [claim.price_usd_per_h for claim in own]  # also of a requested machine: it may exist by now
     priced = [price for price in prices if price is not None]
     return {
         "run_id": run.run_id,

@@ -1,1 +1,1 @@
-"""Runs of the older shell runner become runs of ours."""
+"""Import of runs of the older shell runner."""

@@ -1,11 +1,9 @@
 """The files of an imported run: its checkpoint in our own layout, and the baton that names it.
 
-The folder of the new run must be empty, or hold what an import left that was cut off: another run's is not touched.
-
-A large object from one store to another, in constant memory: by way of a file on this computer's disk.
-
-Hashed while it is read, compared with what the source says of it, and read back after it was written. A copy that is
-there already, of a copying that was cut off, is used again when its content is the same.
+Each file is copied from one store to another in constant memory, through a file on this computer's disk: hashed while
+it is read, compared with the source's metadata, and read back after it was written. A copy that an interrupted import
+has left is reused if its content is the same. The folder of the new run must be empty, or contain only such copies: the
+files of another run are never touched.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.contract import baton as batons
@@ -35,17 +32,13 @@ from supervisor.ports.objectstore import (
 )
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Elsewhere, Parts
-from supervisor.services.runs.changing import Raced, until_settled
+from supervisor.services.runs.changing import Raced, retry_races
 from supervisor.wording.figures import clip, size_text
 
+CLOSED = "imported"
+ATTEMPT = 0  # of the imported files; our own attempts start at 1
 UPLOADS = 100  # names that are tried for one file
-SPARE_BYTES = 256 * 1024 * 1024  # of the disk; the database lives there too
-
-
-@dataclass(frozen=True)
-class Copied:
-    prefix: str
-    entry: FileEntry
+SPARE_BYTES = 256 * 1024 * 1024  # on the disk, which also holds the database
 
 
 def copy(
@@ -56,14 +49,15 @@ def copy(
     prefix: Callable[[int], str],
     scratch: Path,
     closing: threading.Event,
-) -> Copied:
-    """`prefix(n)`: where the copy goes, for n = 1, 2, … while another content lies there. `scratch`: a folder for the
-    file. Raises Unavailable (repeat it), StoreUnavailable, ObjectMissing."""
+) -> tuple[str, FileEntry]:
+    """(the prefix of the copy, its entry). `prefix(n)`: the place of the copy, for n = 1, 2, … as long as other content
+    is there. `scratch`: a folder for the file. Raises Unavailable (repeat it), StoreUnavailable, ObjectMissing."""
     reader, info = source
     free = shutil.disk_usage(scratch).free
     if free < info.size + SPARE_BYTES:
         raise Unavailable(
-            f"{name} has {size_text(info.size)}, and the data folder's disk has {size_text(free)} left: free some.",
+            f"{name} has {size_text(info.size)}, and the disk of the data folder has {size_text(free)} left: free some "
+            "space.",
             {"size_bytes": info.size, "free_bytes": free},
         )
     with tempfile.NamedTemporaryFile(dir=scratch, prefix="import-") as file:
@@ -76,14 +70,14 @@ def copy(
             file.write(piece)
         file.flush()
         if size != info.size or reader.stat(info.key).generation != info.generation:
-            raise Unavailable(f"{name} changed while it was copied: the old run still writes. Try again later.")
+            raise Unavailable(f"{name} changed while it was copied: the old run still writes. Retry later.")
         entry = FileEntry(name, size, digest.hexdigest())
         return _placed(Path(file.name), entry, target, prefix, closing)
 
 
 def _placed(
     path: Path, entry: FileEntry, target: ObjectStore, prefix: Callable[[int], str], closing: threading.Event
-) -> Copied:
+) -> tuple[str, FileEntry]:
     for number in range(1, UPLOADS + 1):
         key = prefix(number) + entry.name
         fresh = True
@@ -92,10 +86,10 @@ def _placed(
         except PreconditionFailed:
             fresh = False
         if _sha256(target, key, closing) == entry.sha256:
-            return Copied(prefix(number), entry)
+            return prefix(number), entry
         if fresh:  # no baton names it: the run's next machine removes it
-            raise Unavailable(f"What was stored of {entry.name} is not what was read. Try again.")
-    raise Unavailable(f"{UPLOADS} other copies of {entry.name} lie in the store.")
+            raise Unavailable(f"The stored copy of {entry.name} differs from its source. Retry.")
+    raise Unavailable(f"The store has {UPLOADS} other copies of {entry.name}.")
 
 
 def _sha256(store: ObjectReader, key: str, closing: threading.Event) -> str:
@@ -106,19 +100,15 @@ def _sha256(store: ObjectReader, key: str, closing: threading.Event) -> str:
 
 
 def _until(closing: threading.Event, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Raises Unavailable when this process must end."""
+    """Raises Unavailable if this process is being stopped."""
     for piece in pieces:
         if closing.is_set():
-            raise Unavailable("The supervisor is being stopped: the copy was broken off. Repeat it.")
+            raise Unavailable("The supervisor is being stopped: the copy was interrupted. Repeat it.")
         yield piece
 
 
-CLOSED = "imported"
-ATTEMPT = 0  # of the imported files; our own attempts begin at 1
-
-
 def allowed(place: Place, caller: Caller) -> Place:
-    """What lies on this computer is read as the supervisor, whoever asks. Raises Forbidden."""
+    """A folder of this computer is read with the supervisor's rights, so only for administrators. Raises Forbidden."""
     if place.root.startswith("file:") and not caller.admin:
         raise Forbidden(
             "Only an administrator may import from a folder of the supervisor's computer. Copy the run into a bucket, "
@@ -128,7 +118,7 @@ def allowed(place: Place, caller: Caller) -> Place:
 
 
 def refuse_foreign_folder(parts: Parts, run_id: str) -> None:
-    """What lies in the new run's folder must be of an import that was cut off. Raises Conflict."""
+    """The new run's folder may only contain files of an interrupted import. Raises Conflict."""
     folder = runfiles.folder(run_id)
     page = next(iter(parts.objects.pages(folder)))
     ours = (runfiles.checkpoints(run_id), runfiles.baton(run_id))
@@ -140,14 +130,14 @@ def refuse_foreign_folder(parts: Parts, run_id: str) -> None:
 
 
 def _baton(parts: Parts, run_id: str) -> tuple[Baton | None, str]:
-    """(None where there is none, its generation in the store). Raises Conflict for one that is torn."""
+    """(the baton or None, its generation in the store). Raises Conflict for a torn baton."""
     try:
         raw, info = parts.objects.get(runfiles.baton(run_id))
         return batons.decode(raw), info.generation
     except ObjectMissing:
         return None, ABSENT
     except ValueError:
-        raise Conflict(f"The baton of {run_id} cannot be understood. Give another name (--as NEW_ID).") from None
+        raise Conflict(f"The baton of {run_id} cannot be parsed. Give another name (--as NEW_ID).") from None
 
 
 def _may_lay(baton: Baton | None) -> bool:
@@ -157,7 +147,7 @@ def _may_lay(baton: Baton | None) -> bool:
 def copied(
     parts: Parts, reader: ObjectReader, old: OldRun, run_id: str, step: int
 ) -> tuple[Pointer, tuple[Pointer, ...]]:
-    """(the checkpoint that is resumed from, the best ones). Raises what `copying.copy` raises."""
+    """(the checkpoint to resume from, the best ones). Raises what `copy` raises."""
 
     def take(name: str) -> Pointer:
         info = old.seen[CHECKPOINTS + name]
@@ -165,8 +155,8 @@ def copied(
         def prefix(upload: int) -> str:
             return runfiles.checkpoint(run_id, step, ATTEMPT, upload, best=name == BEST)
 
-        done = copy((reader, info), name, parts.objects, prefix=prefix, scratch=scratch, closing=parts.closing)
-        return Pointer(step, done.prefix, (done.entry,))
+        at, entry = copy((reader, info), name, parts.objects, prefix=prefix, scratch=scratch, closing=parts.closing)
+        return Pointer(step, at, (entry,))
 
     with _scratch(parts.elsewhere, run_id) as scratch:
         best = (take(BEST),) if CHECKPOINTS + BEST in old.seen else ()
@@ -175,7 +165,7 @@ def copied(
 
 @contextmanager
 def _scratch(elsewhere: Elsewhere, run_id: str) -> Iterator[Path]:
-    """A folder for what is on its way; what killed imports have left there goes first."""
+    """A folder for copies in transfer. Leftovers of killed imports are deleted first."""
     if elsewhere.scratch is None:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
@@ -195,11 +185,11 @@ def _scratch(elsewhere: Elsewhere, run_id: str) -> Iterator[Path]:
 
 def lay_baton(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, ...]) -> None:
     """Raises Conflict, Unavailable."""
-    undone = Unavailable(f"The baton of {run_id} kept changing. Repeat the import.")
+    error = Unavailable(f"The baton of {run_id} kept changing. Repeat the import.")
     try:
-        until_settled(undone, _lay, parts, run_id, pointer, best)
-    except StoreUnavailable as error:
-        raise Unavailable(f"The import was broken off: {clip(str(error), 300)}. Repeat it.") from error
+        retry_races(error, _lay, parts, run_id, pointer, best)
+    except StoreUnavailable as failure:
+        raise Unavailable(f"The import was interrupted: {clip(str(failure), 300)}. Repeat it.") from failure
 
 
 def _lay(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, ...]) -> None:
@@ -208,7 +198,7 @@ def _lay(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, ...])
     if baton == wanted:
         return
     if not _may_lay(baton):
-        raise Conflict(f"Another run of the name {run_id} began meanwhile. Give another name (--as NEW_ID).")
+        raise Conflict(f"Another run with the name {run_id} has started. Give another name (--as NEW_ID).")
     try:
         parts.objects.put(runfiles.baton(run_id), batons.encode(wanted), if_generation=generation)
     except PreconditionFailed:

@@ -1,9 +1,9 @@
 """Import: a run of the older shell runner becomes a stopped run of ours, with its checkpoint and its history.
 
-Order: everything that may refuse; then the checkpoint's files; then the baton, which names them; then the row with its
-events, in one transaction. Cut off anywhere, there is either no run yet and the same request finishes it (what was
-copied is used again), or a whole run whose checkpoint is safe. The baton is of generation 0 and closed: no agent may
-write before a resume opens generation 2. The old folder is only read.
+Order: every check that may refuse; the checkpoint's files; the baton, which names them; the row with its events, in one
+transaction. If the import is interrupted, either there is no run yet and the same request finishes the import (copied
+files are reused), or there is a complete run whose checkpoint is safe. The baton has generation 0 and is closed: no
+agent may write before a resume opens generation 2. The old folder is only read.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from supervisor.services.views.run_view import Json, run_json
 from supervisor.wording.end import IMPORTED
 from supervisor.wording.figures import clip, count_text, plural
 
-SOURCE = "imported-from"  # label: where a run was taken from
+SOURCE = "imported-from"  # label: the address of the old run
 SUFFIX = "-imported"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """`run_id` None: the old name, or one made of it. `spec` None: made of what the old run says."""
+    """`run_id` None: the old name, or a name made from it. `spec` None: made from the old run's files."""
 
     url: str
     run_id: str | None = None
@@ -55,10 +55,9 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """All that an import would do; nothing has been done."""
+    """Everything that the import would do; nothing is done yet."""
 
     old: OldRun
-    run_id: str
     run: Run
     spec: Spec
     step_known: bool
@@ -68,7 +67,7 @@ class _Plan:
 
 
 def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, Json]:
-    """(201 or 200, the answer). Raises InvalidRequest and its kin, Forbidden, OldRunNotFound, OldRunAlive,
+    """(201 or 200, the response). Raises InvalidRequest and its kin, Forbidden, OldRunNotFound, OldRunAlive,
     OldRunUnreadable, ImportRunning, RunIdTaken, Unavailable, StoreDown."""
     place = import_files.allowed(oldrun.place_of(request.url), caller)
     run_id = _run_id(place, request.run_id, _folder_of(place.root) == _folder_of(parts.objects.url))
@@ -77,7 +76,7 @@ def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[in
         if run is not None:
             return 200, _earlier_answer(parts, place, run)
         with _reading(parts, place) as reader:
-            plan = _plan(parts, reader, place, run_id, request, caller)
+            plan = _plan(parts, _old_run(parts, reader, place), run_id, request, caller)
             if request.dry_run:
                 return 200, _answer(parts, plan, None)
             pointers = import_files.copied(parts, reader, plan.old, run_id, plan.run.files.checkpoint_step or 0)
@@ -91,20 +90,20 @@ def _folder_of(url: str) -> str:
     return os.path.realpath(unquote(path)) if path != url else url.rstrip("/")
 
 
-def _run_id(place: Place, wished: str | None, same_folder: bool) -> str:
+def _run_id(place: Place, requested: str | None, same_folder: bool) -> str:
     """Our folder of the run must not be the old one. Raises InvalidRequest."""
-    if wished is not None:
-        if same_folder and wished == place.old_id:
-            text = "The old run lies in this supervisor's own store: its name would be the same folder. Give another."
+    if requested is not None:
+        if same_folder and requested == place.old_id:
+            text = "The old run is in this supervisor's own store: its name would be the same folder. Give another."
             raise InvalidRequest(text, {}, [("#/run_id", "is the old run's own name")])
-        return wished
+        return requested
     made = re.sub(r"[^a-z0-9]+", "-", place.old_id.lower()).strip("-")
     made = made if made[:1].isalpha() else f"run-{made}".rstrip("-")
     if same_folder:
         made = made[: 63 - len(SUFFIX)].rstrip("-") + SUFFIX
     made = made[:63].rstrip("-")
     if not is_run_id(made):
-        text = f"No run_id can be made of the old name. Give one: {RUN_ID_RULE}."
+        text = f"The old name cannot become a run_id. Give one: {RUN_ID_RULE}."
         raise InvalidRequest(text, {}, [("#/run_id", "is needed")])
     return made
 
@@ -115,7 +114,7 @@ def _alone(parts: Parts, run_id: str) -> Iterator[None]:
     elsewhere = parts.elsewhere
     with elsewhere.guard:
         if run_id in elsewhere.busy:
-            raise ImportRunning(f"{run_id} is being imported. Ask again: the answer is the run when it is done.")
+            raise ImportRunning(f"{run_id} is being imported. Retry: when the import is done, the response is the run.")
         elsewhere.busy.add(run_id)
     try:
         yield
@@ -125,21 +124,20 @@ def _alone(parts: Parts, run_id: str) -> Iterator[None]:
 
 
 def _imported_before(parts: Parts, run_id: str, place: Place, caller: Caller) -> Run | None:
-    """The run that this very import made before. Raises RunIdTaken for any other of this name."""
+    """The run that the same import made earlier. Raises RunIdTaken for any other run of this name."""
     run = parts.store.find(run_id)
     if run is None:
         return None
     if caller.owns(run.owner) and parts.store.labels(run.key).get(SOURCE) == place.url:
         return run
     raise RunIdTaken(
-        f"There is a run {run_id} already, and it was not imported from there. Give another name (--as NEW_ID).",
-        {"run_id": run_id},
+        f"There is a run {run_id} already, with another origin. Give another name (--as NEW_ID).", {"run_id": run_id}
     )
 
 
 @contextmanager
 def _reading(parts: Parts, place: Place) -> Iterator[ObjectReader]:
-    """Errors of the old store as what a person can do about them."""
+    """Turn errors of the old store into errors that say how to fix them."""
     try:
         with parts.elsewhere.open(place.root) as reader:
             yield reader
@@ -162,26 +160,30 @@ def _reading(parts: Parts, place: Place) -> Iterator[ObjectReader]:
         raise OldRunNotFound(f"{clip(str(error), 300)}.") from error
     except (StoreUnavailable, ObjectMissing) as error:
         raise Unavailable(
-            f"The import was broken off: {clip(str(error), 300)}. Repeat it: what was copied is used again."
+            f"The import was interrupted: {clip(str(error), 300)}. Repeat it: copied files are reused."
         ) from error
 
 
-def _plan(
-    parts: Parts, reader: ObjectReader, place: Place, run_id: str, request: ImportRequest, caller: Caller
-) -> _Plan:
+def _old_run(parts: Parts, reader: ObjectReader, place: Place) -> OldRun:
+    """Raises OldRunNotFound, OldRunUnreadable, OldRunAlive, Unavailable."""
     old = oldrun.read(reader, place)
     if old.empty:
         lists = "gcloud storage ls" if place.url.startswith("gs:") else "ls"
         parent = place.url.rpartition("/")[0].removeprefix("file://")
-        raise OldRunNotFound(f"Nothing lies at {place.url}/. `{lists} {parent}/` shows which runs there are.")
+        raise OldRunNotFound(f"There is nothing at {place.url}/. `{lists} {parent}/` lists the runs.")
     if CHECKPOINTS + LAST not in old.seen or old.seen[CHECKPOINTS + LAST].size == 0:
-        what = "is empty" if CHECKPOINTS + LAST in old.seen else "is not there"
+        what = "is empty" if CHECKPOINTS + LAST in old.seen else "is missing"
         raise OldRunNotFound(
-            f"The old run is there, but its {CHECKPOINTS}{LAST} {what}: nothing could be resumed. Submit it anew."
+            f"The old run's {CHECKPOINTS}{LAST} {what}: nothing can be resumed. Submit it as a new run."
         )
-    oldhistory.refuse_alive(parts, old)
+    oldrun.refuse_alive(parts, old)
+    return old
+
+
+def _plan(parts: Parts, old: OldRun, run_id: str, request: ImportRequest, caller: Caller) -> _Plan:
+    """Raises Conflict, and what `policy_from` raises."""
     import_files.refuse_foreign_folder(parts, run_id)
-    now = parts.clock.now()
+    now, place = parts.clock.now(), old.place
     carried = oldspec.carried(old)
     spec = _spec(parts, carried.spec if request.spec is None else request.spec, place)
     policy = policy_from(spec, parts, now)
@@ -193,7 +195,6 @@ def _plan(
         detail=f"{IMPORTED}{place.url}", files=Files(checkpoint_step=step or 0), money=Money(all_known=False),
         settled=True,
     )  # fmt: skip
-    left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
     submitted = caller.changed(
         EventKind.IMPORTED,
         f"{IMPORTED}{place.url} by {caller.actor}: {_about(old, step)}",
@@ -201,28 +202,46 @@ def _plan(
         {"status": run.status, "generation": run.generation},
         {"source": place.url, "step": step, "state": old.state},
     )
-    events = (submitted, *oldhistory.events(old, caller.actor))
     return _Plan(
-        old,
-        run_id,
-        run,
-        spec,
-        step is not None,
-        events,
-        left,
-        oldhistory.warnings(old, run_id, not parts.traits(provider).shares_computer),
+        old=old,
+        run=run,
+        spec=spec,
+        step_known=step is not None,
+        events=(submitted, *oldhistory.events(old, caller.actor)),
+        left_out=(*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles),
+        warnings=_warnings(old, run_id, not parts.traits(provider).shares_computer),
     )
 
 
+def _warnings(old: OldRun, run_id: str, sees_cloud: bool) -> tuple[str, ...]:
+    """`sees_cloud`: this supervisor lists the machines of the cloud, so it would have found the old run's machines."""
+    texts = []
+    if not sees_cloud and old.place.root.startswith("gs://"):
+        texts.append(
+            "This supervisor sees no machines of Google Cloud: make sure that no machine of the old run is left there."
+        )
+    if old.state == "COMPLETE":
+        texts.append("The old run was COMPLETE: resume it only if it should train further.")
+    elif old.state not in oldrun.TERMINAL and oldrun.STOP not in old.seen:
+        texts.append(
+            f"The old run is {old.state or 'in an unknown state'} and has no .stop: the older reconciler may restart "
+            "it. Switch the reconciler off, or write a .stop: "
+            f"echo stop | gcloud storage cp - {clip(old.place.url, 200)}/.stop"
+        )
+    if run_id != old.place.old_id:
+        texts.append(f"It is called {run_id} here.")
+    return tuple(texts)
+
+
 def _about(old: OldRun, step: int | None) -> str:
-    step_text = f"step {count_text(step)}" if step is not None else "its step is not known and counts as 0"
+    step_text = f"step {count_text(step)}" if step is not None else "its step is unknown and counts as 0"
     return f"the old run was {old.state or 'in an unknown state'}; {LAST}, {step_text}."
 
 
 def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
-    """Raises InvalidRequest where nobody has said what to run."""
+    """Raises InvalidRequest if there is no command."""
     if "command" not in spec:
-        text = "The old run does not say what its command was. Give a spec with it (--spec FILE)."
+        text = "The old run's files contain no command. Give a spec with a command (--spec FILE)."
         raise InvalidRequest(text, {}, [("#/spec/command", "is needed")])
     labels: Mapping[str, Any] = {**spec.get("labels", {}), SOURCE: place.url}
     return settled({**spec, "labels": labels}, parts)
@@ -231,11 +250,11 @@ def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
 def _files_left(old: OldRun) -> tuple[str, ...]:
     notes = []
     if old.results:
-        notes.append(f"results/: {plural(old.results, 'file')} or more stay where they are, in the old folder.")
+        notes.append(f"results/: {plural(old.results, 'file')} or more stay in the old folder.")
     if old.left:
-        notes.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
+        notes.append(f"events/ and instances/: {plural(old.left, 'older file')} were not imported.")
     if old.cut:
-        notes.append(f"events/: {plural(old.cut, 'older line')} were not taken over.")
+        notes.append(f"events/: {plural(old.cut, 'older line')} were not imported.")
     return tuple(notes)
 
 
@@ -243,8 +262,8 @@ def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[i
     try:
         with parts.store.begin(parts.clock.now()) as tx:
             run = tx.insert(plan.run, plan.spec, plan.spec["labels"], plan.events)
-    except DuplicateRun:  # another supervisor on this database was quicker
-        earlier = _imported_before(parts, plan.run_id, place, caller)
+    except DuplicateRun:  # another supervisor on this database was faster
+        earlier = _imported_before(parts, plan.run.run_id, place, caller)
         if earlier is None:
             raise Unavailable("The run kept changing while it was imported. Repeat it.") from None
         return 200, _earlier_answer(parts, place, earlier)
@@ -255,7 +274,7 @@ def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
     old = plan.old
     files = [name for name in (LAST, BEST) if CHECKPOINTS + name in old.seen]
     return {
-        "run_id": plan.run_id,
+        "run_id": plan.run.run_id,
         "source": old.place.url,
         "dry_run": run is None,
         "old_state": old.state or None,
@@ -270,7 +289,7 @@ def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
 
 
 def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
-    """Of a run that was imported before: nothing was read again."""
+    """For a run that was imported earlier: nothing was read again."""
     return {
         "run_id": run.run_id,
         "source": place.url,
@@ -281,7 +300,7 @@ def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
         "events": 0,
         "spec": parts.store.spec(run.key),
         "left_out": [],
-        "warnings": ["It was imported before; nothing was done now."],
+        "warnings": ["It was imported earlier; nothing was done now."],
         "run": _view(parts, run),
     }
 

@@ -1,7 +1,7 @@
-"""From what the older runner wrote down of a run to a spec of ours. What cannot be carried over is listed.
+"""A spec of ours from the older runner's files of a run. Fields that cannot be carried over are listed.
 
-Values come from files that anybody may have edited: what our own spec would not take is left out with its reason, and
-a value that may be a secret is not repeated.
+The values come from files that anyone could edit: a value that our own spec refuses is left out with its reason, and a
+value that may be a secret is not repeated.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from supervisor.domain.texts import is_utf8, looks_secret
 from supervisor.services.migration.oldrun import CONFIGS, OldRun
 from supervisor.wording.figures import clip
 
-COMMAND_MAX_BYTES = 190 * 1024  # what a spec takes (api/shapes/run_spec.py), and so do the next ones
+COMMAND_MAX_BYTES = 190 * 1024  # the bounds of a spec (api/shapes/run_spec.py), as in the next lines
 IMAGE = re.compile(r"[!-~]{1,512}")
 CONDA = re.compile(r"[^\x00\s]{1,512}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 ENV_VALUE_MAX, ENV_COUNT = 8192, 64
 TEN_YEARS_S = 315_360_000.0
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")  # the older entry point decodes whatever looks so
-# Keys of its configuration files -> why they are not carried over.
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")  # the older entry point decodes any such text
+# Keys of the old configuration files -> why they are not carried over.
 LEFT_OUT = {
-    "machine_type": "the setting gce_shapes says which machines there are",
-    "gpu_type": "the setting gce_shapes says which machines there are",
-    "zone": "the setting gce_zones says which zones are tried",
-    "fallback_zones": "the setting gce_zones says which zones are tried",
+    "machine_type": "the setting gce_shapes lists the machine types",
+    "gpu_type": "the setting gce_shapes lists the machine types",
+    "zone": "the setting gce_zones lists the zones",
+    "fallback_zones": "the setting gce_zones lists the zones",
     "boot_disk_size": "the setting gce_boot_disk_gb",
     "service_account": "the setting gce_service_account",
     "sa": "the setting gce_service_account",
     "max_restarts": "the setting max_attempts, or limits.max_attempts of a spec",
-    "wall_clock_deadline": "put limits.deadline into a spec (--spec), if it still holds",
-    "deadline": "put limits.deadline into a spec (--spec), if it still holds",
+    "wall_clock_deadline": "put limits.deadline into a spec (--spec), if it still applies",
+    "deadline": "put limits.deadline into a spec (--spec), if it still applies",
     "data_disk_name": "the setting gce_data_disk",
-    "pre_job_sync_cmd": "put it in front of the command",
-    "results_finalize_cmd": "put it behind the command",
+    "pre_job_sync_cmd": "put it before the command",
+    "results_finalize_cmd": "put it after the command",
     "profile_name": "it belongs to the older runner's scripts",
 }
 OWN_WORDS = re.compile(r"checkpoint_sync|\$\{?(GCS_BUCKET|RUN_ID)\b|gs://[^ ]*/runs/")
@@ -45,7 +45,7 @@ OWN_WORDS = re.compile(r"checkpoint_sync|\$\{?(GCS_BUCKET|RUN_ID)\b|gs://[^ ]*/r
 
 @dataclass(frozen=True)
 class Carried:
-    """`spec` without `command`: the old folder does not tell one. `left_out`: a sentence each."""
+    """`spec` without `command`: the old folder contains none. `left_out`: a sentence each."""
 
     spec: Mapping[str, Any]
     left_out: tuple[str, ...]
@@ -65,7 +65,7 @@ def carried(old: OldRun) -> Carried:
         if OWN_WORDS.search(command):
             left.append(
                 "The command itself reads or writes the older runner's folder (GCS_BUCKET, RUN_ID, checkpoint_sync): "
-                "here last.pt lies in $SPOT_CHECKPOINT_DIR. docs/migration.md shows what to change; give the new "
+                "here last.pt is in $SPOT_CHECKPOINT_DIR. docs/migration.md shows what to change; give the new "
                 "command with --spec."
             )
     _texts(given, spec, left)
@@ -76,7 +76,7 @@ def carried(old: OldRun) -> Carried:
         if seconds is not None and 0 < seconds <= TEN_YEARS_S:
             spec["limits"] = {"max_runtime_s": seconds}
         else:
-            left.append("max_runtime_sec is no time that makes sense.")
+            left.append("max_runtime_sec is no valid time.")
     left += [f"{key}: {why}." for key, why in LEFT_OUT.items() if key in given]
     return Carried(spec, tuple(left))
 
@@ -90,7 +90,7 @@ def _command(given: Mapping[str, object], left: list[str]) -> str:
     if text is None:
         return ""
     if not isinstance(text, str) or "\x00" in text or not text.strip():
-        left.append("job_command is no text that can be run.")
+        left.append("job_command is no valid command.")
         return ""
     if len(text.encode("utf-8", "surrogatepass")) > COMMAND_MAX_BYTES or not is_utf8(text):
         left.append(f"job_command is longer than {COMMAND_MAX_BYTES} bytes, or not UTF-8.")
@@ -99,7 +99,7 @@ def _command(given: Mapping[str, object], left: list[str]) -> str:
 
 
 def _decoded(text: str) -> str:
-    """What base64 in metadata held; "" where it is no base64 of a text."""
+    """The text of base64 in metadata; "" = no base64 of a text."""
     packed = "".join(text.split())
     if len(packed) % 4 or not _BASE64.fullmatch(packed):
         return ""
@@ -121,7 +121,7 @@ def _texts(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> N
         if isinstance(value, str) and form.fullmatch(value) and is_utf8(value):
             spec[field] = value
         else:
-            left.append(f"{field}: what the old run says is no name that can be used.")
+            left.append(f"{field}: the old run's value is no valid name.")
 
 
 def _env(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> None:
@@ -131,15 +131,15 @@ def _env(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> Non
     env: dict[str, str] = {}
     for name, text in list(value.items())[:ENV_COUNT] if isinstance(value, dict) else ():
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name) or name.startswith("SPOT_"):
-            left.append(f"env: {clip(str(name), 60)} is no name that a command may be given.")
+            left.append(f"env: {clip(str(name), 60)} is no valid name of a variable.")
         elif looks_secret(name):
-            left.append(f"env: {clip(name, 60)} may be a secret: name where it lies under `secrets`.")
+            left.append(f"env: {clip(name, 60)} may be a secret: put a reference to it into `secrets`.")
         elif not isinstance(text, str) or "\x00" in text or len(text) > ENV_VALUE_MAX or not is_utf8(text):
-            left.append(f"env: the value of {clip(name, 60)} is no text that can be used.")
+            left.append(f"env: the value of {clip(name, 60)} is no valid text.")
         else:
             env[name] = text
     if not isinstance(value, dict) or len(value) > ENV_COUNT:
-        left.append(f"env: not a list of names and values, or more than {ENV_COUNT} of them.")
+        left.append(f"env: not a map of names to values, or more than {ENV_COUNT} of them.")
     if env:
         spec["env"] = env
 

@@ -34,17 +34,16 @@ from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import LaunchRejected, NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
-from supervisor.services.parts import Parts
+from supervisor.services.parts import Answer, Parts, ask_together
 from supervisor.services.plan.plan_view import MADE_AT_LAUNCH, UNNAMED, Readings, plan_json
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs import code
-from supervisor.services.runs.changing import Judged, refuse_more
+from supervisor.services.runs.changing import Update, refuse_more
 from supervisor.services.runs.keys import check_key
 from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, secret_refusal, settled, warnings_of
-from supervisor.services.runs.resume import Wish
+from supervisor.services.runs.resume import ResumeRequest
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
 from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
-from supervisor.services.together import Answer, ask_together
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json, placement_json
 
@@ -73,18 +72,18 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """`judged`: what a submit would write."""
+    """`update`: what a submit would write."""
 
     would: str
-    judged: Judged
+    update: Update
 
     @property
     def run(self) -> Run:
-        return self.judged.run
+        return self.update.run
 
     @property
     def spec(self) -> Spec:
-        return self.judged.spec or {}
+        return self.update.spec or {}
 
 
 def plan(parts: Parts, asking: Asking, request: SubmitRequest, caller: Caller, code_follows: bool = False) -> Json:
@@ -117,7 +116,7 @@ def plan(parts: Parts, asking: Asking, request: SubmitRequest, caller: Caller, c
     warnings = warnings_of(foretold.spec, *parts.traits_of(run))
     readings = Readings(answers, launch, _sources(parts), parts.gpu, warnings, code_follows)
     return plan_json(
-        foretold.would, run, foretold.spec, differs=foretold.judged.differs, order=order, readings=readings, now=now
+        foretold.would, run, foretold.spec, differs=foretold.update.differs, order=order, readings=readings, now=now
     )
 
 
@@ -126,17 +125,17 @@ def foretell(
 ) -> Foretold:
     """What a submit of this request would do now, its spec as it is stored. Writes nothing; raises what `submit`
     raises."""
-    wish = Wish(request.spec, request.replace_spec, request.rerun, caller, refusal)
+    wanted = ResumeRequest(caller, request.spec, request.replace_spec, request.rerun, refusal)
     unnamed = request.run_id is None
-    judged = (new_run if unnamed else named_run)(parts, request, wish, now)
-    if judged.limited is not None:
-        _refuse_one_more(parts, judged.run.owner, caller)
+    update = (new_run if unnamed else named_run)(parts, request, wanted, now)
+    if update.limited is not None:
+        _refuse_one_more(parts, update.run.owner, caller)
     if unnamed:
-        judged = replace(judged, run=replace(judged.run, run_id=UNNAMED))
-    if judged.before is None:
-        return Foretold(CREATE, judged)
+        update = replace(update, run=replace(update.run, run_id=UNNAMED))
+    if update.before is None:
+        return Foretold(CREATE, update)
     would = RERUN if request.rerun else RESUME
-    return Foretold(would if judged.changed else UNCHANGED, judged)
+    return Foretold(would if update.changed else UNCHANGED, update)
 
 
 def _refuse_one_more(parts: Parts, owner: str, caller: Caller) -> None:

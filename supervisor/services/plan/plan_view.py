@@ -18,8 +18,8 @@ from supervisor.domain.machines import Offer, ZoneRecord, offer_key
 from supervisor.domain.policies import Limits
 from supervisor.domain.run import Run
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
+from supervisor.services.parts import Answer
 from supervisor.services.runs.policy import Spec
-from supervisor.services.together import Answer
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import GpuOf, Json, placement_json, usd
 from supervisor.wording.figures import after_colon, clip, count_text, money_text, until_text

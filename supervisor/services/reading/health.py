@@ -25,8 +25,7 @@ from operator import attrgetter
 from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.ports.store import StoreDown
-from supervisor.services.parts import Parts
-from supervisor.services.together import ask_together
+from supervisor.services.parts import Parts, ask_together
 from supervisor.services.views.run_view import Json
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics

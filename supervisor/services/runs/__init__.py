@@ -1,1 +1,1 @@
-"""What is asked for a run: submit, change, stop, resume, purge."""
+"""Requests about runs: submit, change, stop, resume, purge; and the beats of their agents."""

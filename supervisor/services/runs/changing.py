@@ -1,8 +1,8 @@
-"""A request that changes one run: looked at and judged, then written in one short transaction; done again where
-somebody else was faster.
+"""A request that changes one run: read and check the run, write the change in one short transaction, retry on a race.
 
-What is to be written is a value, `Judged`. It is made outside of the transaction, because everybody else's writes wait
-for that one. The row's version guards what is written.
+Reading and checking happens outside of the transaction, because every other writer waits for that one. The result is a
+value, `Update`. The row's version guards the write: if the row has changed since, the request starts over (`Raced`).
+With an idempotency key the response is made and stored in the same transaction (see `keys`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from supervisor.contract import runfiles
 from supervisor.contract.identifiers import is_run_id
@@ -22,45 +21,36 @@ from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Change, DuplicateRun, Transaction
 from supervisor.services.parts import Parts
+from supervisor.services.runs.keys import KeyedRequest, Reply, replay_if_refused
 from supervisor.services.runs.policy import Spec
 from supervisor.wording.figures import clip
 
-RACES = 8  # how often we look again when somebody else was faster
+RACES_MAX = 8  # how often a request starts over
 
-Judge = Callable[[Run, float], tuple[Run, Event] | None]
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Raced(Exception):
-    """What we looked at has changed since: look again."""
-
-
-def until_settled(undone: Exception, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs) -> Answer:
-    """What `work` returns, called again while somebody else was faster (Raced, DuplicateRun). Raises `undone` where
-    things keep changing."""
-    for _ in range(RACES):
-        with suppress(Raced, DuplicateRun):
-            return work(*args, **named)
-    raise undone
-
-
-class Key(Protocol[Answer]):
-    """What keeps the answer of a request that may come twice. Both are called in the transaction of the deed."""
-
-    def taken(self, tx: Transaction, now: float) -> Answer | None:
-        """The answer that is kept already; None = the key is ours now."""
-        ...
-
-    def keep(self, tx: Transaction, answer: Answer) -> None: ...
+    """The row has changed since it was read: start over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What a request comes to, found out at `now`. `run`: as it is to be stored, and once written as it was stored.
-    `event` None = it stays as it is. `before`: the row as it was seen, None = there was none. `spec`: the one that
-    counts then, written where there was no row and where it `differs`; None = the row's, unread. `limited`: whose limit
-    of active runs counts; None = no run begins. `marker`: of the stop that the new generation uses up."""
+class Action:
+    """An action on one run. `update(run, now)`: the changed run and its event; None = nothing changes; it raises the
+    refusal. `failure`: the words for "it was not done", where the run kept changing."""
+
+    update: Callable[[Run, float], tuple[Run, Event] | None]
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a request writes, as prepared at `now`. `run`: the row to store; after the write, the stored row. `event`
+    None: the row stays as it is. `before`: the row as it was read, None = there was none. `spec`: valid after the
+    write; written for a new row and where it `differs`; None = the row's spec, not read. `limited`: the caller whose
+    limit of active runs applies, None = no run starts. `marker`: generation of the stop marker that the new generation
+    of the run uses up. `reply`: after the write, the response to a request with a key."""
 
     run: Run
     now: float
@@ -72,119 +62,105 @@ class Judged:
     warnings: tuple[str, ...] = ()
     limited: Caller | None = None
     marker: str | None = None
+    reply: Reply | None = None
 
     @property
     def changed(self) -> bool:
         return self.event is not None
 
 
-def carried_out(
-    parts: Parts, judge: Callable[[float], Judged], shape: Callable[[Judged], Answer], key: Key[Answer] | None = None
-) -> Answer:
-    """What `shape` says of the deed that `judge(now)` asks for, or what was answered with this key before. With a key
-    the answer is made and kept in the transaction, so `shape` reads no database. Raises what `judge` raises,
-    TooManyActiveRuns, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced, DuplicateRun: for `until_settled`."""
+Prepare = Callable[[float], Update]  # from the time; raises the refusal
+Respond = Callable[[Update], Reply]  # runs in the transaction, so it must not read the database
+
+
+def change(parts: Parts, run_id: str, action: Action) -> Run:
+    """The run after the action, as it is stored. Raises NotFound, Unavailable, StoreDown, and what the action
+    raises."""
+    return retry_races(kept_changing(run_id, action.failure), commit, parts, _prepared(parts, run_id, action)).run
+
+
+def change_once(parts: Parts, run_id: str, action: Action, key: KeyedRequest, respond: Respond) -> Reply:
+    """The same for a request with a key. The key is also used up where nothing changes, so that a repeat cannot change
+    anything later. `respond` gets the labels too. Raises KeyReused, KeyInFlight too."""
+    prepare = _prepared(parts, run_id, action)
+
+    def with_labels(now: float) -> Update:
+        update = prepare(now)
+        return replace(update, labels=parts.store.labels(update.run.key))
+
+    return respond_once(parts, with_labels, key, respond, kept_changing(run_id, action.failure))
+
+
+def respond_once(parts: Parts, prepare: Prepare, key: KeyedRequest, respond: Respond, error: Exception) -> Reply:
+    """The response to a request with a key: a stored one, or the one made now. Raises what `prepare` and `commit`
+    raise; `error` where the run kept changing."""
+
+    def work() -> Reply:
+        reply = retry_races(error, commit, parts, prepare, key, respond).reply
+        assert reply is not None, "a commit with a key returns a reply"
+        return reply
+
+    return replay_if_refused(parts, key, work)
+
+
+def retry_races(
+    error: Exception, work: Callable[Arguments, Result], *args: Arguments.args, **named: Arguments.kwargs
+) -> Result:
+    """What `work` returns, started over on Raced and DuplicateRun. Raises `error` after RACES_MAX races."""
+    for _ in range(RACES_MAX):
+        with suppress(Raced, DuplicateRun):
+            return work(*args, **named)
+    raise error
+
+
+def commit(parts: Parts, prepare: Prepare, key: KeyedRequest | None = None, respond: Respond | None = None) -> Update:
+    """Prepare an update and write it. With a key, `respond` makes the response, which is stored in the same
+    transaction; or the update has the stored response, and nothing is written. Raises what `prepare` raises,
+    TooManyActiveRuns, StopNewer, KeyReused, KeyInFlight, StoreDown; Raced and DuplicateRun, for `retry_races`."""
     now = parts.clock.now()
-    judged = judge(now)
-    if key is None and judged.event is None and judged.spec is None:
-        return shape(judged)
+    update = prepare(now)
+    if key is None and update.event is None and update.spec is None:
+        return update
     with parts.store.begin(now) as tx:
-        kept = None if key is None else key.taken(tx, now)
-        if kept is not None:
-            return kept
-        if judged.limited is not None:
-            _refuse_one_more(tx, judged, judged.limited)
-        if judged.event is None:
-            stored = tx.find(judged.run.run_id)
-            stored = stored if stored is not None and stored.version == judged.run.version else None
-        elif judged.before is None:
-            stored = tx.insert(judged.run, judged.spec or {}, judged.labels, (judged.event,))
+        earlier = None if key is None else key.take(tx, now)
+        if earlier is not None:
+            return replace(update, reply=earlier)
+        if update.limited is not None:
+            _refuse_one_more(tx, update, update.limited)
+        if update.event is None:
+            stored = tx.find(update.run.run_id)
+            stored = stored if stored is not None and stored.version == update.run.version else None
+        elif update.before is None:
+            stored = tx.insert(update.run, update.spec or {}, update.labels, (update.event,))
         else:
-            stored = tx.apply(Change(judged.before, judged.run, (judged.event,)), now)
+            stored = tx.apply(Change(update.before, update.run, (update.event,)), now)
         if stored is None:
             raise Raced
-        if judged.before is not None and judged.spec is not None and judged.differs:
-            tx.put_spec(stored, judged.spec, judged.labels)
-        judged = replace(judged, run=stored)
-        if key is not None:
-            answer = shape(judged)
-            key.keep(tx, answer)
-    if judged.changed:
+        if update.before is not None and update.spec is not None and update.differs:
+            tx.put_spec(stored, update.spec, update.labels)
+        update = replace(update, run=stored)
+        if key is not None and respond is not None:
+            reply = respond(update)
+            key.keep(tx, reply)
+            update = replace(update, reply=reply)
+    if update.changed:
         parts.wake.set()
-        consume_marker(parts.objects, judged.run.run_id, judged.marker)
-    return shape(judged) if key is None else answer
+        _consume_marker(parts.objects, update.run.run_id, update.marker)
+    return update
 
 
-def change(parts: Parts, run_id: str, judge: Judge, undone: str) -> Run:
-    """The run as it is stored in the end. `judge(run, now)`: what becomes of it, and the event that tells it; None = it
-    stays as it is; a refusal is raised. `undone`: what did not happen where the run kept changing. Raises NotFound,
-    Unavailable, StoreDown, and what `judge` raises."""
-    wanted, error = partial(judged_by, judge, parts, run_id), kept_changing(run_id, undone)
-    judged = until_settled(error, carried_out, parts, wanted, as_it_is)
-    return judged.run
+def _prepared(parts: Parts, run_id: str, action: Action) -> Prepare:
+    def prepare(now: float) -> Update:
+        run = find_run(parts, run_id)
+        changed = action.update(run, now)
+        return Update(run, now) if changed is None else Update(changed[0], now, changed[1], before=run)
+
+    return prepare
 
 
-def as_it_is(judged: Judged) -> Judged:
-    return judged
-
-
-def judged_by(judge: Judge, parts: Parts, run_id: str, now: float) -> Judged:
-    """Raises NotFound, and what `judge` raises."""
-    run = find_run(parts, run_id)
-    wanted = judge(run, now)
-    return Judged(run, now) if wanted is None else Judged(wanted[0], now, wanted[1], before=run)
-
-
-def kept_changing(run_id: str, undone: str) -> Unavailable:
-    return Unavailable(f"{run_id} kept changing; {undone}. Try again.", {"run_id": run_id})
-
-
-def find_run(parts: Parts, run_id: str) -> Run:
-    """Raises NotFound. Whose run it is was asked at the door (api/wire/route)."""
-    run = parts.store.find(run_id) if is_run_id(run_id) else None
-    if run is None:
-        raise _not_found(run_id)
-    return run
-
-
-def refuse_unknown(parts: Parts, run_id: str, caller: Caller) -> None:
-    """Raises NotFound, in the same words for a run that there is not and for another owner's."""
-    if not caller.owns(find_run(parts, run_id).owner):
-        raise _not_found(run_id)
-
-
-def _not_found(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {clip(run_id, 80)}; `spot ls` lists those that there are.")
-
-
-def refuse_more(active: int, owner: str, caller: Caller) -> None:
-    """`active`: how many of this owner's runs are not over. Raises TooManyActiveRuns."""
-    most = caller.max_active_runs
-    if most is not None and active >= most:
-        raise TooManyActiveRuns(
-            f"{owner} has {most} active runs already, which is as many as this token allows. Nothing was begun: wait "
-            "until one ends, or stop one.",
-            {"max_active_runs": most},
-        )
-
-
-def _refuse_one_more(tx: Transaction, judged: Judged, caller: Caller) -> None:
-    """Before a run begins. Raises TooManyActiveRuns; Raced where it is this very run that began meanwhile."""
-    if caller.max_active_runs is None:
-        return
-    owner = judged.run.owner
-    try:
-        refuse_more(tx.active_of(owner, caller.max_active_runs), owner, caller)
-    except TooManyActiveRuns:
-        there = tx.find(judged.run.run_id)
-        if there is not None and (judged.before is None or there.version != judged.before.version):
-            raise Raced from None
-        raise
-
-
-def consume_marker(objects: ObjectStore, run_id: str, generation: str | None) -> None:
-    """Delete the marker that the new generation has recorded as used up. Raises StopNewer when another was written
-    meanwhile: stop wins, the loop will see it."""
+def _consume_marker(objects: ObjectStore, run_id: str, generation: str | None) -> None:
+    """Delete the stop marker that the new generation has recorded as used up. Raises StopNewer if another marker was
+    written since: a stop wins, the loop will see it."""
     if generation is None:
         return
     try:
@@ -195,4 +171,51 @@ def consume_marker(objects: ObjectStore, run_id: str, generation: str | None) ->
             {"run_id": run_id},
         ) from None
     except StoreUnavailable:
-        return  # it stays there, and everybody ignores a marker of the consumed generation
+        return  # the marker stays; the loop ignores a marker of the consumed generation
+
+
+def kept_changing(run_id: str, failure: str) -> Unavailable:
+    return Unavailable(f"{run_id} kept changing; {failure}. Retry.", {"run_id": run_id})
+
+
+def find_run(parts: Parts, run_id: str) -> Run:
+    """Raises NotFound. The API has checked the owner before (api/wire/route)."""
+    run = parts.store.find(run_id) if is_run_id(run_id) else None
+    if run is None:
+        raise _not_found(run_id)
+    return run
+
+
+def refuse_unknown(parts: Parts, run_id: str, caller: Caller) -> None:
+    """Raises NotFound, with the same text for a missing run and for a run of another owner."""
+    if not caller.owns(find_run(parts, run_id).owner):
+        raise _not_found(run_id)
+
+
+def _not_found(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {clip(run_id, 80)}. `spot ls` lists the runs.")
+
+
+def refuse_more(active: int, owner: str, caller: Caller) -> None:
+    """`active`: how many runs of this owner have not ended. Raises TooManyActiveRuns."""
+    limit = caller.max_active_runs
+    if limit is not None and active >= limit:
+        raise TooManyActiveRuns(
+            f"{owner} has {limit} active runs, the limit of this token. No run was started: wait until a run ends, or "
+            "stop one.",
+            {"max_active_runs": limit},
+        )
+
+
+def _refuse_one_more(tx: Transaction, update: Update, caller: Caller) -> None:
+    """Raises TooManyActiveRuns; Raced where this very run has started meanwhile."""
+    if caller.max_active_runs is None:
+        return
+    owner = update.run.owner
+    try:
+        refuse_more(tx.active_of(owner, caller.max_active_runs), owner, caller)
+    except TooManyActiveRuns:
+        stored = tx.find(update.run.run_id)
+        if stored is not None and (update.before is None or stored.version != update.before.version):
+            raise Raced from None
+        raise

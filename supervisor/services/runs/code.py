@@ -1,15 +1,14 @@
-"""Code bundles: what is received is proven before it is stored, and a submit relies on the stored list alone.
+"""Code bundles: an upload is verified before it is stored, and a submit relies on the stored index alone.
 
-A bundle is written first, its list after it, so that a list without its bundle is a damaged store, and a bundle
-without its list is one that nobody relies on: it is written again. Two uploads at once write the same content.
+The bundle is written first, its index after it. An index without its bundle means a damaged store. A bundle without its
+index is not used by anything and is written again. Two simultaneous uploads write the same content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import BundleRefused, Opened
@@ -27,15 +26,15 @@ _PIECE_BYTES = 1 << 18
 
 
 def keep(parts: Parts, sha256: str, path: Path, caller: Caller) -> tuple[Json, bool]:
-    """Store the gzip at `path` as the bundle of this name. (what it is, whether it was stored just now.) Raises
+    """Store the gzip at `path` as the bundle of this name. Returns (the bundle, whether it was stored just now). Raises
     CodeRefused, StoreUnavailable, StoreDown."""
     index = _find(parts.objects, sha256)
     if index is not None:
         return shown(index), False
-    index = _proven(sha256, path)
+    index = _verified(sha256, path)
     stored = parts.objects.put_file(runfiles.code(sha256), path)
     index = replace(index, stored_bytes=stored.size)
-    # Before the list, which makes the bundle known: whoever repeats a request that was cut off here tells it, too.
+    # Before the index, which makes the bundle known: if this request is interrupted here, a repeat adds the event too.
     parts.store.add_events(None, [_event(index, caller)], parts.clock.now())
     parts.objects.put(runfiles.code_index(sha256), index.encode())
     return shown(index), True
@@ -65,34 +64,32 @@ def shown(index: BundleIndex) -> Json:
 
 
 def refusal(parts: Parts, spec: Spec) -> SpotError | None:
-    """Why a run of this spec cannot begin: CodeNotFound, CodeRefused, Unavailable. None when it can, and where it
-    brings no code. Reads the list of the bundle; called outside of transactions."""
+    """Why a run of this spec cannot start: CodeNotFound, CodeRefused, Unavailable. None: it can start, or it has no
+    code. Reads the bundle's index; call it outside of transactions."""
     sha256 = spec.get("code")
     if sha256 is None:
         return None
     try:
         index = _find(parts.objects, sha256)
     except StoreUnavailable:
-        text = "The object store cannot be read now, so the code was not checked; nothing was stored. Try again."
+        text = "The object store cannot be read now, so the code was not checked; nothing was stored. Retry."
         return Unavailable(text, {"part": "object store"})
-    return _absent(sha256) if index is None else _unfit(spec, index)
-
-
-def _unfit(spec: Spec, index: BundleIndex) -> CodeRefused | None:
+    if index is None:
+        return _absent(sha256)
     misfit = unfit(spec["command"], spec.get("workdir", ""), index)
     if misfit is None:
         return None
-    return CodeRefused(misfit.text, {"code": index.sha256}, [(f"#/spec/{misfit.field}", misfit.reason)])
+    return CodeRefused(misfit.text, {"code": sha256}, [(f"#/spec/{misfit.field}", misfit.reason)])
 
 
 def _absent(sha256: str) -> CodeNotFound:
-    text = f"The code bundle {sha256[:12]} is not stored."
-    advice = "PUT it to /v1/code/SHA256 first, as spot submit --code DIR does."
-    return CodeNotFound(f"{text} {advice}", {"code": sha256}, [("#/spec/code", "is not stored")])
+    text = f"The code bundle {sha256[:12]} is not stored. "
+    text += "PUT it to /v1/code/SHA256 first, as spot submit --code DIR does."
+    return CodeNotFound(text, {"code": sha256}, [("#/spec/code", "is not stored")])
 
 
 def _find(objects: ObjectStore, sha256: str) -> BundleIndex | None:
-    """The list of a bundle that is there as it was stored; None when it must be stored (again)."""
+    """The index of an intact bundle; None = the bundle must be stored (again)."""
     try:
         index = BundleIndex.decode(objects.get(runfiles.code_index(sha256))[0])
         whole = objects.stat(runfiles.code(sha256)).size == index.stored_bytes
@@ -101,24 +98,19 @@ def _find(objects: ObjectStore, sha256: str) -> BundleIndex | None:
     return index if whole and index.sha256 == sha256 else None
 
 
-def _proven(sha256: str, path: Path) -> BundleIndex:
-    """The list of what is in the archive. Raises CodeRefused."""
+def _verified(sha256: str, path: Path) -> BundleIndex:
+    """The index of the archive at `path`. Raises CodeRefused."""
     try:
         with path.open("rb") as source:
-            opened = Opened(_pieces(source))
+            opened = Opened(iter(partial(source.read, _PIECE_BYTES), b""))
             broken = [m.path for m, content in opened.files() if m.path.endswith(".sh") and holds_crlf(content)]
     except BundleRefused as error:
         raise CodeRefused(f"The bundle is refused: {error}.", {"code": sha256}) from None
     if opened.sha256 != sha256:
-        text = f"The tar inside has the sha256 {opened.sha256}, not the one of the address. Nothing was stored."
+        text = f"The tar has the sha256 {opened.sha256}, which is not the one in the URL. Nothing was stored."
         raise CodeRefused(text, {"code": sha256, "found": opened.sha256})
     if not opened.tree.members:
-        raise CodeRefused("The bundle is refused: there is no file in it.", {"code": sha256})
+        raise CodeRefused("The bundle is refused: it contains no file.", {"code": sha256})
     if broken:
         raise CodeRefused(crlf_problem(broken), {"code": sha256, "files": broken[:20]})
     return BundleIndex.of(sha256, opened.tree.members.values())
-
-
-def _pieces(source: IO[bytes]) -> Iterator[bytes]:
-    while piece := source.read(_PIECE_BYTES):
-        yield piece

@@ -1,15 +1,13 @@
-"""Beats between replicas: agents push to any of them, and only the leader of a run's cell decides on it.
+"""Beats between replicas: agents push to any replica, and only the leader of a run's cell decides on a beat.
 
-A replica leaves the beats of runs that it does not lead in the database, in batches about once a second and at once
-when one of them is urgent; the leader takes them at each look. A beat that was left is not deleted from the inbox: if
-leadership changes before it was taken, it is the next leader's all the same, and the newest wins wherever it lies.
-Beats that cannot be left are refused after a few seconds (`useful`), so that agents use the object store.
+A replica writes the beats of runs that it does not lead to the database, in batches about once a second, and at once if
+a beat is urgent. The leader reads them at each tick. Written beats stay in the replica's inbox: if the leader changes
+before it has read them, the next leader still gets them, and the newest beat wins wherever it is. If beats cannot be
+written for a few seconds, the replica refuses them (`useful`), so that agents use the object store.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -20,90 +18,96 @@ from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Lease, PushedBeat, Store, StoreDown
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry.worker import Worker
 
-log = logging.getLogger(__name__)
-
-PAUSE_S = 1.0
+INTERVAL_S = 1.0
 BATCH = 500
-USEFUL_S = 5.0  # how long beats are accepted after the last time that all of them had been left
-FORGET_S = 600.0  # a run that is not ours and silent for so long needs no room here
+USEFUL_S = 5.0  # beats are accepted for so long after the last complete write
+FORGET_S = 600.0  # a run of another leader is dropped after so much silence
+CLOSE_S = 10.0
 
 Received = tuple[str, Beat, float]  # run_id, beat, monotonic time of its receipt
 
 
 @dataclass
 class Handover:
-    """`lease`: of the cell that this replica may lead, None while it does not. `urgent` is the inbox's wake: it ends
-    this thread's pause, and what it tells of is in the database before `wake` tells the leader."""
+    """`wake`: wakes the leader's loop. `lease()`: of the cell that this replica may lead; None = it does not lead it
+    now. An urgent beat starts a write at once, and the leader is woken after the beat is in the database."""
 
     store: Store
     inbox: BeatInbox
     clock: Clock
     wake: Wake
-    urgent: Wake
     lease: Callable[[], Lease | None]
+    interval_s: float = INTERVAL_S
     _ours: frozenset[str] = frozenset()  # runs of our cell, while we lead it
     _ours_stopping: frozenset[str] = frozenset()
     _stopping: set[str] = field(default_factory=set)  # runs of other leaders
-    _left: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence that was left last
-    _well_at: float = field(init=False)
+    _written: dict[str, tuple[str, int]] = field(default_factory=dict)  # run_id -> launch, sequence of the last write
+    _complete_at: float = field(init=False)
+    _urgent: bool = False
     _failing: bool = False
-    _closing: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
-        self._well_at = self.clock.monotonic()
-        self.inbox.useful = self.useful
+        self._complete_at = self.clock.monotonic()
+        self.inbox.useful, self.inbox.wake = self.useful, self._write_soon
+        self._worker = Worker(
+            "handover",
+            self._turn,
+            self.interval_s,
+            failed="beats not written",
+            fields={telemetry.ACTION: "handover"},
+            expected=StoreDown,
+        )
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._keep, name="handover", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
-        self._closing.set()
-        self.urgent.set()
-        if self._thread is not None:
-            self._thread.join(timeout=10 * PAUSE_S)
+        self._worker.stop(CLOSE_S)
 
     # --- the leader's side ----------------------------------------------------------------------------------------
 
     def take(self) -> dict[str, tuple[Beat, float]]:
-        """The newest beat of every run, those included that other replicas have left for us. Raises StoreDown."""
+        """The newest beat of every run, including beats that other replicas have received. Raises StoreDown."""
         lease = self.lease()
         if lease is not None:
-            self.inbox.adopt((taken.beat, taken.age_s) for taken in self.store.take_beats(lease))
+            self.inbox.adopt((pushed.beat, pushed.age_s) for pushed in self.store.take_beats(lease))
         return self.inbox.take()
 
-    def looked(self, runs: Iterable[Run]) -> None:
-        """After each look: the runs of our cell, whose beats need no handing over."""
+    def set_active(self, runs: Iterable[Run]) -> None:
+        """After each tick: the runs of our cell, whose beats are not written."""
         all_runs = list(runs)
         self._ours = frozenset(run.run_id for run in all_runs)
         self._ours_stopping = frozenset(run.run_id for run in all_runs if run.stop is not None)
-        self._tell_inbox()
+        self._update_inbox()
 
-    # --- the others' side -----------------------------------------------------------------------------------------
+    # --- the other replicas' side ---------------------------------------------------------------------------------
 
     def useful(self) -> bool:
-        """Whether a beat that is accepted now will reach a leader."""
-        return self.lease() is not None or self.clock.monotonic() - self._well_at < USEFUL_S
+        """Whether a beat that is received now reaches a leader."""
+        return self.lease() is not None or self.clock.monotonic() - self._complete_at < USEFUL_S
 
-    def leave(self) -> None:
-        """Put every beat into the database that is new since the last time and not for us. Raises StoreDown."""
-        now, taken = self.clock.monotonic(), self.inbox.take()
-        ours = self._leading()
-        others = [(run_id, beat, received) for run_id, (beat, received) in taken.items() if run_id not in ours]
-        for run_id, _, received in others:
+    def write(self) -> None:
+        """Write every new beat of a run of another leader to the database. Raises StoreDown."""
+        now, beats = self.clock.monotonic(), self.inbox.take()
+        ours, new = self._leading(), list[Received]()
+        for run_id, (beat, received) in beats.items():
+            if run_id in ours:
+                continue
             if now - received > FORGET_S:
                 self._forget(run_id)
-        new = [pulse for pulse in others if now - pulse[2] <= FORGET_S and self._left.get(pulse[0]) != _name(pulse[1])]
+            elif self._written.get(run_id) != _name(beat):
+                new.append((run_id, beat, received))
         for start in range(0, len(new), BATCH):
-            self._leave(new[start : start + BATCH])
-        self._left = {run_id: name for run_id, name in self._left.items() if run_id in taken}
-        self._stopping &= taken.keys()
-        self._tell_inbox()
-        self._well_at = now
+            self._write(new[start : start + BATCH])
+        self._written = {run_id: name for run_id, name in self._written.items() if run_id in beats}
+        self._stopping &= beats.keys()
+        self._update_inbox()
+        self._complete_at = now
 
-    def _leave(self, batch: list[Received]) -> None:
+    def _write(self, batch: list[Received]) -> None:
         now = self.clock.monotonic()
         statuses = self.store.put_beats(
             [PushedBeat(replace(beat, nonce=""), max(0.0, now - received)) for _, beat, received in batch]
@@ -114,48 +118,44 @@ class Handover:
             if status is None:
                 self._forget(run_id)
                 continue
-            self._left[run_id] = _name(beat)
+            self._written[run_id] = _name(beat)
             if status == Status.STOPPING:
                 self._stopping.add(run_id)
 
     def _forget(self, run_id: str) -> None:
-        """The run is over, or silent: its next beat is looked up again."""
-        self._left.pop(run_id, None)
+        """The run has ended or is silent: its next beat reads the database again."""
+        self._written.pop(run_id, None)
         self.inbox.forget(run_id)
 
     def _leading(self) -> frozenset[str]:
         return self._ours if self.lease() is not None else frozenset()
 
-    def _tell_inbox(self) -> None:
+    def _update_inbox(self) -> None:
         ours = self._leading()
-        self.inbox.active = max(len(ours), len(self._left))
+        self.inbox.active = max(len(ours), len(self._written))
         self.inbox.set_stopping((self._ours_stopping if ours else frozenset()) | self._stopping)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        woken = False
-        while not self._closing.is_set():
-            woken = self.urgent.wait(PAUSE_S) or woken
-            try:
-                self.leave()
-                self._failing = False
-            except StoreDown as error:
-                self._complain(error)
-                self._closing.wait(PAUSE_S)
-                continue
-            except Exception:
-                log.exception("beats not handed over", extra={telemetry.ACTION: "handover"})
-                self._closing.wait(PAUSE_S)
-                continue
-            if woken:
-                self.wake.set()
-                woken = False
+    def _write_soon(self) -> None:
+        self._urgent = True
+        if not self._failing:  # else the next turn after the interval is soon enough
+            self._worker.wake()
 
-    def _complain(self, error: StoreDown) -> None:
-        if not self._failing:
-            log.warning("beats not handed over", extra={telemetry.ACTION: "handover", telemetry.ERROR: str(error)})
-        self._failing = True
+    def _turn(self) -> None:
+        """Raises StoreDown once per outage, so that the log holds one line about it."""
+        urgent, self._urgent = self._urgent, False  # before the read of the inbox: a later urgent beat is not lost
+        try:
+            self.write()
+        except Exception as error:
+            self._urgent = self._urgent or urgent
+            logged, self._failing = self._failing, True
+            if not (logged and isinstance(error, StoreDown)):
+                raise
+            return
+        self._failing = False
+        if urgent:
+            self.wake.set()
 
 
 def _name(beat: Beat) -> tuple[str, int]:

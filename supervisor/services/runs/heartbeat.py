@@ -1,9 +1,9 @@
-"""The inbox of pushed beats: in memory only, newest per run, read by the loop at each tick.
+"""The inbox of pushed beats: in memory, the newest beat of each run, read by the loop at each tick.
 
-A beat is untrusted input. Its nonce is checked against the hash in the database, which is asked once per launch and
-then remembered, so that two thousand beats a second touch no disk. The newest (launch, sequence) wins, whatever the
-order of arrival; an older beat changes nothing. Receipt times are monotonic: a machine's clock is never believed.
-After a restart the inbox is empty and every age is unknown until the next beat.
+A beat is untrusted input. Its nonce is checked against the hash in the database, which is read once per launch and then
+cached, so that 2,000 beats a second need no disk. The beat with the highest (launch, sequence) wins, in whatever order
+beats arrive; an older beat changes nothing. Times of receipt are monotonic: a machine's clock is never trusted. After a
+restart the inbox is empty, and every age is unknown until the next beat.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from supervisor.telemetry import metrics
 
 NONCES_KEPT = 50_000
 REJECTIONS_KEPT = 10_000
-REJECTION_PAUSE_S = 600.0  # one event in this time per run, however many beats are forged
-FOLLOW_S = 30.0  # how long after a reader asked for the log its agent writes it at the fast pace
-RUNS_PER_BEAT_S = 100.0  # beats per second that the whole supervisor should get at most
-AWAY = "The database is away; use the object store and try again later."
+REJECTION_EVENT_S = 600.0  # at most one event per run in this time, however many beats are forged
+FOLLOW_S = 30.0  # for so long after a request for its log, an agent writes the log at the fast pace
+BEATS_PER_S = 100.0  # the supervisor should receive at most so many
+FOLLOWED_MAX = 1000
+AWAY = "The database is unavailable; use the object store and retry later."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`next_s`: when the agent should push again. `stop`: save and leave. `follow_logs`: somebody is reading."""
+class BeatResponse:
+    """`next_s`: when the agent pushes its next beat. `stop`: save and leave. `follow_logs`: a client reads the log."""
 
     next_s: float
     stop: bool
@@ -41,21 +42,18 @@ class Answer:
 
 
 class NonceUnknown(Exception):
-    """The database has to be asked for this launch: call `learn` where blocking is allowed, then `accept` again."""
-
-
-def _always() -> bool:
-    return True
+    """The launch is not cached: call `learn` where blocking is allowed, then `accept` again."""
 
 
 class BeatInbox:
-    """Thread-safe. `active` is the number of active runs. `useful` tells whether beats reach a leader now: while they
-    do not, they are refused, so that agents use the object store."""
+    """Thread-safe. `active`: number of active runs. `useful()`: whether beats reach a leader now; if not, they are
+    refused, so that agents use the object store. `wake()` is called after an urgent beat."""
 
     def __init__(self, store: Store, clock: Clock, wake: Wake, beat_push_s: float) -> None:
         self.active = 0
-        self.useful: Callable[[], bool] = _always
-        self._store, self._clock, self._wake, self._beat_push_s = store, clock, wake, beat_push_s
+        self.useful: Callable[[], bool] = lambda: True
+        self.wake = wake.set
+        self._store, self._clock, self._beat_push_s = store, clock, beat_push_s
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[tuple[int, int, int, int], Beat, float]] = {}
         self._nonces: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -66,8 +64,8 @@ class BeatInbox:
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
-    def receive(self, run_id: str, raw: bytes) -> Answer:
-        """Both steps; may block on the database. Raises what `accept` and `learn` raise."""
+    def receive(self, run_id: str, raw: bytes) -> BeatResponse:
+        """Accept a beat; may block on the database. Raises what `accept` and `learn` raise."""
         beat = read(run_id, raw)
         try:
             return self.accept(beat)
@@ -75,8 +73,8 @@ class BeatInbox:
             self.learn(beat)
             return self.accept(beat)
 
-    def accept(self, beat: Beat) -> Answer:
-        """Take a beat whose launch is known. Never blocks. Raises NonceUnknown, NonceRefused, Unavailable."""
+    def accept(self, beat: Beat) -> BeatResponse:
+        """Accept a beat of a cached launch. Never blocks. Raises NonceUnknown, NonceRefused, Unavailable."""
         if not self.useful():
             metrics.BEATS_PUSHED.add("away")
             raise Unavailable(AWAY)
@@ -86,24 +84,23 @@ class BeatInbox:
             if digest is None:
                 raise NonceUnknown
             if not hmac.compare_digest(digest, nonce_hash(beat.nonce)):
-                raise NonceRefused(
-                    f"The nonce is not the one of launch {beat.launch_id}.", {"launch_id": beat.launch_id}
-                )
+                text = f"The nonce is not the one of launch {beat.launch_id}."
+                raise NonceRefused(text, {"launch_id": beat.launch_id})
             urgent = self._keep(beat, received)
             followed = self._followed.get(beat.run_id)
-            answer = Answer(
-                next_s=max(self._beat_push_s, self.active / RUNS_PER_BEAT_S),
+            answer = BeatResponse(
+                next_s=max(self._beat_push_s, self.active / BEATS_PER_S),
                 stop=beat.run_id in self._stopping,
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
             )
         metrics.BEATS_PUSHED.add("accepted")
         if urgent:
-            self._wake.set()
+            self.wake()
         return answer
 
     def learn(self, beat: Beat) -> None:
-        """Read the hash of this launch's nonce. Raises NotFound (no such run), RunEnded (terminal: look at the baton),
-        NonceRefused (no such launch), Unavailable (the database is away)."""
+        """Cache the hash of this launch's nonce. Raises NotFound (no such run), RunEnded (terminal: read the baton),
+        NonceRefused (no such launch), Unavailable (no database)."""
         try:
             run = self._store.find(beat.run_id)
             digest = None if run is None else self._store.nonce_hash(beat.run_id, beat.launch_id)
@@ -113,7 +110,7 @@ class BeatInbox:
         if run is None:
             raise NotFound(f"There is no run {beat.run_id}.", {"run_id": beat.run_id})
         if run.terminal:
-            raise RunEnded(f"{beat.run_id} is {run.status}; look at its baton.", {"run_id": beat.run_id})
+            raise RunEnded(f"{beat.run_id} is {run.status}; read its baton.", {"run_id": beat.run_id})
         if not digest:
             raise NonceRefused(f"There is no launch {beat.launch_id}.", {"launch_id": beat.launch_id})
         with self._lock:
@@ -124,15 +121,15 @@ class BeatInbox:
                 self._drop_launch(run_id, launch_id)
 
     def reject(self, run_id: str, reason: str) -> None:
-        """Tell the history of a beat that was not believed, at most once in ten minutes per run. Blocks; raises
-        nothing: the sender has its answer already."""
+        """Record a refused beat in the history, at most once per run in REJECTION_EVENT_S. Blocks. Raises nothing: the
+        sender has its response already."""
         metrics.BEATS_PUSHED.add("refused")
         if not is_run_id(run_id):
             return
         received = self._clock.monotonic()
         with self._lock:
             last = self._rejected_at.get(run_id)
-            if last is not None and received - last < REJECTION_PAUSE_S:
+            if last is not None and received - last < REJECTION_EVENT_S:
                 return
             self._rejected_at[run_id] = received
             self._rejected_at.move_to_end(run_id)
@@ -141,22 +138,22 @@ class BeatInbox:
         try:
             run = self._store.find(run_id)
             if run is not None:
-                text = f"A pushed beat was not believed: {reason} It changed nothing."
+                text = f"A pushed beat was refused: {reason} It changed nothing."
                 event = Event(EventKind.BEAT_REJECTED, text, "agent", {"reason": reason})
                 self._store.add_events(run.key, (event,), self._clock.now())
         except StoreDown:
             with self._lock:
-                self._rejected_at.pop(run_id, None)  # told at the next one
+                self._rejected_at.pop(run_id, None)  # the next refused beat is recorded
 
     # --- the loop's side ------------------------------------------------------------------------------------------
 
     def take(self) -> dict[str, tuple[Beat, float]]:
-        """The newest beat of every run and its monotonic time of receipt; a snapshot, nothing is removed."""
+        """A snapshot: the newest beat of every run and its monotonic time of receipt."""
         with self._lock:
             return {run_id: (beat, received) for run_id, (_, beat, received) in self._newest.items()}
 
     def adopt(self, beats: Iterable[tuple[Beat, float]]) -> None:
-        """Take (beat, age in seconds) that another replica has received and checked; older ones change nothing."""
+        """Add (beat, age in seconds) pairs that another replica has checked. Older beats change nothing."""
         now = self._clock.monotonic()
         with self._lock:
             for beat, age_s in beats:
@@ -168,15 +165,15 @@ class BeatInbox:
             return None if kept is None else (kept[1], kept[2])
 
     def forget(self, run_id: str) -> None:
-        """The run is over: its next beat is looked up again, and refused."""
+        """The run has ended: its next beat reads the database again and is refused."""
         with self._lock:
             self._newest.pop(run_id, None)
             self._followed.pop(run_id, None)
             for launch_id in self._launches.pop(run_id, ()):
                 self._nonces.pop((run_id, launch_id), None)
 
-    def looked(self, runs: Iterable[Run]) -> None:
-        """After each look of the loop: the runs that are active."""
+    def set_active(self, runs: Iterable[Run]) -> None:
+        """After each tick: the active runs."""
         all_runs = list(runs)
         self.active = len(all_runs)
         self.set_stopping(run.run_id for run in all_runs if run.stop is not None)
@@ -189,27 +186,25 @@ class BeatInbox:
     # --- readers of logs ------------------------------------------------------------------------------------------
 
     def follow(self, run_id: str) -> None:
-        """Somebody asked for this run's log."""
-        received = self._clock.monotonic()
+        """A client reads this run's log."""
+        now = self._clock.monotonic()
         with self._lock:
-            self._followed[run_id] = received
-            if len(self._followed) > 1000:
-                old = [name for name, at in self._followed.items() if received - at >= FOLLOW_S]
-                for name in old:
-                    del self._followed[name]
+            self._followed[run_id] = now
+            if len(self._followed) > FOLLOWED_MAX:
+                self._followed = {name: at for name, at in self._followed.items() if now - at < FOLLOW_S}
 
     # --- under the lock -------------------------------------------------------------------------------------------
 
     def _keep(self, beat: Beat, received: float) -> bool:
-        """True when the loop should look at once: something changed that is more than a step."""
+        """True: wake the loop, because more than the step has changed."""
         rank = (*parse_launch_id(beat.launch_id), beat.sequence)
         kept = self._newest.get(beat.run_id)
         if kept is not None and rank <= kept[0]:
             return False
         self._newest[beat.run_id] = (rank, beat, received)
         before = kept[1] if kept is not None and kept[1].launch_id == beat.launch_id else None
-        # After a restart everybody's first beat is new here; those that simply train can wait for the next poll.
-        return _word(beat) != (_TRAINS if before is None else _word(before))
+        # After a restart the first beat of every run is new. A run that simply trains can wait for the next tick.
+        return _alert(beat) != (_TRAINING if before is None else _alert(before))
 
     def _drop_launch(self, run_id: str, launch_id: str) -> None:
         launches = self._launches.get(run_id)
@@ -220,17 +215,17 @@ class BeatInbox:
 
 
 def read(run_id: str, raw: bytes) -> Beat:
-    """The beat in `raw`, which must be of the run it was sent for. Raises BeatRejected."""
+    """The beat in `raw`, which must belong to this run. Raises BeatRejected."""
     beat = parse(raw)
     if beat.run_id != run_id:
-        raise BeatRejected("run_id is not the one in the address")
+        raise BeatRejected("run_id is not the one in the URL")
     return beat
 
 
-def _word(beat: Beat) -> tuple[object, ...]:
-    """What makes the loop look at once when it changes. Checkpoints and evaluations come and go within a training."""
+def _alert(beat: Beat) -> tuple[object, ...]:
+    """A change of these values wakes the loop. Checkpoints and evaluations are part of a training."""
     phase = TRAINING if beat.phase in (CHECKPOINT, EVALUATION) else beat.phase
     return (phase, beat.exit is not None, beat.notice_s is not None, beat.left)
 
 
-_TRAINS = (TRAINING, False, False, None)
+_TRAINING = (TRAINING, False, False, None)

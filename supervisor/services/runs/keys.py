@@ -1,56 +1,51 @@
-"""Idempotency keys: a request with one is done once, whatever becomes of its answer, its client or this process.
+"""Idempotency keys: a request with a key is carried out once, even if its response, its client or this process is lost.
 
-The key is taken, the deed written and the answer kept in one transaction: after a kill there are all three or none. Who
-comes with a key that is being used waits for that transaction, and then gets the answer that it kept; only where it
-does not end is he told to come again. A refusal uses up no key. And a refusal counts only where the key has no answer
-yet: the first answer comes again whatever has changed since.
+One transaction takes the key, writes the change and stores the response. After a kill either all three are stored or
+none. A request whose key is in use waits for that transaction and then gets its response; if the transaction does not
+end, the client is told to retry. A refused request does not use up its key. If the key has a stored response, the
+client gets that response even if the request would be refused today.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer
-from supervisor.domain.run import Run
 from supervisor.ports.store import KeptResponse, KeyHeld, Transaction
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import Judge, Judged, carried_out, judged_by, kept_changing, until_settled
 
 KEY_MAX = 255
-IN_FLIGHT = 0  # KeptResponse.status of a request that has not been answered yet
-_FINAL = (KeyReused, KeyInFlight, StopNewer)  # of the key itself; of what was done and kept
+IN_FLIGHT = 0  # KeptResponse.status of a request without a response so far
+# A stored response does not replace these errors: they are about the key itself, or the change was already made.
+_FINAL = (KeyReused, KeyInFlight, StopNewer)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`body` is JSON text; `replayed`: an earlier request with the same key was answered so. `version`: of the run's
-    row, as `body` says it; None = not known apart from it."""
+    """A stored response. `body`: JSON text. `replayed`: it was made by an earlier request with the same key.
+    `version`: of the run's row, as in `body`; None = only `body` knows it."""
 
     status: int
     body: str
-    location: str
+    location: str = ""
     replayed: bool = False
     version: int | None = field(default=None, compare=False)
 
 
-Shape = Callable[[Run, Mapping[str, str]], Reply]
-"""The answer that tells of a run with these labels. Made within the transaction: it reads no database."""
-
-
 @dataclass(frozen=True, slots=True)
-class Once:
-    """A request with a key. `fingerprint`: of all that its body asks for."""
+class KeyedRequest:
+    """A request with a key. `fingerprint`: hash of everything that its body requests."""
 
     scope: str
     key: str
     fingerprint: str
 
-    def taken(self, tx: Transaction, now: float) -> Reply | None:
-        """None: the key is ours, in this transaction. Raises KeyReused, KeyInFlight."""
+    def take(self, tx: Transaction, now: float) -> Reply | None:
+        """The stored response; None: this transaction holds the key now. Raises KeyReused, KeyInFlight."""
         try:
             kept = tx.take_key(self.scope, self.key, self.fingerprint, now)
         except KeyHeld:
@@ -58,16 +53,17 @@ class Once:
         return None if kept is None else replay(kept, self.fingerprint)
 
     def keep(self, tx: Transaction, reply: Reply) -> None:
+        """In the transaction that took the key."""
         answer = KeptResponse(self.fingerprint, reply.status, reply.body, reply.location)
         tx.keep_response(self.scope, self.key, answer)
 
 
-def once(key: str | None, scope: str, payload: object) -> Once | None:
-    """None = no key was given. `payload`: JSON values. Raises InvalidRequest."""
+def keyed_request(key: str | None, scope: str, payload: object) -> KeyedRequest | None:
+    """None: the request has no key. `payload`: JSON values. Raises InvalidRequest."""
     if key is None:
         return None
     check_key(key)
-    return Once(scope, key, hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest())
+    return KeyedRequest(scope, key, hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest())
 
 
 def scope_of(caller: Caller, operation: str) -> str:
@@ -90,38 +86,20 @@ def replay(kept: KeptResponse, fingerprint: str) -> Reply:
     return Reply(kept.status, kept.body, kept.location, replayed=True)
 
 
-def answered(parts: Parts, idempotency: Once | None, work: Callable[[], Reply]) -> Reply:
-    """What `work` answers, or what was answered before where it is refused now. Raises what `work` raises."""
+def replay_if_refused(parts: Parts, request: KeyedRequest, work: Callable[[], Reply]) -> Reply:
+    """What `work` returns. If `work` is refused and the key has a stored response: that response. Raises what `work`
+    raises."""
     try:
         return work()
     except _FINAL:
         raise
     except SpotError:
-        kept = None if idempotency is None else parts.store.kept_response(idempotency.scope, idempotency.key)
-        if idempotency is None or kept is None:
+        kept = parts.store.kept_response(request.scope, request.key)
+        if kept is None:
             raise
-        return replay(kept, idempotency.fingerprint)
-
-
-def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, idempotency: Once, shape: Shape) -> Reply:
-    """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
-    Raises what that raises, KeyReused, KeyInFlight."""
-
-    def wanted(now: float) -> Judged:
-        judged = judged_by(judge, parts, run_id, now)
-        return replace(judged, labels=parts.store.labels(judged.run.key))
-
-    def shaped(judged: Judged) -> Reply:
-        return shape(judged.run, judged.labels)
-
-    def work() -> Reply:
-        error = kept_changing(run_id, undone)
-        return until_settled(error, carried_out, parts, wanted, shaped, idempotency)
-
-    return answered(parts, idempotency, work)
+        return replay(kept, request.fingerprint)
 
 
 def _in_flight() -> KeyInFlight:
-    return KeyInFlight(
-        "The first request with this Idempotency-Key is still being answered. Try again.", {"retry_after_s": 1}
-    )
+    text = "The first request with this Idempotency-Key is still in progress. Retry."
+    return KeyInFlight(text, {"retry_after_s": 1})

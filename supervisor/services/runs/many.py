@@ -1,8 +1,8 @@
-"""Stop or resume every run that a filter names: each by the use case for one run, in a transaction of its own.
+"""Stop or resume every run that matches a filter, each run in its own transaction with the use case for one run.
 
-One request is bounded in runs and in time; a cursor goes on where it ended. Runs to which the wish means nothing are
-counted by their status and not read, so that a hundred thousand finished runs do not stand before the one that works.
-What one run refuses holds up no other; the same request again changes nothing more.
+One request is bounded in runs and in time; a cursor continues where it ended. Runs in a status that the action cannot
+change are counted and not read, so that 100,000 finished runs do not delay the action on one live run. A refusal for
+one run does not stop the others, and a repeated request changes nothing more.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.ports.store import RunFilter, RunPage
 from supervisor.services.parts import Parts
-from supervisor.services.runs import resume as reopen
-from supervisor.services.runs.asking import stop
-from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.actions import stop
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.resume import ResumeRequest, refuse_ended, refuse_live, resume
 from supervisor.services.views import cursor as cursors
 from supervisor.services.views.run_view import Json
 from supervisor.wording.figures import plural
 
-MOST = 1000  # runs that one request looks at
-WITHIN_S = 5.0  # and no new one is begun after this
+MOST = 1000  # runs that one request reads
+WITHIN_S = 5.0  # after this time the request starts no further run
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`limit`: how many runs to look at, MOST at most; 0 = so many. `expect`: how many runs of the filter somebody has
-    seen; None = it does not say."""
+class ManyRequest:
+    """`limit`: how many runs to read, at most MOST; 0 = MOST. `expect`: how many matching runs the user has seen; None
+    = not given."""
 
     where: RunFilter
     limit: int = 0
@@ -40,19 +40,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to become of each run. `idle`: statuses to which it means nothing. `passes(run)`: nor to this run.
-    `check(run)`: raises why it would be refused, as far as the row tells. `do(run_id)`: done to one run."""
+class _ManyAction:
+    """`idle`: statuses that the action does not change. `passes(run)`: it does not change this run either.
+    `check(run)`: raises the refusal, as far as the row shows it. `act(run_id)`: the action on one run."""
 
     idle: frozenset[Status]
     passes: Callable[[Run], bool]
     check: Callable[[Run], None]
-    do: Callable[[str], object]
+    act: Callable[[str], object]
 
 
 @dataclass(slots=True)
 class _Done:
-    """`upto`: the key of the last run that was looked at."""
+    """`upto`: key of the last run that was read."""
 
     unchanged: int
     changed: list[str] = field(default_factory=list)
@@ -60,46 +60,46 @@ class _Done:
     upto: int | None = None
 
 
-def stop_many(parts: Parts, request: Asked, caller: Caller) -> Json:
+def stop_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
     """Raises CountDiffers, CursorInvalid, InvalidRequest, StoreDown."""
-    wanted = Wanted(
+    action = _ManyAction(
         idle=TERMINAL | {Status.AWAITING_TEARDOWN, Status.STOPPING},
         passes=lambda run: run.stop is not None,
         check=lambda run: None,
-        do=lambda run_id: stop(parts, run_id, caller),
+        act=lambda run_id: change(parts, run_id, stop(caller)),
     )
-    return _many(parts, request, wanted)
+    return _many(parts, request, action)
 
 
-def resume_many(parts: Parts, request: Asked, caller: Caller) -> Json:
-    """Each with the spec that it has. Completed runs have nothing left to resume. Raises as `stop_many`."""
+def resume_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
+    """Each run keeps its spec. Completed runs stay as they are. Raises as `stop_many`."""
 
     def check(run: Run) -> None:
         if not run.terminal:
-            reopen.refuse_live(run, [])
-        reopen.refuse_ended(run, parts.cells.get(run.provider), [], replace_spec=False, rerun=False)
+            refuse_live(run, [])
+        refuse_ended(run, parts.cells.get(run.provider), [], replace_spec=False, rerun=False)
 
-    wanted = Wanted(
+    action = _ManyAction(
         idle=frozenset({Status.COMPLETED, Status.AWAITING_TEARDOWN}),
         passes=lambda run: not run.terminal and run.stop is None and run.status is not Status.STOPPING,
         check=check,
-        do=lambda run_id: resume(parts, run_id, Wish(None, False, False, caller)),
+        act=lambda run_id: resume(parts, run_id, ResumeRequest(caller)),
     )
-    return _many(parts, request, wanted)
+    return _many(parts, request, action)
 
 
-def _many(parts: Parts, request: Asked, wanted: Wanted) -> Json:
+def _many(parts: Parts, request: ManyRequest, action: _ManyAction) -> Json:
     secret, where = parts.store.secret, request.where
     if request.cursor is not None and request.expect is not None:
-        text = "`expect` counts all runs of the filter; say it in the first request only, without a cursor."
+        text = "`expect` counts all runs of the filter. Send it in the first request only, without a cursor."
         raise InvalidRequest(text, {}, [("#/expect", "has no meaning with a cursor")])
     before = None if request.cursor is None else cursors.read(secret, request.cursor, where)
     statuses = where.statuses or tuple(str(status) for status in Status)
-    page = _page(parts, request, [word for word in statuses if word not in wanted.idle], before)
+    page = _page(parts, request, [word for word in statuses if word not in action.idle], before)
     matched = sum(page.counts.get(word, 0) for word in statuses)
     _check_count(request.expect, matched)
-    passed_over = sum(page.counts.get(word, 0) for word in statuses if word in wanted.idle)
-    done = _each(parts, page, wanted, request.dry_run, _Done(passed_over if before is None else 0))
+    passed_over = sum(page.counts.get(word, 0) for word in statuses if word in action.idle)
+    done = _each(parts, page, action, request.dry_run, _Done(passed_over if before is None else 0))
     more = done.upto is not None and (page.next_key is not None or done.upto != page.runs[-1].key)
     return {
         "dry_run": request.dry_run,
@@ -113,8 +113,8 @@ def _many(parts: Parts, request: Asked, wanted: Wanted) -> Json:
     }
 
 
-def _page(parts: Parts, request: Asked, statuses: list[str], before: int | None) -> RunPage:
-    """The runs in these statuses; the counts are of all statuses."""
+def _page(parts: Parts, request: ManyRequest, statuses: list[str], before: int | None) -> RunPage:
+    """The runs in these statuses; the counts include all statuses."""
     if statuses:
         limit = min(request.limit or MOST, MOST)
         return parts.store.page(replace(request.where, statuses=tuple(statuses)), before, limit)
@@ -129,19 +129,19 @@ def _check_count(expected: int | None, matched: int) -> None:
         )
 
 
-def _each(parts: Parts, page: RunPage, wanted: Wanted, dry_run: bool, done: _Done) -> _Done:
+def _each(parts: Parts, page: RunPage, action: _ManyAction, dry_run: bool, done: _Done) -> _Done:
     until = parts.clock.monotonic() + WITHIN_S
     for run in page.runs:
         if done.upto is not None and parts.clock.monotonic() >= until:
             return done
         done.upto = run.key
-        if wanted.passes(run):
+        if action.passes(run):
             done.unchanged += 1
             continue
         try:
-            wanted.check(run)
+            action.check(run)
             if not dry_run:
-                wanted.do(run.run_id)
+                action.act(run.run_id)
         except SpotError as error:
             done.refused.append({"run_id": run.run_id, "code": error.code, "detail": error.detail})
         else:

@@ -1,15 +1,11 @@
-"""From the submitted spec to the policy that decisions read: defaults filled in, contradictions refused.
+"""From the submitted spec to the policy that decisions read: defaults are filled in, contradictions are refused.
 
-A spec is the checked body of a submit as plain JSON values, fields that equal their default left out
-(api/shapes/run_spec.py holds every field with its bounds). Here stands what needs more than one field, the settings,
-or the offers.
-A refusal names the field and what is known, never the value that was sent.
+A spec is the validated body of a submit as plain JSON values, without fields that equal their default
+(api/shapes/run_spec.py declares every field with its bounds). This file holds the checks that need several fields, the
+settings, or the offers. A refusal names the field and the known values, never the value that was sent.
 
-`same_region: require`: a run whose data lies in another region than a machine it may get is refused.
-
-Asked before anything is stored, from what is known already: no submit waits for the cloud. What is not known is no
-"yes": the submit is turned away with the reason, and may be repeated. A multi-region that holds the machine's region
-counts as near; that reading from it is billed all the same is the plan's advice to tell.
+Every check runs before anything is stored and uses what is known already: no submit waits for the cloud. Unknown is not
+"yes": then the submit is refused with the reason, and the client may retry.
 """
 
 from __future__ import annotations
@@ -35,36 +31,8 @@ from supervisor.ports.traits import Traits
 from supervisor.services.parts import Parts
 from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
 
-REQUIRE = "require"
-_AT_REGION = "#/spec/same_region"
-
-
-def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
-    """`offers`: every one that the run may use. Raises DataElsewhere, Unavailable."""
-    zones: dict[str, list[str]] = {}
-    for place in (offer.placement for offer in offers):
-        if place.zone not in zones.setdefault(place.region, []):
-            zones[place.region].append(place.zone)
-    try:
-        places = platform.data_places(tuple(zones), image)
-    except ProviderUnavailable as error:
-        raise Unavailable(
-            f"same_region: require cannot be promised now: {error}. Nothing was stored. Try again in a few seconds; "
-            "`spot doctor` tells what the supervisor may read.",
-            {"part": "data places"},
-        ) from error
-    for data in places:
-        apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
-        if apart:
-            raise DataElsewhere(
-                f"same_region: require: {data.what} lies in {data.location}, and the run may start in "
-                f"{', '.join(apart)}. Name zones of {data.location} only, or move the data. Nothing was stored.",
-                {"location": data.location, "zones": apart},
-                [(_AT_REGION, f"{data.what} lies in another region")],
-            )
-
-
-KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
+REQUIRE = "require"  # of same_region
+KEEP_S = 3600.0  # how long a machine is kept if `keep` is set and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
 NEXT_BEFORE_DEADLINE = "next_provider_before_deadline_s"
 
@@ -72,13 +40,13 @@ Spec = Mapping[str, Any]
 
 
 def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
-    """Those that the run may use, in the order in which they are asked."""
+    """The providers that the run may use, in their order."""
     return tuple(spec.get("providers") or (spec.get("provider") or parts.own_provider,))
 
 
 def settled(spec: Spec, parts: Parts) -> Spec:
-    """The spec as it is stored: a list of one provider is that provider, the supervisor's own is never named alone, its
-    default image always. So two specs that mean the same are equal."""
+    """The spec as it is stored. Two specs with the same meaning become equal: a list of one provider becomes that
+    provider, the supervisor's own provider is left out, its default image is filled in."""
     given = dict(spec)
     if len(given.get("providers", ())) == 1 and not given.get("provider"):
         [given["provider"]] = given.pop("providers")
@@ -92,20 +60,20 @@ def settled(spec: Spec, parts: Parts) -> Spec:
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
-    """The policy of a new generation. Each of its providers must be able to carry the run: none finds out on its way
-    that it cannot move. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
-    DataElsewhere, Unavailable."""
+    """The policy of a new generation. Every provider of the spec must be able to run it, so that no later move fails.
+    Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice, DataElsewhere, Unavailable."""
     names = providers_of(spec, parts)
-    _check_naming(spec)
+    if spec.get("provider") and spec.get("providers"):
+        text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
+        raise InvalidRequest(text, {}, [("#/spec/provider", "is given together with providers")])
     for position, name in enumerate(names):
         traits = parts.traits(name)
         check_secrets(spec, traits.secrets)
-        _check_known(spec, position, name, parts)
+        if name not in parts.providers:
+            pointer = f"#/spec/providers/{position}" if "providers" in spec else "#/spec/provider"
+            raise _unknown(pointer, name, sorted(parts.providers), "provider")
         check_kinds(spec, name, traits.secrets)
-        if traits.images:
-            _check_image(spec, traits)
-        if traits.job_max_bytes is not None:
-            _check_size(spec, traits.job_max_bytes)
+        _check_job(spec, traits)
     policy = _filled(spec, parts)
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
@@ -113,50 +81,38 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     policies.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = {name: parts.providers[name].offers() for name in names}
     _check_names(policy, tuple(chain.from_iterable(offers.values())))
-    on_demand = _wants_on_demand(policy)
     for name in names:
-        bound = bounds(policy, name, offers)
-        usable = _usable(policy, offers[name], bound, on_demand, parts.traits(name).price_setting)
+        usable = _usable(policy, offers[name], bounds(policy, name, offers))
+        if not usable:
+            raise _no_offer(policy, name)
+        if policy.limits.budget_usd is not None:
+            _check_prices(usable, parts.traits(name).price_setting)
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
 
 
-def _check_naming(spec: Spec) -> None:
-    if spec.get("provider") and spec.get("providers"):
-        text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
-        raise InvalidRequest(text, {}, [("#/spec/provider", "stands beside providers")])
-
-
-def _check_known(spec: Spec, position: int, name: str, parts: Parts) -> None:
-    if name not in parts.providers:
-        pointer = f"#/spec/providers/{position}" if "providers" in spec else "#/spec/provider"
-        raise _unknown(pointer, name, sorted(parts.providers), "provider")
-
-
 class SecretUnreadable(InvalidRequest):
-    """A secret of this computer cannot be read, so no machine could be started."""
+    """A secret of this computer cannot be read, so no machine can start."""
 
 
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
-    """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
-    is none, and for machines elsewhere, which read their own."""
-    wanted = spec.get("secrets")
-    if not wanted:
+    """Why a run of this spec cannot start on this computer: a secret that cannot be read. None: every secret can be
+    read, or the machines are elsewhere and read their own secrets."""
+    secrets = spec.get("secrets")
+    if not secrets:
         return None
     names = (name for name in providers_of(spec, parts) if name in parts.providers)
     provider = next((name for name in names if parts.traits(name).shares_computer), None)
     if provider is None:
         return None
     kinds = parts.traits(provider).secrets
-    local = {name: reference for name, reference in wanted.items() if kinds.read(reference)}
+    local = {name: reference for name, reference in secrets.items() if kinds.read(reference)}
     try:
         reasons = parts.providers[provider].check_secrets(set(local.values())) if local else {}
-    except ProviderUnavailable:  # it is asked again at the launch
+    except ProviderUnavailable:  # the launch checks it again
         return None
-    refusals = [
-        (f"#/spec/secrets/{name}", reasons[reference]) for name, reference in local.items() if reasons[reference]
-    ]
+    refusals = [(f"#/spec/secrets/{name}", why) for name, reference in local.items() if (why := reasons[reference])]
     if not refusals:
         return None
     text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in refusals)
@@ -164,7 +120,7 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
 
 
 def warnings_of(spec: Spec, *of_providers: Traits) -> tuple[str, ...]:
-    """What is accepted and perhaps not meant, one sentence each."""
+    """Accepted fields that are perhaps a mistake, one sentence each."""
     sentences: dict[str, None] = {}
     for traits in of_providers:
         place = "this computer" if traits.shares_computer else "the machine"
@@ -216,109 +172,98 @@ def _check_deadline(limits: Limits, now: float) -> None:
     if limits.deadline is not None and limits.deadline <= now:
         passed_s = round(now - limits.deadline)
         text = f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
-        raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
+        raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "is in the past")])
 
 
-def _check_image(spec: Spec, traits: Traits) -> None:
-    if not spec.get("image"):
+def _check_job(spec: Spec, traits: Traits) -> None:
+    """What the machines of this provider need. The job, without its command, is one value of a machine's metadata."""
+    if traits.images and not spec.get("image"):
         text = (
             f"The command runs in a container image on {traits.title}, and the spec names none. Put `image` into the "
             "spec (spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
-
-
-def _check_size(spec: Spec, most: int) -> None:
-    """Everything but the command travels in one value of a machine's metadata."""
+    if traits.job_max_bytes is None:
+        return
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
     size = len(base64.b64encode(gzip.compress(plain, 6)))
-    if size > most:
+    if size > traits.job_max_bytes:
         text = (
-            f"env, results and the other fields beside the command take {size} bytes when packed, and a machine's "
-            f"metadata has room for {most}. Put large values into the code bundle or the image."
+            f"env, results and the other fields besides the command take {size} bytes when compressed, and a machine's "
+            f"metadata can hold {traits.job_max_bytes}. Put large values into the code bundle or the image."
         )
-        raise InvalidRequest(text, {"bytes": size, "max_bytes": most}, [("#/spec", "is too large")])
+        raise InvalidRequest(text, {"bytes": size, "max_bytes": traits.job_max_bytes}, [("#/spec", "is too large")])
 
 
-def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
-    """What could never have an effect is a mistake."""
+def _check_escalation(escalate: Mapping[str, Any], policy: Policy) -> None:
+    """A field that can never have an effect is a mistake."""
     refusals: list[tuple[str, str]] = []
-    if "after" not in given:
-        refusals += [
-            (f"#/spec/escalate/{name}", "has no effect without escalate.after")
-            for name in ("within_s", "to")
-            if name in given
-        ]
+    if "after" not in escalate:
+        unused, why = [name for name in ("within_s", "to") if name in escalate], "has no effect without escalate.after"
+        refusals += [(f"#/spec/escalate/{name}", why) for name in unused]
     elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
-        refusals.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
-    next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in given
+        refusals.append(("#/spec/shapes", "names fewer than two shapes, so there is no next shape"))
+    next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in escalate
     if next_provider and len(policy.providers) < 2:
-        refusals.append(("#/spec/providers", "names fewer than two providers, so there is no next one"))
+        refusals.append(("#/spec/providers", "names fewer than two providers, so there is no next provider"))
     if policy.limits.deadline is None:
-        refusals += [
-            (f"#/spec/escalate/{name}", "needs limits.deadline")
-            for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE)
-            if name in given
-        ]
-    if given.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
+        names = [name for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE) if name in escalate]
+        refusals += [(f"#/spec/escalate/{name}", "needs limits.deadline") for name in names]
+    if escalate.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
         refusals.append(("#/spec/escalate", "has no effect with spot: false"))
     if refusals:
         text = "; ".join(f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals)
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, refusals)
 
 
-def _wants_on_demand(policy: Policy) -> bool:
-    """On-demand machines may be asked for at some time."""
-    escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
-    return not policy.spot or policy.allow_on_demand or escalates or policy.on_demand_before_deadline_s is not None
-
-
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
-    for field, wished, names in (
+    for field, names, known_names in (
         ("zones", policy.zones, [*dict.fromkeys(offer.placement.zone for offer in offers)]),
         ("shapes", policy.shapes, [*dict.fromkeys(offer.placement.shape for offer in offers)]),
     ):
-        for position, name in enumerate(wished):
-            if name not in names:
-                raise _unknown(f"#/spec/{field}/{position}", name, names, field[:-1])
+        for position, name in enumerate(names):
+            if name not in known_names:
+                raise _unknown(f"#/spec/{field}/{position}", name, known_names, field[:-1])
 
 
-def _usable(
-    policy: Policy,
-    offers: Sequence[Offer],
-    bound: tuple[tuple[str, ...], tuple[str, ...]],
-    on_demand: bool,
-    setting: str,
-) -> list[Offer]:
-    """Those of one provider's offers that the run may use: at least one, and each has a price where a budget is to be
-    kept."""
+def _usable(policy: Policy, offers: Sequence[Offer], bound: tuple[tuple[str, ...], tuple[str, ...]]) -> list[Offer]:
+    """The offers of one provider that the run may use at some time. `bound`: its zones (empty = all) and shapes."""
     zones, shapes = bound
-    usable = [
+    escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
+    before_deadline = policy.on_demand_before_deadline_s is not None
+    on_demand = not policy.spot or policy.allow_on_demand or escalates or before_deadline
+    return [
         offer
         for offer in offers
         if (not zones or offer.placement.zone in zones)
         and offer.placement.shape in shapes
         and (policy.spot if offer.placement.spot else on_demand)
     ]
-    if not usable:
-        market = "spot" if policy.spot else "on-demand"
-        who = f"The provider {offers[0].placement.provider}" if policy.providers and offers else "The provider"
-        text = f"{who} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
-        raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
-    if policy.limits.budget_usd is None:
-        return usable
-    for offer in usable:
+
+
+def _no_offer(policy: Policy, provider: str) -> InvalidRequest:
+    market = _market(policy.spot)
+    subject = f"The provider {provider}" if policy.providers else "The provider"
+    text = f"{subject} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
+    return InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
+
+
+def _check_prices(offers: Sequence[Offer], setting: str) -> None:
+    """A budget needs the price of every offer. `setting`: sets prices, "" = none does. Raises UnknownPrice."""
+    for offer in offers:
         if offer.price_usd_per_h is None:
-            place = offer.placement
-            market = "spot" if place.spot else "on-demand"
+            place, market = offer.placement, _market(offer.placement.spot)
             raise UnknownPrice(
                 f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
-                f"Ask for it (spot prices refresh) or set it ({setting or 'in the settings'}), leave that zone or "
-                "shape out, or submit without a budget.",
+                f"Refresh the price (spot prices refresh) or set it ({setting or 'in the settings'}), leave that zone "
+                "or shape out, or submit without a budget.",
                 {"zone": place.zone, "shape": place.shape, "market": market},
                 [("#/spec/limits/budget_usd", "needs a known price for every placement")],
             )
-    return usable
+
+
+def _market(spot: bool) -> str:
+    return "spot" if spot else "on-demand"
 
 
 def _unknown(pointer: str, name: str, names: Sequence[str], what: str) -> InvalidRequest:
@@ -326,3 +271,30 @@ def _unknown(pointer: str, name: str, names: Sequence[str], what: str) -> Invali
     hint = f"; did you mean {near[0]}?" if near else "."
     text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(names) or 'none'}."
     return InvalidRequest(text, {"known": list(names)}, [(pointer, f"unknown {what}")])
+
+
+def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
+    """For `same_region: require`: refuse offers outside of the region of the run's data. A multi-region that contains
+    the machine's region is near; the plan says that reading from it is billed. `offers`: all that the run may use.
+    Raises DataElsewhere, Unavailable."""
+    zones: dict[str, list[str]] = {}
+    for place in (offer.placement for offer in offers):
+        if place.zone not in zones.setdefault(place.region, []):
+            zones[place.region].append(place.zone)
+    try:
+        places = platform.data_places(tuple(zones), image)
+    except ProviderUnavailable as error:
+        raise Unavailable(
+            f"same_region: require cannot be checked now: {error}. Nothing was stored. Retry in a few seconds; "
+            "`spot doctor` shows what the supervisor may read.",
+            {"part": "data places"},
+        ) from error
+    for data in places:
+        apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
+        if apart:
+            raise DataElsewhere(
+                f"same_region: require: {data.what} is in {data.location}, and the run may start in "
+                f"{', '.join(apart)}. Name zones of {data.location} only, or move the data. Nothing was stored.",
+                {"location": data.location, "zones": apart},
+                [("#/spec/same_region", f"{data.what} is in another region")],
+            )

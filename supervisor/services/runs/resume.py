@@ -1,21 +1,17 @@
-"""Resume: a terminal run begins its next generation; a live one is left alone (RULES section 5).
+"""Resume: a terminal run starts its next generation; a live run stays as it is (RULES section 5).
 
-The stop marker is read before the transaction, recorded in it as used up, and deleted after it, only if it is still
-the one that was read.
-
-What may be done with a run that exists already (RULES section 5), for a submit of its id and for a resume alike.
-
-A new generation starts the budgets anew and keeps the totals and the checkpoint. The baton's new generation is opened
-by the loop when it launches: no request writes the baton. A machine of the old generation stays in `retiring` until
-it is known gone, so a run that was not settled yet can be reopened as well.
+The same rules apply to a submit with the id of an existing run. A new generation resets the budgets and keeps the
+totals and the checkpoint. No request writes the baton: the loop opens the baton's new generation when it launches. A
+machine of the old generation stays in `retiring` until it is known to be gone, so a run whose machines are not gone yet
+can be resumed too. The stop marker is read before the transaction, recorded in it as used up, and deleted after it if
+it is still the same marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import BAD_CODE
@@ -40,118 +36,116 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
-from supervisor.services.runs.changing import Judged, Key, as_it_is, carried_out, find_run, kept_changing, until_settled
-from supervisor.services.runs.keys import Once, Reply, answered
+from supervisor.services.runs.changing import (
+    Prepare,
+    Respond,
+    Update,
+    commit,
+    find_run,
+    kept_changing,
+    respond_once,
+    retry_races,
+)
+from supervisor.services.runs.keys import KeyedRequest, Reply
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled
 
-Answer = TypeVar("Answer")
+PROVIDER_FIELDS = frozenset({"provider", "providers"})  # of a spec
+ADVICE = "Submit under another run_id, or wait until the run ends."
+NOT_RESUMED = "it was not resumed"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked of a run. `spec` as it is stored; None = go on with the one it has. `refusal`: why no generation of
-    `spec` can begin, found out before any transaction."""
+class ResumeRequest:
+    """`spec`: as it is stored; None = keep the run's spec. `refusal`: why no generation of `spec` can start, found
+    before any transaction."""
 
-    spec: Spec | None
-    replace_spec: bool
-    rerun: bool
     caller: Caller
+    spec: Spec | None = None
+    replace_spec: bool = False
+    rerun: bool = False
     refusal: SpotError | None = None
 
 
-def resume(parts: Parts, run_id: str, wish: Wish) -> Judged:
+def resume(parts: Parts, run_id: str, request: ResumeRequest) -> Update:
     """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, CodeNotFound, Unavailable, StoreDown."""
-    return _resume(parts, run_id, wish, as_it_is)
+    return retry_races(kept_changing(run_id, NOT_RESUMED), commit, parts, _prepared(parts, run_id, request))
 
 
-def resume_once(parts: Parts, run_id: str, wish: Wish, idempotency: Once, shape: Callable[[Judged], Reply]) -> Reply:
-    """The same for a request with a key: its answer. Raises KeyReused, KeyInFlight too."""
-    return answered(parts, idempotency, lambda: _resume(parts, run_id, wish, shape, idempotency))
+def resume_once(parts: Parts, run_id: str, request: ResumeRequest, key: KeyedRequest, respond: Respond) -> Reply:
+    """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
+    return respond_once(parts, _prepared(parts, run_id, request), key, respond, kept_changing(run_id, NOT_RESUMED))
 
 
-def _resume(
-    parts: Parts, run_id: str, wish: Wish, shape: Callable[[Judged], Answer], key: Key[Answer] | None = None
-) -> Answer:
-    if wish.spec is not None:
-        refusal = code.refusal(parts, wish.spec) or secret_refusal(wish.spec, parts)
-        wish = replace(wish, spec=settled(wish.spec, parts), refusal=refusal)
-    judge = partial(_resumed, parts, run_id, wish)
-    undone = kept_changing(run_id, "it was not resumed")
-    return until_settled(undone, carried_out, parts, judge, shape, key)
+def _prepared(parts: Parts, run_id: str, request: ResumeRequest) -> Prepare:
+    if request.spec is not None:
+        refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
+        request = replace(request, spec=settled(request.spec, parts), refusal=refusal)
+    return partial(_resumed, parts, run_id, request)
 
 
-def _resumed(parts: Parts, run_id: str, wish: Wish, now: float) -> Judged:
+def _resumed(parts: Parts, run_id: str, request: ResumeRequest, now: float) -> Update:
     run = find_run(parts, run_id)
-    refuse_awaiting(run)
-    return known_run(parts, run, wish, now)
+    if run.status == Status.AWAITING_TEARDOWN:
+        raise Conflict(
+            f"The work of {run.run_id} is done; its machine awaits approval. Nothing is left to resume.",
+            {"run_id": run.run_id, "status": run.status},
+        )
+    return existing_run(parts, run, request, now)
 
 
-def known_run(parts: Parts, run: Run, wish: Wish, now: float) -> Judged:
-    """What becomes of a run that there is. Raises what `resume` raises."""
-    # An ended run may have a stop marker: one that cannot be read must not be overridden.
+def existing_run(parts: Parts, run: Run, request: ResumeRequest, now: float) -> Update:
+    """What a submit or a resume does to an existing run. Raises what `resume` raises."""
+    # A terminal run may have a stop marker: a marker that cannot be read must not be overridden.
     marker = marker_generation(parts.objects, run.run_id) if run.terminal else None
     old = parts.store.spec(run.key)
-    spec = old if wish.spec is None else wish.spec
+    spec = old if request.spec is None else request.spec
     differs = differences(old, spec)
     if not run.terminal:
         refuse_live(run, differs)
-        return Judged(run, now, before=run, spec=old, labels=old.get("labels", {}))
+        return Update(run, now, before=run, spec=old, labels=old.get("labels", {}))
     provider = _provider(run, old, spec, parts)
-    cell = parts.cells.get(provider)
-    refuse_ended(run, cell, differs, wish.replace_spec, wish.rerun)
-    if wish.refusal is not None:
-        raise wish.refusal
-    named = spec if "providers" in spec else {**spec, "provider": provider}
-    policy = policy_from(named, parts, now)
-    after = replace(reopened(run, policy, wish.rerun, marker, now), provider=provider)
-    return Judged(
+    refuse_ended(run, parts.cells.get(provider), differs, request.replace_spec, request.rerun)
+    if request.refusal is not None:
+        raise request.refusal
+    policy = policy_from(spec if "providers" in spec else {**spec, "provider": provider}, parts, now)
+    after = replace(reopened(run, policy, request.rerun, marker, now), provider=provider)
+    return Update(
         after,
         now,
-        _event(run, after, wish, differs),
+        _event(run, after, request, differs),
         before=run,
         spec=spec,
         labels=spec.get("labels", {}),
         differs=tuple(differs),
-        limited=wish.caller,
+        limited=request.caller,
         marker=marker,
     )
 
 
-NAMING = frozenset({"provider", "providers"})  # fields of a spec
-
-
 def _provider(run: Run, old: Spec, spec: Spec, parts: Parts) -> str:
-    """Another of the same cell where the spec says so. A run that never named one stays where it is: which provider is
-    the supervisor's own may have changed since."""
-    unnamed = NAMING.isdisjoint(old) and NAMING.isdisjoint(spec)
-    if unnamed and run.provider in parts.providers:
-        return run.provider
-    return providers_of(spec, parts)[0]
+    """The provider that the spec names, of the same cell. A run whose specs never named a provider stays where it is:
+    the supervisor's own provider may have changed since."""
+    unnamed = PROVIDER_FIELDS.isdisjoint({*old, *spec})
+    return run.provider if unnamed and run.provider in parts.providers else providers_of(spec, parts)[0]
 
 
-def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
-    begins = "over from nothing" if wish.rerun else "from its newest checkpoint"
+def _event(before: Run, after: Run, request: ResumeRequest, differs: list[str]) -> Event:
+    start = "over from nothing" if request.rerun else "from its newest checkpoint"
     if before.files_gone:
-        begins = "from nothing, because its files were purged"
+        start = "from nothing, because its files were purged"
     spec = f" with another spec ({', '.join(differs)})" if differs else ""
-    return wish.caller.changed(
-        EventKind.RESUMED,
-        f"Resumed by {wish.caller.actor}: generation {after.generation} begins {begins}{spec}.",
-        _state(before),
-        _state(after),
-        {"generation": after.generation, "rerun": wish.rerun, "differs": differs, "stop_consumed": after.stop_consumed},
-    )
+    text = f"Resumed by {request.caller.actor}: generation {after.generation} starts {start}{spec}."
+    data = {"generation": after.generation, "rerun": request.rerun, "differs": differs}
+    data["stop_consumed"] = after.stop_consumed
+    return request.caller.changed(EventKind.RESUMED, text, _state(before), _state(after), data)
 
 
 def _state(run: Run) -> dict[str, object]:
     return {"status": run.status, "cause": run.cause, "generation": run.generation}
 
 
-ADVICE = "Submit under another run_id, or wait for its end."
-
-
 def differences(old: Spec, new: Spec, at: str = "#/spec") -> list[str]:
-    """JSON pointers of the fields in which two specs differ, never their values: they may hold secrets."""
+    """JSON pointers of the fields in which two specs differ. Never their values, which may hold secrets."""
     pointers: list[str] = []
     for name in sorted({*old, *new}):
         mine, theirs = old.get(name), new.get(name)
@@ -165,63 +159,55 @@ def differences(old: Spec, new: Spec, at: str = "#/spec") -> list[str]:
 
 
 def refuse_live(run: Run, differs: list[str]) -> None:
-    """Nothing to do for a live run that is asked for again with the same spec. Raises RunStopping, RunActive."""
+    """A live run with the same spec needs no change. Raises RunStopping, RunActive."""
+    facts: dict[str, object] = {"run_id": run.run_id, "status": run.status}
     if run.status == Status.STOPPING or run.stop is not None:
-        raise RunStopping(
-            f"{run.run_id} is being stopped. Resume it when it has ended.", {"run_id": run.run_id, "status": run.status}
-        )
+        raise RunStopping(f"{run.run_id} is being stopped. Resume it when it has ended.", facts)
     if differs:
         raise RunActive(
             f"{run.run_id} is {run.status} with another spec; it differs in {', '.join(differs)}. {ADVICE}",
-            {"run_id": run.run_id, "status": run.status, "differs": differs},
+            {**facts, "differs": differs},
             [(pointer, "differs from the live run") for pointer in differs],
         )
 
 
-def refuse_awaiting(run: Run) -> None:
-    """Raises Conflict: a resume has no meaning while a verified run awaits its teardown."""
-    if run.status == Status.AWAITING_TEARDOWN:
-        raise Conflict(
-            f"The work of {run.run_id} is done; its machine awaits approval. Nothing is left to resume.",
-            {"run_id": run.run_id, "status": run.status},
-        )
-
-
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
-    """Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers when this terminal run may begin no new generation."""
+    """`cell`: of the provider that the spec names. Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers if this
+    terminal run cannot start a new generation."""
     if run.files.purging:
         raise PurgeRunning(
-            f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes it if it was cut off; "
+            f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes an interrupted purge; "
             "then resume.",
             {"run_id": run.run_id},
         )
     if cell is None or not machines.same_provider_and_bucket(cell, run.cell):
         raise CellFixed(
-            f"The files of {run.run_id} lie in the store of provider {run.provider}, and the provider that you name "
-            "does not share that store. Submit under another run_id.",
+            f"The files of {run.run_id} are in the store of provider {run.provider}, and the provider of the spec does "
+            "not use that store. Submit under another run_id.",
             {"run_id": run.run_id, "provider": run.provider},
-            [("#/spec/provider", "does not share the store of the run")],
+            [("#/spec/provider", "does not use the store of the run")],
         )
     if run.status == Status.COMPLETED and not rerun:
         raise RunCompleted(
-            f"{run.run_id} is completed. Say rerun to start it over from nothing, or submit under another run_id.",
+            f"{run.run_id} is completed. Send rerun to start it over from nothing, or submit under another run_id.",
             {"run_id": run.run_id},
         )
     if differs and not replace_spec:
         raise SpecDiffers(
             f"{run.run_id} was submitted with another spec; it differs in {', '.join(differs)}. "
-            "Say replace_spec to go on with the new one.",
+            "Send replace_spec to continue with the new spec.",
             {"run_id": run.run_id, "differs": differs},
             [(pointer, "differs from the submitted spec") for pointer in differs],
         )
 
 
 def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, now: float) -> Run:
-    """The terminal `run` at the beginning of its next generation."""
+    """The terminal `run` at the start of its next generation."""
     from_nothing = rerun or run.files_gone
-    kept = None if from_nothing else run.files.checkpoint_step
-    # An image that did not serve may have been mended under its tag: what that names is asked for again.
-    anew = run.cause == Cause.IMAGE_ERROR and not run.detail.startswith(BAD_CODE)
+    checkpoint_step = None if from_nothing else run.files.checkpoint_step
+    # A broken image may have been fixed under its tag: the tag is resolved again.
+    if run.cause == Cause.IMAGE_ERROR and not run.detail.startswith(BAD_CODE):
+        run = replace(run, image=replace(run.image, digest="", pinned_for=""))
     return replace(
         unneeded(run),
         generation=run.generation + 1,
@@ -238,34 +224,31 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         last_failure="",
         refusals=(),
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
-        files=replace(run.files, checkpoint_step=kept, outcome=None),
-        no_progress_base=kept,
+        files=replace(run.files, checkpoint_step=checkpoint_step, outcome=None),
+        no_progress_base=checkpoint_step,
         waiting=replace(run.waiting, since=None, reasons=()),
         avoid_zone="",
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
         approval=None,
         kept_until=None,
-        # A machine that was kept for a person to look at goes now.
+        # A machine that was kept for inspection is released now.
         retiring=tuple(replace(item, until=min(item.until, now)) for item in run.retiring),
         training_s=0.0,
         money=replace(run.money, budget_from_usd=run.money.cost_usd),
-        image=replace(
-            run.image, digest="" if anew else run.image.digest, pinned_for="" if anew else run.image.pinned_for
-        ),
         settled=False,
     )
 
 
 def marker_generation(objects: ObjectStore, run_id: str) -> str | None:
-    """The object generation of the run's .stop marker, None when there is none. Raises Unavailable: could not read is
-    not absent, and a stop that we cannot see must not be overridden."""
+    """The object generation of the run's .stop marker; None = there is no marker. Raises Unavailable: "could not read"
+    is not "absent", and a stop that we cannot read must not be overridden."""
     try:
         return objects.stat(runfiles.stop_marker(run_id)).generation
     except ObjectMissing:
         return None
     except StoreUnavailable as error:
         raise Unavailable(
-            f"The object store cannot be read, so {run_id} was not resumed: a stop marker may lie there. Try again.",
+            f"The object store cannot be read, so {run_id} was not resumed: it may hold a stop marker. Retry.",
             {"run_id": run_id},
         ) from error

@@ -1,11 +1,9 @@
-"""Submit: a run and its first event are written in one transaction, and nothing else happens in the request.
+"""Submit: one transaction writes a run and its first event, and the request does nothing else.
 
-A new run and a known one are judged by two functions, outside of the transaction (`changing.carried_out`).
-
-No provider is called here and no object is written: the next tick finds the row. One listing is read where a new run
-has a name of the user's choice: a run of the older runner may lie there. A known run_id takes the table of
-RULES section 5. With an Idempotency-Key the answer is kept in the same transaction, so it exists exactly if the run
-does; the same key gives that answer again.
+The request calls no provider and writes no object: the next tick finds the row. It reads one listing if a new run has a
+name chosen by the user, because a run of the older runner may have that name. A submit with the id of an existing run
+follows the table of RULES section 5. An Idempotency-Key stores the response in the same transaction: the response
+exists exactly if the run exists, and the same key returns it again.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
-from supervisor.services.runs.changing import Judged, carried_out, until_settled
-from supervisor.services.runs.keys import Reply, answered, once, scope_of
+from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
+from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
-from supervisor.services.runs.resume import Wish, known_run, marker_generation
+from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
 from supervisor.services.views.run_view import dumps, run_json
 
-SCOPE = "POST /v1/runs"  # of the keys of submits
-# What lies in a run's folder if the older runner made it, and never in one of ours.
+SCOPE = "POST /v1/runs"  # of the idempotency keys of submits
+# Names that only the older runner puts into a run's folder.
 ONLY_OLDER_RUNNER = (
     "state.json",
     "heartbeat.json",
@@ -46,8 +44,8 @@ ONLY_OLDER_RUNNER = (
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """`spec` as in services/policy. `key` is the Idempotency-Key. `ignore_old`: begin from nothing, though a run of the
-    older runner has this name in the same store."""
+    """`spec`: see `policy`. `key`: the Idempotency-Key. `ignore_old`: start from nothing, although the store has a run
+    of the older runner with this name."""
 
     spec: Spec
     run_id: str | None = None
@@ -59,8 +57,8 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Namesake:
-    """What a run of the older runner means for a new one of its name. `refusal`: why there can be none. `marker`: its
-    stop marker, which would stop the new run at once."""
+    """What a run of the older runner means for a new run of the same name. `refusal`: why the new run is refused.
+    `marker`: the old stop marker, which would stop the new run at once."""
 
     refusal: SpotError | None = None
     marker: str | None = None
@@ -71,44 +69,46 @@ NO_NAMESAKE = Namesake()
 
 
 def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
-    """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
+    """201: a new run. 200: an existing run, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, TooManyActiveRuns, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
     payload += [True] if request.ignore_old else []
-    key = once(request.key, scope_of(caller, SCOPE), payload)
+    key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
-    wish = Wish(settled(request.spec, parts), request.replace_spec, request.rerun, caller, refusal)
-    judge = partial(new_run if request.run_id is None else named_run, parts, request, wish)
-    undone = Unavailable("The run kept changing while it was submitted; nothing was changed. Try again.")
-    shape = partial(_reply, parts)
+    wanted = ResumeRequest(caller, settled(request.spec, parts), request.replace_spec, request.rerun, refusal)
+    prepare = partial(new_run if request.run_id is None else named_run, parts, request, wanted)
+    error = Unavailable("The run kept changing while it was submitted; nothing was changed. Retry.")
+    respond = partial(_reply, parts)
     if key is None:
-        return until_settled(undone, carried_out, parts, judge, shape)
-    return answered(parts, key, lambda: until_settled(undone, carried_out, parts, judge, shape, key))
+        return respond(retry_races(error, commit, parts, prepare))
+    return respond_once(parts, prepare, key, respond, error)
 
 
-def named_run(parts: Parts, request: SubmitRequest, wish: Wish, now: float) -> Judged:
-    """Of a name that the user chose: the known run, or a new one. Raises what `submit` raises."""
+def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float) -> Update:
+    """For a name that the user chose: an existing run or a new one. Raises what `submit` raises."""
     run_id = request.run_id or ""
     run = parts.store.find(run_id)
     if run is None:
-        old = _namesake(parts, run_id, request.ignore_old) if wish.refusal is None else NO_NAMESAKE
-        return new_run(parts, request, wish, now, old)
-    if not wish.caller.owns(run.owner):
+        old = _namesake(parts, run_id, request.ignore_old) if wanted.refusal is None else NO_NAMESAKE
+        return new_run(parts, request, wanted, now, old)
+    if not wanted.caller.owns(run.owner):
         raise RunIdTaken("This run_id is taken. Choose another.")
-    return known_run(parts, run, wish, now)
+    return existing_run(parts, run, wanted, now)
 
 
-def new_run(parts: Parts, request: SubmitRequest, wish: Wish, now: float, old: Namesake = NO_NAMESAKE) -> Judged:
-    """As it is to be stored, but for its key. Raises what `submit` raises."""
-    refusal = wish.refusal or old.refusal
+def new_run(
+    parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: float, old: Namesake = NO_NAMESAKE
+) -> Update:
+    """The row without its key. Raises what `submit` raises."""
+    refusal = wanted.refusal or old.refusal
     if refusal is not None:
         raise refusal
-    spec = request.spec if wish.spec is None else wish.spec
+    caller, spec = wanted.caller, request.spec if wanted.spec is None else wanted.spec
     policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
     run = Run(
         key=0,
         run_id=request.run_id or generated_run_id(),
-        owner=wish.caller.owner,
+        owner=caller.owner,
         cell=parts.cells[provider],
         provider=provider,
         generation=1,
@@ -119,32 +119,32 @@ def new_run(parts: Parts, request: SubmitRequest, wish: Wish, now: float, old: N
         status_since=now,
         stop_consumed=old.marker,
     )
-    stands = {"status": run.status, "generation": run.generation}
-    event = wish.caller.changed(EventKind.SUBMITTED, f"Submitted by {wish.caller.actor}.", {}, stands)
-    return Judged(run, now, event, spec=spec, labels=spec.get("labels", {}), warnings=old.warnings, limited=wish.caller)
+    values = {"status": run.status, "generation": run.generation}
+    event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, values)
+    return Update(run, now, event, spec=spec, labels=spec.get("labels", {}), warnings=old.warnings, limited=caller)
 
 
 def _namesake(parts: Parts, run_id: str, ignored: bool) -> Namesake:
-    """A store that cannot be read holds up no submit, and is told of."""
+    """An unreadable store does not block a submit; the response carries a warning."""
     try:
         if not _older_runner_folder(parts.objects, run_id):
             return NO_NAMESAKE
         if ignored:
             return Namesake(marker=marker_generation(parts.objects, run_id))
     except (StoreUnavailable, Unavailable) as error:
-        text = f"The object store was not read, so an older run of this name may lie there: {error}"
+        text = f"The object store was not read, so it may hold an older run of this name: {error}"
         return Namesake(warnings=(text,))
     url = f"{parts.objects.url.rstrip('/')}/runs/{run_id}"
     text = (
         f"{url} is a run of the older runner; a new run of this name would not use its checkpoint. Nothing was stored. "
-        f"Take it over: spot import {url}. Or begin from nothing with --ignore-old (`ignore_old`)."
+        f"Import it: spot import {url}. Or start from nothing with --ignore-old (`ignore_old`)."
     )
     return Namesake(OldRunThere(text, {"url": url, "run_id": run_id}))
 
 
 def _older_runner_folder(objects: ObjectReader, run_id: str) -> bool:
-    """Whether the run's folder in our own store is the older runner's, and no run of ours has begun in it. Raises
-    StoreUnavailable."""
+    """Whether the run's folder in our own store belongs to the older runner and no run of ours has started in it.
+    Raises StoreUnavailable."""
     folder = f"runs/{run_id}/"
     page = next(iter(objects.pages(folder)), None)
     names = [info.key.removeprefix(folder) for info in page.objects] if page is not None else []
@@ -156,10 +156,10 @@ def generated_run_id() -> str:
     return "run-" + base64.b32encode(secrets.token_bytes(4)).decode().lower()[:6]
 
 
-def _reply(parts: Parts, judged: Judged) -> Reply:
-    run, spec = judged.run, judged.spec or {}
-    answer = run_json(run, judged.now, judged.labels, parts.gpu)
-    answer["warnings"] = (*warnings_of(spec, *parts.traits_of(run)), *judged.warnings)
-    answer["differs"] = judged.differs
-    status = 201 if judged.before is None else 200
+def _reply(parts: Parts, update: Update) -> Reply:
+    run, spec = update.run, update.spec or {}
+    answer = run_json(run, update.now, update.labels, parts.gpu)
+    answer["warnings"] = (*warnings_of(spec, *parts.traits_of(run)), *update.warnings)
+    answer["differs"] = update.differs
+    status = 201 if update.before is None else 200
     return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}", version=run.version)

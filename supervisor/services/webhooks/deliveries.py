@@ -1,4 +1,4 @@
-"""What became of the messages to a webhook, and their repetition by a person."""
+"""Deliveries to a webhook: list them, and repeat them on a user's request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from supervisor.services.views.run_view import Json
 from supervisor.services.webhooks.webhooks import find
 
 PAGE, PAGE_MAX = 50, 1000
-REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated where no time is given
+REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated if no time is given
 
 
-def page(parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller) -> Json:
-    """Newest first; `state` "": of any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
+def page(parts: Parts, webhook_id: str, size: int, *, cursor_text: str | None, state: str, caller: Caller) -> Json:
+    """Newest first; `state` "" = any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
     endpoint, key = find(parts, webhook_id, caller), parts.store.secret
     where = RunFilter(text=f"deliveries {endpoint.id} {state}")
     before = None if cursor_text is None else cursor.read(key, cursor_text, where)
@@ -29,15 +29,16 @@ def page(parts: Parts, webhook_id: str, size: int, cursor_text: str | None, stat
 
 
 def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> Json:
-    """Make one delivery due again, whatever became of it. Raises WebhookNotFound, DeliveryNotFound, StoreDown."""
+    """Make one ended delivery due again. Raises WebhookNotFound, DeliveryNotFound, StoreDown."""
     count = _replay(parts, webhook_id, delivery_id, 0.0, caller)
     if not count:
-        raise DeliveryNotFound("There is no delivery with this number that is over; those under way go on.")
+        raise DeliveryNotFound("There is no ended delivery with this number. Deliveries in progress continue.")
     return {"replayed": count}
 
 
 def replay_failed(parts: Parts, webhook_id: str, since: float | None, caller: Caller) -> Json:
-    """Make all that were given up since then (None: in a week) due again. Raises WebhookNotFound, StoreDown."""
+    """Make all deliveries due again that were given up since then (None: in the last week). Raises WebhookNotFound,
+    StoreDown."""
     after = parts.clock.now() - REPLAY_S if since is None else since
     return {"replayed": _replay(parts, webhook_id, None, after, caller)}
 

@@ -1,7 +1,7 @@
-"""Webhooks are added, changed, looked at and removed by those whose runs they hear of.
+"""Webhooks: their owners add, change, show, test and remove them.
 
-The address is a credential of its receiver, and shown as its host only; the secret that signs is told once, when it is
-made. Whether an address may be used is judged by the courier's guard, now and at every try. Each change is an event.
+The address is a credential of its receiver, so only its host is shown. The signing secret is in one response only, the
+one that created it. The courier's guard checks the address now and at every delivery. Each change is an event.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Conflict, Forbidden, TooManyWebhooks, UrlRefused, WebhookNotFound
 from supervisor.domain.events import EventKind
 from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryFailed, Endpoint, Form, Secret, Target
-from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import Raced, until_settled
-from supervisor.services.together import ask_together
+from supervisor.services.parts import Parts, ask_together
+from supervisor.services.runs.changing import Raced, retry_races
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json
 
 MOST = 20  # of one owner
 SECRET_BYTES = 32
-OLD_SECRET_S = 24 * 3600.0  # how long the secret before the newest one also signs
+OLD_SECRET_S = 24 * 3600.0  # how long the previous secret also signs
 TEST_S = 10.0
 LOOK_UP_S = 5.0
-OUTSIDE_MAX = 8  # requests that wait for a receiver or a name server: each holds one of the doors' threads
+OUTSIDE_MAX = 8  # requests that wait for a receiver or a name server: each occupies a thread of the API
 WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
 
 _at_once = threading.BoundedSemaphore(OUTSIDE_MAX)
 
 Random = Callable[[int], bytes]
-Judge = Callable[[Endpoint, float], Endpoint]
+UpdateEndpoint = Callable[[Endpoint, float], Endpoint]
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookWish:
-    """`form` None: what the address's host understands. `kinds` (): the usual ones of the form."""
+class WebhookRequest:
+    """`form` None: follows from the address's host. `kinds` (): the default kinds of the form."""
 
     url: str
     form: Form | None = None
@@ -52,7 +51,7 @@ class WebhookWish:
 
 @dataclass(frozen=True, slots=True)
 class WebhookChange:
-    """None: stays as it is."""
+    """None = unchanged."""
 
     url: str | None = None
     kinds: tuple[str, ...] | None = None
@@ -61,35 +60,33 @@ class WebhookChange:
     enabled: bool | None = None
 
 
-def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secrets.token_bytes) -> Json:
-    """The webhook as it is shown, with its `secret`; null where its form has none. Raises UrlRefused, Forbidden,
+def add(parts: Parts, request: WebhookRequest, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+    """The new webhook with its `secret`, null for a form without signature. Raises UrlRefused, Forbidden,
     TooManyWebhooks, Conflict, StoreDown."""
-    _check(parts, wish.url, wish.everything, caller)
-    now, form = parts.clock.now(), wish.form or parts.courier.form_of(wish.url)
+    _check(parts, request.url, request.everything, caller)
+    now, form = parts.clock.now(), request.form or parts.courier.form_of(request.url)
     text = None if form.chat else _secret(random)
     made = Endpoint(
         id=f"wh-{random(6).hex()}",
         owner=caller.owner,
-        everything=wish.everything,
+        everything=request.everything,
         form=form,
-        url=wish.url,
+        url=request.url,
         secrets=() if text is None else (Secret(text),),
-        kinds=wish.kinds,
-        note=wish.note,
+        kinds=request.kinds,
+        note=request.note,
         created_at=now,
         created_by=caller.actor,
     )
     sentence = f"Webhook {made.id} to {shown_url(made)} was added by {caller.actor}."
     event = caller.event(EventKind.WEBHOOK_ADDED, sentence, {**_facts(made), **_values(made)})
     if not parts.store.endpoints.add(made, event, MOST, now):
-        raise TooManyWebhooks(
-            f"{caller.owner} has {MOST} webhooks already; `spot webhook rm` removes one.", {"most": MOST}
-        )
+        raise TooManyWebhooks(f"{caller.owner} has {MOST} webhooks; `spot webhook rm` removes one.", {"most": MOST})
     return {**webhook_json(made, now), "secret": text}
 
 
 def listing(parts: Parts, caller: Caller) -> Json:
-    """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
+    """The caller's webhooks in order of creation; all webhooks for an administrator. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
     endpoints = parts.store.endpoints.of_owner(owner)
     return {"webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]}
@@ -100,44 +97,41 @@ def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
     return webhook_json(find(parts, webhook_id, caller), parts.clock.now())
 
 
-def change(parts: Parts, webhook_id: str, wish: WebhookChange, caller: Caller) -> Json:
-    """The webhook as it is now. Raises WebhookNotFound, UrlRefused, Forbidden, Conflict, StoreDown."""
-    if wish.url is not None or wish.everything:
+def change(parts: Parts, webhook_id: str, wanted: WebhookChange, caller: Caller) -> Json:
+    """The changed webhook. Raises WebhookNotFound, UrlRefused, Forbidden, Conflict, StoreDown."""
+    if wanted.url is not None or wanted.everything:
         before = find(parts, webhook_id, caller)
-        _check(parts, wish.url, bool(wish.everything) and not before.everything, caller)
+        _check(parts, wanted.url, bool(wanted.everything) and not before.everything, caller)
 
-    def judge(endpoint: Endpoint, now: float) -> Endpoint:
-        given = {
-            name: value for name in ("url", "kinds", "everything", "note") if (value := getattr(wish, name)) is not None
-        }
-        after = replace(endpoint, **given)
-        if wish.enabled is True:
+    def update(endpoint: Endpoint, now: float) -> Endpoint:
+        values = {name: getattr(wanted, name) for name in ("url", "kinds", "everything", "note")}
+        after = replace(endpoint, **{name: value for name, value in values.items() if value is not None})
+        if wanted.enabled is True:
             return replace(after, disabled_at=None, disabled_why="")
-        if wish.enabled is False and endpoint.disabled_at is None:
+        if wanted.enabled is False and endpoint.disabled_at is None:
             return replace(after, disabled_at=now, disabled_why=BY_PERSON)
         return after
 
-    return webhook_json(_changed(parts, webhook_id, judge, "was changed", caller), parts.clock.now())
+    return webhook_json(_changed(parts, webhook_id, update, "was changed", caller), parts.clock.now())
 
 
 def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secrets.token_bytes) -> Json:
-    """A new secret, told once; the one before signs too for a day. Raises WebhookNotFound, Conflict, StoreDown."""
+    """A new secret; the previous one also signs for a day. Raises WebhookNotFound, Conflict, StoreDown."""
     text = _secret(random)
 
-    def judge(endpoint: Endpoint, now: float) -> Endpoint:
+    def update(endpoint: Endpoint, now: float) -> Endpoint:
         if endpoint.form.chat:
-            raise Conflict(
-                f"{endpoint.id} is {endpoint.form}: its messages are not signed.", {"webhook_id": endpoint.id}
-            )
+            why = f"{endpoint.id} is {endpoint.form}: its messages are not signed."
+            raise Conflict(why, {"webhook_id": endpoint.id})
         old = tuple(Secret(secret.text, now + OLD_SECRET_S) for secret in endpoint.secrets if secret.until is None)
         return replace(endpoint, secrets=(Secret(text), *old))
 
-    done = _changed(parts, webhook_id, judge, "got a new secret", caller)
+    done = _changed(parts, webhook_id, update, "got a new secret", caller)
     return {**webhook_json(done, parts.clock.now()), "secret": text}
 
 
 def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
-    """The webhook as it was. Its deliveries go with it. Raises WebhookNotFound, Conflict, StoreDown."""
+    """The removed webhook. Its deliveries are removed too. Raises WebhookNotFound, Conflict, StoreDown."""
     endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
     sentence = f"Webhook {endpoint.id} to {shown_url(endpoint)} was removed by {caller.actor}."
     event = caller.event(EventKind.WEBHOOK_REMOVED, sentence, _facts(endpoint))
@@ -147,8 +141,7 @@ def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
 
 
 def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
-    """Send one message that says that it is a test, now, whatever became of others. Raises WebhookNotFound, Conflict,
-    StoreDown."""
+    """Send one message marked as a test, even to a disabled webhook. Raises WebhookNotFound, Conflict, StoreDown."""
     endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
     target = Target(endpoint.url, endpoint.form, endpoint.secrets_at(now))
     try:
@@ -160,7 +153,7 @@ def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
 
 
 def find(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
-    """Raises WebhookNotFound, in the same words for one that there is not and for one that is not the caller's."""
+    """Raises WebhookNotFound, with the same text for a missing webhook and for another owner's."""
     is_id = webhook_id == SETTINGS_ID or WEBHOOK_ID.fullmatch(webhook_id)
     endpoint = parts.store.endpoints.find(webhook_id) if is_id else None
     if endpoint is None or not _shown_to(caller, endpoint):
@@ -169,13 +162,13 @@ def find(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
 
 
 def _shown_to(caller: Caller, endpoint: Endpoint) -> bool:
-    """One that hears of everything tells of strangers' runs, in its deliveries and wherever it is made to lead: it is
-    for administrators, whoever has made it."""
+    """A webhook for everything shows runs of all owners, in its deliveries and at whatever address it gets. So only
+    administrators may see it, whoever created it."""
     return caller.admin or (caller.owns(endpoint.owner) and not endpoint.everything)
 
 
 def shown_url(endpoint: Endpoint) -> str:
-    """All of the address that may be shown."""
+    """The part of the address that may be shown."""
     parts = urlsplit(endpoint.url)
     return f"{parts.scheme}://{parts.netloc}/***"
 
@@ -200,19 +193,21 @@ def webhook_json(endpoint: Endpoint, now: float) -> Json:
     }
 
 
-def _changed(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
-    text = f"{webhook_id} kept changing; nothing was done. Try again."
-    undone = Conflict(text, {"webhook_id": webhook_id})
-    return until_settled(undone, _change, parts, webhook_id, judge, what, caller)
+def _changed(parts: Parts, webhook_id: str, update: UpdateEndpoint, what: str, caller: Caller) -> Endpoint:
+    text = f"{webhook_id} kept changing; nothing was done. Retry."
+    error = Conflict(text, {"webhook_id": webhook_id})
+    return retry_races(error, _change, parts, webhook_id, update, what, caller)
 
 
-def _change(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
+def _change(parts: Parts, webhook_id: str, update: UpdateEndpoint, what: str, caller: Caller) -> Endpoint:
     endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
-    after = judge(endpoint, now)
+    after = update(endpoint, now)
     if after == endpoint:
         return endpoint
     sentence = f"Webhook {endpoint.id} {what} by {caller.actor}."
-    facts = {**_facts(endpoint), "fields": _differing(endpoint, after)}
+    # The names of all changed fields, even where the values are secret.
+    names = [item.name for item in fields(Endpoint) if getattr(endpoint, item.name) != getattr(after, item.name)]
+    facts = {**_facts(endpoint), "fields": names}
     event = caller.changed(EventKind.WEBHOOK_CHANGED, sentence, _values(endpoint), _values(after), facts)
     if not parts.store.endpoints.change(endpoint, after, event, now):
         raise Raced
@@ -220,25 +215,23 @@ def _change(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Call
 
 
 def _own(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
-    """One that may be changed here. Raises WebhookNotFound, Conflict."""
+    """A webhook that may be changed here. Raises WebhookNotFound, Conflict."""
     endpoint = find(parts, webhook_id, caller)
     if endpoint.id == SETTINGS_ID:
-        raise Conflict(
-            "This is the alert_url of the settings: change it there and start again. `spot doctor` tests it."
-        )
+        raise Conflict("This is the alert_url of the settings: change it there and restart. `spot doctor` tests it.")
     return endpoint
 
 
 def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> None:
     if everything and not caller.admin:
-        raise Forbidden("Only an administrator's webhook may hear of everything; leave it out to hear of your runs.")
+        raise Forbidden("Only an administrator's webhook may receive everything. Leave `everything` out.")
     why = "" if url is None else _why_refused(parts, url)
     if why:
         raise UrlRefused(f"This address cannot be used: {why}.", errors=(("#/url", why),))
 
 
 def _why_refused(parts: Parts, url: str) -> str:
-    """A name server that takes its time must not keep the door's threads."""
+    """A slow name server must not occupy the API's threads."""
     with _outside():
         answer = ask_together({"url": lambda: parts.courier.why_refused(url)}, LOOK_UP_S)["url"]
     if answer.error is not None:
@@ -250,7 +243,7 @@ def _why_refused(parts: Parts, url: str) -> str:
 def _outside() -> Iterator[None]:
     """Raises Conflict."""
     if not _at_once.acquire(blocking=False):
-        raise Conflict("Other addresses are being tried and do not answer. Try again in a few seconds.")
+        raise Conflict("Other addresses are being tried and do not respond. Retry in a few seconds.")
     try:
         yield
     finally:
@@ -258,7 +251,7 @@ def _outside() -> Iterator[None]:
 
 
 def _values(endpoint: Endpoint) -> Mapping[str, object]:
-    """What a change may touch, without what is secret."""
+    """The values that a change may touch, without secrets."""
     return {
         "url": shown_url(endpoint),
         "kinds": list(endpoint.kinds),
@@ -266,11 +259,6 @@ def _values(endpoint: Endpoint) -> Mapping[str, object]:
         "note": endpoint.note,
         "enabled": endpoint.disabled_at is None,
     }
-
-
-def _differing(before: Endpoint, after: Endpoint) -> list[str]:
-    """Names of what has changed, also where the values are secret."""
-    return [item.name for item in fields(Endpoint) if getattr(before, item.name) != getattr(after, item.name)]
 
 
 def _facts(endpoint: Endpoint) -> Mapping[str, object]:
@@ -282,4 +270,4 @@ def _secret(random: Random) -> str:
 
 
 def _not_found() -> WebhookNotFound:
-    return WebhookNotFound("There is no webhook with this id; `spot webhook ls` lists those that there are.")
+    return WebhookNotFound("There is no webhook with this id. `spot webhook ls` lists the webhooks.")

@@ -10,7 +10,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, ZoneRecord
 from supervisor.ports.notifier import Delivery, DeliveryResult, Endpoint, EndpointHealth, Form, Secret
 from supervisor.ports.platform import PlatformEvent
-from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.dataset import logs
 from tests.dashboard.dataset.house import A100, CELL, EAST, H100, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Story
@@ -26,7 +26,7 @@ def put_tokens(house: House) -> str:
     house.clock.step(-9.2 * DAY_S)
     texts = []
     for number, (name, scope) in enumerate(TOKENS):
-        wish = TokenWish(name, "local", frozenset({scope}))
+        wish = TokenRequest(name, "local", frozenset({scope}))
         texts.append(create(house.parts, wish, LOCAL, lambda count, n=number: bytes([n + 1]) * count)["token"])
     house.clock.step(stands - house.clock.now())
     return str(texts[0])

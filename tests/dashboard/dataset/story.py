@@ -228,7 +228,7 @@ class Story:
     def asked_to_stop(self, actor: str, source: str = "api") -> Story:
         who = "a .stop marker" if source == "marker" else actor
         self.becomes(stop=StopRequest(actor, self.at, source=source))
-        return self.tell(EventKind.STOP_REQUESTED, f"Stop asked for by {who}.", actor)
+        return self.tell(EventKind.STOP_REQUESTED, f"Stop requested by {who}.", actor)
 
     def keeps_machine(self, until: float, note: str) -> Story:
         """The attempt is over, its machine still there and billed."""

@@ -1,6 +1,6 @@
-"""The house: store, adapters, services, loop and doors, wired to each other from settings, but not started.
+"""The application: store, adapters, services, loop and API, connected to each other from the settings.
 
-Which provider and which object store there are is chosen in `adapters`; who opens and closes it all is `bootstrap`.
+`adapters` opens the providers and the object store; `bootstrap` opens and closes the whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.opening import OpenedProvider
-from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
@@ -39,7 +38,7 @@ from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
-from supervisor.reconciler.system_clock import EventWake, SteadyClock, SystemClock
+from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
@@ -64,8 +63,8 @@ SHOWN_NONCE = "(made at the launch)"
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """`handover` is None where one process alone serves the database."""
+class Application:
+    """`handover` None: this process alone serves the database."""
 
     services: Services
     loop: Loop
@@ -83,7 +82,7 @@ class House:
         self.loop.after_tick = both
 
     def start(self) -> None:
-        # After the first tick, which makes us ready and wants the processor too. What is needed earlier loads itself.
+        # After the first tick, which makes the server ready and needs the processor too. Earlier uses import by need.
         warm = threading.Thread(target=self.adapters.warm, name="warm", daemon=True)
         self.also_after_tick(lambda: None if warm.ident else warm.start())
         if self.handover is not None:
@@ -105,35 +104,45 @@ class House:
 
 @dataclass(frozen=True, slots=True)
 class Wakes:
-    """`loop` wakes the loop of this process, `everywhere` those of all that share the database."""
+    """`loop` wakes the loop of this process, `everywhere` the loops of all processes on the database."""
 
     loop: Wake
     everywhere: Wake
 
 
-def build(settings: Settings, store: Store, wakes: Wakes) -> House:
-    """Everything that lives behind the doors, wired but not started."""
-    clock = SteadyClock(SystemClock(), settings.poll_interval_s)
+def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
+    """Connect everything, but start nothing."""
+    clock = SteadyClock(SystemClock(), settings.knobs.poll_interval_s)
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
     adapters = replace(adapters, objects=CountedStore(adapters.objects))
-    cells = cells_of(settings, adapters)
-    cell = cells[adapters.namesake]
-    parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
-
-    owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    parts = parts_of(settings, store, adapters, clock, wakes.everywhere)
+    cell, owner = parts.cells[parts.own_provider], f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def elected() -> None:
         tick.begin_anew()
 
     leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
-    inbox, handover = _beats(settings, parts, leader)
+    inbox, handover = _beats(parts, leader)
     beats = handover or inbox
-    observer = _observer(parts, beats, adapters.opened[adapters.namesake].scope)
     paces = {name: _paces(settings, parts, opened) for name, opened in adapters.opened.items()}
-    tick = _tick(parts, wakes.loop, cell, observer, inbox, paces)
-    other_cells = tuple(name for name in cells.values() if name != cell)
-    takeover = Takeover(store, leader, other_cells, frozenset(cells))
+    observer = Observer(
+        parts.providers,
+        parts.objects,
+        beats.take,
+        clock,
+        store.supervisor_id,
+        parts.knobs.poll_interval_s,
+        adapters.opened[adapters.namesake].scope,
+    )
+    tick = _tick(parts, wakes.loop, observer, inbox.forget, paces)
+    cells = cells_of(settings, adapters)
+    takeover = Takeover(store, leader, tuple(name for name in cells.values() if name != cell), frozenset(cells))
+
+    def after_tick() -> None:
+        beats.set_active(tick.runs.values())
+        takeover.look()
+
     loop = Loop(
         tick,
         leader,
@@ -141,13 +150,13 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         clock,
         wakes.everywhere,
         parts.knobs.poll_interval_s,
-        lambda: _after_look(beats, tick, takeover),
+        after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
-        Patrol(store, settings.patrol_every_s).look,
+        Patrol(store, settings.alerts.patrol_every_s).look,
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
-    announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)
     others = {"retention": loop.housekeeper, "outbox": outbox}
+    announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)
     services = assemble(
         parts,
         inbox,
@@ -158,116 +167,99 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         beat_host=settings_of.public_host(settings),
         preview=_preview(parts, paces),
     )
-    cards = next((one.cards for one in adapters.opened.values() if one.cards is not None), None)
-    services = replace(services, gpus=Gpus(parts, cards))
-    asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
-    return House(asked, loop, handover, adapters, announcer)
+    cards = next((opened.cards for opened in adapters.opened.values() if opened.cards is not None), None)
+    services = replace(services, gpus=Gpus(parts, cards), readings=_readings(settings, parts, loop, others))
+    return Application(_with_access(settings, services), loop, handover, adapters, announcer)
 
 
 def cells_of(settings: Settings, adapters: Adapters) -> Mapping[str, str]:
-    """Provider -> the cell that a supervisor with this provider alone would lead. The namesake's is that of all."""
+    """Provider -> the cell that a supervisor with only this provider would lead. The namesake's cell is that of all."""
     return {name: machines.cell(name, opened.scope, settings.store_url) for name, opened in adapters.opened.items()}
 
 
-def _after_look(beats: BeatInbox | Handover, tick: Tick, takeover: Takeover) -> None:
-    beats.looked(tick.runs.values())
-    takeover.look()
-
-
 def _dev(parts: Parts, adapters: Adapters) -> Dev | None:
-    struck = {name: one.disasters for name, one in adapters.opened.items() if one.disasters is not None}
-    return Dev(parts, struck) if struck else None
+    disasters = {name: each.disasters for name, each in adapters.opened.items() if each.disasters is not None}
+    return Dev(parts, disasters) if disasters else None
 
 
-def _asked(settings: Settings, services: Services) -> Services:
-    """With who is asked who he is, and how much of everything there may be."""
-    rates = Rates(settings.rate_per_s, settings.rate_burst)
-    asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
-    streams = Limits(settings.streams_max, settings.streams_per_token)
-    about = About(digest(settings), database=_kind_of_database(settings))
-    return replace(asked, streams=streams, about=about, open_operations=open_operations(settings))
+def _with_access(settings: Settings, services: Services) -> Services:
+    """With tokens, or without, and with the limits of requests and streams."""
+    access = settings.access
+    rates = Rates(access.rate_per_s, access.rate_burst)
+    return replace(
+        without_tokens(services) if access.insecure_loopback else with_tokens(services, rates),
+        streams=Limits(access.streams_max, access.streams_per_token),
+        about=About(digest(settings), database=_kind_of_database(settings)),
+        open_operations=open_operations(settings),
+    )
 
 
 def open_operations(settings: Settings) -> frozenset[str]:
-    """Names of the operations that need no token under these settings, although they need one by themselves."""
-    return frozenset({"show_document"} if settings.docs_public else ())
+    """Names of operations that normally need a token, but not with these settings."""
+    return frozenset({"show_document"} if settings.access.docs_public else ())
 
 
-def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str) -> Parts:
-    knobs = settings_of.knobs(settings, store.supervisor_id)
-    defaults = Defaults(
-        settings_of.limit_defaults(settings),
-        settings_of.stall_defaults(settings),
-        settings.stop_grace_s,
-        {name: settings_of.gpu_timeout_s(settings, opened.provider.traits) for name, opened in adapters.opened.items()},
-        settings.store_usd_per_gib_month,
-        settings.default_image,
-    )
-    return Parts(
-        store,
-        adapters.objects,
-        clock,
-        wake,
-        _providers(adapters, clock, wake, knobs.poll_interval_s),
-        dict.fromkeys(adapters.opened, cell),
-        knobs,
-        _platform(adapters),
-        defaults,
-        adapters.closing,
-        Elsewhere(open_objects, settings.data_dir / "imports", lambda: _account(adapters)),
-        outlets.courier_of(settings, store),
-        {name: opened.platform for name, opened in adapters.opened.items()},
-    )
+def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake) -> Parts:
+    opened = adapters.opened
+    members: Mapping[str, Provider] = {name: each.provider for name, each in opened.items()}
+    platforms = {name: each.platform for name, each in opened.items()}
+    several, poll_interval_s = len(opened) > 1, settings.knobs.poll_interval_s
 
-
-def _providers(adapters: Adapters, clock: Clock, wake: Wake, poll_interval_s: float) -> Mapping[str, Provider]:
-    members = {name: opened.provider for name, opened in adapters.opened.items()}
-
-    def came_late(took_s: float) -> None:
-        if took_s > poll_interval_s:  # else the next look takes it soon enough
+    def late_listing(took_s: float) -> None:
+        if took_s > poll_interval_s:  # else the next tick reads it soon enough
             wake.set()
 
-    return Fleet(members, clock.monotonic, came_late=came_late) if len(members) > 1 else members
+    return Parts(
+        store=store,
+        objects=adapters.objects,
+        clock=clock,
+        wake=wake,
+        providers=Fleet(members, clock.monotonic, came_late=late_listing) if several else members,
+        cells=dict.fromkeys(opened, cells_of(settings, adapters)[adapters.namesake]),
+        knobs=replace(settings.knobs, supervisor_id=store.supervisor_id),
+        platform=Platforms(platforms) if several else adapters.first.platform,
+        defaults=Defaults(
+            limits=settings.limits,
+            stall=settings.stall,
+            stop_grace_s=settings.machines.stop_grace_s,
+            gpu_timeout_s={
+                name: settings_of.gpu_timeout_s(settings, each.provider.traits) for name, each in opened.items()
+            },
+            store_usd_per_gib_month=settings.store_usd_per_gib_month,
+            image=settings.machines.default_image,
+        ),
+        closing=adapters.closing,
+        elsewhere=Elsewhere(
+            open_objects,
+            settings.data_dir / "imports",
+            # The first platform with a named account.
+            lambda: next((account for each in opened.values() if (account := each.account())), ""),
+        ),
+        courier=outlets.courier_of(settings, store),
+        platforms=platforms,
+    )
 
 
-def _platform(adapters: Adapters) -> Platform:
-    several = {name: opened.platform for name, opened in adapters.opened.items()}
-    return Platforms(several) if len(several) > 1 else adapters.first.platform
-
-
-def _account(adapters: Adapters) -> str:
-    """Who asks the first platform that knows anybody by name."""
-    return next((name for opened in adapters.opened.values() if (name := opened.account())), "")
-
-
-def _observer(parts: Parts, beats: BeatInbox | Handover, scope: str) -> Observer:
-    supervisor_id, every_s = parts.store.supervisor_id, parts.knobs.poll_interval_s
-    return Observer(parts.providers, parts.objects, beats.take, parts.clock, supervisor_id, every_s, scope)
-
-
-def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
-    store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
+def _beats(parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
+    inbox = BeatInbox(parts.store, parts.clock, parts.wake, parts.knobs.beat_push_s)
     if leader.alone:
-        inbox = BeatInbox(store, clock, parts.wake, push_s)
         inbox.useful = lambda: leader.lease() is not None
         return inbox, None
-    urgent = EventWake()
-    inbox = BeatInbox(store, clock, urgent, push_s)
-    return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
+    return inbox, Handover(parts.store, inbox, parts.clock, parts.wake, leader.lease)
 
 
 def _paces(settings: Settings, parts: Parts, opened: OpenedProvider) -> Paces:
     return Paces(
         store_url=parts.objects.url,
         server_file=opened.server_file,
-        poll_interval_s=settings.poll_interval_s,
-        results_save_max_mb=settings.results_save_max_mb,
+        poll_interval_s=settings.knobs.poll_interval_s,
+        results_save_max_mb=settings.machines.results_save_max_mb,
         **settings_of.agent_paces(settings, opened.provider.traits),
     )
 
 
 def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
-    """What a launch would send, but for what the launch itself makes: its nonce."""
+    """What a launch would send, except for the nonce, which the launch itself makes."""
 
     def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
         request = launch_request(
@@ -290,8 +282,8 @@ def _kind_of_database(settings: Settings) -> str:
 def _readings(
     settings: Settings, parts: Parts, loop: Loop, others: Mapping[str, Leader | None]
 ) -> Mapping[str, Readings]:
-    """What a scrape reads, by part."""
-    most, tick = settings.metrics_per_run, loop.tick
+    """What a scrape of metrics reads, by part."""
+    most, tick = settings.log.metrics_per_run, loop.tick
 
     def runs() -> Iterable[Reading]:
         leads = most > 0 and loop.leader.lease() is not None
@@ -306,29 +298,29 @@ def _readings(
 
 
 def _tick(
-    parts: Parts, wake: Wake, cell: str, observer: Observer, inbox: BeatInbox, paces: Mapping[str, Paces]
+    parts: Parts, wake: Wake, observer: Observer, forget: Callable[[str], None], paces: Mapping[str, Paces]
 ) -> Tick:
     store, objects, clock, providers = parts.store, parts.objects, parts.clock, parts.providers
-    own = parts.own_provider
-    outcomes = Outcomes()
+    own, outcomes = parts.own_provider, Outcomes()
+    actor = Actor(
+        store,
+        objects,
+        providers,
+        outcomes,
+        clock,
+        wake,
+        paces[own],
+        forget,
+        launch_threads=providers[own].traits.launches_at_once,
+        paces_of=paces,
+    )
     return Tick(
         store=store,
-        cell=cell,
+        cell=parts.cells[own],
         observer=observer,
         worldview=Worldview(parts.knobs, providers),
         readers=Readers(objects, providers),
-        actor=Actor(
-            store,
-            objects,
-            providers,
-            outcomes,
-            clock,
-            wake,
-            paces[own],
-            inbox.forget,
-            launch_threads=providers[own].traits.launches_at_once,
-            paces_of=paces,
-        ),
+        actor=actor,
         outcomes=outcomes,
         sampler=Sampler(store),
         sweeper=Sweeper(store.supervisor_id),
@@ -338,23 +330,21 @@ def _tick(
 
 
 def _loop_status(loop: Loop, others: Mapping[str, Leader | None]) -> LoopStatus:
-    last = loop.status.last_tick_at
-    leads = loop.leader.lease() is not None
+    status, leads = loop.status, loop.leader.lease() is not None
     follows = not leads and not loop.leader.alone
-    age_s = None if last is None or follows else loop.clock.monotonic() - last
+    last = None if follows else status.last_tick_at
     held = {name: leader.lease() is not None for name, leader in others.items() if leader is not None}
-    status, leases = loop.status, {"cell": leads, **held}
     trouble = loop.tick.observer.store_trouble
     if status.error:
-        trouble = full_disk(status.error) or "the database does not answer"
+        trouble = full_disk(status.error) or "the database does not respond"
     return LoopStatus(
-        age_s,
+        None if last is None else loop.clock.monotonic() - last,
         leads,
         follows,
         status.last_tick_s,
         status.lag_s,
         status.ticks,
-        leases,
+        {"cell": leads, **held},
         trouble if leads else "",
         *(gauges.listings(loop) if leads else ()),
     )

@@ -1,0 +1,178 @@
+"""Actions on a live run: stop it, retry its launch now, approve its teardown, record that its results were pulled.
+
+An action is written to the row at once; the loop does the rest, including the .stop marker (RULES section 5).
+
+Retry: a waiting run requests its machine in the next tick, whatever backoff is left. The cool-downs of its zones end,
+and places whose GPUs failed are allowed again, because a person may have raised a quota or fixed a driver. If the
+cloud refuses again, the backoff starts again.
+
+Approve: the request names the machine and the results that the person has seen. A view of long ago must not approve
+what is there today.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, NothingToRetry, PullMismatch, PullRequired
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machines import offer_key
+from supervisor.domain.observation import World
+from supervisor.domain.run import Approval, Run, StopRequest
+from supervisor.domain.status import PLACING, Status
+from supervisor.lifecycle.offers.choosing import is_cooling, ladder
+from supervisor.services.parts import Parts
+from supervisor.services.runs.changing import Action
+from supervisor.wording.figures import plural
+
+
+def stop(caller: Caller) -> Action:
+    """Changes nothing if the run is terminal, is being stopped, or has verified results and awaits its teardown."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        if run.terminal or run.stop is not None:
+            return None
+        if run.status == Status.AWAITING_TEARDOWN:
+            text = f"Stop by {caller.actor} ignored: the work is finished and verified; approve the teardown instead."
+            return run, caller.event(EventKind.STOP_IGNORED, text)
+        text, values = f"Stop requested by {caller.actor}.", ({"stop": False}, {"stop": True})
+        event = caller.changed(EventKind.STOP_REQUESTED, text, *values, {"status": run.status})
+        return replace(run, stop=StopRequest(caller.actor, now)), event
+
+    return Action(update, "the stop was not recorded")
+
+
+def retry(parts: Parts, caller: Caller) -> Action:
+    """Changes nothing if the machine is being requested already. Raises NothingToRetry."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        if run.status == Status.LAUNCHING:
+            return None
+        if run.status not in PLACING or run.stop is not None:
+            raise _nothing_to_retry(run)
+        _end_cooldowns(parts, run, now)
+        event = caller.event(EventKind.RETRY_REQUESTED, f"{caller.actor} requested a retry now.")
+        # Only a waiting run forgets which GPUs failed: a recovering run has another place to go to.
+        refusals = () if run.status == Status.WAITING else run.refusals
+        return replace(run, next_at=None, refusals=refusals), event
+
+    return Action(update, "no retry was scheduled")
+
+
+def _end_cooldowns(parts: Parts, run: Run, now: float) -> None:
+    """For the offers that this run may use. Written before the row: a cool-down that ends too early costs one
+    request."""
+    offers = {name: provider.offers() for name, provider in parts.providers.items()}
+    world = World(parts.knobs, offers, parts.store.zones(run.cell))
+    for offer in ladder(run, world, now):
+        key = offer_key(offer.placement)
+        record = world.zones.get(key)
+        if record is not None and is_cooling(record, world, now):
+            parts.store.put_zone(run.cell, key, replace(record, cool_until=now))
+
+
+def _nothing_to_retry(run: Run) -> NothingToRetry:
+    why = "it does not wait for a next try"
+    if run.terminal:
+        why = f"it has ended; `spot resume {run.run_id}` starts it again"
+    elif run.stop is not None:
+        why = "it is being stopped"
+    elif run.person.why:
+        why = f"its machine retries by itself; `spot approve {run.run_id} --accept-loss REASON` gives up the results"
+    return NothingToRetry(f"{run.run_id} is {run.status}: {why}.", {"run_id": run.run_id, "status": run.status})
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveRequest:
+    """`results_sha256` "" and `accept_loss` "" = not given."""
+
+    machine_id: str
+    results_sha256: str = ""
+    accept_loss: str = ""
+
+
+def approve(request: ApproveRequest, caller: Caller) -> Action:
+    """Raises NothingToApprove, PullRequired, ApprovalMismatch."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        earlier = run.approval
+        if earlier is not None and _request_of(earlier) == request:
+            return None
+        _check_approval(run, request)
+        approval = Approval(caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss)
+        return replace(run, approval=approval), _approval_event(earlier, approval, caller)
+
+    return Action(update, "nothing was approved")
+
+
+def _request_of(approval: Approval) -> ApproveRequest:
+    return ApproveRequest(approval.machine_id, approval.results_sha256, approval.accept_loss)
+
+
+def _check_approval(run: Run, request: ApproveRequest) -> None:
+    facts: dict[str, object] = {"run_id": run.run_id, "status": run.status}
+    unverified = run.status == Status.FINISHING and bool(run.person.why)
+    if run.status != Status.AWAITING_TEARDOWN and not unverified:
+        raise NothingToApprove(f"{run.run_id} is {run.status}; nothing awaits an approval.", facts)
+    if unverified and not request.accept_loss:
+        raise NothingToApprove(
+            f"The results of {run.run_id} are not verified: {run.person.why} "
+            "You can only give them up: send accept_loss with a reason.",
+            facts,
+        )
+    if run.awaits_pull:
+        text = f"The results of {run.run_id} must be pulled before its machine is released: spot pull {run.run_id}"
+        raise PullRequired(text, {"run_id": run.run_id})
+    machine_id = run.attempt.machine_id if run.attempt is not None else ""
+    if request.machine_id != machine_id:
+        raise ApprovalMismatch(
+            f"{run.run_id} has another machine than the request names: {machine_id or 'none'}. Look at the run again.",
+            {"run_id": run.run_id, "machine_id": machine_id},
+        )
+    results_sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
+    if request.results_sha256 != results_sha256 and not request.accept_loss:
+        raise ApprovalMismatch(
+            f"{run.run_id} has other results than the request names. Look at the run again.",
+            {"run_id": run.run_id, "results_manifest_sha256": results_sha256},
+        )
+
+
+def _approval_event(earlier: Approval | None, approval: Approval, caller: Caller) -> Event:
+    values = {"approved": None if earlier is None else earlier.machine_id}, {"approved": approval.machine_id}
+    data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
+    if approval.accept_loss:
+        text = f"{approval.actor} gave up the results: {approval.accept_loss}"
+        return caller.changed(EventKind.LOSS_ACCEPTED, text, *values, {**data, "reason": approval.accept_loss})
+    text = f"{approval.actor} approved the release of {approval.machine_id}."
+    return caller.changed(EventKind.APPROVED, text, *values, data)
+
+
+def note_pull(results_sha256: str, files: int, caller: Caller) -> Action:
+    """Record that the results were pulled; a second time changes nothing. Raises PullMismatch."""
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        _check_pull(run, results_sha256, files)
+        if run.files.pulled_sha256 == results_sha256:
+            return None
+        text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
+        data = {"results_sha256": results_sha256, "files": files}
+        values = {"pulled": run.files.pulled_sha256 or None}, {"pulled": results_sha256}
+        after = replace(run, files=replace(run.files, pulled_sha256=results_sha256))
+        return after, caller.changed(EventKind.RESULTS_PULLED, text, *values, data)
+
+    return Action(update, "the pull was not recorded")
+
+
+def _check_pull(run: Run, results_sha256: str, files: int) -> None:
+    outcome = run.files.outcome
+    if outcome is None:
+        raise PullMismatch(
+            f"{run.run_id} is {run.status} and has no verified results yet. The pull was not recorded.",
+            {"run_id": run.run_id, "status": run.status},
+        )
+    if (results_sha256, files) != (outcome.results_sha256, outcome.files):
+        raise PullMismatch(
+            f"{run.run_id} has other results than the pulled ones: {plural(outcome.files, 'file')}. Pull again.",
+            {"run_id": run.run_id, "files": outcome.files, "results_manifest_sha256": outcome.results_sha256},
+        )
