@@ -67,7 +67,7 @@ _COMPLETE = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 _UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
 _SECONDS = re.compile(r"\.\d+(?=Z$)")  # the microseconds of a beat's time tell a reader nothing
 # (label, fact), in the order of a methods section; no label: a second line of the row before.
-_FACTS = (
+FACTS = (
     ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
     ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
     ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
@@ -268,7 +268,7 @@ def _beat_text(beat: Fields) -> str:
 def fact_rows(facts: Fields) -> list[Row]:
     """What the attempt ran on; a fact that is unknown says why."""
     reasons, rows = mapping(facts.get("absent")), []
-    for label, name in _FACTS:
+    for label, name in FACTS:
         if name in facts:
             rows.append((label, _named_fact_text(facts, name)))
         elif name in reasons and label:

@@ -10,7 +10,8 @@ import pytest
 
 from examples import demo
 from examples.demo_verdict import EXPECTED_CAUSES
-from supervisor.cli.views.show import BLOCK, facts_lines
+from supervisor.cli.views.show import facts_lines
+from supervisor.wording.attempt import FACTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -31,7 +32,7 @@ def facts_of(lines: list[str]) -> dict[str, Any]:
     """What the first block says, as an agent would have noted it."""
     begins = lines.index("")
     facts: dict[str, Any] = {}
-    names = {label: name for label, name in BLOCK if label} | {"": "python_executable"}
+    names = {label: name for label, name in FACTS if label} | {"": "python_executable"}
     for line in lines[1:begins]:
         label, text = line[2:11].strip(), line[12:]
         facts[names[label]] = None if text == "none" else text
