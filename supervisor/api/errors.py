@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from fastapi import Request, Response
+from typing_extensions import TypedDict
 
 from supervisor.domain.errors import SpotError
 from supervisor.services.views.run_view import dumps
@@ -17,6 +18,25 @@ from supervisor.telemetry import metrics
 
 TYPE = "urn:spot-supervisor:problem:"
 MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemError(TypedDict):
+    pointer: str
+    detail: str
+
+
+class Problem(TypedDict):
+    """RFC 9457. `code` is stable; `meta` holds every value of the text."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    errors: list[ProblemError]
+    meta: dict[str, object]
+    request_id: str
 
 
 class MalformedJson(SpotError):
@@ -123,7 +143,7 @@ def problem(
     """The answer that tells of one refusal. `path`: of the request; `errors`: (pointer, what is wrong there)."""
     status = STATUS.get(code, 500)
     metrics.REFUSALS.add(code)
-    body = {
+    body: Problem = {
         "type": TYPE + code,
         "title": HTTPStatus(status).phrase,
         "status": status,

@@ -40,11 +40,13 @@ from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
-from supervisor.services.machines.machines import Gpus
+from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
-from supervisor.services.plan.plan import Preview
-from supervisor.services.reading import health
-from supervisor.services.reading.health import About, LoopStatus, Readings, full_disk, version
+from supervisor.services.plan.spec_view import Preview
+from supervisor.services.reading import scrape
+from supervisor.services.reading.about import About, version
+from supervisor.services.reading.health import LoopStatus, full_disk
+from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.handover import Handover
 from supervisor.services.runs.heartbeat import BeatInbox
@@ -287,13 +289,13 @@ def _readings(
 
     def runs() -> Iterable[Reading]:
         leads = most > 0 and loop.leader.lease() is not None
-        return health.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
+        return scrape.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
 
     return {
-        "build": lambda: health.build(parts, _kind_of_database(settings)),
+        "build": lambda: scrape.build(parts, _kind_of_database(settings)),
         "loop": lambda: gauges.readings(loop, others),
         "runs": runs,
-        "database": lambda: health.database(parts),
+        "database": lambda: scrape.database(parts),
     }
 
 

@@ -14,7 +14,6 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
@@ -23,7 +22,7 @@ from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store, StoreDown
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.reconciler.system_clock import EventWake, SystemClock
-from supervisor.services.doctor.checkup import report
+from supervisor.services.doctor.checkup import DoctorReport, report
 from supervisor.services.doctor.doctor import Setup, Surroundings, examine_alone
 from supervisor.services.doctor.state import old_schema, unwritten
 from supervisor.services.parts import Parts
@@ -47,7 +46,7 @@ class _Wired:
     instead: tuple[Finding, ...] = ()
 
 
-def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
+def examine(settings: Settings, alert_test: bool, deadline_s: float) -> DoctorReport:
     """The doctor's report; raises nothing. `deadline_s` includes the opening of the parts; the checks get at least
     LEAST_S."""
     began = time.monotonic()
@@ -73,7 +72,7 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
         _close(opened)
 
 
-def refused(detail: str, others: tuple[Finding, ...] = ()) -> dict[str, Any]:
+def refused(detail: str, others: tuple[Finding, ...] = ()) -> DoctorReport:
     """The report if the settings themselves are refused: then nothing else can be checked."""
     fix = "correct them as described; spot config show --origin shows where each comes from"
     line = Finding("settings", FAIL, "refused", detail, fix)

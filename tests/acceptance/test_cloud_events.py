@@ -18,7 +18,7 @@ from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines.releasing import GceDisasters
 from supervisor.providers.gce.platform import GcePlatform
-from supervisor.services.reading.evidence import archived_console, follow_console
+from supervisor.services.reading.console import archived_console, follow_console
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.dev import Dev

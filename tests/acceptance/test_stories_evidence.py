@@ -291,7 +291,7 @@ def test_an_attempt_that_goes_on_says_that_its_evidence_will_come(house: Stories
     house.trains("goes-on")
     answer = house.daemon.http.get(f"{house.daemon.url}/v1/runs/goes-on/attempts/1/evidence")
     assert (answer.status_code, answer.json()["code"]) == (404, "EVIDENCE_NOT_FOUND")
-    assert "is not over: its evidence is kept when it ends" in answer.json()["detail"]
+    assert "is not over. Its evidence is kept when it ends" in answer.json()["detail"]
     answer = house.daemon.http.get(f"{house.daemon.url}/v1/runs/goes-on/attempts/x/evidence")
     assert (answer.status_code, answer.json()["code"]) == (404, "EVIDENCE_NOT_FOUND")
     house.completes("goes-on")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.beats import ShownRun
 from supervisor.cli.views.show import telemetry_lines
+from supervisor.services.reading.queries import ShownRun
 from tests.acceptance.stories import STORY, Stories, stories
+from tests.services.declared import declared
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("stories-telemetry")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("stories-telemetry")
 
 def told_of(house: Stories, run_id: str) -> Any:
     run = house.get(f"/v1/runs/{run_id}")
-    ShownRun.model_validate(run)
+    declared(ShownRun, run)
     told = run["telemetry"]
     return run if told is not None and told["tree"] is not None else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.shapes.files import CostList, PurgedRun, RunCost
 from tests.services.bed import Bed, Client
 from tests.services.test_cost import filled
 from tests.services.test_purge import RUN, over
@@ -14,11 +13,10 @@ PURGE = f"/v1/runs/{RUN}/purge"
 
 def test_costs_have_the_shape_of_the_document(bed: Bed, client: Client) -> None:
     filled(bed)
-    CostList.model_validate(client.get("/v1/cost?page_size=10&status=running").json())
-    one = client.get(f"/v1/runs/{RUN}/cost").json()
-    assert RunCost.model_validate(one).stored_bytes is not None
+    assert client.get("/v1/cost?page_size=10&status=running").status_code == 200
+    assert client.get(f"/v1/runs/{RUN}/cost").json()["stored_bytes"] is not None
     bed.objects.fail_reads = True
-    assert RunCost.model_validate(client.get(f"/v1/runs/{RUN}/cost").json()).stored_bytes is None
+    assert client.get(f"/v1/runs/{RUN}/cost").json()["stored_bytes"] is None
 
 
 def test_an_unknown_parameter_or_run_is_refused(client: Client) -> None:
@@ -32,9 +30,9 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     over(bed)
     answer = client.post(PURGE, json={"confirm": RUN})
     assert answer.status_code == 200
-    told = PurgedRun.model_validate(answer.json())
-    assert (told.deleted_files, told.deleted_bytes, told.purging, told.checkpoint_step) == (7, 22, False, None)
-    assert told.purged_at is not None
+    run = answer.json()
+    assert (run["deleted_files"], run["deleted_bytes"], run["purging"], run["checkpoint_step"]) == (7, 22, False, None)
+    assert run["purged_at"] is not None
     events = client.get(f"/v1/runs/{RUN}/events").json()["events"]
     purges = [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"]
     request_id = answer.headers["x-request-id"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from supervisor.api.document.build import document
+from supervisor.api.document.build import document, name_of
 from supervisor.api.document.build import operations as operations_of
 from supervisor.api.errors import STATUS
 from supervisor.api.server import create_app
@@ -36,7 +36,8 @@ def test_bodies_are_closed_and_answers_may_grow() -> None:
     models = json.loads(document(create_app(None)))["components"]["schemas"]
     closed = {name for name, model in models.items() if model.get("additionalProperties") is False}
     bodies = {operation.body.__name__ for operation in OPERATIONS.values() if operation.body is not None}
-    answers = {answer.__name__ for operation in OPERATIONS.values() for answer in operation.answers.values()}
+    answers = {name_of(shape) for operation in OPERATIONS.values() for shape in operation.responses.values()}
+    assert answers <= set(models)
     assert bodies - closed == {"HeartbeatBody"}
     assert not answers & closed
 

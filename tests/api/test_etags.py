@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.wire import answers as etags
-from supervisor.api.wire.answers import Tag, Tags
+from supervisor.api.wire import responses as etags
+from supervisor.api.wire.responses import Tag, Tags
 from supervisor.domain.status import Status
 from tests.services.bed import Bed, Client
 

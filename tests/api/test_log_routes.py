@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes import files as schemas_logs
 from supervisor.contract import runfiles
 from supervisor.ports.objectstore import ObjectInfo
 from tests.services.bed import Bed, Client
@@ -27,9 +26,8 @@ def digits(bed: Bed) -> Bed:
 def got(client: Client, query: str) -> dict[str, Any]:
     answer = client.get(f"{LOGS}?{query}")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    schemas_logs.LogText.model_validate({name: found[name] for name in schemas_logs.LogText.model_fields})
-    return found
+    log: dict[str, Any] = answer.json()
+    return log
 
 
 def test_parts_of_a_log(digits: Bed, client: Client) -> None:
@@ -44,8 +42,7 @@ def test_parts_of_a_log(digits: Bed, client: Client) -> None:
 
 def test_a_search(digits: Bed, client: Client) -> None:
     answer = client.get(f"{LOGS}?q=LOSS&ignore_case=true&line=3")
-    found = schemas_logs.LogMatches.model_validate(answer.json())
-    assert [(match.line, match.text) for match in found.matches] == [(4, "loss 0.42")]
+    assert [(match["line"], match["text"]) for match in answer.json()["matches"]] == [(4, "loss 0.42")]
     assert answer.headers["x-next-offset"] == str(len(WHOLE))
     assert got(client, "q=a%09b")["matches"] == []
 

@@ -19,7 +19,7 @@ from supervisor.contract.heartbeat import encode
 from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.store import StoreDown
-from supervisor.services.reading import health
+from supervisor.services.reading import scrape as scraping
 from supervisor.telemetry import metrics
 from supervisor.telemetry.metrics import LABELS_MAX, OTHER, Counter, Histogram, Reading
 from tests.services.bed import Bed, beat
@@ -55,7 +55,7 @@ def grown(before: Mapping[Sample, float], after: Mapping[Sample, float], name: s
 
 @pytest.fixture
 def services(bed: Bed) -> Services:
-    parts = {"database": lambda: health.database(bed.parts), "build": lambda: health.build(bed.parts, "sqlite")}
+    parts = {"database": lambda: scraping.database(bed.parts), "build": lambda: scraping.build(bed.parts, "sqlite")}
     return replace(bed.services, readings=parts)
 
 
@@ -136,7 +136,7 @@ def test_a_part_that_hangs_is_not_waited_for() -> None:
         over.wait(30)
         yield metrics.OUTBOX_PENDING.reading(1)
 
-    found = health.read({"database": hangs, "loop": tuple}, within_s=0.05)
+    found = scraping.read({"database": hangs, "loop": tuple}, within_s=0.05)
     over.set()
     assert time.monotonic() - since < 10
     assert [(one.labels, one.value) for one in found] == [(("database",), 0.0), (("loop",), 1.0)]
@@ -153,7 +153,7 @@ def test_metrics_need_their_scope_and_no_other(services: Services) -> None:
 
 def test_what_waits_to_be_told_is_counted_on_both_databases(any_bed: Bed) -> None:
     bed = any_bed
-    nothing = {one.series.name: one.value for one in health.database(bed.parts)}
+    nothing = {one.series.name: one.value for one in scraping.database(bed.parts)}
     assert set(nothing.values()) == {0.0}
     for number in range(3):
         bed.submit(f"digits-{number}")
@@ -161,7 +161,7 @@ def test_what_waits_to_be_told_is_counted_on_both_databases(any_bed: Bed) -> Non
         run = bed.run(f"digits-{number}")
         bed.store.add_events(run.key, [STARTED], bed.clock.now())
     bed.clock.advance(90.0)
-    told = {one.series.name: one.value for one in health.database(bed.parts)}
+    told = {one.series.name: one.value for one in scraping.database(bed.parts)}
     assert told["spot_outbox_pending"] == 3
     assert told["spot_outbox_overdue_seconds"] == pytest.approx(90.0)
     assert told["spot_database_connections_in_use"] == 0
@@ -172,12 +172,12 @@ def test_series_of_single_runs_are_those_of_the_oldest_and_no_more(bed: Bed) -> 
         bed.submit(f"digits-{number}")
     bed.train("digits-1")
     runs = [bed.run(f"digits-{number}") for number in (3, 1, 0, 2)]
-    told = [(one.series.name, *one.labels, one.value) for one in health.runs(runs, 2, bed.clock.now())]
+    told = [(one.series.name, *one.labels, one.value) for one in scraping.runs(runs, 2, bed.clock.now())]
     assert told[0] == ("spot_run_cost_usd", "digits-0", 0.0)
     assert told[1:3] == [("spot_run_step", "digits-1", 120), ("spot_run_progress_ratio", "digits-1", 0.12)]
     assert told[3][:2] == ("spot_run_cost_usd", "digits-1")
     assert len(told) == 4
-    assert list(health.runs(runs, 0, bed.clock.now())) == []
+    assert list(scraping.runs(runs, 0, bed.clock.now())) == []
 
 
 def test_labels_are_bounded_whatever_is_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from supervisor.api.shapes.bodies import Moment
+from supervisor.api.shapes.parameters import Moment
 
 READ = TypeAdapter(Moment | None).validate_python
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import Aside, Card
-from supervisor.services.machines.machines import Gpus
+from supervisor.services.machines.gpus import Gpus
 from tests.services.bed import Bed, Client
 
 

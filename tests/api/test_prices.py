@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from supervisor.api.shapes.machines import PriceList, RefreshedPrices
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from tests.fakes.platform import FakePlatform
@@ -33,13 +32,13 @@ def test_prices_are_told_with_their_age_and_source(bed: Bed, client: Client) -> 
         ShapePrice("h100", "us-east1", None, 9.0, "Google", days_ago(bed, 0)),
         ShapePrice("x", "us-east1", None, None, ""),
     )
-    told = PriceList.model_validate(client.get("/v1/prices").json())
-    assert [(one.age_days, one.old) for one in told.prices] == [
+    prices = client.get("/v1/prices").json()["prices"]
+    assert [(price["age_days"], price["old"]) for price in prices] == [
         (31, True), (30, False), (None, False), (0, False), (None, False),
     ]  # fmt: skip
-    assert [one.saved_percent for one in told.prices] == [60.0, 66.7, 66.7, None, None]
-    assert (told.prices[4].spot_usd_per_h, told.prices[4].on_demand_usd_per_h) == (None, None)
-    assert (told.prices[4].source, told.prices[2].dated) == (None, None)
+    assert [price["saved_percent"] for price in prices] == [60.0, 66.7, 66.7, None, None]
+    assert (prices[4]["spot_usd_per_h"], prices[4]["on_demand_usd_per_h"]) == (None, None)
+    assert (prices[4]["source"], prices[2]["dated"]) == (None, None)
 
 
 class Renewing(FakePlatform):
@@ -58,12 +57,13 @@ def test_a_refresh_names_what_has_changed(bed: Bed) -> None:
     renewing = Renewing(price_list=(old, same))
     renewing.after = (ShapePrice("t4", "us-east1", 0.2, 0.8, "b", days_ago(bed, 0)), same)
     services = replace(bed.services, parts=replace(bed.parts, platform=renewing))
-    told = RefreshedPrices.model_validate(Client(services).post("/v1/prices/refresh", json={}).json())
-    assert [(one.shape, one.market, one.from_usd_per_h, one.to_usd_per_h) for one in told.changed] == [
-        ("t4", "spot", 0.3, 0.2),
-        ("t4", "on_demand", None, 0.8),
+    refreshed = Client(services).post("/v1/prices/refresh", json={}).json()
+    place = {"shape": "t4", "region": "us-east1"}
+    assert refreshed["changed"] == [
+        {**place, "market": "spot", "from_usd_per_h": 0.3, "to_usd_per_h": 0.2},
+        {**place, "market": "on_demand", "from_usd_per_h": None, "to_usd_per_h": 0.8},
     ]
-    assert told.prices[0].age_days == 0
+    assert refreshed["prices"][0]["age_days"] == 0
 
 
 def test_a_refresh_that_fails_says_so_and_the_old_prices_stay(bed: Bed, client: Client) -> None:

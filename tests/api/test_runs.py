@@ -1,4 +1,4 @@
-"""The routes of runs: statuses, headers, shapes; every answer is checked against its documented schema."""
+"""The routes of runs: statuses, headers, fields; the client compares every response with its declaration."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes import answers as schemas
-from supervisor.api.shapes import attempts as schemas_attempts
-from supervisor.api.shapes import beats as schemas_telemetry
-from supervisor.api.shapes import files as schemas_logs
-from supervisor.api.shapes import health as schemas_health
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
 from supervisor.domain.run import Files, Outcome
@@ -30,10 +25,9 @@ def test_submit_and_look(client: Client) -> None:
     created = submit(client)
     assert created.status_code == 201
     assert created.headers["location"] == "/v1/runs/digits-7"
-    told = schemas.SubmittedRun.model_validate(created.json())
-    assert (told.status, told.warnings, told.differs) == ("pending", [], [])
-    shown = client.get(created.headers["location"])
-    assert schemas_telemetry.ShownRun.model_validate(shown.json()).run_id == "digits-7"
+    run = created.json()
+    assert (run["status"], run["warnings"], run["differs"]) == ("pending", [], [])
+    assert client.get(created.headers["location"]).json()["run_id"] == "digits-7"
 
 
 def test_a_run_without_an_id_gets_one(client: Client) -> None:
@@ -89,10 +83,10 @@ def test_the_list_has_filters_counts_and_pages(client: Client, bed: Bed) -> None
         labels = {"team": "a" if number % 2 else "b=c"}
         client.post("/v1/runs", json={"run_id": f"run-{number}", "spec": {**SPEC["spec"], "labels": labels}})
     bed.end("run-0", Status.FAILED)
-    told = schemas.RunList.model_validate(client.get("/v1/runs").json())
-    assert [run.run_id for run in told.runs] == [f"run-{number}" for number in reversed(range(5))]
-    assert told.summary.counts == {"pending": 4, "failed": 1}
-    assert told.summary.last_tick_age_s == 1.0
+    page = client.get("/v1/runs").json()
+    assert [run["run_id"] for run in page["runs"]] == [f"run-{number}" for number in reversed(range(5))]
+    assert page["summary"]["counts"] == {"pending": 4, "failed": 1}
+    assert page["summary"]["last_tick_age_s"] == 1.0
 
     def found(**params: Any) -> list[str]:
         return [run["run_id"] for run in client.get("/v1/runs", params=params).json()["runs"]]
@@ -116,13 +110,12 @@ def test_attempts_events_and_logs(client: Client, bed: Bed) -> None:
     submit(client)
     bed.train("digits-7")
     bed.objects.put(runfiles.log_chunk("digits-7", 1, 1), b"hello\n")
-    told = schemas_attempts.AttemptList.model_validate(client.get("/v1/runs/digits-7/attempts").json())
-    assert told.attempts[0].machine_id == "id-1"
-    events = schemas.EventList.model_validate(client.get("/v1/runs/digits-7/events").json())
-    assert [event.kind for event in events.events] == ["submitted"]
+    assert client.get("/v1/runs/digits-7/attempts").json()["attempts"][0]["machine_id"] == "id-1"
+    events = client.get("/v1/runs/digits-7/events").json()["events"]
+    assert [event["kind"] for event in events] == ["submitted"]
     assert len(client.get("/v1/events", params={"newest_first": "true"}).json()["events"]) == 1
     log = client.get("/v1/runs/digits-7/logs", params={"attempt": 1, "offset": 1})
-    assert schemas_logs.LogText.model_validate(log.json()).text == "ello\n"
+    assert log.json()["text"] == "ello\n"
     assert log.headers["x-next-offset"] == "6"
 
 
@@ -136,8 +129,8 @@ def test_stop_and_resume(client: Client, bed: Bed) -> None:
     assert client.post("/v1/runs/digits-7/stop").status_code == 200
     resumed = client.post("/v1/runs/digits-7/resume", json={"spec": {"command": "x"}, "replace_spec": True})
     assert resumed.status_code == 202
-    told = schemas.SubmittedRun.model_validate(resumed.json())
-    assert (told.generation, told.status, told.differs) == (2, "pending", ["#/spec/command"])
+    run = resumed.json()
+    assert (run["generation"], run["status"], run["differs"]) == (2, "pending", ["#/spec/command"])
     assert client.post("/v1/runs/digits-7/resume").status_code == 200
 
 
@@ -158,10 +151,8 @@ def test_heartbeats(client: Client, bed: Bed) -> None:
     submit(client)
     bed.train("digits-7")
     address = "/v1/runs/digits-7/heartbeat"
-    told = client.post(address, content=encode(beat("digits-7", 9)))
-    assert schemas.BeatAnswer.model_validate(told.json()) == schemas.BeatAnswer(
-        next_s=10.0, stop=False, follow_logs=False
-    )
+    pushed = client.post(address, content=encode(beat("digits-7", 9)))
+    assert pushed.json() == {"next_s": 10.0, "stop": False, "follow_logs": False}
     forged = client.post(address, content=encode(beat("digits-7", 10, nonce="guess")))
     assert (forged.status_code, forged.json()["code"]) == (403, "NONCE_REFUSED")
     assert client.post(address, content=b"x" * 11_000).status_code == 413
@@ -177,13 +168,13 @@ def test_heartbeats(client: Client, bed: Bed) -> None:
 def test_health(client: Client, bed: Bed) -> None:
     assert client.get("/livez").json() == {"live": True}
     assert client.get("/readyz").json() == {"ready": True}
-    told = schemas_health.Ready.model_validate(client.get("/readyz?verbose").json())
-    assert [check.name for check in told.checks] == ["database", "schema", "lease", "tick", "writes"]
+    checks = client.get("/readyz?verbose").json()["checks"]
+    assert [check["name"] for check in checks] == ["database", "schema", "lease", "tick", "writes"]
     bed.loop = LoopStatus(None)
     not_ready = client.get("/readyz")
     assert not_ready.status_code == 503
-    assert not schemas_health.Ready.model_validate(not_ready.json()).ready
-    assert schemas_health.DoctorReport.model_validate(client.get("/v1/doctor").json()).worst == "fail"
+    assert not not_ready.json()["ready"]
+    assert client.get("/v1/doctor").json()["worst"] == "fail"
 
 
 def test_disasters(client: Client, bed: Bed) -> None:
@@ -191,12 +182,11 @@ def test_disasters(client: Client, bed: Bed) -> None:
     request = LaunchRequest("m-a1", "r", PLACE, bed.store.supervisor_id, "digits-7", "1.1.1", 3600.0)
     machine = bed.provider.launch(request)
     bed.train("digits-7", machine_id=machine.machine_id)
-    for deed, more in (("freeze", {}), ("preempt", {"notice_s": 5}), ("kill", {})):
-        told = client.post(f"/v1/dev/{deed}", json={"run_id": "digits-7", **more})
-        assert schemas_health.Disaster.model_validate(told.json()).done == deed
+    for disaster, more in (("freeze", {}), ("preempt", {"notice_s": 5}), ("kill", {})):
+        assert client.post(f"/v1/dev/{disaster}", json={"run_id": "digits-7", **more}).json()["done"] == disaster
     assert client.post("/v1/dev/kill", json={"run_id": "digits-7"}).status_code == 409
-    told = client.post("/v1/dev/stockout", json={"zones": ["local-a"], "for_s": 60})
-    assert schemas_health.Stockout.model_validate(told.json()).zones == ["local-a"]
+    stockout = client.post("/v1/dev/stockout", json={"zones": ["local-a"], "for_s": 60})
+    assert stockout.json()["zones"] == ["local-a"]
     assert client.post("/v1/dev/stockout", json={"zones": ["mars-a"]}).status_code == 422
 
 
@@ -204,7 +194,6 @@ def test_a_list_of_named_runs_with_their_lines(bed: Bed, client: Client) -> None
     for name in ("a-1", "a-2", "a-3"):
         bed.submit(name)
     told = client.get("/v1/runs?run_id=a-3&run_id=a-1&run_id=nobody&include=sparkline").json()
-    schemas.RunList.model_validate(told)
     assert [(run["run_id"], run["sparkline"]) for run in told["runs"]] == [("a-3", []), ("a-1", [])]
     assert told["summary"]["counts"] == {"pending": 2}
     assert "sparkline" not in client.get("/v1/runs").json()["runs"][0]

@@ -152,7 +152,7 @@ def test_the_end_of_the_server_does_not_wait_for_listeners(bed: Bed, monkeypatch
     assert time.monotonic() - began < 20
     for stream in streams:
         stream.wait_over()
-        assert stream.told[-1].comment == "the supervisor is going"
+        assert stream.told[-1].comment == "the supervisor is stopping"
         stream.close()
 
 

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from supervisor.api.server import ROUTES
-from supervisor.api.shapes.access import TokenList, TokenMade, TokenShown
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope, write
 from supervisor.ports.store import StoreDown
@@ -56,19 +55,20 @@ def test_made_used_listed_revoked(any_door: Door) -> None:
     body = {"name": "ci", "owner": "lab", "scopes": ["runs:read"], "expires_in_s": 3600, "max_active_runs": 2}
     answer = any_door.ask("POST", "/v1/tokens", any_door.admin, json=body)
     assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
-    made = TokenMade.model_validate(answer.json())
-    assert (made.owner, made.scopes, made.created_by, made.valid) == ("lab", ["runs:read"], "root", True)
-    assert any_door.ask("GET", "/v1/runs", made.token).status_code == 200
+    made = answer.json()
+    facts = [made[name] for name in ("owner", "scopes", "created_by", "valid")]
+    assert facts == ["lab", ["runs:read"], "root", True]
+    assert any_door.ask("GET", "/v1/runs", made["token"]).status_code == 200
 
     listed = any_door.ask("GET", "/v1/tokens", any_door.admin)
-    assert made.token not in listed.text
-    assert {one.name for one in TokenList.model_validate(listed.json()).tokens} == {"ci", "root"}
+    assert made["token"] not in listed.text
+    assert {token["name"] for token in listed.json()["tokens"]} == {"ci", "root"}
 
     for _ in range(2):
-        answer = any_door.ask("DELETE", f"/v1/tokens/{made.token_id}", any_door.admin)
+        answer = any_door.ask("DELETE", f"/v1/tokens/{made['token_id']}", any_door.admin)
         assert answer.status_code == 200
-        assert not TokenShown.model_validate(answer.json()).valid
-    assert any_door.ask("GET", "/v1/runs", made.token).status_code == 401
+        assert not answer.json()["valid"]
+    assert any_door.ask("GET", "/v1/runs", made["token"]).status_code == 401
     told = any_door.ask("GET", "/v1/events", any_door.admin).json()["events"]
     asked = [(event["kind"], event["actor"]) for event in told if event["kind"].startswith("token_")]
     assert asked == [("token_created", "local"), ("token_created", "root"), ("token_revoked", "root")]

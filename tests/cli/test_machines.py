@@ -6,19 +6,21 @@ import json
 
 import pytest
 
-from supervisor.api.shapes import machines as schemas_machines
 from supervisor.cli import output
 from supervisor.cli.machines.machines import project
+from supervisor.services.machines.gc import Collected
+from supervisor.services.machines.machines import MachineList
 from supervisor.wording.figures import DASH
 from tests.cli.fake_api import squeezed
 from tests.cli.fake_machines import FOREIGN, ORPHAN, a_machine, collected, seen
+from tests.services.declared import declared
 
 OLD = "spot-99999999-a1-t1 us-east1-c t4 on-demand up 2 h 13 min old-1"
 
 
 def test_what_the_tests_show_is_what_the_api_shows() -> None:
-    schemas_machines.MachineList.model_validate(seen((a_machine(), ORPHAN, FOREIGN)))
-    schemas_machines.Collected.model_validate(collected((ORPHAN,)))
+    declared(MachineList, seen((a_machine(), ORPHAN, FOREIGN)))
+    declared(Collected, collected((ORPHAN,)))
 
 
 def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None:

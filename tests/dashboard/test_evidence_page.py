@@ -88,7 +88,7 @@ def test_without_what_was_kept_the_cause_is_shown(failed: Bed, looking: Looking)
     panel = looking.page(OVERVIEW).one("section", id="evidence")
     assert "memory limit hit (certain)" in panel.text
     assert "More is not kept, or not yet." in panel.text
-    assert "is not kept yet: ask again in a moment" in looking.page(PAGE).text
+    assert "is not kept yet. Retry in a moment" in looking.page(PAGE).text
     assert looking.get(f"/ui/runs/{RUN}/evidence/2").status_code == 404
 
 

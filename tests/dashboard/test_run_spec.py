@@ -206,9 +206,9 @@ def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
 
 def test_the_start_up_script_and_the_rest_of_the_request(bed: Bed) -> None:
     bed.submit("digits-7", {"command": ["x"], "env": {"PLACE": "a-quiet-place"}})
-    services = replace(bed.services, asking=replace(bed.services.asking, preview=preview))
+    services = replace(bed.services, plan_sources=replace(bed.services.plan_sources, preview=preview))
     looking = Looking(services)
-    assert "no machine was asked for yet" in looking.page(PAGE).text
+    assert "no machine was requested yet" in looking.page(PAGE).text
     bed.train("digits-7")
     page = looking.page(PAGE)
     assert page.one(id="launch-script").text == "#!/bin/sh echo begin </pre><b>"
@@ -224,7 +224,8 @@ def test_a_provider_without_a_script_shows_what_its_machine_gets_instead(bed: Be
     bed.submit("digits-7")
     bed.train("digits-7")
     services = replace(
-        bed.services, asking=replace(bed.services.asking, preview=lambda *_: {"kind": "process", "argv": ["a"]})
+        bed.services,
+        plan_sources=replace(bed.services.plan_sources, preview=lambda *_: {"kind": "process", "argv": ["a"]}),
     )
     page = Looking(services).page(PAGE)
     assert "has no start-up script: this is the complete request" in page.text

@@ -28,7 +28,7 @@ from supervisor.providers.gce.prices.pricing import Pricing
 from supervisor.providers.gce.provider import GceProvider
 from supervisor.reconciler.acting.jobs import Paces, launch_request
 from supervisor.services.parts import Parts
-from supervisor.services.plan.plan import Asking, plan
+from supervisor.services.plan.plan import PlanSources, plan
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.cloud.compute_rig import FixedToken
 from tests.objectstores.gcs_bed import BUCKET, URL, cloud_storage
@@ -62,7 +62,7 @@ class Scene:
             )
             return self.parts.platform.preview(request)
 
-        return plan(self.parts, Asking(tuple, preview, 20.0), SubmitRequest(spec, run_id), LOCAL)
+        return plan(self.parts, PlanSources(tuple, preview, 20.0), SubmitRequest(spec, run_id), LOCAL)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ PINNED = f"{IMAGE.partition('@')[0]}@sha256:{'ab' * 32}"
     ("answer", "result", "said"),
     [
         (PINNED, "ok", f"{IMAGE} is sha256:{'ab' * 6} now"),
-        (ImageMissing("no such tag"), "fail", "no such tag; the run would fail before anything is rented"),
+        (ImageMissing("no such tag"), "fail", "no such tag; the run would fail before a machine is rented"),
         (ImageHidden("403"), "warn", "roles/artifactregistry.reader"),
         (ProviderUnavailable("the registry does not answer"), "warn", "the registry does not answer"),
     ],

@@ -22,7 +22,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Store
 from supervisor.services.doctor.doctor import Surroundings
-from supervisor.services.machines.machines import Gpus
+from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.runs.changing import Update
@@ -37,6 +37,7 @@ from tests.fakes.objectstore import MemoryStore
 from tests.fakes.platform import FakePlatform
 from tests.fakes.provider import FakeProvider
 from tests.fakes.wake import FakeWake
+from tests.services.declared import check_declared
 
 PLACE = Placement("local", "local", "local-a", "cpu", True)
 COMMAND = {"command": ["python", "train.py"]}
@@ -136,8 +137,8 @@ def make_bed(store: Store, data_dir: Path) -> Bed:
 
 
 class Client:
-    """HTTP without a socket. Every answer must be JSON, and every refusal a whole problem, but for a HEAD, which has no
-    text."""
+    """HTTP without a socket. Every good response must be what its route declares, and every refusal a whole problem;
+    a HEAD has no text."""
 
     def __init__(self, services: Services, base_url: str = "http://127.0.0.1:8787") -> None:
         self._transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
@@ -151,6 +152,7 @@ class Client:
         response = asyncio.run(send())
         if response.status_code >= 400 and path != "/readyz" and method != "HEAD":
             check_problem(response)
+        check_declared(response)
         return response
 
     def get(self, path: str, **more: Any) -> httpx.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.domain.findings import OK, Finding
-from supervisor.services.plan.plan import Asking, plan
+from supervisor.services.plan.plan import PlanSources, plan
 from supervisor.services.runs.submit import SubmitRequest
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
@@ -21,11 +21,11 @@ def shown(run: Any, try_: Any, spec: Any) -> Json:
 
 
 def planned(
-    bed: Bed, run_id: str | None = None, spec: Json = COMMAND, asking: Asking | None = None, **more: Any
+    bed: Bed, run_id: str | None = None, spec: Json = COMMAND, sources: PlanSources | None = None, **more: Any
 ) -> Json:
     follows = more.pop("code_follows", False)
     request = SubmitRequest(spec, run_id, **more)
-    return plan(bed.parts, asking or Asking(tuple, shown), request, MEMBER, follows)
+    return plan(bed.parts, sources or PlanSources(tuple, shown), request, MEMBER, follows)
 
 
 def check(told: Json, name: str) -> Json:

@@ -12,7 +12,7 @@ from supervisor.domain.callers import Caller
 from supervisor.domain.errors import TooManyActiveRuns
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
-from supervisor.services.plan.plan import foretell
+from supervisor.services.plan.plan import forecast_submit
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.callers import MEMBER
@@ -44,13 +44,13 @@ def test_below_the_limit_runs_start_again(bed: Bed) -> None:
     assert [begin(bed, f"run-{n}") for n in range(MOST + 1)] == [True] * MOST + [False]
     assert begin(bed, "run-0")  # existing and live: nothing starts
     with pytest.raises(TooManyActiveRuns, match="5 active runs"):
-        foretell(bed.parts, SubmitRequest(COMMAND, "run-9"), LIMITED, bed.clock.now())
+        forecast_submit(bed.parts, SubmitRequest(COMMAND, "run-9"), LIMITED, bed.clock.now())
     bed.change("run-0", status=Status.STOPPED)
     assert begin(bed, "run-9")
     with pytest.raises(TooManyActiveRuns):
         resume(bed.parts, "run-0", ResumeRequest(LIMITED))
     with pytest.raises(TooManyActiveRuns):
-        foretell(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
+        forecast_submit(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
     assert bed.run("run-0").generation == 1
     assert resume(bed.parts, "run-0", ResumeRequest(MEMBER)).changed  # without a limit
 

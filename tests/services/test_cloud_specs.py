@@ -13,7 +13,7 @@ from supervisor.domain.machines import Offer, Placement
 from supervisor.ports.platform import Account
 from supervisor.providers.gce.traits import TRAITS
 from supervisor.services.parts import Defaults
-from supervisor.services.reading.health import FEATURES, About, meta
+from supervisor.services.reading.about import FEATURES, About, meta
 from supervisor.services.runs.policy import policy_from, settled
 from supervisor.services.views.run_view import run_json
 from tests.services.bed import COMMAND, Bed, body

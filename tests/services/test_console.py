@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.domain.errors import EvidenceNotFound, FilesPurged, NotFound, Unavailable
 from supervisor.domain.run import Files
 from supervisor.ports.provider import MachineMissing, ProviderUnavailable
-from supervisor.services.reading.evidence import show_console
+from supervisor.services.reading.console import show_console
 from tests.services.bed import Bed, Client
 
 
@@ -88,6 +87,6 @@ def test_over_http(bed: Bed, said: dict[str, Any]) -> None:
     assert client.get("/v1/runs/digits-7/console").json()["code"] == "EVIDENCE_NOT_FOUND"
     bed.train("digits-7")
     told = client.get("/v1/runs/digits-7/console?attempt=1")
-    assert schemas_evidence.ConsoleText.model_validate(told.json()).live
+    assert told.json()["live"]
     assert client.get("/v1/runs/digits-7/console?attempt=0").status_code == 422
     assert client.get("/v1/meta").json()["provider"] == "local"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.ports.platform import ConsolePart
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
@@ -28,10 +27,8 @@ def run(bed: Bed) -> Bed:
 def ask(bed: Bed, query: str, status: int = 200) -> dict[str, Any]:
     answer = Client(bed.services).get(f"/v1/runs/{NAME}/console?{query}")
     assert answer.status_code == status, answer.text
-    found: dict[str, Any] = answer.json()
-    if status == 200:
-        schemas_evidence.ConsoleText.model_validate(found)
-    return found
+    console: dict[str, Any] = answer.json()
+    return console
 
 
 def gone(bed: Bed) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.api.shapes import health as schemas_health
 from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.traits import TRAITS
@@ -66,7 +65,7 @@ def test_nothing_is_preempted_without_confirmation(client: Client, rented: Rente
     assert "m-a1 in us-east1-c" in str(refused["detail"])
     assert rented.struck == []
     done = strike(client, 200, confirm=True)
-    assert schemas_health.Disaster.model_validate(done).notice_s is None, "the platform's own notice"
+    assert done["notice_s"] is None, "the platform's own notice"
     assert rented.struck == ["m-a1"]
 
 

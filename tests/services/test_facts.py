@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.attempts import RunFacts
 from supervisor.contract import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import NotFound
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting.records import write_records
-from supervisor.services.reading.evidence import show_facts
+from supervisor.services.reading.evidence import RunFacts, show_facts
 from tests.services.bed import Bed
+from tests.services.declared import declared
 
 SPEC = {"command": ["python", "train.py", "--seed", "7"], "image": "lab/train:3"}
 
@@ -34,9 +34,7 @@ def three_attempts(bed: Bed) -> None:
 
 
 def shown(bed: Bed) -> Any:
-    answer = show_facts(bed.parts, bed.services.queries, "digits-7")
-    RunFacts.model_validate(answer)
-    return answer
+    return declared(RunFacts, show_facts(bed.parts, bed.services.queries, "digits-7"))
 
 
 def test_facts_causes_and_differences_are_told(bed: Bed) -> None:

@@ -12,7 +12,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.ports.store import StoreDown
 from supervisor.services.reading import following
-from supervisor.services.reading.following import PATIENCE_S, Follower, in_line
+from supervisor.services.reading.following import PATIENCE_S, Follower, in_order
 from tests.fakes.clock import FakeClock
 from tests.waiting import wait_for
 
@@ -166,10 +166,10 @@ def test_every_event_is_told_once_and_in_order_however_they_are_committed(data: 
 
 
 def test_holes_only_below_what_is_closed_are_passed() -> None:
-    assert in_line(4, [5, 6, 8], 0) == 2
-    assert in_line(4, [5, 6, 8], 8) == 3
-    assert in_line(4, [6, 9], 7) == 1
-    assert in_line(4, [], 7) == 0
+    assert in_order(4, [5, 6, 8], 0) == 2
+    assert in_order(4, [5, 6, 8], 8) == 3
+    assert in_order(4, [6, 9], 7) == 1
+    assert in_order(4, [], 7) == 0
 
 
 def test_a_database_that_was_away_is_read_on() -> None:

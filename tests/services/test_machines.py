@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from supervisor.api.shapes import machines as schemas_machines
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.machines.gc import collect, machines_lines
-from supervisor.services.machines.machines import UNREADABLE, machines_json
+from supervisor.services.machines.gc import Collected, collect, machines_lines
+from supervisor.services.machines.machines import UNREADABLE, MachineList, machines_json
 from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client
+from tests.services.declared import declared
 
 
 def put(bed: Bed, name: str, run_id: str = "", launch_id: str = "1.1.1", **fields: Any) -> Machine:
@@ -62,7 +62,7 @@ def test_a_machine_that_serves_is_joined_with_its_run_by_labels(training: Bed) -
         {"run_id": "digits-7", "status": "running", "usd_per_h": 0.1, "machines": ["m-a1"], "kept": False}
     ]
     assert told["missing"] == []
-    schemas_machines.MachineList.model_validate(told)
+    declared(MachineList, told)
 
 
 def test_the_doctor_counts_only_machines_with_our_id(training: Bed) -> None:
@@ -168,7 +168,7 @@ def test_only_unused_machines_of_ours_are_released_with_an_event_first(training:
     assert (event.kind, event.actor, event.data["readings"]) == ("machine_leaked", "ops", ["listing: up"])
     assert "left in local-a carries our label and serves no live run" in event.text
     assert collect(training.parts, False, OPS)["released"] == []
-    schemas_machines.Collected.model_validate(told)
+    declared(Collected, told)
 
 
 def test_a_person_lifts_the_brake_on_too_many_at_once(bed: Bed) -> None:

@@ -148,7 +148,7 @@ def test_where_every_place_refused_the_sentence_says_when_the_first_is_asked_aga
     for number, place in enumerate(planned(bed)["zones"]):
         record = ZoneRecord(1, now + 60 * (number + 1), "no_capacity", "none left")
         bed.store.put_zone("local cell", ("local", place["zone"], place["shape"], place["spot"]), record)
-    assert "every place refused lately. First try in 1 min:" in planned(bed)["sentence"]
+    assert "every offer was refused lately. First try in 1 min:" in planned(bed)["sentence"]
 
 
 def test_each_place_says_what_it_costs_where_that_was_read_and_how_likely_it_is(bed: Bed) -> None:

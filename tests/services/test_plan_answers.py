@@ -16,7 +16,7 @@ from supervisor.domain.errors import DataElsewhere, Unavailable
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
-from supervisor.services.plan.plan import Asking
+from supervisor.services.plan.plan import PlanSources
 from tests.services.bed import COMMAND, Bed
 from tests.services.plans import FOREVER, NEAR, Json, check, planned, shown
 
@@ -26,7 +26,7 @@ from tests.services.plans import FOREVER, NEAR, Json, check, planned, shown
 def test_the_lines_of_the_doctor_and_the_advice_stand_in_the_plan(bed: Bed) -> None:
     quota = Finding("quotas", FAIL, "L4 0 of 0", "no room", "raise it", "google")
     bed.platform.findings = (Finding("memory", WARN, "30 GB", "too little", "use more", "google"),)
-    told = planned(bed, asking=Asking(lambda: [quota], shown))
+    told = planned(bed, sources=PlanSources(lambda: [quota], shown))
     assert check(told, "quotas")["fix"] == "raise it"
     assert check(told, "memory")["cause"] == "too little"
     assert told["worst"] == "fail"
@@ -34,11 +34,11 @@ def test_the_lines_of_the_doctor_and_the_advice_stand_in_the_plan(bed: Bed) -> N
 
 def test_a_check_that_hangs_is_a_line_and_holds_up_nothing(bed: Bed) -> None:
     forever, started = threading.Event(), time.monotonic()
-    told = planned(bed, asking=Asking(lambda: [FOREVER] * forever.wait(60), shown, within_s=0.05))
+    told = planned(bed, sources=PlanSources(lambda: [FOREVER] * forever.wait(60), shown, within_s=0.05))
     forever.set()
     assert time.monotonic() - started < 10
     assert check(told, "checks")["result"] == WARN
-    assert check(told, "checks")["cause"] == "it did not answer in time"
+    assert check(told, "checks")["cause"] == "it did not respond in time"
     assert told["would"] == "create"
 
 
@@ -52,7 +52,7 @@ def test_a_bucket_that_hangs_holds_up_the_plan_no_longer_than_that(bed: Bed, mon
 
     monkeypatch.setattr(bed.platform, "data_places", hang)
     with pytest.raises(Unavailable, match="has not been read yet"):
-        planned(bed, "a-run", NEAR, asking=Asking(tuple, shown, within_s=0.05))
+        planned(bed, "a-run", NEAR, sources=PlanSources(tuple, shown, within_s=0.05))
     forever.set()
     assert time.monotonic() - started < 10
 
@@ -74,7 +74,7 @@ def test_a_launch_that_would_be_refused_fails_its_line(bed: Bed) -> None:
     def refuse(run: Any, try_: Any, spec: Any) -> Json:
         raise LaunchRejected("the metadata is too large")
 
-    told = planned(bed, asking=Asking(tuple, refuse))
+    told = planned(bed, sources=PlanSources(tuple, refuse))
     assert told["launch"] is None
     assert (check(told, "launch")["result"], check(told, "launch")["fact"]) == (FAIL, "the metadata is too large")
 
@@ -164,5 +164,5 @@ def test_a_submit_asks_nobody_and_a_plan_may(bed: Bed) -> None:
 
 
 def test_a_check_that_is_well_is_told_as_well(bed: Bed) -> None:
-    told = planned(bed, asking=Asking(lambda: [Finding("zones", OK, "up")], shown))
+    told = planned(bed, sources=PlanSources(lambda: [Finding("zones", OK, "up")], shown))
     assert told["worst"] == "ok"

@@ -57,4 +57,4 @@ def test_a_price_below_ten_cents_keeps_its_digits() -> None:
 def test_where_no_place_is_offered_no_price_is_told() -> None:
     told = cost_json([], Limits(max_runtime_s=3600.0))
     assert told["usd_per_h"] is None
-    assert told["lines"] == ["No place is offered to this run, so no price can be told."]
+    assert told["lines"] == ["No offer fits this run, so there is no price."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import CursorInvalid, NotFound
 from supervisor.ports.store import RunFilter
+from supervisor.services.reading.history import EventList, EventQuery, list_events
 from supervisor.services.reading.queries import Queries
 from supervisor.services.views import cursor, rfc3339
 from supervisor.services.views.attempt_view import attempts_json
@@ -191,18 +193,22 @@ def test_events_in_order_after_an_id_and_since_a_time(bed: Bed) -> None:
         bed.clock.advance(60)
         bed.resume("digits-7")
         assert bed.run("digits-7").generation == number
-    events = bed.services.queries.events
-    told = events("digits-7", 0, 100, False, None)
-    assert [event["kind"] for event in told["events"]] == ["submitted", "resumed", "resumed", "resumed"]
-    assert told["complete"]
-    first_two = events("digits-7", 0, 2, False, None)
+
+    def events(**query: Any) -> EventList:
+        return list_events(bed.parts, bed.run("digits-7"), EventQuery(**query))
+
+    whole = events()
+    ids = [event["id"] for event in whole["events"]]
+    assert [event["kind"] for event in whole["events"]] == ["submitted", "resumed", "resumed", "resumed"]
+    assert whole["complete"]
+    first_two = events(limit=2)
     assert not first_two["complete"]
-    rest = events("digits-7", first_two["events"][-1]["id"], 100, False, None)
-    assert [event["id"] for event in [*first_two["events"], *rest["events"]]] == [e["id"] for e in told["events"]]
-    since = events("digits-7", 0, 100, False, bed.clock.now() - 90)
+    rest = events(after=first_two["events"][-1]["id"])
+    assert [event["id"] for event in [*first_two["events"], *rest["events"]]] == ids
+    since = events(since=bed.clock.now() - 90)
     assert [event["generation"] for event in since["events"]] == [3, 4]
-    newest = events("digits-7", 0, 2, True, None)
-    assert [event["id"] for event in newest["events"]] == [e["id"] for e in told["events"]][:1:-1]
+    newest = events(limit=2, newest_first=True)
+    assert [event["id"] for event in newest["events"]] == ids[:1:-1]
 
 
 def test_a_cursor_walks_through_all_runs_once(bed: Bed) -> None:

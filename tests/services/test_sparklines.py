@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter, Step
-from supervisor.services.reading import queries
-from supervisor.services.reading.queries import Sparklines, points_of
+from supervisor.services.reading import series
+from supervisor.services.reading.series import Sparklines, points_of
 from tests.services.bed import Bed
 from tests.services.test_series import kept
 
@@ -68,14 +68,14 @@ def test_what_was_read_is_kept_for_a_minute(bed: Bed, monkeypatch: pytest.Monkey
     assert asked == [[run.key for run in runs]]
     lines.of([replace(runs[0], version=runs[0].version + 1), runs[1]])
     assert asked[1:] == [[runs[0].key]]
-    bed.clock.advance(queries.KEPT_S)
+    bed.clock.advance(series.KEPT_S)
     lines.of(runs)
     assert len(asked) == 3
     over = bed.end("digits-7", Status.COMPLETED)
     lines.of([over])
-    bed.clock.advance(2 * queries.KEPT_S)
+    bed.clock.advance(2 * series.KEPT_S)
     lines.of([over])
     assert len(asked) == 4
-    monkeypatch.setattr(queries, "MOST", 3)
+    monkeypatch.setattr(series, "LINES_KEPT", 3)
     lines.of([replace(over, key=1000 + n) for n in range(9)])
     assert len(lines._kept) == 3

@@ -11,7 +11,7 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.errors import NotFound
 from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRejected
-from supervisor.services.plan.plan import Preview, nothing_sent, show_launch, show_spec
+from supervisor.services.plan.spec_view import Preview, nothing_sent, show_launch, show_spec
 from supervisor.services.reading.evidence import show_facts
 from supervisor.services.runs.policy import Spec
 from tests.services.bed import Bed
@@ -56,7 +56,7 @@ def test_what_looks_like_a_secret_is_left_out_and_named(bed: Bed) -> None:
 def test_the_newest_request_is_shown(bed: Bed) -> None:
     bed.submit("digits-7", PLAIN)
     told = launch(bed)
-    assert (told["launch"], told["attempt"], told["why"]) == (None, None, "no machine was asked for yet")
+    assert (told["launch"], told["attempt"], told["why"]) == (None, None, "no machine was requested yet")
     bed.train("digits-7", 1)
     bed.clock.advance(1000)
     bed.train("digits-7", 2)
@@ -74,4 +74,4 @@ def test_where_nothing_can_be_shown_it_says_why(bed: Bed) -> None:
     assert launch(bed, refuses)["why"] == "this installation has no agent"
     elsewhere = replace(bed.parts, cells={"local": "another"})
     told = show_launch(elsewhere, bed.services.queries, sent, "digits-7")
-    assert (told["launch"], told["why"]) == (None, "its machines belong to another supervisor's place")
+    assert (told["launch"], told["why"]) == (None, "its machines belong to another supervisor")

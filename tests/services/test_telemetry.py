@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.beats import ShownRun
-from supervisor.api.shapes.beats import Telemetry as Shape
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_received, decode
 from supervisor.contract.beat_telemetry import encode as encode_telemetry
 from supervisor.contract.heartbeat import encode
 from supervisor.ports.store import RunFilter
+from supervisor.services.reading.queries import ShownRun
 from supervisor.services.views.run_view import dumps
+from supervisor.services.views.telemetry_view import TelemetryJson
 from tests.benchmarks.machine_told import full
 from tests.services.bed import Bed, beat
+from tests.services.declared import declared
 
 TOLD = Telemetry(
     gpus=Gpus(util_pct=(93.0,), power_w=(71.25,)),
@@ -34,9 +35,7 @@ def training(bed: Bed, told: Telemetry | None) -> None:
 
 
 def shown(bed: Bed) -> Any:
-    found = json.loads(dumps(bed.services.queries.show("digits-7")))
-    ShownRun.model_validate(found)
-    return found["telemetry"]
+    return declared(ShownRun, json.loads(dumps(bed.services.queries.show("digits-7"))))["telemetry"]
 
 
 def test_what_the_row_holds_is_shown_with_null_for_what_is_not_known(bed: Bed) -> None:
@@ -68,7 +67,7 @@ def test_a_pushed_beat_is_newer_and_one_without_figures_keeps_the_last(bed: Bed)
     assert len(told["gpus"]) == 8
     assert told["gpus"][7]["util_pct"] == 99
     assert None not in told["gpus"][3].values()
-    assert set(Shape.model_fields) == set(told)
+    assert set(TelemetryJson.__annotations__) == set(told)
 
 
 def test_where_nothing_was_received_there_is_no_figure(bed: Bed) -> None:

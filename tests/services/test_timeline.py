@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes import answers as schemas
 from supervisor.domain.attempt import Try
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.platform import PlatformEvent
@@ -43,7 +42,6 @@ def ask(bed: Bed, **query: Any) -> dict[str, Any]:
     words = "&".join(f"{name}={value}" for name, value in {"cloud": "true", **query}.items())
     answer = Client(bed.services).get(f"/v1/runs/{NAME}/events?{words}")
     assert answer.status_code == 200
-    schemas.EventList.model_validate(answer.json())
     found: dict[str, Any] = answer.json()
     return found
 

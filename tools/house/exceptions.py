@@ -57,7 +57,7 @@ VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("supervisor/api/wire/reading.py", ("gcp",), "the same, in words"),
     ("supervisor/cli/options.py", ("gcp",), "the same, as an option"),
     ("supervisor/cli/runs/submit_options.py", ("gcp",), "the same, in the help of that option"),
-    ("supervisor/api/shapes/plan.py", ("gs://",), "a run of the older runner lies in its bucket"),
+    ("supervisor/api/shapes/bodies.py", ("gs://",), "a run of the older runner lies in its bucket"),
     ("supervisor/cli/server/importing.py", ("gs://",), "the same, in the help of the command"),
     ("supervisor/cli/main.py", ("Google",), "help texts know no supervisor, and so no provider"),
     ("supervisor/cli/machines/prices.py", ("Google",), "the same"),

@@ -19,14 +19,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from supervisor.api.document import parameters as document_headers
 from supervisor.api.document.parameters import path_parameters, query_parameters
-from supervisor.api.errors import MEDIA_TYPE, STATUS
-from supervisor.api.shapes import answers as schemas
-from supervisor.api.wire.route import Admitted, Operation
+from supervisor.api.errors import MEDIA_TYPE, STATUS, Problem
+from supervisor.api.wire.route import Admitted, Operation, Shape
 from supervisor.domain.callers import Scope
 
 Json = dict[str, Any]
@@ -92,17 +90,24 @@ def security(scope: Scope | None) -> list[Json]:
 
 
 REF = "#/components/schemas/{model}"
+SUFFIX = "Json"  # of a TypedDict that would otherwise have the name of its noun in the domain
 
 
-def components(models: Iterable[type[BaseModel]]) -> Json:
-    """name → JSON schema, of these models and of what they are made of."""
-    by_name = sorted(set(models), key=lambda model: model.__name__)
-    _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
-    return {name: _exact(schema) for name, schema in shared["$defs"].items()}
+def components(shapes: Iterable[Shape]) -> Json:
+    """Name -> JSON schema, of these shapes and of their parts."""
+    by_name = sorted(shapes, key=name_of)
+    _, shared = TypeAdapter.json_schemas(
+        [(name_of(shape), "validation", TypeAdapter(shape)) for shape in by_name], ref_template=REF
+    )
+    return {name.removesuffix(SUFFIX): _exact(schema) for name, schema in shared["$defs"].items()}
 
 
-def reference(model: type[BaseModel]) -> Json:
-    return {"$ref": REF.format(model=model.__name__)}
+def name_of(shape: Shape) -> str:
+    return str(shape.__name__).removesuffix(SUFFIX)
+
+
+def reference(shape: Shape) -> Json:
+    return {"$ref": REF.format(model=name_of(shape))}
 
 
 def _exact(part: Any) -> Any:
@@ -111,6 +116,8 @@ def _exact(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     told = {key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))}
+    if "$ref" in told:
+        told["$ref"] = told["$ref"].removesuffix(SUFFIX)
     if "patternProperties" in told and "additionalProperties" not in told:
         [(pattern, value)] = told.pop("patternProperties").items()
         told["additionalProperties"] = value
@@ -167,8 +174,8 @@ def document(app: FastAPI) -> str:
     whole: Json = get_openapi(title=app.title, version=app.version, routes=app.routes)
     whole["info"]["description"] = INFO
     whole["servers"] = SERVERS
-    models = {schemas.Problem}.union(*(operation.models for operation in shown.values()))
-    whole["components"] = {"schemas": components(models), "securitySchemes": SECURITY_SCHEMES}
+    shapes: set[Shape] = {Problem}.union(*(operation.shapes for operation in shown.values()))
+    whole["components"] = {"schemas": components(shapes), "securitySchemes": SECURITY_SCHEMES}
     used = set()
     for path in whole["paths"].values():
         for method, entry in path.items():
@@ -213,8 +220,8 @@ def _codes(operation: Operation, method: str) -> list[str]:
 
 def _good_answers(operation: Operation) -> Json:
     answers: Json = {}
-    for number in sorted({*operation.answers, *operation.media}):
-        content = _content(operation.answers[number]) if number in operation.answers else {}
+    for number in sorted({*operation.responses, *operation.media}):
+        content = _content(operation.responses[number]) if number in operation.responses else {}
         for media_type in operation.media.get(number, ()):
             kind = {} if media_type.startswith("text/") else {"format": "binary"}
             content[media_type] = {"schema": {"type": "string", **kind}}
@@ -228,9 +235,9 @@ def _good_answers(operation: Operation) -> Json:
 
 def _add_refusals(answers: Json, codes: list[str]) -> None:
     for code in codes:
-        refusal = {"description": "", "content": _content(schemas.Problem, MEDIA_TYPE)}
+        refusal = {"description": "", "content": _content(Problem, MEDIA_TYPE)}
         answer = answers.setdefault(str(STATUS[code]), refusal)
-        answer["content"] |= _content(schemas.Problem, MEDIA_TYPE)  # 503 of /readyz is an answer, too
+        answer["content"] |= _content(Problem, MEDIA_TYPE)  # 503 of /readyz is an answer, too
         answer["description"] = (answer["description"] + " " + code).strip()
 
 
@@ -245,5 +252,5 @@ _DESCRIBED = {
 }
 
 
-def _content(model: type[BaseModel], media_type: str = "application/json") -> Json:
-    return {media_type: {"schema": reference(model)}}
+def _content(shape: Shape, media_type: str = "application/json") -> Json:
+    return {media_type: {"schema": reference(shape)}}

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from supervisor.api.shapes.bodies import RUN_ID
+from supervisor.api.shapes.parameters import RUN_ID
 
 TEXT: Json = {"type": "string"}
 

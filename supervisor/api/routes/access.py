@@ -1,161 +1,153 @@
-"""Tokens and webhooks: who may ask, and who is told, with what became of the messages."""
+"""Tokens and webhooks: who may call the API, and which receivers get announcements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api.shapes import access
-from supervisor.api.shapes.bodies import epoch
-from supervisor.api.wire.answers import json_answer
+from supervisor.api.shapes import bodies, parameters
+from supervisor.api.shapes.parameters import epoch
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.responses import json_response
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import DeliveryNotFound
 from supervisor.ports.notifier import GIVEN_UP
 from supervisor.services.access import tokens
-from supervisor.services.access.tokens import TokenRequest
-from supervisor.services.views.run_view import Json
+from supervisor.services.access.tokens import TokenList, TokenMade, TokenRequest, TokenShown
 from supervisor.services.webhooks import deliveries, webhooks
-from supervisor.services.webhooks.webhooks import WebhookChange, WebhookRequest
+from supervisor.services.webhooks.deliveries import DeliveryList, Replayed
+from supervisor.services.webhooks.webhooks import (
+    WebhookChange,
+    WebhookList,
+    WebhookMade,
+    WebhookRequest,
+    WebhookShown,
+    WebhookTested,
+)
 
 token_routes, webhook_routes = Routes("tokens"), Routes("webhooks")
-ONCE = {"Cache-Control": "no-store"}
+NOT_STORED = {"Cache-Control": "no-store"}
+DELIVERY_DIGITS = len(str(2**62))
+
+Result = TypeVar("Result")
 
 
-@token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: access.TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
-async def create_token(request: Request, body: access.CreateTokenBody) -> Response:
-    """Make a token. Its text is in this answer and is never told again."""
+@token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
+async def create_token(request: Request, body: bodies.CreateTokenBody) -> Response:
+    """Create a token. Only this response contains its text."""
     wish = TokenRequest(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
-    services, caller = services_of(request), caller_of(request)
-    made = await run_in_threadpool(tokens.create, services.parts, wish, caller)
-    return json_answer(made, 201, ONCE)
+    made = await run_in_threadpool(tokens.create, services_of(request).parts, wish, caller_of(request))
+    return json_response(made, 201, NOT_STORED)
 
 
-@token_routes.on("GET /v1/tokens", Scope.ADMIN, access.TokenList)
-async def list_tokens(request: Request) -> object:
-    """List the tokens, those first that were not revoked."""
+@token_routes.on("GET /v1/tokens", Scope.ADMIN)
+async def list_tokens(request: Request) -> TokenList:
+    """List the tokens. Tokens that are not revoked come first."""
     return await run_in_threadpool(tokens.listing, services_of(request).parts)
 
 
-@token_routes.on("DELETE /v1/tokens/{token_id}", Scope.ADMIN, access.TokenShown, refuses="TOKEN_NOT_FOUND")
-async def revoke_token(request: Request, token_id: str) -> object:
-    """Revoke a token. It counts no more, here at once and on other replicas within five seconds."""
+@token_routes.on("DELETE /v1/tokens/{token_id}", Scope.ADMIN, refuses="TOKEN_NOT_FOUND")
+async def revoke_token(request: Request, token_id: str) -> TokenShown:
+    """Revoke a token. It is invalid here at once, and on other replicas within five seconds."""
     services, caller = services_of(request), caller_of(request)
-    work = (services.parts, services.identity, token_id, caller)
-    return await run_in_threadpool(tokens.revoke, *work)
+    return await run_in_threadpool(tokens.revoke, services.parts, services.identity, token_id, caller)
 
 
 @webhook_routes.on(
     "POST /v1/webhooks",
     Scope.WRITE,
-    {201: access.WebhookMade},
+    {201: WebhookMade},
     refuses="URL_REFUSED FORBIDDEN TOO_MANY_WEBHOOKS",
     sends=("Location",),
 )
-async def add_webhook(request: Request, body: access.AddWebhookBody) -> Response:
-    """Add a webhook. The secret that signs its messages is in this answer and is never told again."""
+async def add_webhook(request: Request, body: bodies.AddWebhookBody) -> Response:
+    """Add a webhook. Only this response contains the secret that signs its messages."""
     wish = WebhookRequest(body.url, body.form, tuple(body.kinds), body.everything, body.note)
-    parts, caller = services_of(request).parts, caller_of(request)
-    made = await run_in_threadpool(webhooks.add, parts, wish, caller)
-    return json_answer(made, 201, {**ONCE, "Location": f"/v1/webhooks/{made['webhook_id']}"})
+    made = await run_in_threadpool(webhooks.add, services_of(request).parts, wish, caller_of(request))
+    return json_response(made, 201, {**NOT_STORED, "Location": f"/v1/webhooks/{made['webhook_id']}"})
 
 
-@webhook_routes.on("GET /v1/webhooks", Scope.READ, access.WebhookList)
-async def list_webhooks(request: Request) -> object:
-    """List one's own webhooks; an administrator's are all."""
-    return await _own(request, webhooks.listing)
+@webhook_routes.on("GET /v1/webhooks", Scope.READ)
+async def list_webhooks(request: Request) -> WebhookList:
+    """List your own webhooks; an administrator sees all."""
+    return await run_in_threadpool(webhooks.listing, services_of(request).parts, caller_of(request))
 
 
-@webhook_routes.on("GET /v1/webhooks/{webhook_id}", Scope.READ, access.WebhookShown, refuses="WEBHOOK_NOT_FOUND")
-async def show_webhook(request: Request, webhook_id: str) -> object:
+@webhook_routes.on("GET /v1/webhooks/{webhook_id}", Scope.READ, refuses="WEBHOOK_NOT_FOUND")
+async def show_webhook(request: Request, webhook_id: str) -> WebhookShown:
     """Show one webhook."""
-    return await _own(request, webhooks.show, webhook_id)
+    return await _own(webhooks.show, request, webhook_id)
 
 
 @webhook_routes.on(
-    "PATCH /v1/webhooks/{webhook_id}",
-    Scope.WRITE,
-    access.WebhookShown,
-    refuses="WEBHOOK_NOT_FOUND URL_REFUSED FORBIDDEN CONFLICT",
+    "PATCH /v1/webhooks/{webhook_id}", Scope.WRITE, refuses="WEBHOOK_NOT_FOUND URL_REFUSED FORBIDDEN CONFLICT"
 )
-async def change_webhook(request: Request, webhook_id: str, body: access.ChangeWebhookBody) -> object:
-    """Change where a webhook leads and what it hears of, or switch it off and on."""
+async def change_webhook(request: Request, webhook_id: str, body: bodies.ChangeWebhookBody) -> WebhookShown:
+    """Change the address of a webhook and its kinds of events, or switch it off and on."""
     kinds = None if body.kinds is None else tuple(body.kinds)
     wish = WebhookChange(body.url, kinds, body.everything, body.note, body.enabled)
-    return await _own(request, webhooks.change, webhook_id, wish)
+    return await _own(webhooks.change, request, webhook_id, wish)
 
 
-@webhook_routes.on(
-    "DELETE /v1/webhooks/{webhook_id}", Scope.WRITE, access.WebhookShown, refuses="WEBHOOK_NOT_FOUND CONFLICT"
-)
-async def remove_webhook(request: Request, webhook_id: str) -> object:
-    """Remove a webhook, with what was and what is still to be sent to it."""
-    return await _own(request, webhooks.remove, webhook_id)
+@webhook_routes.on("DELETE /v1/webhooks/{webhook_id}", Scope.WRITE, refuses="WEBHOOK_NOT_FOUND CONFLICT")
+async def remove_webhook(request: Request, webhook_id: str) -> WebhookShown:
+    """Remove a webhook with all its deliveries."""
+    return await _own(webhooks.remove, request, webhook_id)
 
 
-@webhook_routes.on(
-    "POST /v1/webhooks/{webhook_id}/test", Scope.WRITE, access.WebhookTested, refuses="WEBHOOK_NOT_FOUND CONFLICT"
-)
-async def test_webhook(request: Request, webhook_id: str) -> object:
+@webhook_routes.on("POST /v1/webhooks/{webhook_id}/test", Scope.WRITE, refuses="WEBHOOK_NOT_FOUND CONFLICT")
+async def test_webhook(request: Request, webhook_id: str) -> WebhookTested:
     """Send one message that says that it is a test. Takes up to ten seconds."""
-    parts, caller = services_of(request).parts, caller_of(request)
-    return await in_slow_thread(webhooks.try_out, parts, webhook_id, caller)
+    return await in_slow_thread(webhooks.try_out, services_of(request).parts, webhook_id, caller_of(request))
 
 
 @webhook_routes.on(
-    "POST /v1/webhooks/{webhook_id}/rotate", Scope.WRITE, access.WebhookMade, refuses="WEBHOOK_NOT_FOUND CONFLICT"
+    "POST /v1/webhooks/{webhook_id}/rotate", Scope.WRITE, {200: WebhookMade}, refuses="WEBHOOK_NOT_FOUND CONFLICT"
 )
 async def rotate_webhook(request: Request, webhook_id: str) -> Response:
-    """Make a new secret, told once. For a day the one before it signs too."""
-    parts, caller = services_of(request).parts, caller_of(request)
-    return json_answer(await run_in_threadpool(webhooks.rotate, parts, webhook_id, caller), 200, ONCE)
+    """Make a new secret, which only this response contains. For a day the previous one signs too."""
+    made = await run_in_threadpool(webhooks.rotate, services_of(request).parts, webhook_id, caller_of(request))
+    return json_response(made, 200, NOT_STORED)
 
 
-@webhook_routes.on(
-    "GET /v1/webhooks/{webhook_id}/deliveries",
-    Scope.READ,
-    access.DeliveryList,
-    refuses="WEBHOOK_NOT_FOUND CURSOR_INVALID",
-)
-async def list_deliveries(request: Request, webhook_id: str, query: access.DeliveryParameters) -> object:
-    """List what was sent to a webhook and what became of it, newest first."""
-    state = GIVEN_UP if query.failed else query.state or ""
+@webhook_routes.on("GET /v1/webhooks/{webhook_id}/deliveries", Scope.READ, refuses="WEBHOOK_NOT_FOUND CURSOR_INVALID")
+async def list_deliveries(request: Request, webhook_id: str, query: parameters.DeliveryParameters) -> DeliveryList:
+    """List the messages to a webhook with their results, newest first."""
+    page = partial(deliveries.page, cursor_text=query.cursor, state=GIVEN_UP if query.failed else query.state or "")
     parts, caller = services_of(request).parts, caller_of(request)
-    page = partial(deliveries.page, parts, webhook_id, query.page_size, cursor_text=query.cursor)
-    return await run_in_threadpool(page, state=state, caller=caller)
+    return await run_in_threadpool(page, parts, webhook_id, query.page_size, caller=caller)
 
 
 @webhook_routes.on(
     "POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/replay",
     Scope.WRITE,
-    {202: access.Replayed},
+    {202: Replayed},
     refuses="WEBHOOK_NOT_FOUND DELIVERY_NOT_FOUND",
 )
-async def replay_delivery(request: Request, webhook_id: str, delivery_id: str) -> object:
-    """Send one message again, with the id that it had."""
-    if not delivery_id.isascii() or not delivery_id.isdigit() or len(delivery_id) > len(str(access.DELIVERY_MAX)):
+async def replay_delivery(request: Request, webhook_id: str, delivery_id: str) -> Replayed:
+    """Send one message again, with its old id."""
+    if not delivery_id.isascii() or not delivery_id.isdigit() or len(delivery_id) > DELIVERY_DIGITS:
         raise DeliveryNotFound("There is no delivery with this number.")
-    wish = (webhook_id, int(delivery_id), caller_of(request))
-    return await run_in_threadpool(deliveries.replay, services_of(request).parts, *wish)
+    return await _own(deliveries.replay, request, webhook_id, int(delivery_id))
 
 
 @webhook_routes.on(
     "POST /v1/webhooks/{webhook_id}/replay",
     Scope.WRITE,
-    {202: access.Replayed},
+    {202: Replayed},
     refuses="WEBHOOK_NOT_FOUND",
     body_required=False,
 )
-async def replay_failed_deliveries(request: Request, webhook_id: str, body: access.ReplayBody) -> object:
-    """Send again all that was given up, since a time or in the last week."""
-    wish = (webhook_id, epoch(body.since), caller_of(request))
-    return await run_in_threadpool(deliveries.replay_failed, services_of(request).parts, *wish)
+async def replay_failed_deliveries(request: Request, webhook_id: str, body: bodies.ReplayBody) -> Replayed:
+    """Send all messages again that were given up, since a time or in the last week."""
+    return await _own(deliveries.replay_failed, request, webhook_id, epoch(body.since))
 
 
-async def _own(request: Request, deed: Callable[..., Json], *of: object) -> Json:
-    """What is done to webhooks on behalf of who asks."""
-    return await run_in_threadpool(deed, services_of(request).parts, *of, caller_of(request))
+async def _own(action: Callable[..., Result], request: Request, *values: object) -> Result:
+    """`action(parts, *values, caller)` in a thread."""
+    return await run_in_threadpool(action, services_of(request).parts, *values, caller_of(request))

@@ -1,25 +1,26 @@
-"""Wishes for runs that exist: stop, resume, retry, approve, change, purge; stop and resume also of all of a filter.
+"""Actions on existing runs: stop, resume, retry, approve, change, purge; stop and resume also on all runs of a filter.
 
-202 where the loop has work to do, 200 where nothing changes. Only whoever has seen a run as it is may change its
-labels, limits or zones: a change names the version that it is made to.
+The status is 202 where the loop has work to do, and 200 where nothing changes. A change of labels, limits or zones
+names the version of the run that the client has seen, and is refused when the run has changed since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.errors import VersionNeeded
-from supervisor.api.shapes import answers, bodies, files, plan
-from supervisor.api.shapes.bodies import run_filter
-from supervisor.api.shapes.plan import MERGE_PATCH, ChangeBody
+from supervisor.api.shapes import bodies
+from supervisor.api.shapes.bodies import MERGE_PATCH, ChangeBody
+from supervisor.api.shapes.parameters import ManyParameters
 from supervisor.api.shapes.run_spec import RunSpec
-from supervisor.api.wire.answers import once_of, parse_tags, replied, run_answer, versions
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.reading import JSON, read_body
+from supervisor.api.wire.responses import kept_response, key_of_request, parse_tags, run_response, versions
 from supervisor.api.wire.route import KEYED, SPEC, WITH_KEY, Routes
 from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import InvalidRequest
@@ -29,31 +30,74 @@ from supervisor.services.runs.actions import ApproveRequest, approve, retry, sto
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
-from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
+from supervisor.services.runs.many import ManyDone, ManyRequest, resume_many, stop_many
 from supervisor.services.runs.policy import warnings_of
 from supervisor.services.runs.purge import Purged, purge, purge_once
 from supervisor.services.runs.resume import ResumeRequest, resume, resume_once
-from supervisor.services.views.run_view import Json, dumps
+from supervisor.services.runs.submit import SubmittedRun
+from supervisor.services.views.run_view import RunJson, dumps
 
 routes = Routes("actions")
 OF_ANOTHER_GENERATION = {"spec", *RunSpec.model_fields} - set(ChangeBody.model_fields)
 
 
+class ChangedRun(RunJson):
+    """`before`, `after`: the values before and after the change, by name (`limits.budget_usd`, `labels.team`, `zones`);
+    empty where nothing differs. `warnings`: what the change causes at once."""
+
+    warnings: Sequence[str]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+class PurgedRun(RunJson):
+    """`deleted_files`, `deleted_bytes`: by this request. An earlier request that was interrupted may have deleted
+    others."""
+
+    deleted_files: int
+    deleted_bytes: int
+
+
 @routes.on(
     "POST /v1/runs/{run_id}/stop",
     Scope.WRITE,
-    {202: answers.Run, 200: answers.Run},
+    {202: RunJson, 200: RunJson},
     refuses=KEYED + "RUN_NOT_FOUND",
     **WITH_KEY,
 )
 async def stop_run(request: Request, run_id: str) -> Response:
-    """Stop a run: its checkpoint is saved first, then its machine is released."""
+    """Stop a run. Its checkpoint is saved first, then its machine is released."""
     return await _acted(request, run_id, stop(caller_of(request)), None, ended=200)
 
 
+@routes.on(
+    "POST /v1/runs/{run_id}/retry",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_RETRY",
+    **WITH_KEY,
+)
+async def retry_run(request: Request, run_id: str) -> Response:
+    """Request the machine of a waiting run now, without the rest of its backoff."""
+    return await _acted(request, run_id, retry(services_of(request).parts, caller_of(request)), None)
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/approve",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
+    **WITH_KEY,
+)
+async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -> Response:
+    """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
+    approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
+    return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
+
+
 async def _acted(request: Request, run_id: str, action: Action, payload: object, ended: int = 202) -> Response:
-    """`payload`: all that the body requests, as JSON values. `ended`: the status for a run that has ended."""
-    services, key = services_of(request), once_of(request, payload)
+    """`payload`: everything in the body, as JSON values. `ended`: the status for a run that has ended."""
+    services, key = services_of(request), key_of_request(request, payload)
 
     def respond(update: Update) -> Reply:
         return reply(update.run, update.labels)
@@ -66,13 +110,13 @@ async def _acted(request: Request, run_id: str, action: Action, payload: object,
             return change_once(services.parts, run_id, action, key, respond)
         return reply(change(services.parts, run_id, action))
 
-    return replied(await run_in_threadpool(work))
+    return kept_response(await run_in_threadpool(work))
 
 
 @routes.on(
     "POST /v1/runs/{run_id}/resume",
     Scope.WRITE,
-    {202: answers.SubmittedRun, 200: answers.SubmittedRun},
+    {202: SubmittedRun, 200: SubmittedRun},
     refuses=SPEC + KEYED + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
     body_required=False,
     **WITH_KEY,
@@ -80,51 +124,30 @@ async def _acted(request: Request, run_id: str, action: Action, payload: object,
 async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> Response:
     """Resume an ended run from its newest checkpoint as its next generation."""
     spec = body.spec.as_spec() if body.spec is not None else None
-    wanted = ResumeRequest(caller_of(request), spec, body.replace_spec, body.rerun)
-    services, once = services_of(request), once_of(request, [spec, body.replace_spec, body.rerun])
+    resumption = ResumeRequest(caller_of(request), spec, body.replace_spec, body.rerun)
+    services, key = services_of(request), key_of_request(request, [spec, body.replace_spec, body.rerun])
 
     def respond(resumed: Update) -> Reply:
-        answer = services.queries.view(resumed.run, resumed.labels)
-        warnings = warnings_of(resumed.spec or {}, *services.parts.traits_of(resumed.run))
-        whole = {**answer, "warnings": warnings, "differs": resumed.differs}
-        return Reply(202 if resumed.changed else 200, dumps(whole))
+        resumed_run: SubmittedRun = {
+            **services.queries.view(resumed.run, resumed.labels),
+            "warnings": warnings_of(resumed.spec or {}, *services.parts.traits_of(resumed.run)),
+            "differs": resumed.differs,
+        }
+        return Reply(202 if resumed.changed else 200, dumps(resumed_run))
 
-    if once is not None:
-        return replied(await run_in_threadpool(resume_once, services.parts, run_id, wanted, once, respond))
-    return replied(await run_in_threadpool(lambda: respond(resume(services.parts, run_id, wanted))))
+    def work() -> Reply:
+        if key is not None:
+            return resume_once(services.parts, run_id, resumption, key, respond)
+        return respond(resume(services.parts, run_id, resumption))
 
-
-@routes.on(
-    "POST /v1/runs/{run_id}/retry",
-    Scope.WRITE,
-    {202: answers.Run},
-    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_RETRY",
-    **WITH_KEY,
-)
-async def retry_run(request: Request, run_id: str) -> Response:
-    """Ask for the machine of a waiting run now, whatever pause is left."""
-    services = services_of(request)
-    return await _acted(request, run_id, retry(services.parts, caller_of(request)), None)
-
-
-@routes.on(
-    "POST /v1/runs/{run_id}/approve",
-    Scope.WRITE,
-    {202: answers.Run},
-    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
-    **WITH_KEY,
-)
-async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -> Response:
-    """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
-    approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
-    return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
+    return kept_response(await run_in_threadpool(work))
 
 
 @routes.on(
     "PATCH /v1/runs/{run_id}",
     Scope.WRITE,
-    plan.ChangedRun,
-    body=plan.ChangeBody,
+    {200: ChangedRun},
+    body=ChangeBody,
     refuses="RUN_NOT_FOUND PRECONDITION_FAILED PRECONDITION_REQUIRED RUN_ENDED INVALID_TIMEOUTS PRICE_UNKNOWN "
     "DATA_ELSEWHERE SECRET_IN_SPEC",
     takes=("If-Match",),
@@ -133,39 +156,43 @@ async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -
 )
 async def change_run(request: Request, run_id: str) -> Response:
     """Change labels, limits, or the zones of later attempts of a run, by a JSON merge patch. `If-Match` names the
-    version that you have seen. What changes the training itself needs a resume with replace_spec."""
+    version that you have seen. A change of the training itself needs a resume with replace_spec."""
     versions = _versions(request)
     body = await _body(request)
     services, caller = services_of(request), caller_of(request)
 
-    def work() -> Json:
+    def work() -> ChangedRun:
         try:
             done = alter(services.parts, run_id, body.as_patch(), versions, caller)
         except InvalidRequest as error:
             error.errors = tuple((pointer.replace("#/spec/", "#/", 1), why) for pointer, why in error.errors)
             raise
-        told = {"warnings": done.warnings, "before": done.before, "after": done.after}
-        return {**services.queries.view(done.run), **told}
+        return {
+            **services.queries.view(done.run),
+            "warnings": done.warnings,
+            "before": done.before,
+            "after": done.after,
+        }
 
-    return run_answer(await run_in_threadpool(work))
+    return run_response(await run_in_threadpool(work))
 
 
 def _versions(request: Request) -> frozenset[int] | None:
-    """Raises VersionNeeded, InvalidRequest. None = whatever is there may be changed."""
+    """Raises VersionNeeded, InvalidRequest. None = any version may be changed."""
     lines = request.headers.getlist("if-match")
     if not lines:
         raise VersionNeeded(
-            "Send the ETag of the run that you have read as If-Match, so that nobody else's change is overwritten; "
-            "`If-Match: *` takes whatever is there."
+            "Send the ETag of the run that you have read as If-Match, so that the change of another person is not "
+            "overwritten. `If-Match: *` changes any version."
         )
-    wanted = parse_tags(lines)
-    if wanted is None:
+    tags = parse_tags(lines)
+    if tags is None:
         raise InvalidRequest("If-Match is neither a list of entity tags in quotes nor `*`.")
-    return versions(wanted)
+    return versions(tags)
 
 
 async def _body(request: Request) -> ChangeBody:
-    """Raises InvalidRequest and its kin; with advice where a field was meant that cannot change under a run."""
+    """Raises InvalidRequest and its subclasses, with advice for a field that cannot change under a run."""
     try:
         return await read_body(ChangeBody, request, kind=MERGE_PATCH)
     except InvalidRequest as error:
@@ -174,8 +201,8 @@ async def _body(request: Request) -> ChangeBody:
         if not fixed:
             raise
         raise InvalidRequest(
-            f"{', '.join(fixed)}: what is trained does not change under a run; labels, limits and zones do. "
-            "Stop the run and resume it with the other spec and replace_spec. Nothing was changed.",
+            f"{', '.join(fixed)}: the training does not change under a run; labels, limits and zones do. Nothing was "
+            "changed. Stop the run and resume it with the other spec and replace_spec.",
             {"fields": fixed},
             [(f"#/{name}", "needs a resume with replace_spec") for name in fixed],
         ) from None
@@ -184,47 +211,50 @@ async def _body(request: Request) -> ChangeBody:
 @routes.on(
     "POST /v1/runs/{run_id}/purge",
     Scope.WRITE,
-    files.PurgedRun,
+    {200: PurgedRun},
     tag="runs",
     refuses=KEYED + "RUN_NOT_FOUND PURGE_REFUSED",
     **WITH_KEY,
 )
 async def purge_run(request: Request, run_id: str, body: bodies.PurgeBody) -> Response:
-    """Delete all files of a run whose machines are gone; its history stays. Repeat it if it was cut off."""
-    services, caller, once = services_of(request), caller_of(request), once_of(request, body.confirm)
+    """Delete all files of a run whose machines are gone. Its history stays. If interrupted, repeat the request."""
+    services, caller, key = services_of(request), caller_of(request), key_of_request(request, body.confirm)
 
     def respond(done: Purged) -> Reply:
-        figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
-        return Reply(200, dumps({**services.queries.view(done.run), **figures}))
+        purged_run: PurgedRun = {
+            **services.queries.view(done.run),
+            "deleted_files": done.files,
+            "deleted_bytes": done.size_bytes,
+        }
+        return Reply(200, dumps(purged_run))
 
     def work() -> Reply:
-        if once is not None:
-            return purge_once(services.parts, run_id, body.confirm, caller=caller, key=once, respond=respond)
+        if key is not None:
+            return purge_once(services.parts, run_id, body.confirm, caller=caller, key=key, respond=respond)
         return respond(purge(services.parts, run_id, body.confirm, caller))
 
-    return replied(await in_slow_thread(work))
+    return kept_response(await in_slow_thread(work))
 
 
-@routes.on(
-    "POST /v1/runs/stop", Scope.WRITE, plan.ManyDone, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False
-)
-async def stop_runs(request: Request, query: plan.ManyParameters, body: plan.ManyBody) -> object:
-    """Stop every run of a filter, 1000 at most in one request: each as a stop of it alone would."""
-    return await _done(request, query, body, stop_many)
+@routes.on("POST /v1/runs/stop", Scope.WRITE, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False)
+async def stop_runs(request: Request, query: ManyParameters, body: bodies.ManyBody) -> ManyDone:
+    """Stop every run of a filter, 1000 at most in one request. Each is stopped as by a request for it alone."""
+    return await _acted_on_many(request, query, body, stop_many)
 
 
-@routes.on(
-    "POST /v1/runs/resume", Scope.WRITE, plan.ManyDone, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False
-)
-async def resume_runs(request: Request, query: plan.ManyParameters, body: plan.ManyBody) -> object:
+@routes.on("POST /v1/runs/resume", Scope.WRITE, refuses="CURSOR_INVALID COUNT_DIFFERS", body_required=False)
+async def resume_runs(request: Request, query: ManyParameters, body: bodies.ManyBody) -> ManyDone:
     """Resume every ended run of a filter with the spec that it has, 1000 at most in one request. Live runs and
-    completed ones are left alone."""
-    return await _done(request, query, body, resume_many)
+    completed runs do not change."""
+    return await _acted_on_many(request, query, body, resume_many)
 
 
-async def _done(
-    request: Request, query: plan.ManyParameters, body: plan.ManyBody, act: Callable[[Parts, ManyRequest, Caller], Json]
-) -> Json:
+async def _acted_on_many(
+    request: Request,
+    query: ManyParameters,
+    body: bodies.ManyBody,
+    act: Callable[[Parts, ManyRequest, Caller], ManyDone],
+) -> ManyDone:
     services, caller = services_of(request), caller_of(request)
-    wanted = ManyRequest(run_filter(query, caller), query.page_size, query.cursor, body.dry_run, body.expect)
-    return await run_in_threadpool(act, services.parts, wanted, caller)
+    filtered = ManyRequest(query.run_filter(caller), query.page_size, query.cursor, body.dry_run, body.expect)
+    return await run_in_threadpool(act, services.parts, filtered, caller)

@@ -20,19 +20,23 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from supervisor.api.errors import UnsupportedMediaType, problem_of, request_id_of
-from supervisor.api.shapes import answers, bodies, files
-from supervisor.api.wire.answers import json_answer
+from supervisor.api.shapes.bodies import PulledBody
+from supervisor.api.shapes.parameters import FileParameters, LogParameters
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.responses import json_response
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest, RangeRefused, Unavailable
-from supervisor.services.files.files import list_files
+from supervisor.services.files.files import FileList, list_files
 from supervisor.services.files.filestream import CutShort, FileStream, open_file
 from supervisor.services.logs.chunks import LogBytes
+from supervisor.services.logs.logs import LogMatches, LogText
 from supervisor.services.runs import code
 from supervisor.services.runs.actions import note_pull
 from supervisor.services.runs.changing import change
+from supervisor.services.runs.code import CodeShown
 from supervisor.services.runs.purge import refuse_purged
+from supervisor.services.views.run_view import RunJson
 
 routes = Routes("files")
 BYTES = ("application/octet-stream",)
@@ -44,12 +48,12 @@ _ACCEPTED = ("application/gzip", "application/x-gzip")
 _BUFFER_BYTES = 1 << 20
 
 
-@routes.on("GET /v1/runs/{run_id}/files", Scope.READ, files.FileList, refuses="RUN_NOT_FOUND FILES_PURGED")
-async def list_run_files(request: Request, run_id: str, query: files.FileParameters) -> object:
+@routes.on("GET /v1/runs/{run_id}/files", Scope.READ, refuses="RUN_NOT_FOUND FILES_PURGED")
+async def list_run_files(request: Request, run_id: str, query: FileParameters) -> FileList:
     """List the files of a run with sizes and checksums, in order of path."""
     services = services_of(request)
 
-    def work() -> object:
+    def work() -> FileList:
         run = services.queries.find(run_id)
         refuse_purged(run)
         return list_files(services.parts.objects, run, query.kind, query.page_size, query.cursor or "")
@@ -85,12 +89,12 @@ async def look_at_file(request: Request, run_id: str, path: str) -> Response:
     return await _file(request, run_id, path, body=False)
 
 
-@routes.on("POST /v1/runs/{run_id}/pulled", Scope.WRITE, answers.Run, refuses="RUN_NOT_FOUND PULL_MISMATCH")
-async def note_results_pulled(request: Request, run_id: str, body: files.PulledBody) -> object:
+@routes.on("POST /v1/runs/{run_id}/pulled", Scope.WRITE, refuses="RUN_NOT_FOUND PULL_MISMATCH")
+async def note_results_pulled(request: Request, run_id: str, body: PulledBody) -> RunJson:
     """Note that all results of a run were pulled and compared with their checksums."""
     services, caller = services_of(request), caller_of(request)
 
-    def work() -> object:
+    def work() -> RunJson:
         run = change(services.parts, run_id, note_pull(body.results_sha256, body.files, caller))
         return services.queries.view(run)
 
@@ -136,21 +140,22 @@ def _headers(found: FileStream) -> dict[str, str]:
 @routes.on(
     "GET /v1/runs/{run_id}/logs",
     Scope.READ,
-    files.LogText,
-    also=files.LogMatches,
+    {200: LogText},
+    also=LogMatches,
     tag="runs",
     refuses="RUN_NOT_FOUND FILES_PURGED",
     sends=("X-Next-Offset",),
 )
-async def read_log(request: Request, run_id: str, query: bodies.LogParameters) -> Response:
+async def read_log(request: Request, run_id: str, query: LogParameters) -> Response:
     """Read the log of an attempt from a byte offset, from a line or its last lines; ask again from next_offset to
     follow it. With `q` the lines in which a text stands."""
     part, logs = query.part, services_of(request).logs
+    log: LogText | LogMatches
     if query.q is not None:
-        answer = await in_slow_thread(logs.search, run_id, query.attempt, query.q, query.ignore_case, part)
+        log = await in_slow_thread(logs.search, run_id, query.attempt, query.q, query.ignore_case, part)
     else:
-        answer = await in_slow_thread(logs.show, run_id, query.attempt, part)
-    return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
+        log = await in_slow_thread(logs.show, run_id, query.attempt, part)
+    return json_response(log, headers={"X-Next-Offset": str(log["next_offset"])})
 
 
 @routes.on(
@@ -188,8 +193,8 @@ def _whole(log: LogBytes) -> Iterator[bytes]:
         raise CutShort(f"{left} of {log.size} bytes of a log are missing")
 
 
-@routes.on("GET /v1/code/{sha256}", Scope.READ, files.CodeShown, tag="code", refuses="CODE_NOT_FOUND")
-async def show_code(request: Request, sha256: str) -> object:
+@routes.on("GET /v1/code/{sha256}", Scope.READ, tag="code", refuses="CODE_NOT_FOUND")
+async def show_code(request: Request, sha256: str) -> CodeShown:
     """Show a stored code bundle."""
     return await in_slow_thread(code.show, services_of(request).parts, _named(sha256))
 
@@ -197,7 +202,7 @@ async def show_code(request: Request, sha256: str) -> object:
 @routes.on(
     "PUT /v1/code/{sha256}",
     Scope.WRITE,
-    {200: files.CodeShown, 201: files.CodeShown},
+    {200: CodeShown, 201: CodeShown},
     tag="code",
     refuses="CODE_REFUSED ORIGIN_REFUSED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
     raw_body="application/gzip",
@@ -213,11 +218,11 @@ async def store_code(request: Request, sha256: str) -> Response:
         with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
             await _received(request, file)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            answer, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
+            bundle, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
     except OSError as error:
         text = f"The bundle could not be received ({error.strerror}); nothing was stored."
         raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error
-    return json_answer(answer, 201 if created else 200)
+    return json_response(bundle, 201 if created else 200)
 
 
 async def _received(request: Request, file: IO[bytes]) -> None:

@@ -13,62 +13,69 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from typing_extensions import TypedDict
 
 from supervisor.api.document.build import document
-from supervisor.api.shapes import bodies, health
-from supervisor.api.wire.answers import is_known, json_answer
+from supervisor.api.shapes.parameters import DoctorParameters, ReadyParameters
 from supervisor.api.wire.deps import Services, caller_of, in_slow_thread, limits_of, services_of
+from supervisor.api.wire.responses import is_known, json_response
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
-from supervisor.services.access.tokens import asker_json
+from supervisor.services.access.tokens import Asker, asker_json
+from supervisor.services.doctor.checkup import DoctorReport
 from supervisor.services.doctor.doctor import examine
-from supervisor.services.reading import health as watching
-from supervisor.services.reading.health import loop_json, meta, readiness, readiness_json
+from supervisor.services.reading import scrape
+from supervisor.services.reading.about import Meta, meta
+from supervisor.services.reading.health import LoopShown, Ready, loop_json, readiness, readiness_json
 
 routes = Routes("health")
 _LOCK = threading.Lock()
 
 
-@routes.on("GET /livez", None, health.Live)
-async def live(request: Request) -> object:
+class Live(TypedDict):
+    live: bool
+
+
+@routes.on("GET /livez", None)
+async def live(request: Request) -> Live:
     """Answer while the process lives; no database."""
     return {"live": True}
 
 
-@routes.on("GET /readyz", None, {200: health.Ready, 503: health.Ready})
-async def ready(request: Request, query: bodies.ReadyParameters) -> Response:
+@routes.on("GET /readyz", None, {200: Ready, 503: Ready})
+async def ready(request: Request, query: ReadyParameters) -> Response:
     """Answer 200 when the supervisor is fit for work, else 503. `?verbose` shows each check."""
     verbose = query.verbose is not None
     services = services_of(request)
     answer = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
     if not verbose and answer["ready"]:
         del answer["checks"]
-    return json_answer(answer, 200 if answer["ready"] else 503)
+    return json_response(answer, 200 if answer["ready"] else 503)
 
 
-@routes.on("GET /v1/meta", Scope.READ, health.Meta)
-async def show_meta(request: Request) -> object:
+@routes.on("GET /v1/meta", Scope.READ)
+async def show_meta(request: Request) -> Meta:
     """Tell version, features and limits, and what a run gets that names no provider, zone or shape."""
     services = services_of(request)
     return meta(services.parts, limits_of(services))
 
 
-@routes.on("GET /v1/loop", Scope.READ, health.LoopShown)
-async def show_loop(request: Request) -> object:
+@routes.on("GET /v1/loop", Scope.READ)
+async def show_loop(request: Request) -> LoopShown:
     """Tell how the loop does: when it last looked, how long that took, and which leases this process holds."""
     services = services_of(request)
     return loop_json(services.loop(), services.parts.knobs.poll_interval_s)
 
 
-@routes.on("GET /v1/whoami", Scope.READ, health.Asker)
-async def show_asker(request: Request) -> object:
+@routes.on("GET /v1/whoami", Scope.READ)
+async def show_asker(request: Request) -> Asker:
     """Tell whom the token of this request stands for, and what it may do."""
     services, caller = services_of(request), caller_of(request)
     return await run_in_threadpool(asker_json, services.parts, caller)
 
 
-@routes.on("GET /v1/doctor", Scope.ADMIN, health.DoctorReport)
-async def doctor(request: Request, query: bodies.DoctorParameters) -> object:
+@routes.on("GET /v1/doctor", Scope.ADMIN)
+async def doctor(request: Request, query: DoctorParameters) -> DoctorReport:
     """Check this computer, the cloud where there is one, the alert address, and machines that serve nobody.
 
     Every check is answered within four seconds, by a line that says so where it hangs.
@@ -91,7 +98,7 @@ async def show_metrics(request: Request) -> Response:
 def _scrape(services: Services, accept: str) -> tuple[bytes, str]:
     from supervisor.api.wire.exposition import render
 
-    return render(accept, watching.read(services.readings))
+    return render(accept, scrape.read(services.readings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,73 +7,77 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api.shapes import machines
+from supervisor.api.shapes import bodies
+from supervisor.api.shapes.parameters import MachineParameters
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
 from supervisor.api.wire.route import Routes
 from supervisor.domain.callers import Scope
-from supervisor.services.machines.gc import collect
-from supervisor.services.machines.machines import machines_json
-from supervisor.services.reading.offers import prices_json, providers_json, refreshed_json, zones_json
+from supervisor.services.machines.gc import Collected, collect
+from supervisor.services.machines.gpus import GpuBack, GpuList
+from supervisor.services.machines.machines import MachineList, machines_json
+from supervisor.services.reading.offers import (
+    PriceList,
+    ProviderList,
+    RefreshedPrices,
+    ZoneList,
+    prices_json,
+    providers_json,
+    refreshed_json,
+    zones_json,
+)
 
 routes = Routes("machines")
 
 
-@routes.on("GET /v1/machines", Scope.ADMIN, machines.MachineList)
-async def list_machines(request: Request, query: machines.MachineParameters) -> object:
+@routes.on("GET /v1/machines", Scope.ADMIN)
+async def list_machines(request: Request, query: MachineParameters) -> MachineList:
     """List the machines that the provider sees now, and what each is for."""
     services = services_of(request)
     return await in_slow_thread(machines_json, services.parts, query.all)
 
 
-@routes.on("POST /v1/gc", Scope.ADMIN, machines.Collected)
-async def collect_machines(request: Request, body: machines.CollectBody) -> object:
+@routes.on("POST /v1/gc", Scope.ADMIN)
+async def collect_machines(request: Request, body: bodies.CollectBody) -> Collected:
     """Release the machines of this supervisor that serve no run; with dry_run only tell which."""
     services, caller = services_of(request), caller_of(request)
     return await in_slow_thread(collect, services.parts, body.dry_run, caller)
 
 
-@routes.on("GET /v1/gpus", Scope.ADMIN, machines.GpuList, refuses="NOT_SUPPORTED")
-async def list_gpus(request: Request) -> object:
+@routes.on("GET /v1/gpus", Scope.ADMIN, refuses="NOT_SUPPORTED")
+async def list_gpus(request: Request) -> GpuList:
     """List the GPUs of the supervisor's own computer: who has each, and which are set aside as broken."""
     return await in_slow_thread(services_of(request).gpus.listed)
 
 
-@routes.on("POST /v1/gpus/back", Scope.ADMIN, machines.GpuBack, refuses="NOT_SUPPORTED")
-async def bring_gpu_back(request: Request, body: machines.GpuBackBody) -> object:
+@routes.on("POST /v1/gpus/back", Scope.ADMIN, refuses="NOT_SUPPORTED")
+async def bring_gpu_back(request: Request, body: bodies.GpuBackBody) -> GpuBack:
     """Say that a GPU that was set aside works again, so that runs may have it."""
     gpus, caller = services_of(request).gpus, caller_of(request)
     return await in_slow_thread(gpus.bring_back, body.gpu, caller)
 
 
-@routes.on("GET /v1/prices", Scope.READ, machines.PriceList, tag="prices", refuses="NOT_SUPPORTED")
-async def list_prices(request: Request) -> object:
+@routes.on("GET /v1/prices", Scope.READ, tag="prices", refuses="NOT_SUPPORTED")
+async def list_prices(request: Request) -> PriceList:
     """List what a machine of each shape costs per hour in each region, where that was read and when."""
     return await run_in_threadpool(prices_json, services_of(request).parts)
 
 
-@routes.on(
-    "POST /v1/prices/refresh",
-    Scope.ADMIN,
-    machines.RefreshedPrices,
-    tag="prices",
-    refuses="NOT_SUPPORTED",
-    body_required=False,
-)
-async def refresh_prices(request: Request, body: machines.RefreshBody) -> object:
+@routes.on("POST /v1/prices/refresh", Scope.ADMIN, tag="prices", refuses="NOT_SUPPORTED", body_required=False)
+async def refresh_prices(request: Request, body: bodies.RefreshBody) -> RefreshedPrices:
     """Ask the platform for its prices and use them from now on. Takes up to a minute; all or nothing."""
     services, caller = services_of(request), caller_of(request)
     return await in_slow_thread(refreshed_json, services.parts, caller)
 
 
-@routes.on("GET /v1/zones", Scope.READ, machines.ZoneList, tag="runs")
-async def list_zones(request: Request) -> object:
+@routes.on("GET /v1/zones", Scope.READ, tag="runs")
+async def list_zones(request: Request) -> ZoneList:
     """List what was learned of each offer of the provider: capacity, refusals and pauses, preemptions."""
     services, caller = services_of(request), caller_of(request)
     return await run_in_threadpool(zones_json, services.parts, caller)
 
 
-@routes.on("GET /v1/providers", Scope.READ, machines.ProviderList)
-async def list_providers(request: Request) -> object:
+@routes.on("GET /v1/providers", Scope.READ)
+async def list_providers(request: Request) -> ProviderList:
     """List the providers: what each can do, where its machines may be had, and how old their last listing is."""
     services = services_of(request)
     return await run_in_threadpool(lambda: providers_json(services.parts, services.loop()))

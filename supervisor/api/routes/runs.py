@@ -10,20 +10,25 @@ from functools import partial
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api.shapes import answers, attempts, beats, bodies, files
-from supervisor.api.shapes import plan as plans
-from supervisor.api.shapes.bodies import epoch, run_filter
-from supervisor.api.wire.answers import json_answer, key_of, replied, run_unless_known
+from supervisor.api.shapes import bodies, parameters
+from supervisor.api.shapes.parameters import epoch
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.responses import json_response, kept_response, key_of, run_unless_known
 from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
-from supervisor.services.migration.importing import ImportRequest, import_run
-from supervisor.services.plan import plan as spec_view
+from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
+from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
-from supervisor.services.reading import evidence
-from supervisor.services.reading.cost import cost_page, run_cost
-from supervisor.services.runs.submit import SubmitRequest, submit
+from supervisor.services.plan.plan_view import Plan
+from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
+from supervisor.services.reading import console, evidence
+from supervisor.services.reading.console import ConsoleText
+from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
+from supervisor.services.reading.evidence import Evidence, RunFacts
+from supervisor.services.reading.queries import RunList, ShownRun
+from supervisor.services.runs.submit import SubmitRequest, SubmittedRun, submit
+from supervisor.services.views.attempt_view import AttemptList
 
 routes = Routes("runs")
 
@@ -31,13 +36,13 @@ routes = Routes("runs")
 @routes.on(
     "POST /v1/runs",
     Scope.WRITE,
-    {201: answers.SubmittedRun, 200: answers.SubmittedRun},
-    also=plans.Plan,
+    {201: SubmittedRun, 200: SubmittedRun},
+    also=Plan,
     refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN OLD_RUN_THERE",
     takes=("Idempotency-Key",),
     sends=("Location", "ETag", "Idempotency-Replayed"),
 )
-async def submit_run(request: Request, query: bodies.SubmitParameters, body: bodies.SubmitBody) -> object:
+async def submit_run(request: Request, query: parameters.SubmitParameters, body: bodies.SubmitBody) -> Plan | Response:
     """Submit a run, or ask again for one that is known by its run_id; with validate_only tell what that would do."""
     if query.code_follows and not query.validate_only:
         reason = "code_follows has a meaning with validate_only alone"
@@ -52,33 +57,33 @@ async def submit_run(request: Request, query: bodies.SubmitParameters, body: bod
     )
     services, caller = services_of(request), caller_of(request)
     if query.validate_only:
-        return await in_slow_thread(plan, services.parts, services.asking, wish, caller, query.code_follows)
+        return await in_slow_thread(plan, services.parts, services.plan_sources, wish, caller, query.code_follows)
     # A name of one's own is looked up in the store: a bucket may take its time, a folder does not.
     asks_bucket = body.run_id is not None and not services.parts.objects.url.startswith("file:")
     in_thread = in_slow_thread if asks_bucket else run_in_threadpool
-    return replied(await in_thread(submit, services.parts, wish, caller))
+    return kept_response(await in_thread(submit, services.parts, wish, caller))
 
 
 @routes.on(
     "POST /v1/imports",
     Scope.WRITE,
-    {201: plans.ImportedRun, 200: plans.ImportedRun},
+    {201: ImportedRun, 200: ImportedRun},
     refuses="OLD_RUN_NOT_FOUND OLD_RUN_UNREADABLE OLD_RUN_ALIVE IMPORT_RUNNING RUN_ID_TAKEN CONFLICT "
     "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
 )
-async def import_old_run(request: Request, body: plans.ImportBody) -> Response:
+async def import_old_run(request: Request, body: bodies.ImportBody) -> Response:
     """Make a stopped run of one of the older shell runner, with its checkpoint and history. The old folder is only
     read. The same request again gives the same run; a large checkpoint takes minutes."""
     spec = body.spec.as_spec() if body.spec is not None else None
     wish = ImportRequest(body.url, body.run_id, spec, body.dry_run)
-    status, answer = await in_slow_thread(import_run, services_of(request).parts, wish, caller_of(request))
-    return json_answer(answer, status)
+    status, imported = await in_slow_thread(import_run, services_of(request).parts, wish, caller_of(request))
+    return json_response(imported, status)
 
 
-@routes.on("GET /v1/runs", Scope.READ, answers.RunList, refuses="CURSOR_INVALID")
-async def list_runs(request: Request, query: bodies.RunListParameters) -> object:
+@routes.on("GET /v1/runs", Scope.READ, refuses="CURSOR_INVALID")
+async def list_runs(request: Request, query: parameters.RunListParameters) -> RunList:
     """List runs, newest first, with counts by status under the same filter."""
-    queries, where = services_of(request).queries, run_filter(query, caller_of(request))
+    queries, where = services_of(request).queries, query.run_filter(caller_of(request))
     page = (where, query.page_size, query.cursor, "sparkline" in query.include)
     return await run_in_threadpool(queries.page, *page)
 
@@ -86,7 +91,7 @@ async def list_runs(request: Request, query: bodies.RunListParameters) -> object
 @routes.on(
     "GET /v1/runs/{run_id}",
     Scope.READ,
-    beats.ShownRun,
+    {200: ShownRun},
     refuses="RUN_NOT_FOUND",
     media={304: ()},
     takes=("If-None-Match",),
@@ -97,29 +102,29 @@ async def show_run(request: Request, run_id: str) -> Response:
     return run_unless_known(request, await run_in_threadpool(services_of(request).queries.show, run_id))
 
 
-@routes.on("GET /v1/runs/{run_id}/attempts", Scope.READ, attempts.AttemptList, refuses="RUN_NOT_FOUND")
-async def list_attempts(request: Request, run_id: str) -> object:
+@routes.on("GET /v1/runs/{run_id}/attempts", Scope.READ, refuses="RUN_NOT_FOUND")
+async def list_attempts(request: Request, run_id: str) -> AttemptList:
     """List the attempts of a run with causes, times, steps and costs, and the tries that brought no machine."""
     return await run_in_threadpool(services_of(request).queries.attempts, run_id)
 
 
-@routes.on("GET /v1/runs/{run_id}/spec", Scope.READ, plans.RunSpecShown, refuses="RUN_NOT_FOUND")
-async def show_spec(request: Request, run_id: str) -> object:
+@routes.on("GET /v1/runs/{run_id}/spec", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_spec(request: Request, run_id: str) -> RunSpecShown:
     """Show the spec of a run, as a submit takes it."""
     services = services_of(request)
     return await run_in_threadpool(spec_view.show_spec, services.parts, services.queries, run_id)
 
 
-@routes.on("GET /v1/runs/{run_id}/launch", Scope.READ, plans.LaunchShown, refuses="RUN_NOT_FOUND")
-async def show_launch(request: Request, run_id: str) -> object:
+@routes.on("GET /v1/runs/{run_id}/launch", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_launch(request: Request, run_id: str) -> LaunchShown:
     """Show what the newest machine of a run is started with: the request, its start-up script, the job."""
     services = services_of(request)
-    preview = services.asking.preview
+    preview = services.plan_sources.preview
     return await run_in_threadpool(spec_view.show_launch, services.parts, services.queries, preview, run_id)
 
 
-@routes.on("GET /v1/runs/{run_id}/facts", Scope.READ, attempts.RunFacts, refuses="RUN_NOT_FOUND")
-async def show_facts(request: Request, run_id: str) -> object:
+@routes.on("GET /v1/runs/{run_id}/facts", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_facts(request: Request, run_id: str) -> RunFacts:
     """Show what each attempt ran on (code, versions, packages, GPUs, seeds, tracker) and where attempts differ."""
     services = services_of(request)
     return await in_slow_thread(evidence.show_facts, services.parts, services.queries, run_id)
@@ -128,48 +133,44 @@ async def show_facts(request: Request, run_id: str) -> object:
 @routes.on(
     "GET /v1/runs/{run_id}/attempts/{number}/evidence",
     Scope.READ,
-    attempts.Evidence,
     refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED",
 )
-async def show_evidence(request: Request, run_id: str, number: str) -> object:
+async def show_evidence(request: Request, run_id: str, number: str) -> Evidence:
     """Show what was kept of an attempt that is over: why it ended, on what that rests, its last words."""
     services = services_of(request)
     return await in_slow_thread(evidence.show_evidence, services.parts, services.queries, run_id, number=number)
 
 
 @routes.on(
-    "GET /v1/runs/{run_id}/console",
-    Scope.READ,
-    attempts.ConsoleText,
-    refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
+    "GET /v1/runs/{run_id}/console", Scope.READ, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED"
 )
-async def show_console(request: Request, run_id: str, query: bodies.ConsoleParameters) -> object:
+async def show_console(request: Request, run_id: str, query: parameters.ConsoleParameters) -> ConsoleText:
     """Show the end of what a machine wrote to its console: now while it lives, else what was kept of it. With `after`
     what came after that offset, of a machine that lives; with `source=cloud_logging` what the log service kept."""
     services = services_of(request)
     number = query.attempt
-    if query.source == evidence.CLOUD_LOGGING:
-        read = partial(evidence.archived_console, since=epoch(query.since), lines=query.lines)
+    if query.source == console.CLOUD_LOGGING:
+        read = partial(console.archived_console, since=epoch(query.since), lines=query.lines)
     elif query.after is not None:
-        read = partial(evidence.follow_console, after=query.after, limit=query.limit)
+        read = partial(console.follow_console, after=query.after, limit=query.limit)
     else:
-        read = partial(evidence.show_console, limit=query.limit)
+        read = partial(console.show_console, limit=query.limit)
     return await in_slow_thread(read, services.parts, services.queries, run_id, number=number)
 
 
-@routes.on("GET /v1/cost", Scope.READ, files.CostList, refuses="CURSOR_INVALID")
-async def list_costs(request: Request, query: bodies.ListParameters) -> object:
+@routes.on("GET /v1/cost", Scope.READ, refuses="CURSOR_INVALID")
+async def list_costs(request: Request, query: parameters.ListParameters) -> CostList:
     """List what runs have cost and what their files take, newest first."""
     services = services_of(request)
     parts, queries, caller = services.parts, services.queries, caller_of(request)
-    where = run_filter(query, caller)
+    where = query.run_filter(caller)
     return await in_slow_thread(
         cost_page, parts, queries, where, page_size=query.page_size, cursor=query.cursor, with_code=caller.admin
     )
 
 
-@routes.on("GET /v1/runs/{run_id}/cost", Scope.READ, files.RunCost, refuses="RUN_NOT_FOUND")
-async def show_cost(request: Request, run_id: str) -> object:
+@routes.on("GET /v1/runs/{run_id}/cost", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_cost(request: Request, run_id: str) -> RunCost:
     """Show what one run has cost and what its files take."""
     services = services_of(request)
     return await in_slow_thread(run_cost, services.parts, services.queries, run_id)

@@ -1,8 +1,8 @@
-"""One listener to the history: what waits to be sent to it, why it ends, and what goes over the wire.
+"""One listener to the history: the events that wait for it, why its stream ends, and the bytes on the wire.
 
-The bytes of an event (HTML standard, section Server-sent events) are the same for everybody: the id of its row, its
-kind as its name, and the JSON of the list as its data. Pings and the opening carry an id too, without data: a client
-that never saw an event it asked for still says where it was when it comes back. Used on the event loop only.
+The bytes of an event (HTML standard, section Server-sent events) are the same for every listener: the id of its row,
+its kind as its name, and the same JSON as in a list as its data. Pings and the opening have an id too, without data: a
+client that has received no event yet still says its position when it reconnects. Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from fastapi.sse import format_sse_event
 
 from supervisor.domain.callers import Caller
 from supervisor.ports.history import EventFilter, StoredEvent
-from supervisor.services.reading.queries import event_json
+from supervisor.services.reading.history import event_json
 from supervisor.services.views.run_view import dumps
 
-Framed = Sequence[tuple[StoredEvent, bytes]]
 RETRY_MIN_MS, RETRY_SPREAD_MS = 1000, 3000
+WAITING_MAX = 1000  # events that may wait for a listener
+WAITING_BYTES = 4 * 2**20
+
+Framed = Sequence[tuple[StoredEvent, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes to be sent in one go, and how many events they hold."""
+    """Bytes that are sent together, and the number of events in them."""
 
     data: bytes
     events: int
@@ -34,8 +37,8 @@ class Piece:
 NOTHING = Piece(b"", 0)
 
 
-def framed(found: Sequence[StoredEvent]) -> Framed:
-    return [(stored, _frame(stored)) for stored in found]
+def framed(events: Sequence[StoredEvent]) -> Framed:
+    return [(stored, _frame(stored)) for stored in events]
 
 
 def _frame(stored: StoredEvent) -> bytes:
@@ -43,18 +46,18 @@ def _frame(stored: StoredEvent) -> bytes:
 
 
 def piece_of(where: EventFilter, events: Framed) -> Piece:
-    """Those that this listener asks for."""
-    mine = [frame for stored, frame in events if where.matches(stored)]
-    return Piece(b"".join(mine), len(mine)) if mine else NOTHING
+    """The events of this filter."""
+    frames = [frame for stored, frame in events if where.matches(stored)]
+    return Piece(b"".join(frames), len(frames)) if frames else NOTHING
 
 
 def opening(number: int) -> bytes:
-    """How long to wait before coming back; different for each listener, so that they do not come all at once."""
+    """How long to wait before a reconnect: different for each listener, so that they do not reconnect all at once."""
     return format_sse_event(comment="connected", retry=RETRY_MIN_MS + number * 37 % RETRY_SPREAD_MS)
 
 
 def here(event_id: int) -> bytes:
-    """Everything up to this id is told."""
+    """Every event up to this id was sent."""
     return format_sse_event(id=str(event_id))
 
 
@@ -63,7 +66,7 @@ def ping(event_id: int) -> Piece:
 
 
 def reset(reason: str, event_id: int) -> bytes:
-    """What was missed cannot be told; the stream goes on behind `event_id`."""
+    """The missed events cannot be sent; the stream goes on after `event_id`."""
     return format_sse_event(data_str=dumps({"reason": reason, "newest": event_id}), event="reset", id=str(event_id))
 
 
@@ -71,13 +74,9 @@ def ending(why: str) -> bytes:
     return format_sse_event(comment=why)
 
 
-WAITING_MAX = 1000  # events that a listener may be behind
-WAITING_BYTES = 4 * 2**20
-
-
 class Stream:
-    """`authorization`: the header by which the listener was let in; `client`: its address, None where there is none.
-    `over`: why the stream ends, "" = it goes on. `sending_since`: on the loop's clock, None = nothing is being sent."""
+    """`authorization`: the header that admitted the listener. `client`: its address, None where there is none. `over`:
+    why the stream ends, "" = it goes on. `sending_since`: on the loop's clock, None = nothing is being sent."""
 
     def __init__(self, where: EventFilter, caller: Caller, authorization: str, client: tuple[str, int] | None) -> None:
         self.where, self.caller, self.authorization, self.client = where, caller, authorization, client
@@ -85,16 +84,16 @@ class Stream:
         self.sending_since: float | None = None
         self.last_put = 0.0
         self._pieces: deque[bytes] = deque()
-        self._waiting = self._bytes = 0  # events in there
+        self._events = self._bytes = 0  # in the pieces
         self._sleeper: asyncio.Future[None] | None = None
 
     def put(self, piece: Piece, now: float) -> bool:
-        """False: it does not keep up. `wake` is called afterwards."""
-        events, size = self._waiting + piece.events, self._bytes + len(piece.data)
-        if self._waiting and (events > WAITING_MAX or size > WAITING_BYTES):
+        """False: the listener does not keep up. The caller calls `wake` afterwards."""
+        events, size = self._events + piece.events, self._bytes + len(piece.data)
+        if self._events and (events > WAITING_MAX or size > WAITING_BYTES):
             return False
         self._pieces.append(piece.data)
-        self._waiting, self._bytes = events, size
+        self._events, self._bytes = events, size
         self.last_put = now
         return True
 
@@ -103,7 +102,7 @@ class Stream:
             self._sleeper.set_result(None)
 
     def end(self, why: str) -> None:
-        """What waits is not sent any more."""
+        """The pieces that wait are dropped."""
         self.over = self.over or why
         self._pieces.clear()
         self.wake()
@@ -115,7 +114,7 @@ class Stream:
             await self._sleeper
         if self.over:
             return None
-        taken = self._pieces.popleft() if len(self._pieces) == 1 else b"".join(self._pieces)
+        data = b"".join(self._pieces)
         self._pieces.clear()
-        self._waiting = self._bytes = 0
-        return taken
+        self._events = self._bytes = 0
+        return data

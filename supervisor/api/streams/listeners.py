@@ -1,8 +1,9 @@
 """All listeners to the history of this server, and the one reader that serves them.
 
-The reader's thread makes the bytes of each event once and hands whole pieces to the event loop; the loop puts the same
-bytes into the queues of all who asked for them, and wakes them a few at a time, so that other requests get their turn.
-Who does not keep up, or takes nothing for a while, is cut off: it comes back and says what it saw last.
+The reader's thread makes the bytes of each event once and gives whole pieces to the event loop. The loop puts the same
+bytes into the queues of all listeners that want them, and wakes the listeners a few at a time, so that other requests
+are served between. A listener that does not keep up, or reads nothing for a while, is disconnected: it reconnects and
+says which event it received last.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 
 LOG = logging.getLogger(__name__)
-SLICE = 25  # listeners that are woken in one go
-HAND_OUT_S = 0.25  # the reader waits no longer than this for all to be served
+SLICE = 25  # listeners that are woken together
+HAND_OUT_S = 0.25  # how long the reader waits at most until all are served
 
 Cut = Callable[[tuple[str, int] | None], None]
 Identify = Callable[[str, str], Caller]
@@ -38,9 +39,9 @@ Identify = Callable[[str, str], Caller]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`streams`: of this server; `each`: of one token. `ping_s`: a listener hears something at least so often.
-    `look_s`: how often tokens are asked for again and listeners that hang are looked for. `hang_s`: how long one may
-    take nothing."""
+    """`streams`: of this server. `each`: of one token. `ping_s`: how often a listener receives something at least.
+    `look_s`: how often tokens are checked again and hanging listeners are looked for. `hang_s`: how long a listener may
+    read nothing."""
 
     streams: int = 500
     each: int = 100
@@ -50,49 +51,52 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What the reader has read: the bytes of each event, what each filter gets of them, and up to which id."""
+class _Batch:
+    """What the reader has read: the bytes of each event, the piece of each filter, and the last id."""
 
     events: Framed
     pieces: Mapping[EventFilter, Piece]
     passed: int
 
 
-def _uncut(client: tuple[str, int] | None) -> None:
-    return
+def _cut_nothing(client: tuple[str, int] | None) -> None:
+    """A `Cut` without a server."""
 
 
 class Streams:
-    """Everything but what the reader calls runs on the event loop. `cut` breaks a connection off at once."""
+    """Everything but the reader's callbacks runs on the event loop. `cut` breaks a connection at once."""
 
     def __init__(self, history: History, clock: Clock, identify: Identify, limits: Limits) -> None:
         self.history, self.clock = history, clock
-        self.cut: Cut = _uncut
+        self.cut: Cut = _cut_nothing
         self.passed: int | None = None  # everything up to this id was handed out; None: not known yet
         self._identify, self._limits = identify, limits
         self._admitted: dict[Stream, None] = {}
         self._joined: dict[Stream, None] = {}
-        self._wanted: Counter[EventFilter] = Counter()
+        self._wanted: Counter[EventFilter] = Counter()  # of the joined streams
         self._number = 0
         self._closing = False
         self._follower: Follower | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
+        self._position_known = asyncio.Event()
         history.on_written(self._wake)
 
     # --- one listener -------------------------------------------------------------------------------------------------
 
     def admit(self, stream: Stream) -> int:
-        """The number of this stream. Whoever was admitted leaves. Raises StreamsFull, TooManyStreams, Unavailable."""
+        """The number of this stream. The caller must call `leave` at its end. Raises StreamsFull, TooManyStreams,
+        Unavailable."""
         if self._closing:
-            raise Unavailable("The supervisor is going. The request can be repeated.", {"part": "server"})
+            raise Unavailable("The supervisor is stopping. The request can be repeated.", {"part": "server"})
         if len(self._admitted) >= self._limits.streams:
-            raise StreamsFull("As many event streams are open as this server allows.", {"limit": self._limits.streams})
+            raise StreamsFull(
+                "This server has as many open event streams as it allows.", {"limit": self._limits.streams}
+            )
         token_id = stream.caller.token_id
         same = sum(other.caller.token_id == token_id for other in self._admitted) if token_id else 0
         if same >= self._limits.each:
             raise TooManyStreams(
-                "This token has as many event streams open as one token may have.", {"limit": self._limits.each}
+                "This token has as many open event streams as one token may have.", {"limit": self._limits.each}
             )
         self._admitted[stream] = None
         metrics.STREAMS_OPEN.add()
@@ -114,28 +118,28 @@ class Streams:
             self._rest()
 
     async def beginning(self) -> int:
-        """The id up to which everything is told already, once that is known; 0 where all streams are over."""
-        await self._known.wait()
+        """The id up to which everything was handed out, as soon as that is known; 0 where all streams are over."""
+        await self._position_known.wait()
         return self.passed or 0
 
     def join(self, stream: Stream) -> None:
-        """From now on it gets what is handed out. It must have everything up to `passed`."""
+        """From now on it receives what is handed out. It must have everything up to `passed`."""
         stream.last_put = self._now()
         self._joined[stream] = None
         self._wanted[stream.where] += 1
 
     def close(self) -> None:
-        """The server ends: every stream says so and ends; a listener that hangs is cut off."""
+        """The server ends: every stream says so and ends; a listener that hangs is disconnected."""
         self._closing = True
-        self._known.set()
+        self._position_known.set()
         for stream in list(self._admitted):
-            hangs = stream.sending_since is not None
-            stream.end("the supervisor is going")
-            if hangs:
-                self.cut(stream.client)
+            self._end(stream, "the supervisor is stopping")
 
     def drop(self, stream: Stream, why: str) -> None:
         metrics.STREAMS_DROPPED.add(why)
+        self._end(stream, why)
+
+    def _end(self, stream: Stream, why: str) -> None:
         stream.end(why)
         if stream.sending_since is not None:
             self.cut(stream.client)
@@ -148,24 +152,24 @@ class Streams:
         loop = asyncio.get_running_loop()
         handed = threading.Event()
 
-        def hand_out(found: Sequence[StoredEvent], passed: int) -> None:
-            events = framed(found)
-            pieces = {where: piece_of(where, events) for where in list(self._wanted)}
+        def hand_out(events: Sequence[StoredEvent], passed: int) -> None:
+            frames = framed(events)
+            pieces = {where: piece_of(where, frames) for where in list(self._wanted)}
             handed.clear()
-            if _on(loop, self._take_over, follower, _Found(events, pieces, passed), handed):
+            if _on(loop, self._take_over, follower, _Batch(frames, pieces, passed), handed):
                 handed.wait(HAND_OUT_S)
 
         def over() -> None:
             _on(loop, self._lost, follower)
 
         follower = self._follower = Follower(self.history, self.clock, hand_out, over)
-        self._known = asyncio.Event()
+        self._position_known = asyncio.Event()
         self._watching = loop.create_task(self._watch())
         self._watching.add_done_callback(partial(self._watched, follower))
         follower.begin()
 
     def _rest(self) -> None:
-        """Nobody listens: nothing is read."""
+        """Without listeners nothing is read."""
         if self._follower is not None:
             self._follower.end()
         if self._watching is not None:
@@ -179,21 +183,21 @@ class Streams:
             follower.wake()
 
     def _lost(self, follower: Follower) -> None:
-        """Who serves the listeners has ended by a bug: they come back, and find another."""
+        """The reader has ended by a bug: the listeners reconnect, and a new reader starts."""
         if follower is self._follower:
             for stream in list(self._admitted):
                 self.drop(stream, "lost")
-            self._known.set()
+            self._position_known.set()
             self._rest()
 
-    def _take_over(self, follower: Follower, found: _Found, handed: threading.Event) -> None:
+    def _take_over(self, follower: Follower, batch: _Batch, handed: threading.Event) -> None:
         if follower is not self._follower:
             return
-        self.passed = found.passed
-        self._known.set()
+        self.passed = batch.passed
+        self._position_known.set()
         now, served = self._now(), []
         for stream in list(self._joined):
-            piece = found.pieces.get(stream.where) or piece_of(stream.where, found.events)
+            piece = batch.pieces.get(stream.where) or piece_of(stream.where, batch.events)
             if not piece.events:
                 continue
             if stream.put(piece, now):
@@ -203,14 +207,14 @@ class Streams:
         self._wake_some(served, 0, handed)
 
     def _wake_some(self, served: Sequence[Stream], start: int, handed: threading.Event) -> None:
-        for stream in served[start : start + SLICE]:
-            stream.wake()
         following = start + SLICE
+        for stream in served[start:following]:
+            stream.wake()
         loop = asyncio.get_running_loop()
         if following < len(served):
             loop.call_soon(self._wake_some, served, following, handed)
         else:
-            loop.call_soon(handed.set)  # behind the sending of those that were just woken
+            loop.call_soon(handed.set)  # after the streams that were just woken have sent
 
     # --- looking after them -------------------------------------------------------------------------------------------
 
@@ -219,13 +223,13 @@ class Streams:
             await asyncio.sleep(self._limits.look_s)
             self._cut_hanging()
             self._ping()
-            await self._ask_again()
+            await self._end_revoked()
 
     def _watched(self, follower: Follower, watching: asyncio.Task[None]) -> None:
         error = None if watching.cancelled() else watching.exception()
         if error is not None:
             extra = {telemetry.ACTION: "streams", telemetry.ERROR: type(error).__name__}
-            LOG.error("Streams are not looked after; all of them end.", exc_info=error, extra=extra)
+            LOG.error("The watch over the event streams has failed; all of them end.", exc_info=error, extra=extra)
             self._lost(follower)
 
     def _cut_hanging(self) -> None:
@@ -238,22 +242,19 @@ class Streams:
     def _ping(self) -> None:
         if self.passed is None:
             return
-        now, told = self._now(), ping(self.passed)
+        now, piece = self._now(), ping(self.passed)
         for stream in list(self._joined):
             if now - stream.last_put > self._limits.ping_s - self._limits.look_s:
-                stream.put(told, now)
+                stream.put(piece, now)
                 stream.wake()
 
-    async def _ask_again(self) -> None:
-        """Tokens that were revoked or have expired end their streams."""
+    async def _end_revoked(self) -> None:
+        """A token that was revoked or has expired ends its streams."""
         headers = {stream.authorization for stream in self._admitted}
-        refused = await run_in_threadpool(self._refused, headers)
+        refused = await run_in_threadpool(lambda: {header for header in headers if not self._may_read(header)})
         for stream in list(self._admitted):
             if stream.authorization in refused:
                 self.drop(stream, "revoked")
-
-    def _refused(self, headers: set[str]) -> set[str]:
-        return {header for header in headers if not self._may_read(header)}
 
     def _may_read(self, authorization: str) -> bool:
         try:
@@ -261,7 +262,7 @@ class Streams:
         except Unauthorized:
             return False
         except StoreDown:
-            return True  # not known; asked again soon
+            return True  # not known; the next check comes soon
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -26,12 +26,15 @@ from supervisor.services.access.identity import Identity
 from supervisor.services.doctor.checkup import answers
 from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.logs.logs import Logs
-from supervisor.services.machines.machines import Gpus
+from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Parts
-from supervisor.services.plan.plan import Asking, Preview, nothing_sent
+from supervisor.services.plan.plan import PlanSources
+from supervisor.services.plan.spec_view import Preview, nothing_sent
 from supervisor.services.reading import queries, series
-from supervisor.services.reading.health import About, LoopView, Readings
+from supervisor.services.reading.about import About
+from supervisor.services.reading.health import LoopView
 from supervisor.services.reading.queries import Live, Queries, nobody_live
+from supervisor.services.reading.scrape import Readings
 from supervisor.services.runs import many
 from supervisor.services.runs.altering import LABELS_MAX
 from supervisor.services.runs.dev import Dev
@@ -75,7 +78,7 @@ class Services:
     gpus: Gpus
     dev: Dev | None = None
     beat_host: str = ""
-    asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
+    plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
     identify: Identify = everybody
     recall: Recall = nobody_known
     rates: Rates | None = None
@@ -98,10 +101,10 @@ def assemble(
     preview: Preview = nothing_sent,
 ) -> Services:
     queries = Queries(parts, inbox, loop, live)
-    asking = Asking(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
+    plan_sources = PlanSources(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
     gpus = Gpus(parts, None)
-    return Services(parts, inbox, queries, logs, loop, around, identity, gpus, dev, beat_host, asking)
+    return Services(parts, inbox, queries, logs, loop, around, identity, gpus, dev, beat_host, plan_sources)
 
 
 def with_tokens(services: Services, rates: Rates | None = None) -> Services:

@@ -1,11 +1,13 @@
-"""A route: what it needs, takes and gives stands at its function, and nobody reaches it past the door of tokens.
+"""A route: its function declares what it needs, takes and returns, and no request reaches it without a check of its
+token.
 
-An endpoint is declared with its scope, its answers, the refusals beyond those of every route, and its headers. Its
+An endpoint is declared with its scope, its responses, the refusals beyond those of every route, and its headers. Its
 arguments `query` and `body` are models: they are read strictly before it runs, and unknown parameters are refused.
-What it returns is the JSON of its answer, unless it is a response. The OpenAPI document is made of the same words.
+It returns a value that is rendered as JSON without validation, and whose type is the declaration of the response 200;
+or a Response, and then the decorator names the types by status. The OpenAPI document is made of the same declarations.
 
-Who may do what is asked here for every request, and nowhere else. Another owner's run is answered like one that does
-not exist.
+The right of the caller is checked here for every request, and nowhere else. A run of another owner is refused like a
+run that does not exist.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from supervisor.api.errors import RateLimited, ScopeMissing, request_id_of
-from supervisor.api.shapes.bodies import NoParameters
-from supervisor.api.wire.answers import json_answer
+from supervisor.api.shapes.parameters import NoParameters
 from supervisor.api.wire.deps import Services, services_of
 from supervisor.api.wire.reading import JSON, read_body, read_query
+from supervisor.api.wire.responses import json_response
 from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import Unauthorized
 from supervisor.services.runs.changing import refuse_unknown
@@ -34,7 +36,8 @@ from supervisor.telemetry import logs as telemetry
 
 Endpoint = Callable[..., Awaitable[object]]
 F = TypeVar("F", bound=Endpoint)
-Shape = type[BaseModel]
+Model = type[BaseModel]
+Shape = type[Any]  # a TypedDict, declared beside the function that builds the response
 # What several operations have in common.
 KEYED = "IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT "
 WITH_KEY: dict[str, Any] = {"takes": ("Idempotency-Key",), "sends": ("ETag", "Idempotency-Replayed")}
@@ -46,21 +49,21 @@ SPEC = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`needs`: None = anybody is let in. `answers`: status → model; a status whose answer has no JSON of its own stands
-    in `media` alone. `also`: another shape of the answer 200. `media`: status → media types of answers beside JSON;
-    text/… is text, others are bytes.
+    """`needs`: None = no token is needed. `responses`: status -> shape; a status whose response has no JSON is in
+    `media` alone. `also`: another shape of the response 200. `media`: status -> media types of responses beside JSON;
+    text/... is text, others are bytes.
 
-    `query`, `body`: what the endpoint's arguments of these names are. `body_by_hand`: the endpoint takes none of the
-    latter and reads the request by itself. `raw_body`: the media type of a body that is not JSON; `json_types`: those
-    of one that is.
+    `query`, `body`: types of the endpoint's arguments of these names. `body_by_hand`: the endpoint has no argument
+    `body` and reads the request by itself. `raw_body`: the media type of a body that is not JSON. `json_types`: the
+    media types of a body that is.
 
-    `refuses`: codes beyond those that every route may answer with, with a blank between. `takes`, `sends`: request
-    headers, and headers of the good answers, by their names in api/document/parameters. `hidden`: from the document."""
+    `refuses`: codes beyond those of every route, separated by blanks. `takes`, `sends`: request headers, and headers of
+    the good responses, by their names in api/document/parameters. `hidden`: from the document."""
 
     needs: Scope | None
-    answers: Mapping[int, Shape]
-    query: Shape | None
-    body: Shape | None
+    responses: Mapping[int, Shape]
+    query: Model | None
+    body: Model | None
     body_by_hand: bool
     body_required: bool = True
     raw_body: str = ""
@@ -73,9 +76,9 @@ class Operation:
     hidden: bool = False
 
     @property
-    def models(self) -> set[Shape]:
-        """All that the operation's bodies and answers are made of."""
-        return {*self.answers.values(), *(part for part in (self.body, self.also) if part is not None)}
+    def shapes(self) -> set[Shape]:
+        """Of the body and the responses."""
+        return {*self.responses.values(), *(part for part in (self.body, self.also) if part is not None)}
 
 
 class Routes(list["Admitted"]):
@@ -86,19 +89,26 @@ class Routes(list["Admitted"]):
         self._tag = tag
 
     def on(
-        self, address: str, needs: Scope | None, answers: Shape | Mapping[int, Shape], *, tag: str = "", **more: Any
+        self,
+        address: str,
+        needs: Scope | None,
+        responses: Mapping[int, Shape] | None = None,
+        *,
+        tag: str = "",
+        **more: Any,
     ) -> Callable[[F], F]:
-        """`address`: a method and a path. `answers`: a model alone is that of 200. `more`: as in Operation. Raises
-        TypeError for an endpoint that wants more than the request, the texts in its path, a query and a body."""
+        """`address`: a method and a path. `responses` None: the endpoint's return type is the shape of 200. `more`: as
+        in Operation. Raises TypeError for an endpoint with arguments other than the request, the texts in its path, a
+        query and a body."""
         method, _, path = address.partition(" ")
 
         def declared(endpoint: F) -> F:
-            models = get_type_hints(endpoint)
+            types = get_type_hints(endpoint)
             operation = Operation(
                 needs=needs,
-                answers=answers if isinstance(answers, Mapping) else {200: answers},
-                query=models.get("query"),
-                **{"body": models.get("body"), "body_by_hand": "body" not in models, **more},
+                responses={200: types["return"]} if responses is None else responses,
+                query=types.get("query"),
+                **{"body": types.get("body"), "body_by_hand": "body" not in types, **more},
             )
             self.append(Admitted(method, path, endpoint, operation, tag or self._tag))
             return endpoint
@@ -136,7 +146,7 @@ class Admitted(APIRoute):
         if operation.body is not None and not operation.body_by_hand:
             given["body"] = await read_body(operation.body, request, not operation.body_required)
         answer = await self._endpoint(request, **given)
-        return answer if isinstance(answer, Response) else json_answer(answer, min(operation.answers))
+        return answer if isinstance(answer, Response) else json_response(answer, min(operation.responses))
 
 
 def _shown(endpoint: Endpoint, path: str) -> Endpoint:

@@ -143,7 +143,7 @@ def examine_here(
         return {"worst": "fail", "checks": [{**check, "cause": str(error), "fix": fix}]}
     from supervisor.wiring import examining
 
-    return examining.examine(settings, alert_test, deadline_s - (time.monotonic() - began))
+    return dict(examining.examine(settings, alert_test, deadline_s - (time.monotonic() - began)))
 
 
 def trial_offers(settings: Settings) -> tuple[Offer, ...]:

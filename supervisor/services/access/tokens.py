@@ -10,6 +10,10 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from supervisor.domain import callers
 from supervisor.domain.callers import Caller, Scope, Token
@@ -19,7 +23,6 @@ from supervisor.ports.store import Store
 from supervisor.services.access.identity import Identity
 from supervisor.services.parts import Parts
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE})
 SHOWN = 1000
@@ -27,7 +30,49 @@ MOST_VALID = 1000
 ID_BYTES = 6
 TOKEN_ID = re.compile(r"tok-[0-9a-f]{12}")
 
+SCOPES = "What the token may do; `admin` includes every other scope."
+
 Random = Callable[[int], bytes]
+
+
+class TokenShown(TypedDict):
+    """`valid`: neither revoked nor expired. `last_used_at`: written at most once a minute; null: never used."""
+
+    token_id: str
+    name: str
+    owner: str
+    scopes: Annotated[list[str], Field(description=SCOPES)]
+    max_active_runs: int | None
+    created_by: str
+    valid: bool
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+
+class TokenMade(TokenShown):
+    """`token`: its text, which only this response contains."""
+
+    token: str
+
+
+class TokenList(TypedDict):
+    """The tokens that are not revoked come first; each part is in order of creation, newest first. 1000 at most."""
+
+    tokens: list[TokenShown]
+
+
+class Asker(TypedDict):
+    """`name`: the actor in the history. `token_id`: null where the server requires no token. `expires_at`: null where
+    the token never expires."""
+
+    name: str
+    owner: str
+    scopes: list[str]
+    token_id: str | None
+    expires_at: str | None
+    max_active_runs: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +86,7 @@ class TokenRequest:
     max_active_runs: int | None = None
 
 
-def create(parts: Parts, request: TokenRequest, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+def create(parts: Parts, request: TokenRequest, caller: Caller, random: Random = secrets.token_bytes) -> TokenMade:
     """The token as in the list, with its text under `token`. Raises InvalidRequest, Conflict, StoreDown."""
     _check(request)
     now = parts.clock.now()
@@ -81,13 +126,13 @@ def add(store: Store, made: Token, caller: Caller, random: Random = secrets.toke
     return text
 
 
-def listing(parts: Parts) -> Json:
+def listing(parts: Parts) -> TokenList:
     """Tokens that are not revoked first, then revoked ones, newest first, at most SHOWN. Raises StoreDown."""
     now = parts.clock.now()
     return {"tokens": [token_json(token, now) for token in parts.store.tokens.newest(SHOWN)]}
 
 
-def asker_json(parts: Parts, caller: Caller) -> Json:
+def asker_json(parts: Parts, caller: Caller) -> Asker:
     """The caller of this request. Raises StoreDown."""
     token = parts.store.tokens.get(caller.token_id) if caller.token_id else None
     return {
@@ -100,7 +145,7 @@ def asker_json(parts: Parts, caller: Caller) -> Json:
     }
 
 
-def revoke(parts: Parts, identity: Identity, token_id: str, caller: Caller) -> Json:
+def revoke(parts: Parts, identity: Identity, token_id: str, caller: Caller) -> TokenShown:
     """The revoked token. Raises TokenNotFound, StoreDown."""
     now = parts.clock.now()
     token = parts.store.tokens.get(token_id) if TOKEN_ID.fullmatch(token_id) else None
@@ -118,9 +163,7 @@ def revoke_token(store: Store, token: Token, caller: Caller, now: float) -> None
     store.tokens.revoke(token.token_id, caller.event(EventKind.TOKEN_REVOKED, sentence, facts), now)
 
 
-def token_json(token: Token, now: float) -> Json:
-    times = ("created_at", "expires_at", "last_used_at", "revoked_at")
-    moments = {name: getattr(token, name) for name in times}
+def token_json(token: Token, now: float) -> TokenShown:
     return {
         "token_id": token.token_id,
         "name": token.name,
@@ -129,7 +172,10 @@ def token_json(token: Token, now: float) -> Json:
         "max_active_runs": token.max_active_runs,
         "created_by": token.created_by,
         "valid": token.valid(now),
-        **{name: rfc3339.maybe(at) for name, at in moments.items()},
+        "created_at": rfc3339.text(token.created_at),
+        "expires_at": rfc3339.maybe(token.expires_at),
+        "last_used_at": rfc3339.maybe(token.last_used_at),
+        "revoked_at": rfc3339.maybe(token.revoked_at),
     }
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.services.parts import Answer, ask_together
@@ -18,7 +20,25 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 4.0
-Json = dict[str, Any]
+
+
+class FindingShown(TypedDict):
+    group: str
+    name: str
+    result: Annotated[str, Field(description="ok, warn or fail")]
+    fact: str
+    cause: str
+    fix: str
+
+
+class DoctorReport(TypedDict):
+    """`worst`: the worst result of all checks."""
+
+    worst: str
+    checks: list[FindingShown]
+    groups: Annotated[
+        dict[str, str], Field(description="group -> title, of the platforms that machines are rented from")
+    ]
 
 
 def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Finding]:
@@ -28,10 +48,20 @@ def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Fin
     return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
 
 
-def report(findings: Sequence[Finding], groups: Mapping[str, str] | None = None) -> Json:
-    """`worst` is the worst result among them. `groups`: group -> title, of what machines are rented from."""
+def report(findings: Sequence[Finding], groups: Mapping[str, str] | None = None) -> DoctorReport:
     worst = max((finding.result for finding in findings), key=(OK, WARN, FAIL).index, default=OK)
-    return {"worst": worst, "checks": [asdict(finding) for finding in findings], "groups": dict(groups or {})}
+    return {"worst": worst, "checks": list(map(finding_json, findings)), "groups": dict(groups or {})}
+
+
+def finding_json(finding: Finding) -> FindingShown:
+    return {
+        "group": finding.group,
+        "name": finding.name,
+        "result": finding.result,
+        "fact": finding.fact,
+        "cause": finding.cause,
+        "fix": finding.fix,
+    }
 
 
 def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:

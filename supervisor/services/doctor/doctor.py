@@ -19,13 +19,12 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store
 from supervisor.services.doctor import state
-from supervisor.services.doctor.checkup import DEADLINE_S, answers, report
+from supervisor.services.doctor.checkup import DEADLINE_S, DoctorReport, answers, report
 from supervisor.services.doctor.credentials import ALERTS, Alerts, alerts_line, secrets_line
 from supervisor.services.machines.gc import GROUP as ORPHANS
 from supervisor.services.machines.gc import machines_lines
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView, readiness
-from supervisor.services.views.run_view import Json
 
 HERE = "local"  # group of the lines about this computer
 
@@ -62,19 +61,21 @@ class Setup:
     instead: tuple[Finding, ...] = ()
 
 
-def examine(parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False) -> Json:
+def examine(parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False) -> DoctorReport:
     """Examine the supervisor of this process. Takes at most DEADLINE_S; raises nothing."""
     setup = Setup(parts.clock, parts.knobs, parts.objects, parts.store, parts)
     running = Check("loop", lambda: _loop(parts, loop))
     return _examined(setup, around, [running], alert_test, DEADLINE_S)
 
 
-def examine_alone(setup: Setup, around: Surroundings, alert_test: bool, deadline_s: float) -> Json:
+def examine_alone(setup: Setup, around: Surroundings, alert_test: bool, deadline_s: float) -> DoctorReport:
     """The same for a set-up that this process does not serve."""
     return _examined(setup, around, [], alert_test, deadline_s)
 
 
-def _examined(setup: Setup, around: Surroundings, running: list[Check], alert_test: bool, deadline_s: float) -> Json:
+def _examined(
+    setup: Setup, around: Surroundings, running: list[Check], alert_test: bool, deadline_s: float
+) -> DoctorReport:
     rented = list(around.checks())
     if around.groups and setup.objects is not None and state.in_bucket(setup.objects):
         group = next(iter(around.groups))

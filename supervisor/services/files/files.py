@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from typing_extensions import TypedDict
+
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry
@@ -26,13 +28,48 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
 LISTED = ("logs", "evidence")  # only the store knows which exist
 PAGE_SIZE, PAGE_MAX = 200, 1000
 HASHED_BYTES = 4_000_000  # a page of a listing reads at most so much to compute checksums that are not stored
 LEFT_OUT_SHOWN = 100
+
+
+class FileShown(TypedDict):
+    """`path`: relative to the run's folder, as in the address of the file. `sha256` null: not known."""
+
+    path: str
+    kind: str
+    size: int
+    sha256: str | None
+    updated: rfc3339.Time | None
+
+
+class LeftOutShown(TypedDict):
+    name: str
+    why: str
+
+
+class PartialResults(TypedDict):
+    """Results of the last save: with the checkpoint of `step`, or at the end of `attempt`. `left_out`: the first 100
+    files whose newest content was not saved."""
+
+    attempt: int
+    step: int | None
+    left_out: list[LeftOutShown]
+
+
+class FileList(TypedDict):
+    """`complete`: the run is over, so no file will be added. `results_sha256`: of the verified results.
+    `partial_results`: null once the work is done, and where nothing was saved."""
+
+    run_id: str
+    files: list[FileShown]
+    next_cursor: str | None
+    complete: bool
+    results_sha256: str | None
+    partial_results: PartialResults | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +93,7 @@ class Named:
     saved: FileEntry | None = None
 
 
-def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size: int = 0, after: str = "") -> Json:
+def list_files(objects: ObjectStore, run: Run, kinds: Collection[str], page_size: int = 0, after: str = "") -> FileList:
     """A page of the files of these kinds (none = all), in order of path, after the path `after`. `complete`: no file
     will be added, because the run has ended. Raises Unavailable."""
     limit = min(page_size or PAGE_SIZE, PAGE_MAX)
@@ -165,7 +202,7 @@ def _partial_file(objects: ObjectStore, run: Run, named: Named, path: str) -> Ru
         return saved
 
 
-def _partial_json(saved: SavedResults) -> Json:
+def _partial_json(saved: SavedResults) -> PartialResults:
     return {
         "attempt": saved.attempt,
         "step": saved.step,
@@ -262,7 +299,7 @@ def _with_hash(objects: ObjectStore, file: RunFile) -> RunFile:
     return replace(file, sha256=hashlib.sha256(data).hexdigest())
 
 
-def _json(file: RunFile) -> Json:
+def _json(file: RunFile) -> FileShown:
     return {
         "path": file.path,
         "kind": file.kind,

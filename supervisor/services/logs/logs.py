@@ -17,6 +17,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
@@ -29,7 +33,6 @@ from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.runs.purge import refuse_purged
-from supervisor.services.views.run_view import Json
 
 LIMIT_MAX = 1_048_576  # bytes in one response
 CHUNKS_PER_RESPONSE = 512
@@ -45,6 +48,39 @@ SHOWN_BEFORE, SHOWN_BYTES = 160, 640  # of a line, around its match
 Find = Callable[[bytes, int, int], int]
 
 
+class LogPart(TypedDict):
+    run_id: str
+    attempt: int | None
+    text: str
+    offset: int
+    next_offset: int
+    size: int
+    complete: bool
+    line: Annotated[int | None, Field(description="Number of the line at `offset`; null: not known yet.")]
+    lines: Annotated[int | None, Field(description="Lines of the whole log; null: not counted to its end yet.")]
+    counted_bytes: Annotated[int, Field(description="Lines were counted up to this byte; the next request counts on.")]
+
+
+class LogText(LogPart):
+    """Offsets count bytes of the attempt's whole log. `complete`: nothing will follow `next_offset`. Where `line` is
+    beyond the lines counted so far, `line` is null and the text is empty: repeat the request."""
+
+
+class LogMatch(TypedDict):
+    line: int | None
+    offset: Annotated[int, Field(description="The byte where the line begins.")]
+    text: Annotated[str, Field(description="Of the line, around the first match: at most 640 bytes.")]
+    skipped_bytes: Annotated[int, Field(description="of the line, before `text`")]
+    cut_bytes: Annotated[int, Field(description="of the line, after `text`")]
+
+
+class LogMatches(LogPart):
+    """Lines that contain the text, at most 100. Go on from `next_offset` while `more` is true; `text` is empty."""
+
+    matches: list[LogMatch]
+    more: bool
+
+
 @dataclass(slots=True)
 class Search:
     """`at`: everything before is searched. `line`: the number of the line that starts there; None = not known."""
@@ -53,7 +89,7 @@ class Search:
     ignore_case: bool
     at: int
     line: int | None
-    matches: list[Json] = field(default_factory=list)
+    matches: list[LogMatch] = field(default_factory=list)
 
     def run(self, log: LogBytes, allowance: Allowance) -> None:
         """Continue to the end of the log, to MATCHES matches, or to the end of the allowance."""
@@ -90,7 +126,7 @@ class Search:
         if self.line is not None:
             self.line += block.count(BREAK, begin, end)
 
-    def _match(self, line: bytes, hit: int) -> Json:
+    def _match(self, line: bytes, hit: int) -> LogMatch:
         begin = max(0, hit - SHOWN_BEFORE)
         while 0 < begin < hit and line[begin] & 0xC0 == 0x80:  # not in the middle of a character
             begin += 1
@@ -161,7 +197,7 @@ class Logs:
         self._chunks_by_log: OrderedDict[str, Chunks] = OrderedDict()
         self._lock = threading.Lock()
 
-    def show(self, run_id: str, number: int | None, part: Part) -> Json:
+    def show(self, run_id: str, number: int | None, part: Part) -> LogText:
         """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing follows
         `next_offset`, now or later. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged,
         Unavailable."""
@@ -181,28 +217,25 @@ class Logs:
                 log.count_lines(self._allowance(COUNTED_ON_S if part.by_lines else 0))
             if part.by_lines:
                 raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
-        return {**self._answer(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
+        return self._log_text(opened, offset if offset is not None else log.lines.counted, raw, line)
 
-    def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
+    def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> LogMatches:
         """Lines that contain `text`, from `part.offset` or `part.line`, at most MATCHES; `more`: the log was not
         searched to its end. Raises as `show`."""
         run = self._queries.find(run_id)
         with self._answering(run):
             opened = self._open(run, number)
             if opened is None:
-                answer = _nothing(run, part.offset)
-                return {**answer, "matches": [], "more": False}
+                return {**_nothing(run, part.offset), "matches": [], "more": False}
             log, allowance = opened.bytes, self._allowance(COUNTED_S)
             at, line = self._begin(log, replace(part, lines=1))
             if at is None:  # not counted that far
-                answer = self._answer(opened, log.lines.counted, b"")
-                return {**answer, "line": None, "matches": [], "more": True}
+                return {**self._log_text(opened, log.lines.counted, b"", None), "matches": [], "more": True}
             search = Search(text, ignore_case, at, line)
             search.run(log, allowance)
-        answer = self._answer(opened, at, b"")
-        more = search.at < log.size
-        ends = {"next_offset": search.at, "complete": opened.over and not more, "more": more}
-        return {**answer, "line": line, **ends, "matches": search.matches}
+        log_text, more = self._log_text(opened, at, b"", line), search.at < log.size
+        log_text["next_offset"], log_text["complete"] = search.at, opened.over and not more
+        return {**log_text, "matches": search.matches, "more": more}
 
     def whole(self, run_id: str, number: str) -> Opened:
         """The whole log, to be streamed. `number`: of the attempt. Raises as `show`."""
@@ -231,7 +264,7 @@ class Logs:
         log.count_lines(self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
         return offset, log.line_at(offset) if offset <= log.size else None
 
-    def _answer(self, opened: Opened, offset: int, raw: bytes) -> Json:
+    def _log_text(self, opened: Opened, offset: int, raw: bytes, line: int | None) -> LogText:
         log, end = opened.bytes, offset + len(raw)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(raw, final=opened.over and end >= log.size)
@@ -244,6 +277,7 @@ class Logs:
             "next_offset": next_offset,
             "size": log.size,
             "complete": opened.over and next_offset >= log.size,
+            "line": line,
             "lines": log.lines.total(log.size),
             "counted_bytes": min(log.lines.counted, log.size),
         }
@@ -295,9 +329,19 @@ class Logs:
             raise Unavailable(text, {"run_id": run.run_id}) from error
 
 
-def _nothing(run: Run, offset: int) -> Json:
-    answer = {"run_id": run.run_id, "attempt": None, "text": "", "offset": offset, "next_offset": offset}
-    return {**answer, "size": 0, "complete": run.terminal, "line": None, "lines": None, "counted_bytes": 0}
+def _nothing(run: Run, offset: int) -> LogText:
+    return {
+        "run_id": run.run_id,
+        "attempt": None,
+        "text": "",
+        "offset": offset,
+        "next_offset": offset,
+        "size": 0,
+        "complete": run.terminal,
+        "line": None,
+        "lines": None,
+        "counted_bytes": 0,
+    }
 
 
 def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> int:

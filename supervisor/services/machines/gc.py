@@ -19,6 +19,8 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from typing_extensions import TypedDict
+
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.events import Event, EventKind
@@ -27,9 +29,17 @@ from supervisor.domain.machines import MachineRef
 from supervisor.lifecycle.sweeping import Use
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.machines.machines import SeenMachine, account_json, look, seen_json, usd_now
+from supervisor.services.machines.machines import (
+    AccountJson,
+    SeenMachine,
+    SeenMachineJson,
+    account_json,
+    look,
+    seen_json,
+    usd_now,
+)
 from supervisor.services.parts import Parts
-from supervisor.services.views.run_view import Json, usd
+from supervisor.services.views.run_view import usd
 from supervisor.telemetry import logs as telemetry
 from supervisor.wording.figures import plural
 
@@ -42,7 +52,22 @@ SHOWN = 1000
 GROUP, NAMED = "orphans", 5  # of the doctor's lines
 
 
-def collect(parts: Parts, dry_run: bool, caller: Caller) -> Json:
+class Collected(TypedDict):
+    """`released`: the machines whose release the platform accepted; with `dry_run` the machines that would be released.
+    `left`: machines of this supervisor that are not released now. `serving`: how many machines are in use."""
+
+    dry_run: bool
+    account: AccountJson
+    released: list[SeenMachineJson]
+    left: list[SeenMachineJson]
+    foreign: int
+    serving: int
+    usd_per_h: float
+    unpriced: int
+    unread_zones: list[str]
+
+
+def collect(parts: Parts, dry_run: bool, caller: Caller) -> Collected:
     """`released`: the platform accepted the release, or would be asked to (`dry_run`). `left`: ours, not released now,
     each with `why`. Raises Unavailable if the machines cannot be read, StoreDown."""
     sight = look(parts)

@@ -1,11 +1,8 @@
-"""Which machines exist now, which run each serves, and which of them are not ours; and the GPUs of this computer.
+"""Which machines exist now, which run each serves, and which of them are not ours.
 
 The providers are queried at once instead of reading the loop's memory, because a user wants to know what is billed now.
 Machines first, rows second, as in a tick: so a machine of ours that no row names is unused. "Could not read" is not
 "absent": zones without a response are listed, and nothing is concluded about them.
-
-A GPU that its own driver calls broken is given to no run. Only a person who has fixed it, or has rebooted the computer,
-puts it back: a driver without errors now proves little.
 """
 
 from __future__ import annotations
@@ -14,24 +11,104 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from supervisor.domain.callers import Caller
-from supervisor.domain.errors import InvalidRequest, NotSupportedHere, Unavailable
-from supervisor.domain.events import EventKind
-from supervisor.domain.machines import Aside, Card, Machine, MachineListing, MachineState
+from typing_extensions import TypedDict
+
+from supervisor.domain.errors import Unavailable
+from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.domain.run import Run
 from supervisor.lifecycle.sweeping import Claim, Inventory, Use, Verdict, claims
 from supervisor.ports.platform import Account
-from supervisor.ports.provider import NotSupported, OwnCards, ProviderUnavailable
+from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RowUnreadable
 from supervisor.services.parts import Parts
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json, usd
+from supervisor.services.views.run_view import GpuName, usd
 from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 
 FOREIGN_SHOWN, MISSING_SHOWN = 1000, 20
 UNREADABLE = "not touched: the row of its run cannot be read"
+
+
+class AccountJson(TypedDict):
+    """The account of the machines. `name`, `number`: of the account, null = not known. `noun`: the platform's word for
+    it, such as project. `tool`: how the platform's own program is told it. `compare`: what to compare where a person
+    sees other machines there. Null: nothing to show."""
+
+    provider: str
+    name: str | None
+    number: str | None
+    console_url: str | None
+    noun: str | None
+    tool: str | None
+    compare: str | None
+
+
+class SeenMachineJson(TypedDict):
+    """`use`: serves, retiring, kept, orphan (ours, and no run needs it), elsewhere or foreign; `why` says it in words.
+    `usd_per_h`: its cost now, null = unknown. `shape`, `spot`, `created_at`: null = not reported. `serves`: the run
+    that needs it now. `attempt`: of that run, null where no run that is not over claims the machine."""
+
+    machine: str
+    machine_id: str
+    provider: str
+    zone: str
+    state: str
+    detail: str
+    shape: str | None
+    gpu: GpuName
+    spot: bool | None
+    usd_per_h: float | None
+    created_at: str | None
+    age_s: float | None
+    ours: bool
+    run_id: str | None
+    launch_id: str | None
+    attempt: int | None
+    use: str
+    why: str
+    serves: str | None
+    kept_until: str | None
+
+
+class MachineSums(TypedDict):
+    """Of this supervisor's machines. `unpriced`: machines that `usd_per_h` leaves out."""
+
+    ours: int
+    foreign: int
+    usd_per_h: float
+    unpriced: int
+
+
+class ExpectedRun(TypedDict):
+    """A run that is not over, or whose machines are not all gone. `usd_per_h`: null = a price is unknown. `kept`: a
+    machine of it is still needed by a person."""
+
+    run_id: str
+    status: str
+    usd_per_h: float | None
+    machines: list[str]
+    kept: bool
+
+
+class MissingMachine(TypedDict):
+    """A machine that a run has on record, and that the listing of its zone does not show."""
+
+    run_id: str
+    machine: str
+    zone: str
+
+
+class MachineList(TypedDict):
+    """`unread_zones`: the machines there are not known."""
+
+    account: AccountJson
+    machines: list[SeenMachineJson]
+    summary: MachineSums
+    unread_zones: list[str]
+    runs: list[ExpectedRun]
+    missing: list[MissingMachine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +162,7 @@ def look(parts: Parts) -> Sighting:
     return Sighting(now, tuple(machines), tuple(sorted(unread)), tuple(runs), run_claims, missing)
 
 
-def machines_json(parts: Parts, everything: bool) -> Json:
+def machines_json(parts: Parts, everything: bool) -> MachineList:
     """`everything`: include machines that are not ours. Raises as `look`."""
     sight = look(parts)
     ours = [seen for seen in sight.machines if seen.ours]
@@ -110,7 +187,7 @@ def machines_json(parts: Parts, everything: bool) -> Json:
     }
 
 
-def seen_json(seen: SeenMachine, now: float) -> Json:
+def seen_json(seen: SeenMachine, now: float) -> SeenMachineJson:
     machine, claim = seen.machine, seen.verdict.claim
     created = machine.created_at
     return {
@@ -137,7 +214,7 @@ def seen_json(seen: SeenMachine, now: float) -> Json:
     }
 
 
-def account_json(parts: Parts) -> Json:
+def account_json(parts: Parts) -> AccountJson:
     """The owner account of the machines; nulls where the platform did not respond."""
     try:
         return account_view(parts, parts.own_provider, parts.platform.account())
@@ -145,7 +222,7 @@ def account_json(parts: Parts) -> Json:
         return account_view(parts, parts.own_provider, Account(""))
 
 
-def account_view(parts: Parts, provider: str, account: Account) -> Json:
+def account_view(parts: Parts, provider: str, account: Account) -> AccountJson:
     traits = parts.traits(provider)
     return {
         "provider": provider,
@@ -229,7 +306,7 @@ def _order(seen: SeenMachine) -> tuple[str, str, str]:
     return (seen.machine.run_id, seen.machine.zone, seen.machine.name)
 
 
-def _runs_json(sight: Sighting) -> list[Json]:
+def _runs_json(sight: Sighting) -> list[ExpectedRun]:
     by_run: dict[str, list[Claim]] = {}
     for claim in sight.claims:
         by_run.setdefault(claim.run_id, []).append(claim)
@@ -237,7 +314,7 @@ def _runs_json(sight: Sighting) -> list[Json]:
     return [_run_json(run, by_run.get(run.run_id, [])) for run in oldest_first]
 
 
-def _run_json(run: Run, own: list[Claim]) -> Json:
+def _run_json(run: Run, own: list[Claim]) -> ExpectedRun:
     prices = [claim.price_usd_per_h for claim in own]  # also of a requested machine: it may exist by now
     priced = [price for price in prices if price is not None]
     return {
@@ -247,59 +324,3 @@ def _run_json(run: Run, own: list[Claim]) -> Json:
         "machines": [claim.machine_name for claim in own],
         "kept": any(claim.use is Use.KEPT for claim in own),
     }
-
-
-class Gpus:
-    """`cards` None: the machines of this supervisor are elsewhere."""
-
-    def __init__(self, parts: Parts, cards: OwnCards | None) -> None:
-        self._parts, self._own = parts, cards
-
-    def listed(self) -> Json:
-        """Asks the driver's tools. Raises NotSupportedHere, Unavailable."""
-        try:
-            cards = self._cards.cards()
-        except ProviderUnavailable as error:
-            raise Unavailable(f"The GPUs cannot be read now: {error}.") from error
-        return {"gpus": [_card(card) for card in cards]}
-
-    def bring_back(self, uuid: str, caller: Caller) -> Json:
-        """Raises NotSupportedHere, InvalidRequest (it is not set aside), Unavailable."""
-        try:
-            was_aside = self._cards.bring_back(uuid)
-        except ProviderUnavailable as error:
-            raise Unavailable(f"The GPU was not brought back: {error}.") from error
-        if not was_aside:
-            raise InvalidRequest(
-                "This GPU is not set aside. `spot gpus` shows those that are, by their UUID.",
-                {"gpu": uuid},
-                [("#/gpu", "not set aside")],
-            )
-        text = f"{caller.actor} said that {uuid} works again: runs may have it."
-        event = caller.event(EventKind.GPU_BACK, text, {"gpu": uuid})
-        self._parts.store.add_events(None, [event], self._parts.clock.now())
-        return {"gpu": uuid}
-
-    @property
-    def _cards(self) -> OwnCards:
-        if self._own is None:
-            raise NotSupportedHere("The machines of this supervisor are elsewhere: it gives out no GPUs itself.")
-        return self._own
-
-
-def _card(card: Card) -> Json:
-    aside = card.aside
-    return {
-        "uuid": card.uuid,
-        "index": card.index,
-        "name": card.name or None,
-        "holder": card.holder or None,
-        "ours": card.ours,
-        "set_aside": None if aside is None else _set_aside(aside),
-        "state": card.state,
-    }
-
-
-def _set_aside(aside: Aside) -> Json:
-    since = rfc3339.text(aside.at)
-    return {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "since": since}

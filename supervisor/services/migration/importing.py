@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from typing_extensions import TypedDict
+
 from supervisor.contract.identifiers import RUN_ID_RULE, is_run_id
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
@@ -35,12 +37,34 @@ from supervisor.services.migration import import_files, oldhistory, oldrun, olds
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Parts
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, settled
-from supervisor.services.views.run_view import Json, run_json
+from supervisor.services.views.run_view import RunJson, run_json
 from supervisor.wording.end import IMPORTED
 from supervisor.wording.figures import clip, count_text, plural
 
 SOURCE = "imported-from"  # label: the address of the old run
 SUFFIX = "-imported"
+
+
+class ImportedFile(TypedDict):
+    name: str
+    size: int
+
+
+class ImportedRun(TypedDict):
+    """`step`: of the checkpoint; null where the old run did not record it, and then it counts as 0. `left_out`: what
+    was not taken over, and why. `run`: null after a dry run."""
+
+    run_id: str
+    source: str
+    dry_run: bool
+    old_state: str | None
+    step: int | None
+    files: list[ImportedFile]
+    events: int
+    spec: Mapping[str, Any]
+    left_out: list[str]
+    warnings: list[str]
+    run: RunJson | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +90,7 @@ class _Plan:
     warnings: tuple[str, ...]
 
 
-def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, Json]:
+def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, ImportedRun]:
     """(201 or 200, the response). Raises InvalidRequest and its kin, Forbidden, OldRunNotFound, OldRunAlive,
     OldRunUnreadable, ImportRunning, RunIdTaken, Unavailable, StoreDown."""
     place = import_files.allowed(oldrun.place_of(request.url), caller)
@@ -258,7 +282,7 @@ def _files_left(old: OldRun) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[int, Json]:
+def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[int, ImportedRun]:
     try:
         with parts.store.begin(parts.clock.now()) as tx:
             run = tx.insert(plan.run, plan.spec, plan.spec["labels"], plan.events)
@@ -270,7 +294,7 @@ def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[i
     return 201, _answer(parts, plan, run)
 
 
-def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
+def _answer(parts: Parts, plan: _Plan, run: Run | None) -> ImportedRun:
     old = plan.old
     files = [name for name in (LAST, BEST) if CHECKPOINTS + name in old.seen]
     return {
@@ -288,7 +312,7 @@ def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
     }
 
 
-def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
+def _earlier_answer(parts: Parts, place: Place, run: Run) -> ImportedRun:
     """For a run that was imported earlier: nothing was read again."""
     return {
         "run_id": run.run_id,
@@ -305,5 +329,5 @@ def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
     }
 
 
-def _view(parts: Parts, run: Run) -> Json:
+def _view(parts: Parts, run: Run) -> RunJson:
     return run_json(run, parts.clock.now(), parts.store.labels(run.key), parts.gpu)

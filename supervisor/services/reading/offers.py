@@ -1,27 +1,24 @@
-"""The prices of the machines that are offered, where each was read and how old it is; and their refresh.
+"""What the providers offer: what each provider can do, the record of each offer (a shape in a zone), and prices.
 
-An unknown price is null, never 0. A price of the settings has no day, and so no age.
-
-What was learned of each offer: where machines could be had lately, where not and why, where they were taken away.
-
-All of it comes from the database; the cloud is not asked. It is the memory that the next placement goes by, told in
-the order in which the provider prefers its zones, offers that nothing is known of included.
-
-The providers of this supervisor: what each can do, where its machines may be had, and how the loop reads it.
-
-Nobody is asked: traits and places come from the settings, the rest from the memory of the loop. Only the supervisor
-that leads reads listings, so others know nothing of them (null).
+Traits, places and offers come from the settings. The record of an offer comes from the database: capacity, refusals and
+preemptions, which the next placement goes by. Nothing here asks the cloud, except a refresh of the prices. Only the
+supervisor that leads reads listings, so to another supervisor they are not known (null). An unknown price is null,
+never 0; a price of the settings has no day, and so no age.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotSupportedHere, Unavailable
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Offer, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import World, gap_s
 from supervisor.lifecycle.offers.choosing import LOST_WINDOW_S, is_cooling, lost_lately
 from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
@@ -29,65 +26,214 @@ from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailabl
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import GpuOf, Json, placement_json, usd
+from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json, usd
 from supervisor.wording.figures import plural
 
 COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
+CHANGES_IN_EVENT = 100
+NO_RECORD = ZoneRecord(failures=0, cool_until=0.0, cause="", detail="")
+MachinePrice = Annotated[
+    float | None,
+    Field(description="Of the whole machine: its type, GPUs, boot disk and external address. Null: unknown, never 0."),
+]
 
 
-def zones_json(parts: Parts, caller: Caller) -> Json:
-    """`machines` are those of the caller's own runs, for an admin of all. Raises StoreDown."""
+class ZoneShown(PlacementJson):
+    """One offer of the provider: a shape in a zone, spot or on-demand. `machines`: those that your runs have there now
+    (for an admin: all runs). `failures`: refused requests in a row, with the `cause` and `detail` of the last one; a
+    request that brings a machine ends the row."""
+
+    price_usd_per_h: Annotated[float | None, Field(description="null: unknown")]
+    state: Annotated[
+        str,
+        Field(
+            description="good, unknown (no result yet), cooling (no request before cool_until) or refused (the last "
+            "request was refused, and its backoff is over); clients must accept other words"
+        ),
+    ]
+    machines: int
+    failures: int
+    cause: str | None
+    detail: str | None
+    cool_until: Annotated[rfc3339.Time | None, Field(description="null: requests may go there now")]
+    preemptions: Annotated[int, Field(description="machines that were preempted within window_s, 8 at most")]
+    last_stock_out_at: rfc3339.Time | None
+    last_preemption_at: rfc3339.Time | None
+
+
+class ZoneList(TypedDict):
+    zones: list[ZoneShown]
+    window_s: float
+
+
+class Price(TypedDict):
+    """`dated`: the day of its oldest part; null: it has none, such as a price of the settings. `old`: older than
+    `old_after_days`. `source`: null where nothing is known."""
+
+    shape: str
+    region: str
+    spot_usd_per_h: MachinePrice
+    on_demand_usd_per_h: MachinePrice
+    saved_percent: float | None
+    source: str | None
+    dated: str | None
+    age_days: int | None
+    old: bool
+
+
+class PriceChange(TypedDict):
+    """`market`: spot or on_demand. Null: not known."""
+
+    shape: str
+    region: str
+    market: str
+    from_usd_per_h: float | None
+    to_usd_per_h: float | None
+
+
+class PriceList(TypedDict):
+    provider: str
+    prices: list[Price]
+    old_after_days: int
+    setting: Annotated[str | None, Field(description="the setting for prices of one's own; null: there is none")]
+
+
+class RefreshedPrices(PriceList):
+    changed: list[PriceChange]
+
+
+class ProviderPlace(TypedDict):
+    """A zone with the shapes that are offered there, in the order of preference."""
+
+    region: str
+    zone: str
+    shapes: list[str]
+
+
+class ProviderShown(TypedDict):
+    """One provider. `name`: in the settings, in specs and placements. `meter`: what stops the bill. `irreplaceable`:
+    a released machine cannot be obtained again, so a person approves each release."""
+
+    name: str
+    kind: Annotated[str, Field(description="as in the settings; clients must accept words that they do not know")]
+    title: str
+    meter: str
+    images: Annotated[bool, Field(description="commands run in a container image; false: on the machine as it is")]
+    stores: Annotated[dict[str, str], Field(description="scheme of an object store -> how machines reach it")]
+    secrets: Annotated[str, Field(description="references of secrets that its machines can read, in words")]
+    irreplaceable: bool
+    shares_computer: Annotated[bool, Field(description="machines are processes of the supervisor's own computer")]
+    log_service: Annotated[
+        str | None, Field(description="keeps consoles of machines that are gone; null: there is none")
+    ]
+    places: list[ProviderPlace]
+    listing_age_s: Annotated[
+        float | None,
+        Field(description="of the last complete listing of its machines; null: none yet, or another supervisor leads"),
+    ]
+    listing_read: Annotated[
+        bool | None, Field(description="the last listings could be read; null: another supervisor leads")
+    ]
+    breaker: Annotated[
+        str | None,
+        Field(
+            description="open: many machines looked dead at once, so no attempt is ended by inference; or closed; "
+            "null: another supervisor leads"
+        ),
+    ]
+
+
+class ProviderList(TypedDict):
+    providers: Annotated[list[ProviderShown], Field(description="the first one is that of a run that names none")]
+
+
+def providers_json(parts: Parts, loop: LoopStatus) -> ProviderList:
+    """In the order of preference."""
+    oldest_s = gap_s(parts.knobs.poll_interval_s)
+    return {"providers": [_provider(name, each, loop, oldest_s) for name, each in parts.providers.items()]}
+
+
+def _provider(name: str, provider: Provider, loop: LoopStatus, oldest_s: float) -> ProviderShown:
+    traits = provider.traits
+    age_s, is_open = loop.listing_ages.get(name), loop.breakers_open.get(name)
+    return {
+        "name": name,
+        "kind": traits.kind,
+        "title": traits.title,
+        "meter": traits.meter,
+        "images": traits.images,
+        "stores": dict(traits.stores),
+        "secrets": traits.secrets.forms,
+        "irreplaceable": traits.irreplaceable,
+        "shares_computer": traits.shares_computer,
+        "log_service": traits.log_service or None,
+        "places": _places(provider),
+        "listing_age_s": None if age_s is None else round(age_s, 1),
+        "listing_read": None if is_open is None else age_s is not None and age_s <= oldest_s,
+        "breaker": None if is_open is None else "open" if is_open else "closed",
+    }
+
+
+def _places(provider: Provider) -> list[ProviderPlace]:
+    """In the order of preference, and so are the shapes of each."""
+    shapes: dict[tuple[str, str], dict[str, None]] = {}
+    for offer in provider.offers():
+        place = offer.placement
+        shapes.setdefault((place.region, place.zone), {})[place.shape] = None
+    return [{"region": region, "zone": zone, "shapes": list(offered)} for (region, zone), offered in shapes.items()]
+
+
+def zones_json(parts: Parts, caller: Caller) -> ZoneList:
+    """`machines`: of the caller's own runs; for an admin of all runs. Raises StoreDown."""
     now, owner = parts.clock.now(), caller.visible_owner(None)
-    offers: list[Json] = []
+    offers: list[ZoneShown] = []
     for name, provider in parts.providers.items():
         cell = parts.cells[name]
         world = World(knobs=parts.knobs, zones=parts.store.zones(cell))
         machines = parts.store.machines(cell, owner)
-        for offer in provider.offers():
-            key = offer_key(offer.placement)
-            offers.append(_offer_json(offer, world, machines.get(key, 0), now, parts.gpu))
+        offers += [_zone(offer, world, machines, now, parts.gpu) for offer in provider.offers()]
     return {"zones": offers, "window_s": LOST_WINDOW_S}
 
 
-def _offer_json(offer: Offer, world: World, machines: int, now: float, gpu_of: GpuOf) -> Json:
-    place, record = offer.placement, world.zones.get(offer_key(offer.placement))
+def _zone(
+    offer: Offer, world: World, machines_by_offer: Mapping[OfferKey, int], now: float, gpu_of: GpuOf
+) -> ZoneShown:
+    key = offer_key(offer.placement)
+    record, machines = world.zones.get(key, NO_RECORD), machines_by_offer.get(key, 0)
     cooling = is_cooling(record, world, now)
     lost = lost_lately(record, now)
     return {
-        **placement_json(place, gpu_of),
+        **placement_json(offer.placement, gpu_of),
         "price_usd_per_h": usd(offer.price_usd_per_h),
         "state": _state(record, cooling, machines, bool(lost)),
         "machines": machines,
-        "failures": 0 if record is None else record.failures,
-        "cause": None if record is None else record.cause or None,
-        "detail": None if record is None else record.detail or None,
-        "cool_until": rfc3339.text(record.cool_until) if record is not None and cooling else None,
-        "last_stock_out_at": rfc3339.maybe((record.stocked_out_at or None) if record is not None else None),
+        "failures": record.failures,
+        "cause": record.cause or None,
+        "detail": record.detail or None,
+        "cool_until": rfc3339.text(record.cool_until) if cooling else None,
+        "last_stock_out_at": rfc3339.maybe(record.stocked_out_at or None),
         "preemptions": len(lost),
         "last_preemption_at": rfc3339.maybe(lost[-1] if lost else None),
     }
 
 
-def _state(record: ZoneRecord | None, cooling: bool, machines: int, lost: bool) -> str:
-    """`refused`: the last request failed, and the pause after it is over."""
+def _state(record: ZoneRecord, cooling: bool, machines: int, lost: bool) -> str:
+    """`refused`: the last request failed, and the backoff after it is over."""
     if cooling:
         return COOLING
-    if record is not None and record.failures > 0:
+    if record.failures > 0:
         return REFUSED
     return GOOD if machines or lost else UNKNOWN
 
 
-TOLD = 100  # changed prices in the history
+def prices_json(parts: Parts) -> PriceList:
+    """Without a call to the platform. Raises NotSupportedHere."""
+    return _price_list(parts, _prices(parts))
 
 
-def prices_json(parts: Parts) -> Json:
-    """No network. Raises NotSupportedHere."""
-    return _document(parts, _prices(parts))
-
-
-def refreshed_json(parts: Parts, caller: Caller) -> Json:
-    """Ask the platform now, which takes up to a minute; `changed` names what differs. Raises NotSupportedHere, and
-    Unavailable where it could not be asked: then nothing has changed."""
+def refreshed_json(parts: Parts, caller: Caller) -> RefreshedPrices:
+    """Read the prices from the platform now, which takes up to a minute. Raises NotSupportedHere, and Unavailable where
+    the platform did not respond; then nothing has changed."""
     before = _prices(parts)
     try:
         after = parts.platform.refresh_prices()
@@ -97,7 +243,7 @@ def refreshed_json(parts: Parts, caller: Caller) -> Json:
         raise Unavailable(f"The prices were not refreshed: {error}.") from error
     changes = _changes(before, after)
     parts.store.add_events(None, [_event(changes, caller)], parts.clock.now())
-    return {**_document(parts, after), "changed": changes}
+    return {**_price_list(parts, after), "changed": changes}
 
 
 def _prices(parts: Parts) -> tuple[ShapePrice, ...]:
@@ -107,7 +253,7 @@ def _prices(parts: Parts) -> tuple[ShapePrice, ...]:
         raise NotSupportedHere(f"There are no prices here: {error}.") from error
 
 
-def _document(parts: Parts, prices: Sequence[ShapePrice]) -> Json:
+def _price_list(parts: Parts, prices: Sequence[ShapePrice]) -> PriceList:
     today = datetime.fromtimestamp(parts.clock.now(), UTC).date()
     return {
         "provider": parts.own_provider,
@@ -117,7 +263,7 @@ def _document(parts: Parts, prices: Sequence[ShapePrice]) -> Json:
     }
 
 
-def _price(price: ShapePrice, today: date) -> Json:
+def _price(price: ShapePrice, today: date) -> Price:
     age_days = price.age_days(today)
     return {
         "shape": price.shape,
@@ -133,16 +279,16 @@ def _price(price: ShapePrice, today: date) -> Json:
 
 
 def _saved(price: ShapePrice) -> float | None:
-    """Of the on-demand price, 0 to 100; None where one of the two is not known."""
+    """Percent of the on-demand price; None where one of the two prices is not known."""
     spot, on_demand = price.spot_usd_per_h, price.on_demand_usd_per_h
     if spot is None or not on_demand:
         return None
     return round(100.0 * (1.0 - spot / on_demand), 1)
 
 
-def _event(changes: Sequence[Json], caller: Caller) -> Event:
+def _event(changes: Sequence[PriceChange], caller: Caller) -> Event:
     names = [f"{change['shape']} {change['region']} {change['market']}" for change in changes]
-    named = list(zip(names, changes, strict=True))[:TOLD]
+    named = list(zip(names, changes, strict=True))[:CHANGES_IN_EVENT]
     return caller.changed(
         EventKind.PRICES_REFRESHED,
         f"Prices refreshed by {caller.actor}: {plural(len(changes), 'price')} changed.",
@@ -152,9 +298,9 @@ def _event(changes: Sequence[Json], caller: Caller) -> Event:
     )
 
 
-def _changes(before: Sequence[ShapePrice], after: Sequence[ShapePrice]) -> list[Json]:
+def _changes(before: Sequence[ShapePrice], after: Sequence[ShapePrice]) -> list[PriceChange]:
     earlier = {(price.shape, price.region): price for price in before}
-    changes = []
+    changes: list[PriceChange] = []
     for price in after:
         was = earlier.get((price.shape, price.region))
         for market, old, new in (
@@ -162,52 +308,13 @@ def _changes(before: Sequence[ShapePrice], after: Sequence[ShapePrice]) -> list[
             ("on_demand", was.on_demand_usd_per_h if was else None, price.on_demand_usd_per_h),
         ):
             if old != new:
-                place = {"shape": price.shape, "region": price.region, "market": market}
-                changes.append({**place, "from_usd_per_h": usd(old), "to_usd_per_h": usd(new)})
+                changes.append(
+                    {
+                        "shape": price.shape,
+                        "region": price.region,
+                        "market": market,
+                        "from_usd_per_h": usd(old),
+                        "to_usd_per_h": usd(new),
+                    }
+                )
     return changes
-
-
-def providers_json(parts: Parts, loop: LoopStatus) -> Json:
-    """In the order of preference."""
-    oldest_s = gap_s(parts.knobs.poll_interval_s)
-    return {
-        "providers": [
-            {**_traits_json(name, provider), **_listing_json(name, loop, oldest_s)}
-            for name, provider in parts.providers.items()
-        ]
-    }
-
-
-def _traits_json(name: str, provider: Provider) -> Json:
-    traits = provider.traits
-    return {
-        "name": name,
-        "kind": traits.kind,
-        "title": traits.title,
-        "meter": traits.meter,
-        "images": traits.images,
-        "stores": dict(traits.stores),
-        "secrets": traits.secrets.forms,
-        "irreplaceable": traits.irreplaceable,
-        "shares_computer": traits.shares_computer,
-        "log_service": traits.log_service or None,
-        "places": _places_json(provider),
-    }
-
-
-def _places_json(provider: Provider) -> list[Json]:
-    """Zones in the order of preference, each with its shapes in the same order."""
-    shapes: dict[tuple[str, str], dict[str, None]] = {}
-    for offer in provider.offers():
-        place = offer.placement
-        shapes.setdefault((place.region, place.zone), {})[place.shape] = None
-    return [{"region": region, "zone": zone, "shapes": list(offered)} for (region, zone), offered in shapes.items()]
-
-
-def _listing_json(name: str, loop: LoopStatus, oldest_s: float) -> Json:
-    age_s, is_open = loop.listing_ages.get(name), loop.breakers_open.get(name)
-    return {
-        "listing_age_s": None if age_s is None else round(age_s, 1),
-        "listing_read": None if is_open is None else age_s is not None and age_s <= oldest_s,
-        "breaker": None if is_open is None else "open" if is_open else "closed",
-    }

@@ -1,46 +1,77 @@
-"""The series of a run for a chart: step, pace, figures of the machine, as few points as a chart can show.
+"""Steps and figures of a run over time, as few points as a chart can show: the series of one run, and the small line of
+steps (sparkline) of each run in a list.
 
-Points are read page by page and gathered into spans of equal length on the way, so that a month of a run is never held
-at once. Spans begin at whole multiples of their length, which comes from a fixed ladder: asked again a minute later,
-the points that were there are the same. A line must not be drawn across the end of an attempt, nor across silence:
-`gap` says so.
-
-What the cloud itself recorded of a run's machines, in one time line with our own events.
-
-Ours keep their order and their pages: the cloud's are laid between them by their time. A page gets those of the time
-that it covers, so that pages that are read one after the other hold each of them once. The cloud's clock is not ours:
-two lines close to each other may stand the wrong way round. What could not be read is said, and ours come all the same.
+Points are read page by page and collected into spans of equal length, so that a month of a run is never in memory at
+once. Spans start at whole multiples of their length, which comes from a fixed ladder: a minute later, the response has
+the same points and one more. No line may be drawn across the end of an attempt or across silence: `gap` marks both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from supervisor.contract.identifiers import parse_launch_id
+from typing_extensions import TypedDict
+
 from supervisor.domain.errors import InvalidRequest
-from supervisor.domain.machines import MachineRef
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
-from supervisor.ports.history import StoredEvent
-from supervisor.ports.platform import PlatformEvent
-from supervisor.ports.provider import NotSupported, ProviderUnavailable
-from supervisor.ports.store import Sample
+from supervisor.ports.store import LINE_PARTS, Sample, Step
 from supervisor.services.parts import Parts
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json
 
 POINTS_MAX = 2000
 PAGE = 500  # points in memory at once
 MINUTE_S, COARSE_S, DAY_S = 60.0, 600.0, 86_400.0
 LADDER_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-SILENT = 2.5  # pauses of the usual pace: so long a hole is no line any more
+SILENT = 2.5  # times the usual spacing: between points that lie further apart no line is drawn
+# Of the sparklines: a run that goes on changes its line once a minute.
+KEPT_S, ENDED_KEPT_S = 60.0, 600.0
+LINES_KEPT = 500  # in memory, about 5 KB each
+
+
+class Point(TypedDict):
+    """One point in time. `gap`: no line leads here from the point before: another attempt, or silence between. Shares
+    are of all GPUs of the machine together."""
+
+    at: rfc3339.Time
+    attempt: int
+    gap: bool
+    phase: str
+    step: int | None
+    total: int | None
+    checkpoint_step: int | None
+    steps_per_s: float | None
+    gpu_pct: float | None
+    gpu_memory_pct: float | None
+    memory_bytes: float | None
+    disk_free_pct: float | None
+    metrics: dict[str, float]
+
+
+class Series(TypedDict):
+    """`every_s`: each point stands for this many seconds, rates and figures are means over them; null: no point was
+    left out. The database keeps one point a minute for a day, and one in ten minutes for 30 days."""
+
+    run_id: str
+    since: rfc3339.Time
+    until: rfc3339.Time
+    every_s: float | None
+    points: list[Point]
+
+
+class SparkPoint(TypedDict):
+    """`gap`: no line leads here from the point before: another attempt, or silence between."""
+
+    at: rfc3339.Time
+    step: int
+    gap: bool
 
 
 @dataclass(slots=True)
 class _Span:
-    """What fell into one span of the newest attempt in it; figures are summed up."""
+    """The samples of one span, of the newest attempt in it; figures are summed up."""
 
     last: Sample
     first_at: float
@@ -57,17 +88,21 @@ class _Span:
         mean = self.sums[name] / count if count else None
         return mean if mean is not None and math.isfinite(mean) else None
 
+    def rounded(self, name: str) -> float | None:
+        """For figures of a known size; a metric may be as small as it likes."""
+        mean = self.mean(name)
+        return None if mean is None else round(mean, 6)
 
-def series_json(parts: Parts, run: Run, since: float | None, until: float | None, points: int) -> Json:
-    """Oldest first, at most `points` of them. `since` None = from the submit on, `until` None = until now; nothing lies
-    outside of these. Raises InvalidRequest."""
+
+def series_json(parts: Parts, run: Run, since: float | None, until: float | None, points: int) -> Series:
+    """Oldest first, at most `points` of them. `since` None = from the submit on, `until` None = until now. Raises
+    InvalidRequest."""
     if since is not None and until is not None and until < since:
-        raise InvalidRequest("`until` lies before `since`.", {}, [("?until", "lies before since")])
+        raise InvalidRequest("`until` is before `since`.", {}, [("?until", "is before since")])
     now = parts.clock.now()
     begin = min(now, run.created_at if since is None else max(since, run.created_at))
     end = now if until is None else min(now, max(until, begin))
-    most = min(points, POINTS_MAX)
-    every_s = _every_s(parts, run, begin, end, most)
+    every_s = _every_s(parts, run, begin, end, min(points, POINTS_MAX))
     spans = list(_spans(_samples(parts, run, begin, end), every_s))
     return {
         "run_id": run.run_id,
@@ -79,19 +114,18 @@ def series_json(parts: Parts, run: Run, since: float | None, until: float | None
 
 
 def _every_s(parts: Parts, run: Run, begin: float, end: float, most: int) -> float | None:
-    """Length of a span; None = there are so few points that each is shown."""
+    """Length of a span; None = there are at most `most` points, and each is shown."""
     first = parts.store.samples(run.key, begin, 1)
     if not first:
         return None
     kept = sum(1 for _ in zip(_samples(parts, run, begin, end), range(most + 1), strict=False))
     if kept <= most:
         return None
-    last = min(end, parts.clock.now())
     for length_s in LADDER_S:
-        if last // length_s - first[0].at // length_s + 1 <= most:
+        if end // length_s - first[0].at // length_s + 1 <= most:
             return float(length_s)
     days = 1
-    while last // (days * DAY_S) - first[0].at // (days * DAY_S) + 1 > most:
+    while end // (days * DAY_S) - first[0].at // (days * DAY_S) + 1 > most:
         days *= 2
     return days * DAY_S
 
@@ -111,7 +145,7 @@ def _samples(parts: Parts, run: Run, begin: float, end: float) -> Iterator[Sampl
 
 
 def _spans(samples: Iterator[Sample], every_s: float | None) -> Iterator[_Span]:
-    """Where two attempts share a span the newer one is told: it has the line from there on."""
+    """Where two attempts share a span it shows the newer one, which has the line from there on."""
     span: _Span | None = None
     for sample in samples:
         if span is not None and (every_s is None or sample.at // every_s != span.last.at // every_s):
@@ -138,7 +172,7 @@ def _figures(sample: Sample) -> Sequence[tuple[str, float | None]]:
     )
 
 
-def _point(span: _Span, before: _Span | None, every_s: float | None, now: float) -> Json:
+def _point(span: _Span, before: _Span | None, every_s: float | None, now: float) -> Point:
     last, pulse = span.last, span.last.pulse
     metrics = {name: span.mean(f"metric {name}") for name in pulse.metrics}
     return {
@@ -149,130 +183,80 @@ def _point(span: _Span, before: _Span | None, every_s: float | None, now: float)
         "step": pulse.step,
         "total": pulse.total,
         "checkpoint_step": pulse.checkpoint_step,
-        "steps_per_s": _rounded(span.mean("steps_per_s")),
-        "gpu_pct": _rounded(span.mean("gpu_pct")),
-        "gpu_memory_pct": _rounded(span.mean("gpu_memory_pct")),
-        "memory_bytes": _rounded(span.mean("memory_bytes")),
-        "disk_free_pct": _rounded(span.mean("disk_free_pct")),
+        "steps_per_s": span.rounded("steps_per_s"),
+        "gpu_pct": span.rounded("gpu_pct"),
+        "gpu_memory_pct": span.rounded("gpu_memory_pct"),
+        "memory_bytes": span.rounded("memory_bytes"),
+        "disk_free_pct": span.rounded("disk_free_pct"),
         "metrics": {name: figure for name, figure in metrics.items() if figure is not None},
     }
 
 
 def _is_gap(before: Sample, span: _Span, every_s: float | None, now: float) -> bool:
-    """Points older than a day were thinned out to one in ten minutes: they lie further apart, and are no silence."""
-    if before.attempt != span.last.attempt or max(_stalls(before), _stalls(span.last)) >= STALLING_POLLS:
+    stall_polls = max(before.pulse.stall_polls, span.last.pulse.stall_polls)
+    if before.attempt != span.last.attempt or stall_polls >= STALLING_POLLS:
         return True
-    return is_silence(before.at, span.first_at, now=now, spacing_s=every_s or 0.0)
+    return _is_silence(before.at, span.first_at, now=now, spacing_s=every_s or 0.0)
 
 
-def _stalls(sample: Sample) -> int:
-    return sample.pulse.stall_polls
-
-
-def is_silence(before: float, after: float, *, now: float, spacing_s: float) -> bool:
-    """Whether more is missing between two points than lies between points anyway. `spacing_s`: of those asked for."""
+def _is_silence(before: float, after: float, *, now: float, spacing_s: float) -> bool:
+    """Whether two points lie further apart than usual. Points older than a day were thinned out to one in ten minutes,
+    which is no silence. `spacing_s`: of the points in the response."""
     kept_s = COARSE_S if now - before > DAY_S else MINUTE_S
     return after - before > SILENT * max(kept_s, spacing_s)
 
 
-def _rounded(figure: float | None) -> float | None:
-    return None if figure is None else round(figure, 6)
-
-
-SUPERVISOR, CLOUD = "supervisor", "cloud"
-MACHINES = 100  # of a run, the newest: the cloud is asked about no more
-EARLY_S = 120.0  # the cloud's clock may be behind ours when the first machine is asked for
-
-
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a line of the cloud's stands in the run's history."""
+class _KeptLine:
+    """Valid until the row of the run changes, because an attempt may have ended then, or until a time."""
 
-    ref: MachineRef
-    generation: int
-    attempt: int
-    requested_at: float
+    version: int
+    until: float  # of the monotonic clock
+    points: list[SparkPoint]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of our own events, oldest first. `complete`: nothing beyond it was left out. `backwards`: what was left
-    out is older. `after_at`: the time of the last event of the page before, -inf where there was none. `until`: that of
-    the first event of the page after, inf where there was none."""
+class Sparklines:
+    """Lines of steps, kept in memory, because a page of runs is read again and again.
 
-    own: Sequence[StoredEvent]
-    complete: bool
-    backwards: bool
-    after_at: float
-    since: float
-    until: float = math.inf
+    Safe to use from any thread: two that read at once may read the same lines twice."""
 
-    def covers(self, at: float) -> bool:
-        first, last = self.after_at, self.until
-        if not self.complete and self.own:
-            if self.backwards:
-                first = max(first, self.own[0].at)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._kept: dict[int, _KeptLine] = {}  # the one that was read first comes first
+
+    def of(self, runs: Sequence[Run]) -> dict[int, list[SparkPoint]]:
+        """Key -> points, oldest first; no points for a run that has reported no step. Raises StoreDown."""
+        monotonic, now = self._parts.clock.monotonic(), self._parts.clock.now()
+        points_by_run, missing = {}, []
+        for run in runs:
+            kept = self._kept.get(run.key)
+            if kept is not None and kept.version == run.version and monotonic < kept.until:
+                points_by_run[run.key] = kept.points
             else:
-                last = min(last, self.own[-1].at)
-        return at >= self.since and first < at <= last
+                missing.append(run)
+        lines = self._parts.store.lines([run.key for run in missing]) if missing else {}
+        for run in missing:
+            points = points_by_run[run.key] = points_of(lines.get(run.key, []), now)
+            self._keep(run, _KeptLine(run.version, monotonic + (ENDED_KEPT_S if run.terminal else KEPT_S), points))
+        return points_by_run
+
+    def _keep(self, run: Run, line: _KeptLine) -> None:
+        self._kept.pop(run.key, None)
+        self._kept[run.key] = line
+        while len(self._kept) > LINES_KEPT:
+            self._kept.pop(next(iter(self._kept), run.key), None)
 
 
-def with_cloud(parts: Parts, run: Run, page: Page, shown: Sequence[Json]) -> tuple[list[Json], str | None]:
-    """(both, oldest first; why the cloud's could not be read or None). `shown`: the events of `page`."""
-    if run.provider not in parts.providers or parts.cells[run.provider] != run.cell:
-        return list(shown), "its machines belong to another supervisor's place"
-    places = _places(parts, run)
-    since = max(page.since, page.after_at, run.created_at - EARLY_S)
-    try:
-        history = parts.platform.history([place.ref for place in places.values()], since) if places else ()
-    except NotSupported:
-        return list(shown), None
-    except ProviderUnavailable as error:
-        return list(shown), str(error)
-    cloud = [event for event in history if page.covers(event.at)]
-    return _laid_between(page.own, shown, cloud, run, places), None
-
-
-def _laid_between(
-    own: Sequence[StoredEvent],
-    shown: Sequence[Json],
-    cloud: Sequence[PlatformEvent],
-    run: Run,
-    places: Mapping[str, Place],
-) -> list[Json]:
-    """Ours stay in their order, even where our clock was set back."""
-    lines, waiting = list[Json](), [(event.at, _shown(event, run, places)) for event in cloud]
-    for stored, line in zip(own, shown, strict=True):
-        while waiting and waiting[0][0] < stored.at:
-            lines.append(waiting.pop(0)[1])
-        lines.append(line)
-    return lines + [line for _, line in waiting]
-
-
-def _shown(event: PlatformEvent, run: Run, places: Mapping[str, Place]) -> Json:
-    """`id` is null: only ours are counted, and a page goes on after one of ours."""
-    place = places.get(event.machine_name)
-    return {
-        "id": None,
-        "run_id": run.run_id,
-        "at": rfc3339.text(event.at),
-        "generation": place.generation if place else run.generation,
-        "attempt": place.attempt if place else 0,
-        "kind": event.kind,
-        "text": f"{event.machine_name}: {event.text}",
-        "actor": event.actor,
-        "data": {"operation_id": event.event_id, "machine": event.machine_name, "zone": event.zone},
-        "source": CLOUD,
-    }
-
-
-def _places(parts: Parts, run: Run) -> dict[str, Place]:
-    """By machine name: of the attempts, and of the tries that obtained none; the newest."""
-    places = {}
-    for try_ in parts.store.tries(run.key):
-        generation = parse_launch_id(try_.launch_id)[0]
-        places[try_.machine_name] = Place(try_.ref, generation, try_.attempt, try_.requested_at)
-    for attempt in parts.store.attempts(run.key):
-        places[attempt.machine_name] = Place(attempt.ref, attempt.generation, attempt.number, attempt.requested_at)
-    newest = sorted(places.items(), key=lambda item: item[1].requested_at)[-MACHINES:]
-    return dict(newest)
+def points_of(line: Sequence[Step], now: float) -> list[SparkPoint]:
+    spacing_s = (line[-1].at - line[0].at) / LINE_PARTS if line else 0.0
+    points: list[SparkPoint] = []
+    before: Step | None = None
+    for point in line:
+        if point.step is None:
+            continue
+        gap = before is not None and (
+            before.attempt != point.attempt or _is_silence(before.at, point.at, now=now, spacing_s=spacing_s)
+        )
+        points.append({"at": rfc3339.text(point.at), "step": point.step, "gap": gap})
+        before = point
+    return points

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import BundleRefused, Opened
 from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf, unfit
@@ -19,13 +21,21 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs.policy import Spec
-from supervisor.services.views.run_view import Json
 from supervisor.wording.figures import plural
 
 _PIECE_BYTES = 1 << 18
 
 
-def keep(parts: Parts, sha256: str, path: Path, caller: Caller) -> tuple[Json, bool]:
+class CodeShown(TypedDict):
+    """`size_bytes`: of its files. `stored_bytes`: of the gzip in the object store."""
+
+    sha256: str
+    files: int
+    size_bytes: int
+    stored_bytes: int
+
+
+def keep(parts: Parts, sha256: str, path: Path, caller: Caller) -> tuple[CodeShown, bool]:
     """Store the gzip at `path` as the bundle of this name. Returns (the bundle, whether it was stored just now). Raises
     CodeRefused, StoreUnavailable, StoreDown."""
     index = _find(parts.objects, sha256)
@@ -46,7 +56,7 @@ def _event(index: BundleIndex, caller: Caller) -> Event:
     return caller.event(EventKind.CODE_STORED, text, shown(index))
 
 
-def show(parts: Parts, sha256: str) -> Json:
+def show(parts: Parts, sha256: str) -> CodeShown:
     """Raises CodeNotFound, StoreUnavailable."""
     index = _find(parts.objects, sha256)
     if index is None:
@@ -54,7 +64,7 @@ def show(parts: Parts, sha256: str) -> Json:
     return shown(index)
 
 
-def shown(index: BundleIndex) -> Json:
+def shown(index: BundleIndex) -> CodeShown:
     return {
         "sha256": index.sha256,
         "files": len(index.members),

@@ -8,6 +8,9 @@ preemption is real: the work since the last checkpoint is lost and paid for agai
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from supervisor.domain.callers import LOCAL as LOCAL_CALLER
 from supervisor.domain.callers import Caller
@@ -17,11 +20,26 @@ from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import Disasters, MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import find_run
-from supervisor.services.views.run_view import Json
 from supervisor.wording.figures import plural
 
 ZONES_SHOWN = 100  # in the history
 DONE = {"preempt": "preempted", "kill": "killed", "freeze": "frozen"}
+
+
+class Disaster(TypedDict):
+    """`notice_s`: of a preemption; null where the platform gives its own notice."""
+
+    done: str
+    run_id: str
+    machine: str
+    zone: str
+    notice_s: NotRequired[float | None]
+
+
+class Stockout(TypedDict):
+    done: str
+    zones: list[str]
+    for_s: float | None
 
 
 class Dev:
@@ -31,7 +49,7 @@ class Dev:
     def __init__(self, parts: Parts, disasters: Mapping[str, Disasters]) -> None:
         self._parts, self._disasters = parts, disasters
 
-    def preempt(self, run_id: str, notice_s: float, confirmed: bool = False, caller: Caller = LOCAL_CALLER) -> Json:
+    def preempt(self, run_id: str, notice_s: float, confirmed: bool = False, caller: Caller = LOCAL_CALLER) -> Disaster:
         """Send the notice now and preempt the machine `notice_s` later; a rented machine gets the platform's own
         notice. Raises ConfirmNeeded for a rented machine if it is not confirmed."""
         ref = self._machine(run_id, "preempt")
@@ -45,15 +63,15 @@ class Dev:
         done = self._strike("preempt", run_id, lambda disasters, ref: disasters.preempt(ref, notice_s), caller)
         return {**done, "notice_s": None if rented else notice_s}
 
-    def kill(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
+    def kill(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Disaster:
         """Kill everything on the machine at once; no record is left."""
         return self._strike("kill", run_id, lambda disasters, ref: disasters.kill(ref), caller)
 
-    def freeze(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
+    def freeze(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Disaster:
         """Suspend the training; the agent beside it continues."""
         return self._strike("freeze", run_id, lambda disasters, ref: disasters.freeze(ref), caller)
 
-    def stockout(self, zones: Sequence[str], for_s: float | None, caller: Caller = LOCAL_CALLER) -> Json:
+    def stockout(self, zones: Sequence[str], for_s: float | None, caller: Caller = LOCAL_CALLER) -> Stockout:
         """These zones have no capacity for `for_s` seconds (None: until a call with 0). Raises InvalidRequest."""
         provider = self._provider_of(zones)
         try:
@@ -77,7 +95,7 @@ class Dev:
         offers = self._parts.providers[provider].offers()
         return list(dict.fromkeys(offer.placement.zone for offer in offers))
 
-    def _strike(self, what: str, run_id: str, act: Callable[[Disasters, MachineRef], None], caller: Caller) -> Json:
+    def _strike(self, what: str, run_id: str, act: Callable[[Disasters, MachineRef], None], caller: Caller) -> Disaster:
         ref = self._machine(run_id, what)
         try:
             act(self._disasters[ref.provider], ref)
@@ -90,9 +108,9 @@ class Dev:
         data = {"done": what, "machine": ref.name, "zone": ref.zone}
         text = f"{caller.actor} let {ref.name} in {ref.zone} be {DONE[what]}."
         self._record(find_run(self._parts, run_id).key, text, data, caller)
-        return {**data, "run_id": run_id}
+        return {"done": what, "run_id": run_id, "machine": ref.name, "zone": ref.zone}
 
-    def _record(self, key: int | None, text: str, data: Json, caller: Caller) -> None:
+    def _record(self, key: int | None, text: str, data: Mapping[str, object], caller: Caller) -> None:
         event = caller.event(EventKind.DISASTER, text, data)
         self._parts.store.add_events(key, [event], self._parts.clock.now())
 

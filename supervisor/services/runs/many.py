@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from typing_extensions import TypedDict
+
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CountDiffers, InvalidRequest, SpotError
 from supervisor.domain.run import Run
@@ -20,11 +22,33 @@ from supervisor.services.runs.actions import stop
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.resume import ResumeRequest, refuse_ended, refuse_live, resume
 from supervisor.services.views import cursor as cursors
-from supervisor.services.views.run_view import Json
 from supervisor.wording.figures import plural
 
 MOST = 1000  # runs that one request reads
 WITHIN_S = 5.0  # after this time the request starts no further run
+
+
+class RefusedRun(TypedDict):
+    """`code`: as in the response to the same request for this run alone."""
+
+    run_id: str
+    code: str
+    detail: str
+
+
+class ManyDone(TypedDict):
+    """`matched`: all runs of the filter when this request began. `changed`, `runs`: the runs that this request changed
+    (or would change), 1000 at most. `unchanged`: the runs that it read or skipped, because the request does not apply
+    to them. `more`: other runs may be left; repeat the request with `next_cursor` as `cursor` and without `expect`."""
+
+    dry_run: bool
+    matched: int
+    changed: int
+    unchanged: int
+    refused: list[RefusedRun]
+    runs: list[str]
+    more: bool
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +80,11 @@ class _Done:
 
     unchanged: int
     changed: list[str] = field(default_factory=list)
-    refused: list[Json] = field(default_factory=list)
+    refused: list[RefusedRun] = field(default_factory=list)
     upto: int | None = None
 
 
-def stop_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
+def stop_many(parts: Parts, request: ManyRequest, caller: Caller) -> ManyDone:
     """Raises CountDiffers, CursorInvalid, InvalidRequest, StoreDown."""
     action = _ManyAction(
         idle=TERMINAL | {Status.AWAITING_TEARDOWN, Status.STOPPING},
@@ -71,7 +95,7 @@ def stop_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
     return _many(parts, request, action)
 
 
-def resume_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
+def resume_many(parts: Parts, request: ManyRequest, caller: Caller) -> ManyDone:
     """Each run keeps its spec. Completed runs stay as they are. Raises as `stop_many`."""
 
     def check(run: Run) -> None:
@@ -88,7 +112,7 @@ def resume_many(parts: Parts, request: ManyRequest, caller: Caller) -> Json:
     return _many(parts, request, action)
 
 
-def _many(parts: Parts, request: ManyRequest, action: _ManyAction) -> Json:
+def _many(parts: Parts, request: ManyRequest, action: _ManyAction) -> ManyDone:
     secret, where = parts.store.secret, request.where
     if request.cursor is not None and request.expect is not None:
         text = "`expect` counts all runs of the filter. Send it in the first request only, without a cursor."

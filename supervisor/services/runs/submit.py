@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,7 +26,7 @@ from supervisor.services.runs.changing import Update, commit, respond_once, retr
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
-from supervisor.services.views.run_view import dumps, run_json
+from supervisor.services.views.run_view import RunJson, dumps, run_json
 
 SCOPE = "POST /v1/runs"  # of the idempotency keys of submits
 # Names that only the older runner puts into a run's folder.
@@ -40,6 +41,13 @@ ONLY_OLDER_RUNNER = (
     ".owner.lock",
     "restart.lock",
 )
+
+
+class SubmittedRun(RunJson):
+    """`differs`: JSON pointers of the fields that the new spec changed."""
+
+    warnings: Sequence[str]
+    differs: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +166,10 @@ def generated_run_id() -> str:
 
 def _reply(parts: Parts, update: Update) -> Reply:
     run, spec = update.run, update.spec or {}
-    answer = run_json(run, update.now, update.labels, parts.gpu)
-    answer["warnings"] = (*warnings_of(spec, *parts.traits_of(run)), *update.warnings)
-    answer["differs"] = update.differs
+    submitted: SubmittedRun = {
+        **run_json(run, update.now, update.labels, parts.gpu),
+        "warnings": (*warnings_of(spec, *parts.traits_of(run)), *update.warnings),
+        "differs": update.differs,
+    }
     status = 201 if update.before is None else 200
-    return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}", version=run.version)
+    return Reply(status, dumps(submitted), f"/v1/runs/{run.run_id}", version=run.version)

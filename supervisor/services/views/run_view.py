@@ -1,14 +1,20 @@
-"""A run as the API shows it: plain JSON values, made by hand because a list of a hundred must take milliseconds.
+"""A run as the API shows it: plain JSON values, made by hand because a list of a hundred runs must take milliseconds.
 
-Money is in US dollars with at most six places, times are RFC 3339, durations carry `_s`. What is not known is null,
-never 0. Prices that are unknown are left out of the sums, and `cost.known` says so.
+Every response is declared once, as a TypedDict beside the function that builds it. mypy compares the two, and the
+OpenAPI document is made from the declaration: a schema has the name of its class, without `Json` at the end.
+
+Money is in US dollars with at most six decimal places, times are RFC 3339, durations carry `_s`. What is not known is
+null, never 0. Unknown prices are left out of the sums, and `cost.known` says so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, overload
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.machines import Placement
@@ -19,6 +25,122 @@ from supervisor.wording.run import next_action, status_text
 
 Json = dict[str, Any]
 GpuOf = Callable[[Placement], str | None]  # Parts.gpu
+GpuName = Annotated[
+    str | None,
+    Field(description="GPUs of a machine of this shape for the training: L4, 8 × A100 80GB. null: none, or not known."),
+]
+CAUSE = "A word of the cause table; clients must accept words that they do not know."
+CauseWord = Annotated[str | None, Field(description=CAUSE)]
+
+
+class PlacementJson(TypedDict):
+    provider: str
+    region: str
+    zone: str
+    shape: str
+    gpu: GpuName
+    spot: bool
+
+
+class BeatShown(TypedDict):
+    age_s: float
+    phase: str
+
+
+class StallShown(TypedDict):
+    polls: int
+    limit: int
+
+
+class Progress(TypedDict):
+    step: int | None
+    total: int | None
+    steps_per_s: float | None
+    eta_s: float | None
+    metrics: dict[str, float]
+
+
+class Cost(TypedDict):
+    """`known` false: the price of an attempt is not known and left out, so the sums are lower bounds."""
+
+    usd: float
+    on_demand_usd: float
+    budget_usd: float | None
+    known: bool
+
+
+class Counters(TypedDict):
+    attempts: int
+    tries: int
+    counted: int
+    user_failures: int
+    preemptions: int
+    no_progress: int
+
+
+class NextAction(TypedDict):
+    what: str
+    at: rfc3339.Time | None
+
+
+class Results(TypedDict):
+    files: int
+    size_bytes: int
+    missing: Sequence[str]
+    pulled: bool
+    pull_required: bool
+
+
+class ImageShown(TypedDict):
+    """`name`: as in the spec. `digest`: the exact content that the machines run, null where it is not pinned (yet).
+    `follow_tag`: each attempt uses the content that the tag names at its start."""
+
+    name: str
+    digest: str | None
+    pinned: bool
+    follow_tag: bool
+
+
+class StopShown(TypedDict):
+    actor: str
+    at: rfc3339.Time
+
+
+class RunJson(TypedDict):
+    """`machine_id`, `price_usd_per_h`: of the machine, until it is known gone. `attempt`: number of the newest."""
+
+    run_id: str
+    generation: int
+    owner: str
+    status: str
+    cause: CauseWord
+    status_text: str
+    detail: str
+    hold: str
+    needs_person: str
+    attempt: int | None
+    placement: PlacementJson | None
+    machine_id: str | None
+    beat: BeatShown | None
+    stall: StallShown
+    progress: Progress | None
+    checkpoint_step: int | None
+    price_usd_per_h: float | None
+    cost: Cost
+    counters: Counters
+    next_action: NextAction
+    results_manifest_sha256: str | None
+    results: Results | None
+    purging: bool
+    purged_at: rfc3339.Time | None
+    kept_until: rfc3339.Time | None
+    stop: StopShown | None
+    image: ImageShown | None
+    labels: Mapping[str, str]
+    created_at: rfc3339.Time
+    generation_at: rfc3339.Time
+    status_since: rfc3339.Time
+    version: int
 
 
 def dumps(answer: object) -> str:
@@ -26,6 +148,10 @@ def dumps(answer: object) -> str:
     return json.dumps(answer, allow_nan=False, separators=(",", ":"))
 
 
+@overload
+def usd(amount: float) -> float: ...
+@overload
+def usd(amount: float | None) -> float | None: ...
 def usd(amount: float | None) -> float | None:
     return None if amount is None else round(amount, 6)
 
@@ -35,9 +161,8 @@ def not_known(placement: Placement) -> str | None:
     return None
 
 
-def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known, trouble: str = "") -> Json:
-    """The fields of `Run` in openapi/openapi.json, in the order in which people look for them. `trouble`: as in
-    `status_text`."""
+def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known, trouble: str = "") -> RunJson:
+    """In the order in which people look for the fields. `trouble`: as in `status_text`."""
     attempt = _present(run)
     pulse = live_pulse(run)
     action = next_action(run, now)
@@ -79,7 +204,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
     }
 
 
-def _image(run: Run) -> Json | None:
+def _image(run: Run) -> ImageShown | None:
     if not run.policy.image:
         return None
     return {
@@ -90,7 +215,7 @@ def _image(run: Run) -> Json | None:
     }
 
 
-def placement_json(placement: Placement, gpu_of: GpuOf) -> Json:
+def placement_json(placement: Placement, gpu_of: GpuOf) -> PlacementJson:
     return {
         "provider": placement.provider,
         "region": placement.region,
@@ -122,7 +247,7 @@ def _newest(checkpoint_step: int | None, pulse: Pulse) -> int | None:
     return max((step for step in (checkpoint_step, pulse.checkpoint_step) if step is not None), default=None)
 
 
-def _progress(run: Run, pulse: Pulse | None, now: float) -> Json | None:
+def _progress(run: Run, pulse: Pulse | None, now: float) -> Progress | None:
     """Of the live attempt; else the last values that were told, without a pace."""
     last = run.pulse
     if last is None:
@@ -139,7 +264,7 @@ def _progress(run: Run, pulse: Pulse | None, now: float) -> Json | None:
     }
 
 
-def _cost(run: Run, now: float) -> Json:
+def _cost(run: Run, now: float) -> Cost:
     live = run.live_attempt
     return {
         "usd": usd(run_cost_usd(run, now)),
@@ -149,12 +274,17 @@ def _cost(run: Run, now: float) -> Json:
     }
 
 
-def _results(run: Run, outcome: Outcome) -> Json:
-    pulled = {"pulled": run.files.pulled_sha256 == outcome.results_sha256, "pull_required": run.policy.require_pull}
-    return {"files": outcome.files, "size_bytes": outcome.size_bytes, "missing": outcome.missing, **pulled}
+def _results(run: Run, outcome: Outcome) -> Results:
+    return {
+        "files": outcome.files,
+        "size_bytes": outcome.size_bytes,
+        "missing": outcome.missing,
+        "pulled": run.files.pulled_sha256 == outcome.results_sha256,
+        "pull_required": run.policy.require_pull,
+    }
 
 
-def _counters(run: Run) -> Json:
+def _counters(run: Run) -> Counters:
     counters = run.counters
     return {
         "attempts": counters.attempts,

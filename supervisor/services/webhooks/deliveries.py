@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import DeliveryNotFound
 from supervisor.domain.events import EventKind
@@ -9,14 +11,48 @@ from supervisor.ports.notifier import DELIVERED, GIVEN_UP, PENDING, Delivery
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.views import cursor, rfc3339
-from supervisor.services.views.run_view import Json
 from supervisor.services.webhooks.webhooks import find
 
 PAGE, PAGE_MAX = 50, 1000
 REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated if no time is given
 
 
-def page(parts: Parts, webhook_id: str, size: int, *, cursor_text: str | None, state: str, caller: Caller) -> Json:
+class DeliveryShown(TypedDict):
+    """`kind`: of the announced event. `sequence`: orders the messages of one run. `state`: pending, delivered or
+    given_up. `status`: of the receiver's last response, null = there was none."""
+
+    delivery_id: int
+    event_id: int
+    run_id: str | None
+    sequence: int
+    kind: str
+    text: str
+    at: str
+    state: str
+    tries: int
+    next_try_at: str | None
+    last_try_at: str | None
+    delivered_at: str | None
+    status: int | None
+    detail: str
+
+
+class DeliveryList(TypedDict):
+    """Newest first."""
+
+    deliveries: list[DeliveryShown]
+    next_cursor: str | None
+
+
+class Replayed(TypedDict):
+    """How many messages are sent again."""
+
+    replayed: int
+
+
+def page(
+    parts: Parts, webhook_id: str, size: int, *, cursor_text: str | None, state: str, caller: Caller
+) -> DeliveryList:
     """Newest first; `state` "" = any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
     endpoint, key = find(parts, webhook_id, caller), parts.store.secret
     where = RunFilter(text=f"deliveries {endpoint.id} {state}")
@@ -28,7 +64,7 @@ def page(parts: Parts, webhook_id: str, size: int, *, cursor_text: str | None, s
     return {"deliveries": [delivery_json(delivery) for delivery in shown], "next_cursor": more}
 
 
-def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> Json:
+def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> Replayed:
     """Make one ended delivery due again. Raises WebhookNotFound, DeliveryNotFound, StoreDown."""
     count = _replay(parts, webhook_id, delivery_id, 0.0, caller)
     if not count:
@@ -36,7 +72,7 @@ def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> J
     return {"replayed": count}
 
 
-def replay_failed(parts: Parts, webhook_id: str, since: float | None, caller: Caller) -> Json:
+def replay_failed(parts: Parts, webhook_id: str, since: float | None, caller: Caller) -> Replayed:
     """Make all deliveries due again that were given up since then (None: in the last week). Raises WebhookNotFound,
     StoreDown."""
     after = parts.clock.now() - REPLAY_S if since is None else since
@@ -53,7 +89,7 @@ def _replay(parts: Parts, webhook_id: str, delivery_id: int | None, since: float
     return parts.store.deliveries.replay(endpoint.id, delivery_id, since, event, parts.clock.now())
 
 
-def delivery_json(delivery: Delivery) -> Json:
+def delivery_json(delivery: Delivery) -> DeliveryShown:
     over = DELIVERED if delivery.delivered_at else GIVEN_UP
     state = PENDING if delivery.next_at is not None else over
     return {

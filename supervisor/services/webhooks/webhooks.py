@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlsplit
 
+from typing_extensions import TypedDict
+
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Conflict, Forbidden, TooManyWebhooks, UrlRefused, WebhookNotFound
 from supervisor.domain.events import EventKind
@@ -22,7 +24,6 @@ from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryFailed, En
 from supervisor.services.parts import Parts, ask_together
 from supervisor.services.runs.changing import Raced, retry_races
 from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json
 
 MOST = 20  # of one owner
 SECRET_BYTES = 32
@@ -36,6 +37,46 @@ _at_once = threading.BoundedSemaphore(OUTSIDE_MAX)
 
 Random = Callable[[int], bytes]
 UpdateEndpoint = Callable[[Endpoint, float], Endpoint]
+
+
+class WebhookShown(TypedDict):
+    """`url`: its host only. `failing_since` null: the receiver accepted the last message, or none was sent.
+    `old_secret_until`: until then the previous secret signs too."""
+
+    webhook_id: str
+    url: str
+    form: str
+    owner: str
+    everything: bool
+    kinds: list[str]
+    note: str
+    enabled: bool
+    disabled_at: str | None
+    disabled_why: str
+    failing_since: str | None
+    old_secret_until: str | None
+    created_at: str
+    created_by: str
+
+
+class WebhookMade(WebhookShown):
+    """`secret`: signs its messages. Only this response contains it; null where the form has no signature."""
+
+    secret: str | None
+
+
+class WebhookList(TypedDict):
+    """In order of creation."""
+
+    webhooks: list[WebhookShown]
+
+
+class WebhookTested(TypedDict):
+    """`status`: of the receiver's response, null = there was none. `detail`: why the message was not accepted."""
+
+    delivered: bool
+    status: int | None
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +101,7 @@ class WebhookChange:
     enabled: bool | None = None
 
 
-def add(parts: Parts, request: WebhookRequest, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+def add(parts: Parts, request: WebhookRequest, caller: Caller, random: Random = secrets.token_bytes) -> WebhookMade:
     """The new webhook with its `secret`, null for a form without signature. Raises UrlRefused, Forbidden,
     TooManyWebhooks, Conflict, StoreDown."""
     _check(parts, request.url, request.everything, caller)
@@ -85,19 +126,19 @@ def add(parts: Parts, request: WebhookRequest, caller: Caller, random: Random = 
     return {**webhook_json(made, now), "secret": text}
 
 
-def listing(parts: Parts, caller: Caller) -> Json:
+def listing(parts: Parts, caller: Caller) -> WebhookList:
     """The caller's webhooks in order of creation; all webhooks for an administrator. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
     endpoints = parts.store.endpoints.of_owner(owner)
     return {"webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]}
 
 
-def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+def show(parts: Parts, webhook_id: str, caller: Caller) -> WebhookShown:
     """Raises WebhookNotFound, StoreDown."""
     return webhook_json(find(parts, webhook_id, caller), parts.clock.now())
 
 
-def change(parts: Parts, webhook_id: str, wanted: WebhookChange, caller: Caller) -> Json:
+def change(parts: Parts, webhook_id: str, wanted: WebhookChange, caller: Caller) -> WebhookShown:
     """The changed webhook. Raises WebhookNotFound, UrlRefused, Forbidden, Conflict, StoreDown."""
     if wanted.url is not None or wanted.everything:
         before = find(parts, webhook_id, caller)
@@ -115,7 +156,7 @@ def change(parts: Parts, webhook_id: str, wanted: WebhookChange, caller: Caller)
     return webhook_json(_changed(parts, webhook_id, update, "was changed", caller), parts.clock.now())
 
 
-def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secrets.token_bytes) -> WebhookMade:
     """A new secret; the previous one also signs for a day. Raises WebhookNotFound, Conflict, StoreDown."""
     text = _secret(random)
 
@@ -130,7 +171,7 @@ def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secre
     return {**webhook_json(done, parts.clock.now()), "secret": text}
 
 
-def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+def remove(parts: Parts, webhook_id: str, caller: Caller) -> WebhookShown:
     """The removed webhook. Its deliveries are removed too. Raises WebhookNotFound, Conflict, StoreDown."""
     endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
     sentence = f"Webhook {endpoint.id} to {shown_url(endpoint)} was removed by {caller.actor}."
@@ -140,7 +181,7 @@ def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
     return webhook_json(endpoint, now)
 
 
-def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+def try_out(parts: Parts, webhook_id: str, caller: Caller) -> WebhookTested:
     """Send one message marked as a test, even to a disabled webhook. Raises WebhookNotFound, Conflict, StoreDown."""
     endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
     target = Target(endpoint.url, endpoint.form, endpoint.secrets_at(now))
@@ -173,7 +214,7 @@ def shown_url(endpoint: Endpoint) -> str:
     return f"{parts.scheme}://{parts.netloc}/***"
 
 
-def webhook_json(endpoint: Endpoint, now: float) -> Json:
+def webhook_json(endpoint: Endpoint, now: float) -> WebhookShown:
     old = [secret.until for secret in endpoint.secrets if secret.until is not None and secret.until > now]
     return {
         "webhook_id": endpoint.id,

@@ -22,7 +22,8 @@ from supervisor.ports.platform import Account, ShapePrice
 from supervisor.ports.store import Change, Sample, Store
 from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.parts import Defaults, Parts
-from supervisor.services.reading.health import About, LoopStatus
+from supervisor.services.reading.about import About
+from supervisor.services.reading.health import LoopStatus
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.runs.policy import policy_from
 from tests.dashboard.dataset.story import Step, Story

@@ -21,7 +21,7 @@ from fastapi import Request, Response
 from supervisor.api.wire.deps import caller_of
 from supervisor.domain.errors import InvalidRequest
 from supervisor.services.runs.keys import KeyedRequest, Reply, keyed_request, scope_of
-from supervisor.services.views.run_view import Json, dumps
+from supervisor.services.views.run_view import RunJson, dumps
 
 MOST = 64  # tags in one header; more are not looked at
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
@@ -98,20 +98,20 @@ def versions(wanted: Tags) -> frozenset[int] | None:
     return frozenset(tag.version for tag in wanted.tags if not tag.weak and tag.version is not None)
 
 
-def json_answer(answer: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(answer: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(dumps(answer), status, headers, "application/json")
 
 
-def run_answer(run: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def run_response(run: RunJson, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A run as it is shown, with the tag of its version and of this text."""
     text = dumps(run)
     tag = make_tag(run["version"], text)
     return Response(text, status, {**(headers or {}), "ETag": tag}, "application/json")
 
 
-def run_unless_known(request: Request, run: Json) -> Response:
+def run_unless_known(request: Request, run: RunJson) -> Response:
     """304 without a body where the client has this text already."""
-    response = run_answer(run)
+    response = run_response(run)
     if is_known(request.headers.getlist("if-none-match"), response.headers["etag"]):
         return Response(None, 304, {"ETag": response.headers["etag"]})
     return response
@@ -128,13 +128,13 @@ def key_of(request: Request) -> str | None:
     return given[0] if given else None
 
 
-def once_of(request: Request, payload: object) -> KeyedRequest | None:
+def key_of_request(request: Request, payload: object) -> KeyedRequest | None:
     """None: the request has no key. `payload`: all that its body asks for, as JSON values. Raises InvalidRequest."""
     operation = f"{request.method} {request.url.path}"
     return keyed_request(key_of(request), scope_of(caller_of(request), operation), payload)
 
 
-def replied(reply: Reply) -> Response:
+def kept_response(reply: Reply) -> Response:
     """An answer that is kept: the text of a run."""
     tag = tag_of(reply.body) if reply.version is None else make_tag(reply.version, reply.body)
     headers = {"ETag": tag}
