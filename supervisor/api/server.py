@@ -1,13 +1,9 @@
-"""The application and its HTTP server: routes, the shape of every refusal, and the outer door in front.
+"""The application and its HTTP server: routes, the form of every refusal, one uvicorn, and the file that names it.
 
-One uvicorn on a loopback socket that is bound before anything else starts, so that a port that is taken is known before
-the loop acts. A stop does not wait for readers: five seconds after SIGTERM nothing of this process may be left.
-server.json tells the command line and the agents how to find this process. It is written whole, written again when
-somebody has taken it away, and gone after a clean end.
-
-HEAD works wherever GET does: the same headers, and no body (RFC 9110, section 9.3.2). The framework knows HEAD only
-where a route names it. Here such a request is routed as its GET, and what it would send after its headers is dropped;
-an answer without an end, such as a stream of events, is told that its client has left.
+The socket is bound before anything else starts, so that a port in use is found before the loop acts. A stop does not
+wait for clients: five seconds after SIGTERM nothing of this process may be left. server.json tells the command line and
+the agents how to reach this process. It is written as a whole, written again when it disappears, and removed at a clean
+end.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -24,14 +19,13 @@ from types import TracebackType
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from supervisor.api.errors import problem, problem_of, request_id_of
 from supervisor.api.routes import access, actions, beats, dev, events, files, health, machines, runs
 from supervisor.api.streams.listeners import Streams
 from supervisor.api.wire.connection import HEAD_MAX_BYTES, Patience, protocol
 from supervisor.api.wire.deps import Services, streams_of
-from supervisor.api.wire.door import LOOPBACK, Door
+from supervisor.api.wire.middleware import LOOPBACK, Admission, HeadAsGet, allow_header, methods_of
 from supervisor.api.wire.route import Admitted
 from supervisor.domain.errors import SettingsRefused, SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
@@ -41,111 +35,14 @@ from supervisor.services.reading.health import full_disk
 from supervisor.settings.serving_process import this_process
 from supervisor.telemetry import logs as telemetry
 
-Paths = Collection[tuple[re.Pattern[str], Collection[str]]]  # of each route: its path and its methods
-
-
-class HeadAsGet:
-    """`paths`: of all routes."""
-
-    def __init__(self, app: ASGIApp, paths: Paths) -> None:
-        self._app, self._paths = app, paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD" or "HEAD" in methods_of(self._paths, scope["path"]):
-            await self._app(scope, receive, send)
-            return
-        started = False
-
-        async def without_body(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                await send(message)
-                await send({"type": "http.response.body", "body": b""})
-
-        async def until_started() -> Message:
-            return {"type": "http.disconnect"} if started else await receive()
-
-        as_get = {**scope, "method": "GET"}
-        try:
-            await self._app(as_get, until_started, without_body)
-        finally:
-            if "route" in as_get:
-                scope["route"] = as_get["route"]  # by which requests are counted
-
-
-def methods_of(paths: Paths, path: str) -> set[str]:
-    """The methods that routes name for this path."""
-    return {name for regex, names in paths if regex.match(path) for name in names}
-
-
-def shown(names: Collection[str]) -> str:
-    """For the header Allow."""
-    return ", ".join(sorted({*names, *(("HEAD",) if "GET" in names else ())}))
-
-
 LOG = logging.getLogger(__name__)
 ROUTES = [
     *runs.routes, *files.routes, *actions.routes, *events.routes, *beats.routes, *health.routes, *machines.routes,
     *dev.routes, *access.token_routes, *access.webhook_routes,
 ]  # fmt: skip
-
-
-def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> FastAPI:
-    """The ASGI application. `services` None: only its document can be made from it."""
-    app = FastAPI(
-        title="Spot Supervisor", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
-    app.state.services = services
-    app.state.streams = None if services is None else streams_of(services)
-    if not all(isinstance(route, Admitted) for route in ROUTES):
-        raise TypeError("a route would be reached without asking who calls it")
-    app.router.routes += ROUTES
-    methods = [(route.path_regex, route.methods) for route in ROUTES]
-
-    async def routing(request: Request, error: HTTPException) -> Response:
-        """What the framework refuses by itself: an unknown path or method."""
-        path, request_id = request.url.path, request_id_of(request)
-        if error.status_code == 405:
-            allowed = shown(methods_of(methods, path))
-            text = f"This address understands {allowed} only."
-            response = problem("METHOD_NOT_ALLOWED", text, path, request_id, meta={"allowed": allowed})
-            response.headers["Allow"] = allowed
-            return response
-        if error.status_code == 404:
-            return problem("NOT_FOUND", "There is nothing at this address.", path, request_id)
-        return problem("INVALID_REQUEST", "The request cannot be understood.", path, request_id)
-
-    app.add_exception_handler(HTTPException, routing)  # type: ignore[arg-type]
-    app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
-    for kind in _PARTS:
-        app.add_exception_handler(kind, _away)
-    app.add_middleware(HeadAsGet, paths=methods)
-    beat_host = services.beat_host if services is not None else ""
-    app.add_middleware(Door, hosts=hosts, beat_host=beat_host)
-    return app
-
-
-async def _refused(request: Request, error: SpotError) -> Response:
-    return problem_of(error, request.url.path, request_id_of(request))
-
-
-async def _away(request: Request, error: Exception) -> Response:
-    """The text of a driver's error stays in the log: it may name paths and addresses."""
-    LOG.warning(
-        "A part was away: %s", error, extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__}
-    )
-    if isinstance(error, RowUnreadable):
-        text = str(error)
-        return await _refused(request, Unavailable(text[0].upper() + text[1:], {"part": "database"}))
-    full = "the object store is full" if isinstance(error, StoreFull) else ""
-    if isinstance(error, StoreDown):
-        full = full_disk(error)
-    what = f"{full[0].upper()}{full[1:]}. Free some space; the" if full else "A part that this needs is away. The"
-    away = Unavailable(f"{what} request can be repeated.", {"part": _PARTS[type(error)]})
-    return await _refused(request, away)
-
-
+BACKLOG = 512
+GRACE_S = 2
+PATIENCE = Patience()
 _PARTS = {
     StoreDown: "database",
     StoreUnavailable: "object store",
@@ -153,11 +50,64 @@ _PARTS = {
     ProviderUnavailable: "provider",
 }
 
-
-BACKLOG = 512
-GRACE_S = 2
-PATIENCE = Patience()
 Add = Callable[[FastAPI], None]
+
+
+def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> FastAPI:
+    """The ASGI application. `services` None: it serves only to make its document."""
+    app = FastAPI(
+        title="Spot Supervisor", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.services = services
+    app.state.streams = None if services is None else streams_of(services)
+    if not all(isinstance(route, Admitted) for route in ROUTES):
+        raise TypeError("a route would be reached without a check of its token")
+    app.router.routes += ROUTES
+    methods = [(route.path_regex, route.methods) for route in ROUTES]
+
+    async def refused_by_framework(request: Request, error: HTTPException) -> Response:
+        """An unknown path or method."""
+        path, request_id = request.url.path, request_id_of(request)
+        if error.status_code == 405:
+            allowed = allow_header(methods_of(methods, path))
+            text = f"This address understands {allowed} only."
+            response = problem("METHOD_NOT_ALLOWED", text, path, request_id, meta={"allowed": allowed})
+            response.headers["Allow"] = allowed
+            return response
+        if error.status_code == 404:
+            return problem("NOT_FOUND", "There is nothing at this address.", path, request_id)
+        return problem("INVALID_REQUEST", "The request is not understood.", path, request_id)
+
+    app.add_exception_handler(HTTPException, refused_by_framework)  # type: ignore[arg-type]
+    app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
+    for kind in _PARTS:
+        app.add_exception_handler(kind, _unavailable)
+    app.add_middleware(HeadAsGet, paths=methods)
+    beat_host = services.beat_host if services is not None else ""
+    app.add_middleware(Admission, hosts=hosts, beat_host=beat_host)
+    return app
+
+
+async def _refused(request: Request, error: SpotError) -> Response:
+    return problem_of(error, request.url.path, request_id_of(request))
+
+
+async def _unavailable(request: Request, error: Exception) -> Response:
+    """The text of a driver's error stays in the log: it may name paths and addresses."""
+    fields = {telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__}
+    LOG.warning("A part was unavailable: %s", error, extra=fields)
+    if isinstance(error, RowUnreadable):
+        return await _refused(request, Unavailable(_sentence(str(error)), {"part": "database"}))
+    part = _PARTS[type(error)]
+    full = "the object store is full" if isinstance(error, StoreFull) else ""
+    if isinstance(error, StoreDown):
+        full = full_disk(error)
+    why = f"{_sentence(full)}. Free some space; the" if full else f"The {part} is unavailable. The"
+    return await _refused(request, Unavailable(f"{why} request can be repeated.", {"part": part}))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def nothing_more(app: FastAPI) -> None:
@@ -165,9 +115,9 @@ def nothing_more(app: FastAPI) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SettingsRefused when the address cannot be had."""
+    """A listening socket. Raises SettingsRefused when the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named TCP: else asyncio leaves Nagle's delay on, and every answer on a kept connection waits 40 ms for its body.
+    # Named TCP: else asyncio leaves Nagle's delay on, and every response on a kept connection waits 40 ms for its body.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -183,29 +133,29 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where this computer reaches it."""
+    """The URL on this computer."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers, and when it must end; signals end it (uvicorn's own handler)."""
+    """Calls back when it is ready and when it ends. Signals end it (uvicorn's own handler)."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]) -> None:
         super().__init__(config)
-        self._tell_started, self._tell_ending = started, ending
+        self._started, self._ending = started, ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._tell_started()
+        self._started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._tell_ending()
+        self._ending()
         await super().shutdown(sockets)
 
     def cut(self, client: tuple[str, int] | None) -> None:
-        """Break the connection of this peer off, with what is still to be sent on it."""
+        """Abort the connection of this peer, with everything still to be sent on it."""
         for connection in list(self.server_state.connections):
             if client is not None and getattr(connection, "client", None) == client:
                 connection.transport.abort()
@@ -220,9 +170,9 @@ def run(
     hosts: Collection[str] = (),
     add: Add = nothing_more,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered, `answering` about
-    once a second from then on, in the thread that answers. `hosts`: names to answer to, beside those of loopback.
-    `add`: lays what else is served into the application."""
+    """Serve until SIGTERM or SIGINT. `started` is called when the server is ready, `answering` about once a second from
+    then on, in the serving thread. `hosts`: names of this server, beside those of loopback. `add`: adds other routes to
+    the application."""
     make(services, started, answering=answering, hosts=hosts, add=add).run(sockets=[listener])
 
 
@@ -235,7 +185,7 @@ def make(
     patience: Patience = PATIENCE,
     add: Add = nothing_more,
 ) -> uvicorn.Server:
-    """The server of `run`, which also ends when its `should_exit` is set. `patience`: with its clients."""
+    """The server of `run`, which also ends when its `should_exit` is set. `patience`: time limits of its clients."""
 
     async def notify() -> None:
         answering()
@@ -246,7 +196,7 @@ def make(
 
     def ending() -> None:
         services.parts.closing.set()
-        streams.close()  # an open stream would keep the server for as long as its listener likes
+        streams.close()  # an open stream would delay the end of the server until its listener leaves
 
     config = uvicorn.Config(
         app,
@@ -255,7 +205,7 @@ def make(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who sends X-Forwarded-For would choose the address by which he is limited and cut off
+        proxy_headers=False,  # with X-Forwarded-For a client would choose the address of its rate limit
         date_header=False,
         lifespan="off",
         ws="none",
@@ -269,11 +219,8 @@ def make(
     return server
 
 
-log = logging.getLogger(__name__)
-
-
 class ServerFile:
-    """There while the `with` block runs. Raises OSError on entry only."""
+    """Exists while the `with` block runs. Raises OSError on entry only."""
 
     def __init__(self, path: Path, address: str) -> None:
         self._path = path
@@ -289,13 +236,15 @@ class ServerFile:
         self._path.unlink(missing_ok=True)
 
     def keep(self) -> None:
-        """Write it again where it is missing; a file that cannot be written now is tried at the next call."""
+        """Write it again where it is missing. A write that fails is repeated at the next call."""
         if self._path.exists():
             return
         try:
             self._write()
         except OSError as error:
-            log.warning("no server file", extra={telemetry.ACTION: "serve", telemetry.ERROR: str(error)})
+            LOG.warning(
+                "The server file could not be written.", extra={telemetry.ACTION: "serve", telemetry.ERROR: str(error)}
+            )
 
     def _write(self) -> None:
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")

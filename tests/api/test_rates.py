@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.api.wire.rates import GUESS_BURST, MOST, Buckets, Rates, place_of
+from supervisor.api.wire.rates import GUESS_BURST, MAX_KEYS, Buckets, Rates, network_of
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Unauthorized
 from tests.api.test_owners import PEOPLE
@@ -36,17 +36,17 @@ def test_looking_takes_nothing() -> None:
 
 
 def test_the_tables_are_bounded_and_keep_who_came_last() -> None:
-    buckets = Buckets(1.0, 1.0, most=3)
+    buckets = Buckets(1.0, 1.0, max_keys=3)
     for key in "abcd":
         buckets.take(key, 0.0)
     assert len(buckets) == 3
     assert buckets.wait_s("d", 0.0) == 1.0
     assert buckets.wait_s("a", 0.0) == 0.0
     rates = Rates(1.0, 1.0)
-    for number in range(MOST + 5):
+    for number in range(MAX_KEYS + 5):
         rates.refused(f"Bearer {number}", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
         rates.request(f"Bearer {number}", f"t-{number}", 0.0)
-    assert len(rates._guesses) == len(rates._good) == MOST
+    assert len(rates._guesses) == len(rates._valid) == MAX_KEYS
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_tables_are_bounded_and_keep_who_came_last() -> None:
     [("127.0.0.1", "127.0.0.1"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("", ""), ("local", "local")],
 )
 def test_a_network_of_ipv6_is_one_place(peer: str, place: str) -> None:
-    assert place_of(peer) == place
+    assert network_of(peer) == place
 
 
 class Guarded:

@@ -134,7 +134,7 @@ def test_what_a_request_changes_has_its_id_in_the_history(bed: Bed) -> None:
 
 
 def test_every_request_is_a_line_only_where_debug_is_asked_for(bed: Bed, lines: io.StringIO) -> None:
-    door = logging.getLogger("supervisor.api.wire.door")
+    door = logging.getLogger("supervisor.api.wire.middleware")
     ask(bed.services, ("GET", "/v1/runs?q=private", named("r-1")))
     assert [line for line in told(lines) if line["message"] == "answered"] == []
     before = door.level

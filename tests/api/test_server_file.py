@@ -24,7 +24,7 @@ def test_it_comes_back_and_goes_at_the_end(tmp_path: Path, caplog: pytest.LogCap
         path.parent.rmdir()
         with caplog.at_level(logging.WARNING):
             told.keep()  # the folder is away: said, and tried again later
-        assert "no server file" in caplog.text
+        assert "server file could not be written" in caplog.text
         path.parent.mkdir()
         told.keep()
     assert list(path.parent.iterdir()) == []

@@ -127,7 +127,7 @@ def test_the_server_answers_while_everybody_waits_for_the_store(bed: Bed, gate: 
 
         waiting = [pool.submit(ask, f"/v1/runs/{RUN}/{slow}", 60) for _ in range(READERS)]
         wait_for(lambda: gate.held, 20, "the store to be asked")
-        wait_for(lambda: working() >= deps.MOST, 20, "no thread for them to be free")
+        wait_for(lambda: working() >= deps.SLOW_THREADS, 20, "no thread for them to be free")
         assert [ask(path, 10) for path in ("/v1/runs", f"/v1/runs/{RUN}", "/readyz")] == [200] * 3
         gate.opened.set()
         assert {one.result(60) for one in waiting} == {200}

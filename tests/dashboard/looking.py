@@ -12,7 +12,7 @@ import httpx
 
 from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services
-from supervisor.api.wire.door import LOOPBACK
+from supervisor.api.wire.middleware import LOOPBACK
 from supervisor.dashboard.app import mount
 from tests.dashboard.document import Element, read
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.api.wire.door import LOOPBACK
+from supervisor.api.wire.middleware import LOOPBACK
 from supervisor.dashboard.rendering import is_ours
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenRequest, create, revoke

@@ -1,14 +1,15 @@
-"""One connection of a client: how long it is waited for, and what is answered to bytes that are no HTTP.
+"""One connection of a client: the time limits of each wait, and the response to bytes that are not HTTP.
 
-uvicorn bounds only how long a connection may idle between two requests. Whoever sends a head or a body drop by drop,
-or takes nothing of an answer, would keep a connection for as long as he likes, and the connections of a process are
-few. So each wait for a client has an end here, and of those that have not sent the head of a request the longest
-waiting one goes where there are too many: a client that means it sends its head at once.
+uvicorn limits only the idle time between two requests. A client that sends a head or a body byte by byte, or reads
+nothing of a response, would keep its connection for any time, and a process has few connections. So each wait for a
+client has a limit here. Where too many connections have not sent the head of a request, the one that has waited longest
+is closed: an honest client sends its head at once.
 
-A client that still sends its body when it has its answer (413, 401, …) is read from for a while before the connection
-is closed. Closing at once would reset it, and most clients then never see the answer (nginx's lingering_close).
+A client that still sends its body when it gets its response (413, 401, ...) is read from for a while before the
+connection is closed. An immediate close would reset the connection, and most clients would never see the response
+(nginx's lingering_close).
 
-Timers are set where a request comes in pieces only: one that lies in one packet costs a look at a state.
+Timers are set only where a request arrives in pieces; a request in one packet costs one comparison of states.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from supervisor.api.errors import InvalidHttp, problem_of
 
 HEAD_MAX_BYTES = 16 * 1024
-# What h11 reads and another server in the way may read differently: a header that goes on in the next line, and the
-# length of the body given twice, on two lines or in a list (RFC 9112, sections 5.2 and 6.3).
+# h11 accepts these, and a proxy may read them differently: a header that continues on the next line, and the length of
+# the body given twice, on two lines or in a list (RFC 9112, sections 5.2 and 6.3).
 _AMBIGUOUS = re.compile(
     rb"\n[ \t]|\ncontent-length:[^\n]*,|\ncontent-length:.*\ncontent-length:", re.IGNORECASE | re.DOTALL
 )
@@ -35,10 +36,10 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """`head_s`: for the head of a request. `body_s`: within so long at least `body_bytes` of a body must come, or its
-    end. `rest_s`: for the rest of a body when its request is answered already, `rest_bytes` of it at most where the
-    connection ends with that answer. `taking_s`: for a client that takes nothing of its answer. `waiting_most`:
-    connections that may be without a head at once."""
+    """`head_s`: for the head of a request. `body_s`: in this time at least `body_bytes` of a body must arrive, or its
+    end. `rest_s`: for the rest of a body after the response, `rest_bytes` of it at most where the connection ends with
+    that response. `taking_s`: for a client that reads nothing of its response. `waiting_most`: connections without a
+    head at the same time."""
 
     head_s: float = 10.0
     body_s: float = 10.0
@@ -50,10 +51,9 @@ class Patience:
 
 
 def protocol(patience: Patience) -> type[H11Protocol]:
-    """For one server: the class of its connections, which know of each other who waits."""
-    waiting: dict[_Connection, None] = {}  # the longest waiting first
-    name = {"patience": patience, "waiting": waiting}
-    return type("Connection", (_Connection,), name)
+    """The class of the connections of one server."""
+    waiting: dict[_Connection, None] = {}  # shared by all of them; the one that has waited longest comes first
+    return type("Connection", (_Connection,), {"patience": patience, "waiting": waiting})
 
 
 class _Transport:
@@ -69,11 +69,11 @@ class _Transport:
 class _Connection(H11Protocol):
     patience: Patience
     waiting: dict[_Connection, None]
-    _awaited = ""  # what is waited for: head, body, rest; "" = nothing, or it idles between two requests
+    _awaited = ""  # head, body or rest; "" = nothing, or the connection is idle between two requests
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
-    _came = 0  # bytes since the timer was set
-    _lingers = False  # answered and closed on our side; the rest of the body is read and dropped
+    _received = 0  # bytes since the timer was set
+    _lingers = False  # the response is sent and our side closed; the rest of the body is read and dropped
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -90,9 +90,9 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._came += len(data)
+        self._received += len(data)
         if self._lingers:
-            if self._came > self.patience.rest_bytes:
+            if self._received > self.patience.rest_bytes:
                 self._give_up()
             return
         super().data_received(data)
@@ -117,7 +117,7 @@ class _Connection(H11Protocol):
             self._await("rest", self.patience.rest_s)
 
     def _close(self) -> None:
-        """Close; a client in the middle of its body gets its answer first."""
+        """A client in the middle of its body gets its response first."""
         sending = self.conn.their_state is h11.SEND_BODY and not self.conn.they_are_waiting_for_100_continue
         if self._lingers or not sending or not self._real.can_write_eof():
             self._real.close()
@@ -136,11 +136,11 @@ class _Connection(H11Protocol):
         self._taken()
 
     def send_400_response(self, msg: str) -> None:
-        """Of bytes that are no HTTP, and of a head without end."""
-        answer = problem_of(InvalidHttp("This is no HTTP that can be read."), "", "")
-        kept = [header for header in answer.raw_headers if header[0] != b"connection"]
-        event = h11.Response(status_code=400, headers=[*kept, (b"connection", b"close")], reason=b"Bad Request")
-        for part in (event, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+        """For bytes that are not HTTP, and for a head without end."""
+        problem = problem_of(InvalidHttp("This is not HTTP that this server can read."), "", "")
+        headers = [header for header in problem.raw_headers if header[0] != b"connection"]
+        event = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close")], reason=b"Bad Request")
+        for part in (event, h11.Data(data=bytes(problem.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
         self._real.close()
 
@@ -150,15 +150,15 @@ class _Connection(H11Protocol):
             self._timer = None
         if what != "head":
             self.waiting.pop(self, None)
-        self._awaited, self._came = what, 0
+        self._awaited, self._received = what, 0
         if what:
             self._timer = self.loop.call_later(longest_s, self._late)
 
     def _late(self) -> None:
-        """What was waited for has not come. A body may be long: it must only go on, and may be waiting for us."""
+        """The time is over. A long body is fine as long as it goes on, and while it waits for this server."""
         self._timer = None
         our_turn = self.flow.read_paused or self.conn.they_are_waiting_for_100_continue
-        if self._awaited == "body" and (our_turn or self._came >= self.patience.body_bytes):
+        if self._awaited == "body" and (our_turn or self._received >= self.patience.body_bytes):
             self._await("body", self.patience.body_s)
         else:
             self._give_up()
@@ -174,6 +174,6 @@ class _Connection(H11Protocol):
 
 
 def _is_ambiguous(data: bytes) -> bool:
-    """`data` begins with the head of a request, or with a part of it."""
+    """`data` starts with the head of a request, or with a part of it."""
     end = _HEAD_END.search(data)
     return bool(_AMBIGUOUS.search(data, 0, end.start() if end else len(data)))

@@ -1,9 +1,8 @@
-"""What the routes reach: the services, made by the composition root and hung on the application; what the API bounds;
-and threads for what is asked of others: object stores, clouds, receivers of alerts.
+"""What the routes use: the services, which the composition root sets on the application, and threads for slow work.
 
-Others may take seconds, or hang until their time is over. The threads that answer from the database are few and shared
-by all requests: were they lent to this, too, sixty pages that show a log would stop the whole server while the store of
-its bytes is slow. Who finds none free here waits without holding one.
+Object stores, clouds and receivers of alerts may take seconds, or hang until a time limit. The threads that serve from
+the database are few and shared by all requests. If they did this work too, sixty pages that show a log would stop the
+whole server while the object store is slow. A request that finds no free slow thread waits without a thread.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from anyio.lowlevel import RunVar
 from fastapi import Request
 
 from supervisor.api.streams.listeners import Limits, Streams
-from supervisor.api.wire.door import BODY_MAX_BYTES
+from supervisor.api.wire.middleware import BODY_MAX_BYTES
 from supervisor.api.wire.rates import Rates
 from supervisor.contract.bundle import MAX_GZIP_BYTES
 from supervisor.domain.callers import LOCAL, Caller
@@ -40,33 +39,35 @@ from supervisor.services.runs.altering import LABELS_MAX
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
 
+PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
+SLOW_THREADS = 16
+_LIMITER: RunVar[CapacityLimiter] = RunVar("slow threads")  # of the event loop
+
 Identify = Callable[[str, str], Caller]
 Recall = Callable[[str, str], Caller | None]
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
-def everybody(authorization: str, request_id: str) -> Caller:
-    """An `Identify` where nobody is asked who he is."""
+def local_caller(authorization: str, request_id: str) -> Caller:
+    """An `Identify` where no token is needed."""
     return replace(LOCAL, request_id=request_id)
 
 
-def nobody_known(authorization: str, request_id: str) -> Caller | None:
-    """A `Recall` that remembers nobody."""
+def nobody_recalled(authorization: str, request_id: str) -> Caller | None:
+    """A `Recall` without memory."""
     return None
-
-
-PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
-    may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
-    header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
-    ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
-    None = as many as like to. `readings`: what a scrape reads beside the counters, by part. `identify_soon`:
-    `identify` for who reads them, also while the database is away; None = it has no such word.
-    `streams`: how many may be open. `about`: which settings these are. `open_operations`: names of operations that need
-    a token by themselves and need none here, by a setting."""
+    """`dev` None: no provider can inject disasters. `beat_host`: a public name under which beats may arrive, and no
+    other request; "" = there is none. `plan_sources`: what a plan reads beside the store. `identify`: the caller of a
+    header Authorization and a request id, raises Unauthorized; `recall`: the same from memory alone, None = not in
+    memory. `identity`: knows the tokens, also where none is needed. `rates`: rate limits; None = there are none.
+    `readings`: what a scrape reads beside the counters, by part. `identify_soon`: an `identify` for a scrape, also
+    while the database is unavailable; None = `identify`. `streams`: how many may be open. `about`: the settings of this
+    server. `open_operations`: names of operations that need a token by default and need none here, by a setting."""
 
     parts: Parts
     inbox: BeatInbox
@@ -79,8 +80,8 @@ class Services:
     dev: Dev | None = None
     beat_host: str = ""
     plan_sources: PlanSources = field(default_factory=lambda: PlanSources(tuple, nothing_sent))
-    identify: Identify = everybody
-    recall: Recall = nobody_known
+    identify: Identify = local_caller
+    recall: Recall = nobody_recalled
     rates: Rates | None = None
     readings: Mapping[str, Readings] = field(default_factory=dict)
     identify_soon: Identify | None = None
@@ -108,7 +109,7 @@ def assemble(
 
 
 def with_tokens(services: Services, rates: Rates | None = None) -> Services:
-    """The same services, where everybody is asked who he is."""
+    """The same services, where every request needs a token."""
     identity = services.identity
     return replace(
         services, identify=identity.identify, recall=identity.recall, rates=rates, identify_soon=identity.identify_soon
@@ -116,8 +117,8 @@ def with_tokens(services: Services, rates: Rates | None = None) -> Services:
 
 
 def without_tokens(services: Services) -> Services:
-    """The same services, where nobody is asked, nor waits for the answer."""
-    return replace(services, identify=everybody, recall=everybody)
+    """The same services, where no token is needed."""
+    return replace(services, identify=local_caller, recall=local_caller)
 
 
 def streams_of(services: Services) -> Streams:
@@ -131,27 +132,21 @@ def services_of(request: Request) -> Services:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as `api/access` has found out."""
+    """Set on the request by its route (wire/route.py)."""
     caller: Caller = request.state.caller
     return caller
 
 
-MOST = 16
-_LIMITER: RunVar[CapacityLimiter] = RunVar("asking others")  # of the event loop
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
-
-
-async def in_slow_thread(work: Callable[Given, Found], *args: Given.args, **named: Given.kwargs) -> Found:
-    """As starlette's run_in_threadpool."""
+async def in_slow_thread(work: Callable[Given, Result], *args: Given.args, **named: Given.kwargs) -> Result:
+    """As starlette's run_in_threadpool, in threads of its own."""
     limiter = _LIMITER.get(None)
     if limiter is None:
-        _LIMITER.set(limiter := CapacityLimiter(MOST))
+        _LIMITER.set(limiter := CapacityLimiter(SLOW_THREADS))
     return await to_thread.run_sync(partial(work, *args, **named), limiter=limiter)
 
 
 def limits_of(services: Services) -> About:
-    """What there is to tell of this server, its bounds included."""
+    """The settings and bounds of this server."""
     streams = services.streams
     rates = services.rates if services.rates is not None and services.rates.rate_per_s > 0 else None
     return replace(

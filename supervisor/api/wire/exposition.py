@@ -1,6 +1,6 @@
-"""Metrics as Prometheus reads them: the text format, or OpenMetrics where the reader asks for it.
+"""Metrics in the format of Prometheus: its text format, or OpenMetrics where the request accepts it.
 
-The only module that knows prometheus-client, and nobody loads it before the first scrape: it takes a fifth of a second.
+The only module that knows prometheus-client. The first scrape loads it, because that takes a fifth of a second.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ OPENMETRICS = "application/openmetrics-text"
 
 
 def render(accept: str, readings: Iterable[Reading]) -> tuple[bytes, str]:
-    """(the body, its media type) for a reader that sent this header Accept."""
+    """(the body, its media type) for a request with this header Accept."""
     registry = CollectorRegistry()
-    registry.register(_Known(list(readings)))
+    registry.register(_Collected(readings))
     ProcessCollector(registry=registry)
     if OPENMETRICS in accept.lower():
         body: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
@@ -37,46 +37,41 @@ def render(accept: str, readings: Iterable[Reading]) -> tuple[bytes, str]:
     return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
-class _Known(Collector):
+class _Collected(Collector):
     """All series that have a value now, in the order of their definition."""
 
-    def __init__(self, readings: list[Reading]) -> None:
-        self._read: dict[str, list[Reading]] = {}
-        for one in readings:
-            self._read.setdefault(one.series.name, []).append(one)
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings: dict[str, list[Reading]] = {}
+        for reading in readings:
+            self._readings.setdefault(reading.series.name, []).append(reading)
 
     def collect(self) -> Iterator[Metric]:
         for series in metrics.ALL:
-            family = _family(series, self._read.get(series.name, []))
+            family = _family(series, self._readings.get(series.name, []))
             if family.samples:
                 yield family
 
     def describe(self) -> list[Metric]:
-        """Nothing to look up: the names are ours, and a test sees that each is there once."""
+        """Without names, which would be compared with those of other collectors; a test proves that each is unique."""
         return []
 
 
-def _family(series: Series, read: list[Reading]) -> Metric:
+def _family(series: Series, readings: list[Reading]) -> Metric:
     if isinstance(series, Histogram):
         return _histogram(series)
     if series.kind == INFO:
         info = InfoMetricFamily(series.name.removesuffix("_info"), series.text)
-        for one in read:
-            info.add_metric((), dict(zip(series.labels, map(str, one.labels), strict=True)))
+        for reading in readings:
+            info.add_metric((), dict(zip(series.labels, map(str, reading.labels), strict=True)))
         return info
-    made: CounterMetricFamily | GaugeMetricFamily = (
-        CounterMetricFamily(series.name, series.text, labels=series.labels)
-        if series.kind == COUNTER
-        else GaugeMetricFamily(series.name, series.text, labels=series.labels)
-    )
-    values = _counted(series) if isinstance(series, Counter) else ((one.labels, one.value) for one in read)
+    kind = CounterMetricFamily if series.kind == COUNTER else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = kind(series.name, series.text, labels=series.labels)
+    values: Iterable[tuple[Labels, float]] = ((reading.labels, reading.value) for reading in readings)
+    if isinstance(series, Counter):
+        values = sorted(series.values().items())
     for labels, value in values:
-        made.add_metric(tuple(map(str, labels)), value)
-    return made
-
-
-def _counted(series: Counter) -> Iterable[tuple[Labels, float]]:
-    return sorted(series.values().items())
+        family.add_metric(tuple(map(str, labels)), value)
+    return family
 
 
 def _histogram(series: Histogram) -> Metric:

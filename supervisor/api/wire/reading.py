@@ -1,6 +1,6 @@
 """How a body and a query are read, and why one is refused: a JSON pointer and a reason that says what to write instead.
 
-The value that was sent is never repeated; a misspelled name or word is answered with the known one that is nearest.
+The value that was sent is never repeated. For a misspelled name or word the reason names the nearest known one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from supervisor.domain.texts import ONE_LINE, PROSE, REFUSAL
 
 JSON = "application/json"
 ERRORS_SHOWN = 20
-NAME_CHARS = 64  # of what was sent, in an answer and in a search for what was meant
-# The library's kind of error -> what would be right.
+NAME_CHARS = 64  # of a sent name, in a response and in the search for the nearest known name
+# Kind of error of the library -> what would be right.
 _TYPES = {
     "list_type": "must be a list, such as [a, b]",
     "bool_type": "must be true or false",
@@ -32,13 +32,24 @@ _TYPES = {
     "float_type": "must be a number",
 }
 _SECONDS = "must be a number of seconds, such as 3600 for an hour"
-
+# What a text must be: by the name of its field, and by its pattern.
+_FIELDS = {
+    "run_id": f"must be {RUN_ID_RULE}",
+    "image": "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces",
+    "venv": "must be the whole path of a virtual environment, such as /home/ada/env",
+}
+_PATTERNS = {ONE_LINE: REFUSAL, PROSE: f"must not be empty, and {REFUSAL}"}
+_REFERENCE = (
+    "must say where the value is: env:NAME or file:/PATH of the service's computer, or "
+    "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION; the value itself is never accepted"
+)
+_ADDRESS = "must be an https:// address, without spaces"
 
 M = TypeVar("M", bound=BaseModel)
 
 
 async def read_body(model: type[M], request: Request, optional: bool = False, kind: str = JSON) -> M:
-    """The body as `model`. `optional`: no body at all means every default. `kind`: a media type that is taken beside
+    """The body as `model`. `optional`: no body means every default. `kind`: a media type that is accepted beside
     application/json. Raises UnsupportedMediaType, MalformedJson, InvalidRequest."""
     raw = await request.body()
     if optional and not raw:
@@ -53,16 +64,16 @@ async def read_body(model: type[M], request: Request, optional: bool = False, ki
         raise refusal(error, model, "#", "body") from None
 
 
-def _is_json(told: str, kind: str) -> bool:
-    """JSON is UTF-8 (RFC 8259); a type that says otherwise is not what is read here."""
-    media_type, *more = (part.strip().lower() for part in told.split(";"))
+def _is_json(content_type: str, kind: str) -> bool:
+    """JSON is UTF-8 (RFC 8259); another charset is refused."""
+    media_type, *more = (part.strip().lower() for part in content_type.split(";"))
     charsets = [part.partition("=")[2].strip('"') for part in more if part.startswith("charset=")]
     return media_type in (JSON, kind) and all(charset in ("utf-8", "utf8") for charset in charsets)
 
 
 def read_query(model: type[M], request: Request) -> M:
-    """The query parameters as `model`. Raises InvalidRequest; for an unknown one too, which would be ignored silently
-    otherwise."""
+    """The query parameters as `model`. Raises InvalidRequest, also for an unknown parameter, which the framework would
+    ignore silently."""
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         field = model.model_fields.get(name)
@@ -79,17 +90,18 @@ def read_query(model: type[M], request: Request) -> M:
 
 
 def refusal(error: ValidationError, model: type[BaseModel], root: str, where: str) -> InvalidRequest | MalformedJson:
-    found = error.errors(include_url=False)
-    if found[0]["type"] == "json_invalid":
-        return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
-    errors = list(dict.fromkeys((_pointer(root, e["loc"]), _reason(e, model)) for e in found))[:ERRORS_SHOWN]
+    problems = error.errors(include_url=False)
+    if problems[0]["type"] == "json_invalid":
+        return MalformedJson("The body is not JSON that can be read: " + _reason(problems[0], model))
+    errors = list(dict.fromkeys((_pointer(root, each["loc"]), _reason(each, model)) for each in problems))
+    errors = errors[:ERRORS_SHOWN]
     first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3]).rstrip(".")
     text = f"The {where} is refused: {first}" + ("" if first.endswith("?") else ".")
-    return InvalidRequest(text, {"count": len(found)}, errors)
+    return InvalidRequest(text, {"count": len(problems)}, errors)
 
 
 def _pointer(root: str, loc: tuple[int | str, ...]) -> str:
-    """RFC 6901 for a body; `?name` for a query. Names are cut: they may be anything that was sent."""
+    """RFC 6901 for a body; `?name` for a query. Names are cut: a client may send any text."""
     parts = [str(part)[:NAME_CHARS] for part in loc if part not in (WORDS, SHELL, "[key]")]
     if root == "?":
         return "?" + (parts[0] if parts else "")
@@ -108,7 +120,7 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
         if reason:
             return reason
     if kind in ("model_attributes_type", "model_type"):
-        return "must have fields of its own: " + ", ".join(_known(model, loc))
+        return "must have fields of its own: " + ", ".join(_at(model, loc).model_fields)
     if kind in ("float_type", "int_type") and str(loc[-1]).endswith("_s"):
         return _SECONDS
     if kind in _TYPES:
@@ -118,47 +130,36 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
 
 
 def _pattern(error: Any) -> str:
-    loc = error["loc"]
-    if "run_id" in loc:
-        return f"must be {RUN_ID_RULE}"
-    if "secrets" in loc and loc[-1] != "[key]":
-        return (
-            "must say where the value lies: env:NAME or file:/PATH of the service's computer, or "
-            "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION; the value itself is never accepted"
-        )
-    if loc and loc[-1] == "image":
-        return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
-    if loc and loc[-1] == "venv":
-        return "must be the whole path of a virtual environment, such as /home/ada/env"
-    if error["ctx"]["pattern"] == ONE_LINE:
-        return REFUSAL
-    if error["ctx"]["pattern"] == PROSE:
-        return f"must not be empty, and {REFUSAL}"
-    if "x00" in error["msg"]:
-        address = bool(loc) and loc[-1] == "url"
-        return (
-            "must be an https:// address, without spaces" if address else "must not be empty or hold control characters"
-        )
+    """ "" = the library's own words are good."""
+    loc, pattern = error["loc"], error["ctx"]["pattern"]
+    name = loc[-1] if loc else ""
+    if "secrets" in loc and name != "[key]":
+        return _REFERENCE
+    for words, key in ((_FIELDS, "run_id" if "run_id" in loc else name), (_PATTERNS, pattern)):
+        if key in words:
+            return words[key]
+    if "x00" in pattern:
+        return _ADDRESS if name == "url" else "must not be empty or contain control characters"
     return ""
 
 
 def _choice(error: Any) -> str:
-    """Every word that would be right, and the one that is probably meant."""
-    known = re.findall(r"'([^']+)'", str(error["ctx"]["expected"]))
+    """Every word that would be right, and the nearest one."""
+    words = re.findall(r"'([^']+)'", str(error["ctx"]["expected"]))
     given = error["input"]
-    near = get_close_matches(given[:NAME_CHARS], known, n=1, cutoff=0.6) if isinstance(given, str) else []
-    words = ", ".join(known[:-1]) + f" or {known[-1]}" if len(known) > 1 else "".join(known)
-    return f"must be {words}" + (f"; did you mean {near[0]}?" if near else "")
+    near = get_close_matches(given[:NAME_CHARS], words, n=1, cutoff=0.6) if isinstance(given, str) else []
+    choice = ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else "".join(words)
+    return f"must be {choice}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _nearest_field(name: str, model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
-    """The known field that is probably meant: one beside it, one deeper inside (`limits.max_attempts`), or one of the
-    whole body (`run_id`, beside `spec`). Empty where none is near."""
+    """The nearest known field: beside it, deeper inside (`limits.max_attempts`), or of the whole body (`run_id`, beside
+    `spec`). Empty where none is near."""
     plain = name[:NAME_CHARS].replace("-", "_").lower()
-    beside = get_close_matches(plain, _known(model, loc), n=1, cutoff=0.6)
+    here = _at(model, loc)
+    beside = get_close_matches(plain, here.model_fields, n=1, cutoff=0.6)
     if beside:
         return beside[0]
-    here = _at(model, loc)
     deeper = {path.rpartition(".")[2]: path for path in _deeper(here)}
     near = get_close_matches(plain, deeper, n=1, cutoff=0.8)
     if near:
@@ -174,12 +175,8 @@ def _deeper(model: type[BaseModel]) -> Iterator[str]:
             yield from (f"{name}.{below}" for below in inner.model_fields)
 
 
-def _known(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Field names of the model at `loc` inside `model`."""
-    return list(_at(model, loc).model_fields)
-
-
 def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
+    """The model at `loc` inside `model`."""
     for part in loc:
         field = model.model_fields.get(str(part)) if isinstance(part, str) else None
         if field is not None:
@@ -190,4 +187,4 @@ def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
 def _inner(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _inner(part)) is not None), None)
+    return next((model for part in get_args(annotation) if (model := _inner(part)) is not None), None)

@@ -38,7 +38,7 @@ Endpoint = Callable[..., Awaitable[object]]
 F = TypeVar("F", bound=Endpoint)
 Model = type[BaseModel]
 Shape = type[Any]  # a TypedDict, declared beside the function that builds the response
-# What several operations have in common.
+# Shared by several operations.
 KEYED = "IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT "
 WITH_KEY: dict[str, Any] = {"takes": ("Idempotency-Key",), "sends": ("ETag", "Idempotency-Replayed")}
 SPEC = (
@@ -117,14 +117,14 @@ class Routes(list["Admitted"]):
 
 
 class Admitted(APIRoute):
-    """A route that is reached past `admit` only. The framework is shown the texts in the path alone: its own reading of
-    queries and bodies costs more and refuses less."""
+    """A route that runs after `admit` only. The framework sees the texts in the path alone: its own reading of queries
+    and bodies costs more and refuses less."""
 
     def __init__(self, method: str, path: str, endpoint: Endpoint, operation: Operation, tag: str) -> None:
         self.operation, self._endpoint = operation, endpoint
         super().__init__(
             path,
-            _shown(endpoint, path),
+            _stand_in(endpoint, path),
             methods=[method],
             tags=[tag],
             name=endpoint.__name__,
@@ -134,23 +134,23 @@ class Admitted(APIRoute):
         self.endpoint = endpoint
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return self._answer
+        return self._respond
 
-    async def _answer(self, request: Request) -> Response:
-        operation, given = self.operation, dict(request.path_params)
+    async def _respond(self, request: Request) -> Response:
+        operation, arguments = self.operation, dict(request.path_params)
         await admit(request, self.name, operation.needs)
         if operation.query is not None:
-            given["query"] = read_query(operation.query, request)
+            arguments["query"] = read_query(operation.query, request)
         elif request.scope["query_string"]:
             read_query(NoParameters, request)
         if operation.body is not None and not operation.body_by_hand:
-            given["body"] = await read_body(operation.body, request, not operation.body_required)
-        answer = await self._endpoint(request, **given)
-        return answer if isinstance(answer, Response) else json_response(answer, min(operation.responses))
+            arguments["body"] = await read_body(operation.body, request, not operation.body_required)
+        result = await self._endpoint(request, **arguments)
+        return result if isinstance(result, Response) else json_response(result, min(operation.responses))
 
 
-def _shown(endpoint: Endpoint, path: str) -> Endpoint:
-    """A stand-in for the framework, which reads names, words and arguments from an endpoint."""
+def _stand_in(endpoint: Endpoint, path: str) -> Endpoint:
+    """For the framework, which reads the name, the docstring and the arguments of an endpoint."""
     texts = re.findall(r"{(\w+)[^}]*}", path)
     wanted = set(inspect.signature(endpoint).parameters) - {"query", "body"}
     if wanted != {"request", *texts}:
@@ -159,15 +159,15 @@ def _shown(endpoint: Endpoint, path: str) -> Endpoint:
     async def stand_in(request: Request) -> Response:
         raise NotImplementedError
 
-    taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in texts]
-    asked = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
-    stand_in.__signature__ = inspect.Signature([asked, *taken], return_annotation=Response)  # type: ignore[attr-defined]
+    first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
+    others = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in texts]
+    stand_in.__signature__ = inspect.Signature([first, *others], return_annotation=Response)  # type: ignore[attr-defined]
     stand_in.__name__, stand_in.__doc__ = endpoint.__name__, endpoint.__doc__
     return stand_in
 
 
 async def admit(request: Request, name: str, needed: Scope | None) -> None:
-    """Leaves the caller on the request. `name`: of the operation. Raises Unauthorized, RateLimited, ScopeMissing,
+    """Sets the caller on the request. `name`: of the operation. Raises Unauthorized, RateLimited, ScopeMissing,
     NotFound, StoreDown."""
     if needed is None:
         return
@@ -186,7 +186,7 @@ async def admit(request: Request, name: str, needed: Scope | None) -> None:
 
 async def _identified(request: Request, services: Services, needed: Scope) -> Caller:
     """Raises Unauthorized, RateLimited, StoreDown."""
-    header, rates, now = (request.headers.get("authorization", ""), services.rates, services.parts.clock.monotonic)
+    header, rates, now = request.headers.get("authorization", ""), services.rates, services.parts.clock.monotonic
     peer = request.client.host if request.client is not None else ""
     if rates is not None:
         _wait(rates.before_asking(header, peer, now()), "Too many requests without a valid token came from here.")
