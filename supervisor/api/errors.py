@@ -1,7 +1,7 @@
 """Problems (RFC 9457): every refusal has the same shape and a stable code, mapped to HTTP here and only here.
 
-Nothing that was sent is repeated, and nothing internal is told: an unforeseen error has a request id by which its log
-line is found.
+A problem repeats nothing of the request and shows nothing internal. The request id of an unexpected error leads to its
+line in the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BodyTooLarge(SpotError):
 
 
 class InvalidHttp(SpotError):
-    """What came is no HTTP, or could be read in two ways; its connection is closed."""
+    """The bytes are not HTTP, or can be read in two ways; their connection is closed."""
 
     code = "INVALID_HTTP"
 
@@ -64,13 +64,13 @@ class HeadTooLarge(SpotError):
 
 
 class HostRefused(SpotError):
-    """Not a name of this computer: a page of another site may stand behind it (DNS rebinding)."""
+    """Not a name of this computer: the request may come from a page of another site (DNS rebinding)."""
 
     code = "HOST_REFUSED"
 
 
 class RateLimited(SpotError):
-    """Too many requests of one token, or from one address without a valid one; nothing was done."""
+    """Too many requests with one token, or from one address without a valid token; nothing was done."""
 
     code = "RATE_LIMITED"
 
@@ -86,13 +86,13 @@ class TooManyStreams(SpotError):
 
 
 class ScopeMissing(SpotError):
-    """The token is valid, and may not do this; the text names the scope."""
+    """The token is valid, but has not the needed scope, which the text names."""
 
     code = "SCOPE_MISSING"
 
 
 class VersionNeeded(SpotError):
-    """A change says which version of the run it is meant for; this one does not."""
+    """A change must name the version of the run that the client has seen; this one names none."""
 
     code = "PRECONDITION_REQUIRED"
 
@@ -140,7 +140,7 @@ def problem(
     meta: Mapping[str, object] | None = None,
     errors: Sequence[tuple[str, str]] = (),
 ) -> Response:
-    """The answer that tells of one refusal. `path`: of the request; `errors`: (pointer, what is wrong there)."""
+    """The response of one refusal. `path`: of the request. `errors`: (pointer, what is wrong there)."""
     status = STATUS.get(code, 500)
     metrics.REFUSALS.add(code)
     body: Problem = {
@@ -167,5 +167,5 @@ def problem_of(error: SpotError, path: str, request_id: str) -> Response:
 
 
 def request_id_of(request: Request) -> str:
-    """Set by the outer door for every request."""
+    """Set by the middleware for every request."""
     return str(request.scope.get("spot_request_id", ""))

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.api.wire import door
+from supervisor.api.wire import middleware
 from supervisor.contract import runfiles
 from supervisor.services.runs import code
 from tests.bundles import CODE, bundle_of, tar_of
@@ -129,10 +129,10 @@ def test_the_request_itself(client: Client, tmp_path: Path) -> None:
 
 def test_more_than_a_bundle_may_have_is_turned_away(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     name, raw = bundle_of({"big": bytes(range(256)) * 8000})
-    monkeypatch.setattr(door, "BODY_MAX_BYTES", 100)
+    monkeypatch.setattr(middleware, "BODY_MAX_BYTES", 100)
     assert len(raw) > 100
     assert put(client, name, raw).status_code == 201, "a bundle has a bound of its own"
-    monkeypatch.setattr(door, "MAX_GZIP_BYTES", len(raw) - 1)
+    monkeypatch.setattr(middleware, "MAX_GZIP_BYTES", len(raw) - 1)
     assert refusal(put(client, name, raw)) == (413, "BODY_TOO_LARGE")
     assert refusal(client.post("/v1/runs", content=b" " * 101)) == (413, "BODY_TOO_LARGE")
 

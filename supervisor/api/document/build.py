@@ -1,12 +1,12 @@
 """The OpenAPI document: served at /openapi.json, written to openapi/openapi.json, and compared by a test.
 
-It is put together from the routes, each of which declares what it needs, takes and gives (api/wire/route), the recorded
-examples, and the words for the whole. Words of enums that clients meet may grow: clients must accept unknown ones.
-examples.json holds for each operation the body of one request, one answer of each good status, the beginning of a
-stream, and one refusal: real ones, recorded by `make openapi` on the tests' bed.
+It is built from the routes, each of which declares what it needs, takes and returns (api/wire/route), the recorded
+examples, and the texts for the whole. Enums in responses may grow: clients must accept unknown words. examples.json
+contains for each operation the body of one request, one response of each good status, the beginning of a stream, and
+one refusal. They are real ones, which `make openapi` records with the tests' services.
 
-The framework's models say two things less exactly than they check them; both are told here: the names of a mapping
-must have their form, and titles that only repeat a field's name are noise.
+The library's schemas are corrected in two points: names of a mapping must match their pattern, and titles that only
+repeat the name of a field are left out.
 """
 
 from __future__ import annotations
@@ -29,29 +29,47 @@ from supervisor.domain.callers import Scope
 
 Json = dict[str, Any]
 
+STORED = Path(__file__).with_name("examples.json")
+REF = "#/components/schemas/{model}"
+SUFFIX = "Json"  # of a TypedDict that would otherwise have the name of a noun of the domain
+# Codes of every operation, of every operation with a token, with a body.
+ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
+WITH_TOKEN = ("UNAUTHORIZED", "SCOPE_MISSING", "RATE_LIMITED")
+WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
+CHANGING = ("post", "put", "patch", "delete")
+_DESCRIPTIONS = {
+    200: "Done; or nothing had to be done.",
+    201: "Created.",
+    202: "Accepted; the loop does it.",
+    204: "Done; the response has no content.",
+    206: "One range of it.",
+    304: "The client has the current content.",
+    503: "",
+}
+
 INFO = """\
 Keeps trainings alive on spot machines: submit a run, and it is placed, watched, recovered after a
 preemption and completed when its results are verified.
 
-**Growing.** Clients must accept unknown words (statuses, causes, kinds, codes) and unknown fields in
-answers: both may be added at any time. Unknown fields and parameters of a request are refused.
+**Growth.** Clients must accept unknown words (statuses, causes, kinds, codes) and unknown fields in
+responses: both may be added at any time. Unknown fields and parameters of a request are refused.
 
 **Values.** Names are `snake_case`. Times are RFC 3339 in UTC with `Z`. Durations and ages end in `_s` and
 are seconds. Money ends in `_usd` and is a decimal with at most 6 places; prices per hour end in
 `_usd_per_h`. Sizes end in `_bytes`. What is not known is `null`, never 0.
 
 **Refusals** are `application/problem+json` (RFC 9457). `code` is stable; `errors` points into the body
-(`#/spec/zones`) or names the query parameter (`?page_size`); `meta` holds every value of the text. What was
-sent is never repeated.
+(`#/spec/zones`) or names the query parameter (`?page_size`); `meta` holds every value of the text. A refusal
+never repeats what was sent.
 
-**Repeating.** A request that was answered 429 or 503 can be repeated after `Retry-After` seconds. A submit
-can be repeated with the same `Idempotency-Key`, or with a `run_id` of your choice.
+**Retries.** After a response 429 or 503 the request can be repeated in `Retry-After` seconds. A submit can be
+repeated with the same `Idempotency-Key`, or with a `run_id` of your choice.
 
-**Lists** are pages: give `next_cursor` back as `cursor` until it is null. A cursor is opaque and belongs to
-its filters.
+**Lists** are pages: send `next_cursor` as `cursor` until it is null. A cursor is opaque and belongs to its
+filters.
 
 **Tokens.** `Authorization: Bearer sup_…`. Each operation names the scope that it needs; `admin` includes
-all. Another owner's run is answered as one that does not exist.
+all. A run of another owner is refused like a run that does not exist.
 """
 
 SERVERS: list[Json] = [
@@ -60,15 +78,15 @@ SERVERS: list[Json] = [
 
 TAGS: list[Json] = [
     {"name": "runs", "description": "Submit runs; look at them, their history, costs and output."},
-    {"name": "actions", "description": "Wishes for runs that exist: stop, resume, approve."},
+    {"name": "actions", "description": "Actions on existing runs: stop, resume, approve."},
     {"name": "files", "description": "What a run has left in the object store."},
     {"name": "code", "description": "Code bundles, named by their content."},
-    {"name": "machines", "description": "The machines that there are now, and the release of those that serve nobody."},
+    {"name": "machines", "description": "The existing machines, and the release of machines that no run needs."},
     {"name": "prices", "description": "What machines cost per hour."},
-    {"name": "events", "description": "What has happened, as lists and as live streams."},
-    {"name": "tokens", "description": "Who may ask: tokens with scopes and an owner."},
-    {"name": "webhooks", "description": "Who is told: endpoints, deliveries and their replay."},
-    {"name": "health", "description": "The supervisor itself: is it alive, is it fit for work, what is it."},
+    {"name": "events", "description": "The history, as lists and as live streams."},
+    {"name": "tokens", "description": "Access to the API: tokens with scopes and an owner."},
+    {"name": "webhooks", "description": "Receivers of announcements: endpoints, deliveries and their replay."},
+    {"name": "health", "description": "The supervisor itself: is it alive, is it ready, what is it."},
     {"name": "agent", "description": "For the agent beside a training, not for people."},
     {"name": "dev", "description": "Disasters on request, to see a run survive them."},
 ]
@@ -79,18 +97,14 @@ SECURITY_SCHEMES: Json = {
         "scheme": "bearer",
         "description": "A token of `spot token create`, or the admin token that the first start writes into the data "
         "folder. Scopes: " + ", ".join(f"`{scope}`" for scope in Scope) + ". A server on loopback that was started "
-        "with `--insecure-loopback` asks for none.",
+        "with `--insecure-loopback` needs none.",
     }
 }
 
 
 def security(scope: Scope | None) -> list[Json]:
-    """What one operation needs. An empty list: nobody is asked."""
+    """What one operation needs. An empty list: no token."""
     return [] if scope is None else [{"token": [str(scope)]}]
-
-
-REF = "#/components/schemas/{model}"
-SUFFIX = "Json"  # of a TypedDict that would otherwise have the name of its noun in the domain
 
 
 def components(shapes: Iterable[Shape]) -> Json:
@@ -112,64 +126,55 @@ def reference(shape: Shape) -> Json:
 
 def _exact(part: Any) -> Any:
     if isinstance(part, list):
-        return [_exact(one) for one in part]
+        return [_exact(item) for item in part]
     if not isinstance(part, dict):
         return part
-    told = {key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))}
-    if "$ref" in told:
-        told["$ref"] = told["$ref"].removesuffix(SUFFIX)
-    if "patternProperties" in told and "additionalProperties" not in told:
-        [(pattern, value)] = told.pop("patternProperties").items()
-        told["additionalProperties"] = value
-        told["propertyNames"] = {**told.get("propertyNames", {}), "pattern": pattern}
-    return told
-
-
-STORED = Path(__file__).with_name("examples.json")
+    schema = {key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))}
+    if "$ref" in schema:
+        schema["$ref"] = schema["$ref"].removesuffix(SUFFIX)
+    if "patternProperties" in schema and "additionalProperties" not in schema:
+        [(pattern, value)] = schema.pop("patternProperties").items()
+        schema["additionalProperties"] = value
+        schema["propertyNames"] = {**schema.get("propertyNames", {}), "pattern": pattern}
+    return schema
 
 
 @cache
-def _all() -> Json:
-    found: Json = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
-    return found
+def _examples() -> Json:
+    examples: Json = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    return examples
 
 
-def put_into(told: Json, operation: str) -> None:
-    """The examples of one operation, beside the schemas that they follow."""
-    example = _all().get(operation, {})
+def _add_examples(entry: Json, name: str) -> None:
+    """Beside the schemas that they follow."""
+    example = _examples().get(name, {})
     if "request" in example:
-        for content in told["requestBody"]["content"].values():
+        for content in entry["requestBody"]["content"].values():
             content["example"] = example["request"]
-    for status, answer in example.get("answers", {}).items():
-        _put(told["responses"].get(status, {}), answer)
+    responses = {**example.get("answers", {})}
+    if "refusal" in example:
+        responses[str(example["refusal"]["status"])] = example["refusal"]
+    for status, value in responses.items():
+        _add_example(entry["responses"].get(status, {}), value)
     if "stream" in example:
-        _put(told["responses"]["200"], example["stream"])
-    refusal = example.get("refusal")
-    if refusal is not None:
-        _put(told["responses"].get(str(refusal["status"]), {}), refusal)
+        _add_example(entry["responses"]["200"], example["stream"])
 
 
-def _put(answer: Json, value: object) -> None:
-    """A text is an example of a stream or of a page of text, all else of JSON."""
-    for media_type, content in answer.get("content", {}).items():
+def _add_example(response: Json, value: object) -> None:
+    """A text is an example of a stream or of a page of text, any other value of JSON."""
+    for media_type, content in response.get("content", {}).items():
         if media_type.startswith("text/") == isinstance(value, str) and value is not None:
             content["example"] = value
 
 
-ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
-WITH_TOKEN = ("UNAUTHORIZED", "SCOPE_MISSING", "RATE_LIMITED")
-WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
-CHANGING = ("post", "put", "patch", "delete")
-
-
 def operations(app: FastAPI) -> dict[str, Operation]:
-    """What the document tells of, by name."""
+    """The documented ones, by name."""
     routes = (route for route in app.routes if isinstance(route, Admitted))
     return {route.name: route.operation for route in routes if not route.operation.hidden}
 
 
 def document(app: FastAPI) -> str:
-    """The document of the API that `app` serves, as it is committed: JSON text with a line break at its end."""
+    """Of the API that `app` serves, as it is committed: JSON text with a line break at its end."""
     shown = operations(app)
     whole: Json = get_openapi(title=app.title, version=app.version, routes=app.routes)
     whole["info"]["description"] = INFO
@@ -179,13 +184,13 @@ def document(app: FastAPI) -> str:
     used = set()
     for path in whole["paths"].values():
         for method, entry in path.items():
-            _tell(entry, method, shown[entry["operationId"]])
+            _complete(entry, method, shown[entry["operationId"]])
             used |= set(entry["tags"])
     whole["tags"] = [tag for tag in TAGS if tag["name"] in used]
     return json.dumps(whole, indent=1, sort_keys=True) + "\n"
 
 
-def _tell(entry: Json, method: str, operation: Operation) -> None:
+def _complete(entry: Json, method: str, operation: Operation) -> None:
     name = entry["operationId"]
     entry["summary"], entry["description"] = name.replace("_", " ").capitalize(), entry.get("description", "")
     entry["security"] = security(operation.needs)
@@ -195,17 +200,19 @@ def _tell(entry: Json, method: str, operation: Operation) -> None:
         *document_headers.parameters(operation.takes),
     ]
     if operation.body is not None:
-        content = {kind: one for name in operation.json_types for kind, one in _content(operation.body, name).items()}
+        content: Json = {}
+        for media_type in operation.json_types:
+            content |= _content(operation.body, media_type)
         entry["requestBody"] = {"required": operation.body_required, "content": content}
     if operation.raw_body:
         binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
         entry["requestBody"] = {"required": True, "content": binary}
-    answers = _good_answers(operation)
-    _add_refusals(answers, _codes(operation, method))
-    for status, answer in answers.items():
-        answer["headers"] = document_headers.answer_headers(int(status), operation.sends)
-    entry["responses"] = dict(sorted(answers.items()))
-    put_into(entry, name)
+    responses = _good_responses(operation)
+    _add_refusals(responses, _codes(operation, method))
+    for status, response in responses.items():
+        response["headers"] = document_headers.response_headers(int(status), operation.sends)
+    entry["responses"] = dict(sorted(responses.items()))
+    _add_examples(entry, name)
 
 
 def _codes(operation: Operation, method: str) -> list[str]:
@@ -218,38 +225,25 @@ def _codes(operation: Operation, method: str) -> list[str]:
     return list(dict.fromkeys(codes))
 
 
-def _good_answers(operation: Operation) -> Json:
-    answers: Json = {}
+def _good_responses(operation: Operation) -> Json:
+    responses: Json = {}
     for number in sorted({*operation.responses, *operation.media}):
         content = _content(operation.responses[number]) if number in operation.responses else {}
         for media_type in operation.media.get(number, ()):
             kind = {} if media_type.startswith("text/") else {"format": "binary"}
             content[media_type] = {"schema": {"type": "string", **kind}}
-        answers[str(number)] = {"description": _DESCRIBED[number], **({"content": content} if content else {})}
+        responses[str(number)] = {"description": _DESCRIPTIONS[number], **({"content": content} if content else {})}
     if operation.also is not None:
-        told_so = answers["200"]["content"]["application/json"]
-        other = _content(operation.also)["application/json"]["schema"]
-        told_so["schema"] = {"anyOf": [told_so["schema"], other]}
-    return answers
+        json_content = responses["200"]["content"]["application/json"]
+        json_content["schema"] = {"anyOf": [json_content["schema"], reference(operation.also)]}
+    return responses
 
 
-def _add_refusals(answers: Json, codes: list[str]) -> None:
+def _add_refusals(responses: Json, codes: list[str]) -> None:
     for code in codes:
-        refusal = {"description": "", "content": _content(Problem, MEDIA_TYPE)}
-        answer = answers.setdefault(str(STATUS[code]), refusal)
-        answer["content"] |= _content(Problem, MEDIA_TYPE)  # 503 of /readyz is an answer, too
-        answer["description"] = (answer["description"] + " " + code).strip()
-
-
-_DESCRIBED = {
-    200: "Done; or nothing had to be done.",
-    201: "Created.",
-    202: "Accepted; the loop does it.",
-    204: "Done; there is nothing to tell.",
-    206: "One range of it.",
-    304: "It is still what you have.",
-    503: "",
-}
+        response = responses.setdefault(str(STATUS[code]), {"description": "", "content": {}})
+        response["content"] |= _content(Problem, MEDIA_TYPE)  # beside the JSON of a 503 of /readyz
+        response["description"] = f"{response['description']} {code}".strip()
 
 
 def _content(shape: Shape, media_type: str = "application/json") -> Json:

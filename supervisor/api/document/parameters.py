@@ -1,6 +1,6 @@
-"""What the parameters mean. A name means the same in every operation that has it; a field's own words come first.
+"""The words of the document for parameters of paths and queries, and for headers of requests and responses.
 
-The headers that the document tells of: those that requests may carry, and those that answers do.
+A name means the same in every operation; a field's own description wins.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ TEXT: Json = {"type": "string"}
 
 TAKEN: Mapping[str, Json] = {
     "Idempotency-Key": {
-        "description": "Repeat a request with the same key and body, and the first answer comes again; kept 7 days.",
+        "description": "A repeat with the same key and body gets the first response again; kept 7 days.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     },
     "Range": {"description": "One range of bytes; another form is ignored.", "schema": TEXT},
     "If-Range": {
-        "description": "The ETag of the content that the range is of; of another content the whole file is given.",
+        "description": "The ETag of the content of this range; where the content differs, the whole file is sent.",
         "schema": TEXT,
     },
     "If-Match": {
-        "description": "The ETag that was read before, or `*`; 412 where the run has changed since, 428 without.",
+        "description": "The ETag that was read before, or `*`; 412 where the run has changed since, 428 without it.",
         "required": True,
         "schema": {"type": "string", "pattern": r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'},
     },
@@ -34,33 +34,33 @@ TAKEN: Mapping[str, Json] = {
         "schema": TEXT,
     },
     "Last-Event-ID": {
-        "description": "Of a stream: the id of the last event that was received; those after it are told first.",
+        "description": "Of a stream: the id of the last received event; the events after it are sent first.",
         "schema": TEXT,
     },
 }
 
 SENT: Mapping[str, Json] = {
     "Accept-Ranges": {"description": "`bytes`.", "schema": TEXT},
-    "Cache-Control": {"description": "`no-store`: the answer holds a secret.", "schema": TEXT},
+    "Cache-Control": {"description": "`no-store`: the response contains a secret.", "schema": TEXT},
     "Content-Disposition": {"description": "The file's own name.", "schema": TEXT},
     "Content-Range": {"description": "Of a 206: which bytes of how many.", "schema": TEXT},
     "ETag": {"description": "Differs for each content.", "schema": TEXT},
     "Idempotency-Replayed": {
-        "description": "`true`: the answer of an earlier request with the same key.",
+        "description": "`true`: the response of an earlier request with the same key.",
         "schema": TEXT,
     },
-    "Location": {"description": "Address of what was made.", "schema": TEXT},
+    "Location": {"description": "Address of what was created.", "schema": TEXT},
     "Repr-Digest": {"description": "SHA-256 of the whole file where it is known (RFC 9530).", "schema": TEXT},
-    "X-Next-Offset": {"description": "`next_offset` of the answer.", "schema": TEXT},
+    "X-Next-Offset": {"description": "`next_offset` of the response.", "schema": TEXT},
 }
 
 ALWAYS: Mapping[str, Json] = {
     "X-Request-ID": {
-        "description": "The id under which the supervisor's log has this request: yours, if you sent one.",
+        "description": "The id of this request in the supervisor's log: yours, if you sent one.",
         "schema": TEXT,
     }
 }
-# status → what a refusal with it carries
+# status -> headers of a refusal
 REFUSALS: Mapping[int, Mapping[str, Json]] = {
     401: {"WWW-Authenticate": {"description": "`Bearer`.", "schema": TEXT}},
     429: {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "string"}}},
@@ -72,8 +72,8 @@ def parameters(names: tuple[str, ...]) -> list[Json]:
     return [{"name": name, "in": "header", "required": False, **TAKEN[name]} for name in names]
 
 
-def answer_headers(status: int, sends: tuple[str, ...]) -> Json:
-    """Headers of one answer. `sends`: those of the operation's good answers."""
+def response_headers(status: int, sends: tuple[str, ...]) -> Json:
+    """`sends`: headers of the operation's good responses."""
     if status >= 400:
         return {**ALWAYS, **REFUSALS.get(status, {})}
     return {**ALWAYS, **{name: SENT[name] for name in sends}}
@@ -88,19 +88,19 @@ PATHS: Mapping[str, tuple[str, Json]] = {
     "token_id": ("The token.", {"type": "string", "pattern": "^tok-[0-9a-f]{12}$"}),
     "number": ("Number of an attempt, from 1 on.", {"type": "integer", "minimum": 1, "maximum": 10**9}),
     "sha256": ("SHA-256 of the bundle's tar, in lower case.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
-    "path": ("Relative to the run's folder, as a list of files tells it.", {"type": "string", "minLength": 1}),
+    "path": ("Relative to the run's folder, as in the list of files.", {"type": "string", "minLength": 1}),
 }
 _QUERY: Mapping[str, str] = {
-    "actor": "Only what this actor did.",
+    "actor": "Only actions of this actor.",
     "after": "Only what came after this one.",
     "attempt": "Number of the attempt; without it the newest.",
-    "code_follows": "Of a plan: the code bundle will be stored with the submit, so it need not be there now.",
+    "code_follows": "Of a plan: the code bundle will be stored with the submit, so it need not exist now.",
     "created_after": "Only runs that were submitted later.",
     "cursor": "`next_cursor` of the page before.",
-    "label": "`KEY=VALUE`; may be given several times, and all must fit.",
+    "label": "`KEY=VALUE`; may be given several times, and all must match.",
     "limit": "At most so many.",
     "lines": "At most so many lines.",
-    "newest_first": "Turns the order.",
+    "newest_first": "Reverses the order.",
     "offset": "From this byte on.",
     "owner": "Only runs of this owner.",
     "q": "Only runs with this text in their id.",
@@ -108,26 +108,26 @@ _QUERY: Mapping[str, str] = {
     "source": "The machine's console, or what the cloud's log service kept of it.",
     "status": "Only runs of this status; may be given several times.",
     "until": "Only what came before this time.",
-    "validate_only": "Tell the plan, and do nothing of it.",
-    "verbose": "Tell every check, also where all is well.",
+    "validate_only": "Respond with the plan, and do nothing of it.",
+    "verbose": "Show every check, also where all are ok.",
     "zone": "Only runs whose newest attempt is in this zone.",
 }
 
 
-def path_parameters(told: list[Json]) -> list[Json]:
-    """The framework's parameters of a path, with what they mean."""
-    return [_path(one) for one in told]
+def path_parameters(parameters: list[Json]) -> list[Json]:
+    """The framework's parameters of a path, with their meaning."""
+    return [_path(parameter) for parameter in parameters]
 
 
-def _path(one: Json) -> Json:
-    if one["in"] != "path" or one["name"] not in PATHS:
-        return one
-    text, schema = PATHS[one["name"]]
-    return {**one, "description": text, "schema": schema}
+def _path(parameter: Json) -> Json:
+    if parameter["in"] != "path" or parameter["name"] not in PATHS:
+        return parameter
+    text, schema = PATHS[parameter["name"]]
+    return {**parameter, "description": text, "schema": schema}
 
 
 def query_parameters(model: type[BaseModel] | None) -> list[Json]:
-    """Query parameters. Null is a default of ours and nothing that a query can say."""
+    """Without null, which a query cannot contain."""
     if model is None:
         return []
     properties = model.model_json_schema().get("properties", {})
@@ -140,6 +140,6 @@ def _query(name: str, schema: Json) -> Json:
 
 
 def _without_null(part: Json) -> Json:
-    told = {key: value for key, value in part.items() if value is not None and key != "title"}
-    others = [one for one in told.pop("anyOf", []) if one != {"type": "null"}]
-    return {**told, **others[0]} if len(others) == 1 else {**told, **({"anyOf": others} if others else {})}
+    schema = {key: value for key, value in part.items() if value is not None and key != "title"}
+    others = [choice for choice in schema.pop("anyOf", []) if choice != {"type": "null"}]
+    return {**schema, **others[0]} if len(others) == 1 else {**schema, **({"anyOf": others} if others else {})}

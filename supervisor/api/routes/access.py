@@ -40,8 +40,8 @@ Result = TypeVar("Result")
 @token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
 async def create_token(request: Request, body: bodies.CreateTokenBody) -> Response:
     """Create a token. Only this response contains its text."""
-    wish = TokenRequest(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
-    made = await run_in_threadpool(tokens.create, services_of(request).parts, wish, caller_of(request))
+    new_token = TokenRequest(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
+    made = await run_in_threadpool(tokens.create, services_of(request).parts, new_token, caller_of(request))
     return json_response(made, 201, NOT_STORED)
 
 
@@ -67,8 +67,8 @@ async def revoke_token(request: Request, token_id: str) -> TokenShown:
 )
 async def add_webhook(request: Request, body: bodies.AddWebhookBody) -> Response:
     """Add a webhook. Only this response contains the secret that signs its messages."""
-    wish = WebhookRequest(body.url, body.form, tuple(body.kinds), body.everything, body.note)
-    made = await run_in_threadpool(webhooks.add, services_of(request).parts, wish, caller_of(request))
+    new_webhook = WebhookRequest(body.url, body.form, tuple(body.kinds), body.everything, body.note)
+    made = await run_in_threadpool(webhooks.add, services_of(request).parts, new_webhook, caller_of(request))
     return json_response(made, 201, {**NOT_STORED, "Location": f"/v1/webhooks/{made['webhook_id']}"})
 
 
@@ -90,8 +90,8 @@ async def show_webhook(request: Request, webhook_id: str) -> WebhookShown:
 async def change_webhook(request: Request, webhook_id: str, body: bodies.ChangeWebhookBody) -> WebhookShown:
     """Change the address of a webhook and its kinds of events, or switch it off and on."""
     kinds = None if body.kinds is None else tuple(body.kinds)
-    wish = WebhookChange(body.url, kinds, body.everything, body.note, body.enabled)
-    return await _own(webhooks.change, request, webhook_id, wish)
+    change = WebhookChange(body.url, kinds, body.everything, body.note, body.enabled)
+    return await _own(webhooks.change, request, webhook_id, change)
 
 
 @webhook_routes.on("DELETE /v1/webhooks/{webhook_id}", Scope.WRITE, refuses="WEBHOOK_NOT_FOUND CONFLICT")

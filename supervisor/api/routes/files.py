@@ -1,7 +1,7 @@
-"""What a run leaves: its files, the output of its attempts; and code bundles.
+"""Contents: the files of a run, the logs of its attempts, and code bundles.
 
-Files: a list with checksums, and each of them as bytes, whole or from an offset on. Output: a part of it, lines in
-which a text stands, or all of it as one file. A code bundle is written to a file without a name, which goes with the
+Files: a list with checksums, and the bytes of each, whole or one range. Logs: a part, the lines that contain a text, or
+the whole log as one file. An uploaded code bundle is written to a file without a name, which disappears with the
 request.
 """
 
@@ -85,13 +85,13 @@ async def read_file(request: Request, run_id: str, path: str) -> Response:
     sends=FILE_HEADERS,
 )
 async def look_at_file(request: Request, run_id: str, path: str) -> Response:
-    """Size, tag and checksum of a file of a run."""
+    """Read size, tag and checksum of a file of a run."""
     return await _file(request, run_id, path, body=False)
 
 
 @routes.on("POST /v1/runs/{run_id}/pulled", Scope.WRITE, refuses="RUN_NOT_FOUND PULL_MISMATCH")
 async def note_results_pulled(request: Request, run_id: str, body: PulledBody) -> RunJson:
-    """Note that all results of a run were pulled and compared with their checksums."""
+    """Record that all results of a run were pulled and compared with their checksums."""
     services, caller = services_of(request), caller_of(request)
 
     def work() -> RunJson:
@@ -111,28 +111,28 @@ async def _file(request: Request, run_id: str, path: str, body: bool) -> Respons
         return open_file(services.parts.objects, run, path, range_=range_, if_range=if_range, body=body)
 
     try:
-        found = await in_slow_thread(work)
+        stream = await in_slow_thread(work)
     except RangeRefused as error:
         refusal = problem_of(error, request.url.path, request_id_of(request))
         refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"
         return refusal
-    status = 206 if found.part else 200
+    status, headers = 206 if stream.part else 200, _headers(stream)
     if not body:
-        return Response(None, status, _headers(found), "application/octet-stream")
-    return StreamingResponse(found.chunks, status, _headers(found), "application/octet-stream")
+        return Response(None, status, headers, BYTES[0])
+    return StreamingResponse(stream.chunks, status, headers, BYTES[0])
 
 
-def _headers(found: FileStream) -> dict[str, str]:
+def _headers(stream: FileStream) -> dict[str, str]:
     headers = {
-        "Content-Length": str(found.end - found.begin),
+        "Content-Length": str(stream.end - stream.begin),
         "Accept-Ranges": "bytes",
-        "ETag": found.tag,
-        **_saved_as(found.name),
+        "ETag": stream.tag,
+        **_saved_as(stream.name),
     }
-    if found.part:
-        headers["Content-Range"] = f"bytes {found.begin}-{found.end - 1}/{found.size}"
-    if found.sha256 is not None:
-        digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
+    if stream.part:
+        headers["Content-Range"] = f"bytes {stream.begin}-{stream.end - 1}/{stream.size}"
+    if stream.sha256 is not None:
+        digest = base64.b64encode(bytes.fromhex(stream.sha256)).decode()
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
     return headers
 
@@ -147,8 +147,8 @@ def _headers(found: FileStream) -> dict[str, str]:
     sends=("X-Next-Offset",),
 )
 async def read_log(request: Request, run_id: str, query: LogParameters) -> Response:
-    """Read the log of an attempt from a byte offset, from a line or its last lines; ask again from next_offset to
-    follow it. With `q` the lines in which a text stands."""
+    """Read the log of an attempt from a byte offset, from a line, or its last lines. Repeat the request from
+    next_offset to follow it. With `q` only the lines that contain a text."""
     part, logs = query.part, services_of(request).logs
     log: LogText | LogMatches
     if query.q is not None:
@@ -168,7 +168,7 @@ async def read_log(request: Request, run_id: str, query: LogParameters) -> Respo
     sends=("Content-Disposition",),
 )
 async def download_log(request: Request, run_id: str, number: str) -> Response:
-    """Download the log of an attempt as one file: all that it held when it was asked for."""
+    """Download the log of an attempt as one file: all that it contains at the time of the request."""
     opened = await in_slow_thread(services_of(request).logs.whole, run_id, number)
     name = f"{opened.run.run_id}-a{opened.number}.log"
     headers = {"Content-Length": str(opened.bytes.size), **_saved_as(name)}
@@ -184,7 +184,7 @@ def _saved_as(name: str) -> dict[str, str]:
 
 
 def _whole(log: LogBytes) -> Iterator[bytes]:
-    """Raises CutShort: the connection is dropped, because the answer has begun."""
+    """Raises CutShort: the connection is dropped, because the response has started."""
     left = log.size
     for piece in log.stream(0, log.size):
         left -= len(piece)
@@ -208,12 +208,12 @@ async def show_code(request: Request, sha256: str) -> CodeShown:
     raw_body="application/gzip",
 )
 async def store_code(request: Request, sha256: str) -> Response:
-    """Store a code bundle: a tar inside a gzip, named by the SHA-256 of the tar. It is checked before it is stored."""
+    """Store a code bundle: a tar inside a gzip, named by the SHA-256 of the tar, and checked before it is stored."""
     name, services, caller = _named(sha256), services_of(request), caller_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in _ACCEPTED:
         raise UnsupportedMediaType("The body must be application/gzip.", {"accepted": _ACCEPTED[0]})
-    # In the data folder, because a temporary folder may be memory; without a name, so that nothing is left behind.
+    # In the data folder, because a temporary folder may be in memory; without a name, so that nothing is left behind.
     try:
         with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
             await _received(request, file)
@@ -226,15 +226,14 @@ async def store_code(request: Request, sha256: str) -> Response:
 
 
 async def _received(request: Request, file: IO[bytes]) -> None:
-    """The outer door bounds its size."""
-    waiting, size = [], 0
+    """The middleware limits its size."""
+    buffer = bytearray()
     async for piece in request.stream():
-        waiting.append(piece)
-        size += len(piece)
-        if size >= _BUFFER_BYTES:
-            await run_in_threadpool(file.write, b"".join(waiting))
-            waiting, size = [], 0
-    await run_in_threadpool(file.write, b"".join(waiting))
+        buffer += piece
+        if len(buffer) >= _BUFFER_BYTES:
+            await run_in_threadpool(file.write, bytes(buffer))
+            buffer.clear()
+    await run_in_threadpool(file.write, bytes(buffer))
     await run_in_threadpool(file.flush)
 
 

@@ -1,7 +1,7 @@
-"""What is it, is it alive, is it ready, what would a doctor say, what does Prometheus scrape; and the OpenAPI document.
+"""The supervisor itself: what it is, whether it is alive and ready, the doctor, the metrics, and the OpenAPI document.
 
-Clients can be generated from the supervisor that they will talk to. The document is made at the first request (about
-half a second of CPU), and kept packed: 50 kB instead of 700.
+A client can be generated from the supervisor that it will use. The document is made at the first request (about half a
+second of CPU), and kept compressed: 50 kB instead of 700.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Live(TypedDict):
 
 @routes.on("GET /livez", None)
 async def live(request: Request) -> Live:
-    """Answer while the process lives; no database."""
+    """Respond while the process is alive, without the database."""
     return {"live": True}
 
 
 @routes.on("GET /readyz", None, {200: Ready, 503: Ready})
 async def ready(request: Request, query: ReadyParameters) -> Response:
-    """Answer 200 when the supervisor is fit for work, else 503. `?verbose` shows each check."""
+    """Respond with 200 when the supervisor is ready, else with 503. `?verbose` shows each check."""
     verbose = query.verbose is not None
     services = services_of(request)
     answer = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
@@ -55,30 +55,30 @@ async def ready(request: Request, query: ReadyParameters) -> Response:
 
 @routes.on("GET /v1/meta", Scope.READ)
 async def show_meta(request: Request) -> Meta:
-    """Tell version, features and limits, and what a run gets that names no provider, zone or shape."""
+    """Show version, features and limits, and what a run gets that names no provider, zone or shape."""
     services = services_of(request)
     return meta(services.parts, limits_of(services))
 
 
 @routes.on("GET /v1/loop", Scope.READ)
 async def show_loop(request: Request) -> LoopShown:
-    """Tell how the loop does: when it last looked, how long that took, and which leases this process holds."""
+    """Show the state of the loop: its last tick, how long that took, and the leases of this process."""
     services = services_of(request)
     return loop_json(services.loop(), services.parts.knobs.poll_interval_s)
 
 
 @routes.on("GET /v1/whoami", Scope.READ)
 async def show_asker(request: Request) -> Asker:
-    """Tell whom the token of this request stands for, and what it may do."""
+    """Show the caller that the token of this request stands for, and its scopes."""
     services, caller = services_of(request), caller_of(request)
     return await run_in_threadpool(asker_json, services.parts, caller)
 
 
 @routes.on("GET /v1/doctor", Scope.ADMIN)
 async def doctor(request: Request, query: DoctorParameters) -> DoctorReport:
-    """Check this computer, the cloud where there is one, the alert address, and machines that serve nobody.
+    """Check this computer, the cloud where there is one, the alert address, and machines that no run needs.
 
-    Every check is answered within four seconds, by a line that says so where it hangs.
+    Every check gives a line within four seconds; the line of a check that hangs says so.
     """
     services = services_of(request)
     return await in_slow_thread(examine, services.parts, services.around, services.loop, query.alert_test)
@@ -86,9 +86,9 @@ async def doctor(request: Request, query: DoctorParameters) -> DoctorReport:
 
 @routes.on("GET /metrics", Scope.METRICS, {}, media={200: ("text/plain", "application/openmetrics-text")})
 async def show_metrics(request: Request) -> Response:
-    """Tell all metrics, in the text format of Prometheus or, where `Accept` names it, in OpenMetrics.
+    """Show all metrics, in the text format of Prometheus or, where `Accept` names it, in OpenMetrics.
 
-    A part that is away leaves its series out and says so by `spot_scrape_part_up`.
+    A part that is unavailable leaves its series out and sets `spot_scrape_part_up` to 0.
     """
     accept = request.headers.get("accept", "")
     body, media_type = await run_in_threadpool(_scrape, services_of(request), accept)
@@ -109,7 +109,7 @@ class _Packed:
 
 @routes.on("GET /openapi.json", Scope.READ, {}, hidden=True)
 async def show_document(request: Request) -> Response:
-    """Answer this document. The setting `docs_public` shows it without a token."""
+    """Show this document. The setting `docs_public` shows it without a token."""
     packed: _Packed = await in_slow_thread(_packed, request.app)
     headers = {"ETag": packed.tag, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
     if is_known(request.headers.getlist("if-none-match"), packed.tag):

@@ -1,5 +1,6 @@
-"""Machines that there are now, the release of those that serve nobody, and the GPUs of the supervisor's own computer;
-what machines cost, what was learned of zones, and the providers that they belong to.
+"""Machines: the existing ones, the release of machines that no run needs, the GPUs of the supervisor's own computer.
+
+And what is offered: providers, zones, prices.
 """
 
 from __future__ import annotations
@@ -31,53 +32,53 @@ routes = Routes("machines")
 
 @routes.on("GET /v1/machines", Scope.ADMIN)
 async def list_machines(request: Request, query: MachineParameters) -> MachineList:
-    """List the machines that the provider sees now, and what each is for."""
+    """List the machines that the provider sees now, and the use of each."""
     services = services_of(request)
     return await in_slow_thread(machines_json, services.parts, query.all)
 
 
 @routes.on("POST /v1/gc", Scope.ADMIN)
 async def collect_machines(request: Request, body: bodies.CollectBody) -> Collected:
-    """Release the machines of this supervisor that serve no run; with dry_run only tell which."""
+    """Release the machines of this supervisor that no run needs; with dry_run only list them."""
     services, caller = services_of(request), caller_of(request)
     return await in_slow_thread(collect, services.parts, body.dry_run, caller)
 
 
 @routes.on("GET /v1/gpus", Scope.ADMIN, refuses="NOT_SUPPORTED")
 async def list_gpus(request: Request) -> GpuList:
-    """List the GPUs of the supervisor's own computer: who has each, and which are set aside as broken."""
+    """List the GPUs of the supervisor's own computer: the user of each, and which are set aside as broken."""
     return await in_slow_thread(services_of(request).gpus.listed)
 
 
 @routes.on("POST /v1/gpus/back", Scope.ADMIN, refuses="NOT_SUPPORTED")
 async def bring_gpu_back(request: Request, body: bodies.GpuBackBody) -> GpuBack:
-    """Say that a GPU that was set aside works again, so that runs may have it."""
+    """Declare that a GPU that was set aside works again, so that runs may use it."""
     gpus, caller = services_of(request).gpus, caller_of(request)
     return await in_slow_thread(gpus.bring_back, body.gpu, caller)
 
 
 @routes.on("GET /v1/prices", Scope.READ, tag="prices", refuses="NOT_SUPPORTED")
 async def list_prices(request: Request) -> PriceList:
-    """List what a machine of each shape costs per hour in each region, where that was read and when."""
+    """List the price per hour of a machine of each shape in each region, with its source and date."""
     return await run_in_threadpool(prices_json, services_of(request).parts)
 
 
 @routes.on("POST /v1/prices/refresh", Scope.ADMIN, tag="prices", refuses="NOT_SUPPORTED", body_required=False)
 async def refresh_prices(request: Request, body: bodies.RefreshBody) -> RefreshedPrices:
-    """Ask the platform for its prices and use them from now on. Takes up to a minute; all or nothing."""
+    """Read the prices of the platform and use them from now on. Takes up to a minute; all or nothing."""
     services, caller = services_of(request), caller_of(request)
     return await in_slow_thread(refreshed_json, services.parts, caller)
 
 
 @routes.on("GET /v1/zones", Scope.READ, tag="runs")
 async def list_zones(request: Request) -> ZoneList:
-    """List what was learned of each offer of the provider: capacity, refusals and pauses, preemptions."""
+    """List the record of each offer of the provider: capacity, refusals and backoffs, preemptions."""
     services, caller = services_of(request), caller_of(request)
     return await run_in_threadpool(zones_json, services.parts, caller)
 
 
 @routes.on("GET /v1/providers", Scope.READ)
 async def list_providers(request: Request) -> ProviderList:
-    """List the providers: what each can do, where its machines may be had, and how old their last listing is."""
+    """List the providers: what each can do, its zones and shapes, and the age of its last listing."""
     services = services_of(request)
     return await run_in_threadpool(lambda: providers_json(services.parts, services.loop()))

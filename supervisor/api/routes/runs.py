@@ -1,6 +1,6 @@
-"""Runs: submit, list, look at what each was asked for, what became of it and what it costs.
+"""Runs: submit, list, and show the spec, the attempts, the evidence and the cost of each.
 
-Each route calls one service. What lies in an object store, or with a cloud, is asked for in threads of its own.
+Each route calls one service. Reads of an object store or a cloud run in threads of their own.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ routes = Routes("runs")
     sends=("Location", "ETag", "Idempotency-Replayed"),
 )
 async def submit_run(request: Request, query: parameters.SubmitParameters, body: bodies.SubmitBody) -> Plan | Response:
-    """Submit a run, or ask again for one that is known by its run_id; with validate_only tell what that would do."""
+    """Submit a run, or repeat the submit of the run with this run_id; with validate_only show what that would do."""
     if query.code_follows and not query.validate_only:
         reason = "code_follows has a meaning with validate_only alone"
         raise InvalidRequest(f"The query is refused: ? {reason}.", {"count": 1}, [("?", reason)])
-    wish = SubmitRequest(
+    submission = SubmitRequest(
         spec=body.spec.as_spec(),
         run_id=body.run_id,
         replace_spec=body.replace_spec,
@@ -57,11 +57,11 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
     )
     services, caller = services_of(request), caller_of(request)
     if query.validate_only:
-        return await in_slow_thread(plan, services.parts, services.plan_sources, wish, caller, query.code_follows)
-    # A name of one's own is looked up in the store: a bucket may take its time, a folder does not.
-    asks_bucket = body.run_id is not None and not services.parts.objects.url.startswith("file:")
-    in_thread = in_slow_thread if asks_bucket else run_in_threadpool
-    return kept_response(await in_thread(submit, services.parts, wish, caller))
+        return await in_slow_thread(plan, services.parts, services.plan_sources, submission, caller, query.code_follows)
+    # A chosen name is looked up in the object store: a bucket may be slow, a folder is not.
+    reads_bucket = body.run_id is not None and not services.parts.objects.url.startswith("file:")
+    in_thread = in_slow_thread if reads_bucket else run_in_threadpool
+    return kept_response(await in_thread(submit, services.parts, submission, caller))
 
 
 @routes.on(
@@ -72,11 +72,11 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
     "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
 )
 async def import_old_run(request: Request, body: bodies.ImportBody) -> Response:
-    """Make a stopped run of one of the older shell runner, with its checkpoint and history. The old folder is only
-    read. The same request again gives the same run; a large checkpoint takes minutes."""
+    """Make a stopped run from a run of the older shell runner, with its checkpoint and history. The old folder is only
+    read. A repeat of the request gives the same run. A large checkpoint takes minutes."""
     spec = body.spec.as_spec() if body.spec is not None else None
-    wish = ImportRequest(body.url, body.run_id, spec, body.dry_run)
-    status, imported = await in_slow_thread(import_run, services_of(request).parts, wish, caller_of(request))
+    old_run = ImportRequest(body.url, body.run_id, spec, body.dry_run)
+    status, imported = await in_slow_thread(import_run, services_of(request).parts, old_run, caller_of(request))
     return json_response(imported, status)
 
 
@@ -136,7 +136,7 @@ async def show_facts(request: Request, run_id: str) -> RunFacts:
     refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED",
 )
 async def show_evidence(request: Request, run_id: str, number: str) -> Evidence:
-    """Show what was kept of an attempt that is over: why it ended, on what that rests, its last words."""
+    """Show the evidence of an attempt that is over: why it ended, the readings behind that, its last output."""
     services = services_of(request)
     return await in_slow_thread(evidence.show_evidence, services.parts, services.queries, run_id, number=number)
 
@@ -145,8 +145,8 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Evidence:
     "GET /v1/runs/{run_id}/console", Scope.READ, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED"
 )
 async def show_console(request: Request, run_id: str, query: parameters.ConsoleParameters) -> ConsoleText:
-    """Show the end of what a machine wrote to its console: now while it lives, else what was kept of it. With `after`
-    what came after that offset, of a machine that lives; with `source=cloud_logging` what the log service kept."""
+    """Show the end of the console of a machine: read now while the machine exists, else as it was kept. With `after`
+    the output after that offset, of an existing machine; with `source=cloud_logging` what the log service kept."""
     services = services_of(request)
     number = query.attempt
     if query.source == console.CLOUD_LOGGING:
@@ -160,7 +160,7 @@ async def show_console(request: Request, run_id: str, query: parameters.ConsoleP
 
 @routes.on("GET /v1/cost", Scope.READ, refuses="CURSOR_INVALID")
 async def list_costs(request: Request, query: parameters.ListParameters) -> CostList:
-    """List what runs have cost and what their files take, newest first."""
+    """List the costs of runs and the sizes of their files, newest first."""
     services = services_of(request)
     parts, queries, caller = services.parts, services.queries, caller_of(request)
     where = query.run_filter(caller)
@@ -171,6 +171,6 @@ async def list_costs(request: Request, query: parameters.ListParameters) -> Cost
 
 @routes.on("GET /v1/runs/{run_id}/cost", Scope.READ, refuses="RUN_NOT_FOUND")
 async def show_cost(request: Request, run_id: str) -> RunCost:
-    """Show what one run has cost and what its files take."""
+    """Show the cost of one run and the size of its files."""
     services = services_of(request)
     return await in_slow_thread(run_cost, services.parts, services.queries, run_id)

@@ -1,1 +1,1 @@
-"""The shapes of requests and answers."""
+"""The shapes of requests: bodies and query parameters."""

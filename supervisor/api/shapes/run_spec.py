@@ -1,8 +1,8 @@
-"""RunSpec: what a user may ask for, every field with its type, bounds and default. The strict gate of the API.
+"""RunSpec: the spec of a run, every field with its type, bounds and default.
 
-Nothing that passes here may break a later answer: no NUL, no NaN, no number beyond its bound, no unknown field. None
-means "not given": the settings' default counts. What needs the settings or more than one part of the spec is checked
-in services/policy.
+Nothing that is accepted here may break a later response: no NUL, no NaN, no number beyond its bound, no unknown field.
+None means "not given": the default of the settings counts. Rules that need the settings or more than one part of the
+spec are checked in services/runs/policy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
-WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command; in an error they name the form that was meant
+WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command, as an error names them
 TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset(
     {
@@ -40,18 +40,18 @@ RESERVED_ENV = frozenset(
 
 
 class Strict(BaseModel):
-    """No conversions, no unknown fields, and no echo of what was sent. Read once and never changed."""
+    """No conversions, no unknown fields, and no echo of what was sent. Never changed after it was read."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, frozen=True)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Defaults are shared: copying those of a run spec costs as much as reading the whole body."""
+        """Defaults are shared: a copy of those of a run spec would cost as much as reading the whole body."""
         return self
 
 
 def unique(values: list[str]) -> list[str]:
     if len(set(values)) != len(values):
-        raise ValueError("names one of them twice")
+        raise ValueError("contains a value twice")
     return values
 
 
@@ -59,7 +59,7 @@ def _utc(at: datetime) -> datetime:
     try:
         return at.astimezone(UTC)
     except OverflowError:
-        raise ValueError("lies beyond the calendar") from None
+        raise ValueError("is outside of the calendar") from None
 
 
 def _pattern(text: str) -> str:
@@ -77,7 +77,7 @@ def _glob(text: str) -> str:
 
 
 def _whole(value: object) -> object:
-    """12.0 is a whole number in JSON, as the document promises it of every JSON schema."""
+    """12.0 is a whole number in JSON, as JSON schema defines it."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -96,14 +96,14 @@ SecretRef = Annotated[
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]
-ONCE = {"uniqueItems": True}  # what `unique` checks, in the document's words
+ONCE = {"uniqueItems": True}  # what `unique` checks, as JSON schema
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]
 SecondsOrZero = Annotated[FiniteFloat, Field(ge=0, le=TEN_YEARS_S)]
 
 
 class ResultRule(Strict):
-    """Files that a complete run leaves in its results folder."""
+    """Files that a complete run has in its results folder."""
 
     path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=512), AfterValidator(_glob)]
     min_count: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = 1
@@ -119,7 +119,7 @@ class CheckpointsSpec(Strict):
 
 
 class Retry(Strict):
-    """Which failures of the command are worth a repeat of the identical spec."""
+    """Failures of the command after which the same spec is tried again."""
 
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255), WHOLE]], Field(max_length=64)] = []
     log_patterns: Annotated[
@@ -129,7 +129,7 @@ class Retry(Strict):
 
 
 class LimitsSpec(Strict):
-    """What ends the run. `max_runtime_s` counts training in this generation, `deadline` is wall time."""
+    """Limits that end the run. `max_runtime_s` counts training in this generation, `deadline` is wall time."""
 
     max_runtime_s: Seconds | None = None
     deadline: Annotated[AwareDatetime, AfterValidator(_utc)] | None = None
@@ -141,9 +141,9 @@ class LimitsSpec(Strict):
 
 
 class EscalateSpec(Strict):
-    """When spot machines are lost too often, or the deadline is near: what is asked for then. Off by default.
-    `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, the next shape of `shapes`, or the
-    next of `providers`."""
+    """What to request when spot machines are lost too often, or the deadline is near. Off by default. After `after`
+    preemptions within `within_s` (6 h) the run changes `to` on-demand machines, the next shape of `shapes`, or the next
+    provider of `providers`."""
 
     after: Annotated[int, Field(ge=1, le=32), WHOLE] | None = None
     within_s: Seconds | None = None
@@ -153,7 +153,7 @@ class EscalateSpec(Strict):
 
 
 class StallSpec(Strict):
-    """How long each silence is legal."""
+    """How long each phase may take without progress."""
 
     polls: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
     boot_timeout_s: Seconds | None = None
@@ -166,7 +166,7 @@ class StallSpec(Strict):
 
 
 class RunSpec(Strict):
-    """A training to keep alive. Only `command` is required."""
+    """A training to run and keep alive. Only `command` is required."""
 
     command: Annotated[
         Annotated[list[Text], Field(min_length=1, max_length=1024), Tag(WORDS)]
@@ -215,9 +215,9 @@ class RunSpec(Strict):
         if sum(len(name) + len(value.encode()) for name, value in self.env.items()) > ENV_MAX_BYTES:
             raise ValueError(f"env is larger than {ENV_MAX_BYTES} bytes")
         if not RESERVED_ENV.isdisjoint(self.env):
-            raise ValueError(f"env may not set what the agent sets: {', '.join(sorted(RESERVED_ENV))}")
+            raise ValueError(f"env may not set the agent's own variables: {', '.join(sorted(RESERVED_ENV))}")
         return self
 
     def as_spec(self) -> dict[str, Any]:
-        """Plain JSON values, fields that equal their default left out: two specs that mean the same are equal."""
+        """Plain JSON values without fields that equal their default: two specs with the same meaning are equal."""
         return self.model_dump(mode="json", exclude_defaults=True)

@@ -1,1 +1,1 @@
-"""What every request passes: connection, door, rates, access."""
+"""What every request passes: connection, middleware, rate limits, the check of its token."""
