@@ -6,7 +6,7 @@ line in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import Request, Response
@@ -39,68 +39,60 @@ class Problem(TypedDict):
     request_id: str
 
 
-class MalformedJson(SpotError):
-    code = "INVALID_JSON"
+class MalformedJson(SpotError, code="INVALID_JSON"):
+    """The body is not JSON."""
 
 
-class UnsupportedMediaType(SpotError):
-    code = "UNSUPPORTED_MEDIA_TYPE"
+class UnsupportedMediaType(SpotError, code="UNSUPPORTED_MEDIA_TYPE"):
+    """The body has another media type, charset or encoding."""
 
 
-class BodyTooLarge(SpotError):
-    code = "BODY_TOO_LARGE"
+class BodyTooLarge(SpotError, code="BODY_TOO_LARGE"):
+    """The announced or the received body is too large."""
 
 
-class InvalidHttp(SpotError):
+class InvalidHttp(SpotError, code="INVALID_HTTP"):
     """The bytes are not HTTP, or can be read in two ways; their connection is closed."""
 
-    code = "INVALID_HTTP"
 
-
-class HeadTooLarge(SpotError):
+class HeadTooLarge(SpotError, code="HEAD_TOO_LARGE"):
     """The address and the headers together."""
 
-    code = "HEAD_TOO_LARGE"
 
-
-class HostRefused(SpotError):
+class HostRefused(SpotError, code="HOST_REFUSED"):
     """Not a name of this computer: the request may come from a page of another site (DNS rebinding)."""
 
-    code = "HOST_REFUSED"
 
-
-class RateLimited(SpotError):
-    """Too many requests with one token, or from one address without a valid token; nothing was done."""
-
-    code = "RATE_LIMITED"
-
-
-class StreamsFull(SpotError):
-    code = "STREAMS_FULL"
-
-
-class TooManyStreams(SpotError):
-    """Of one token."""
-
-    code = "TOO_MANY_STREAMS"
-
-
-class ScopeMissing(SpotError):
-    """The token is valid, but has not the needed scope, which the text names."""
-
-    code = "SCOPE_MISSING"
-
-
-class VersionNeeded(SpotError):
-    """A change must name the version of the run that the client has seen; this one names none."""
-
-    code = "PRECONDITION_REQUIRED"
-
-
-class OriginRefused(SpotError):
+class OriginRefused(SpotError, code="ORIGIN_REFUSED"):
     """A page of another site sent this through the user's browser."""
 
-    code = "ORIGIN_REFUSED"
+
+class AddressUnknown(SpotError, code="NOT_FOUND"):
+    """No route has this path."""
+
+
+class MethodNotAllowed(SpotError, code="METHOD_NOT_ALLOWED"):
+    """A route has this path, but not this method."""
+
+
+class RateLimited(SpotError, code="RATE_LIMITED"):
+    """Too many requests with one token, or from one address without a valid token; nothing was done."""
+
+
+class ScopeMissing(SpotError, code="SCOPE_MISSING"):
+    """The token is valid, but has not the needed scope, which the text names."""
+
+
+class VersionNeeded(SpotError, code="PRECONDITION_REQUIRED"):
+    """A change must name the version of the run that the client has seen; this one names none."""
+
+
+class StreamsFull(SpotError, code="STREAMS_FULL"):
+    """All streams of this server are open."""
+
+
+class TooManyStreams(SpotError, code="TOO_MANY_STREAMS"):
+    """One token has too many open streams."""
 
 
 _CODES: Mapping[int, str] = {
@@ -131,39 +123,27 @@ STATUS: Mapping[str, int] = {code: status for status, codes in _CODES.items() fo
 RETRY_AFTER_S = 2
 
 
-def problem(
-    code: str,
-    detail: str,
-    path: str,
-    request_id: str,
-    *,
-    meta: Mapping[str, object] | None = None,
-    errors: Sequence[tuple[str, str]] = (),
-) -> Response:
-    """The response of one refusal. `path`: of the request. `errors`: (pointer, what is wrong there)."""
-    status = STATUS.get(code, 500)
-    metrics.REFUSALS.add(code)
+def problem(error: SpotError, path: str, request_id: str) -> Response:
+    """The response of one refusal. `path`: of the request."""
+    status = STATUS.get(error.code, 500)
+    metrics.REFUSALS.add(error.code)
     body: Problem = {
-        "type": TYPE + code,
+        "type": TYPE + error.code,
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": detail,
+        "detail": error.detail,
         "instance": path,
-        "code": code,
-        "errors": [{"pointer": pointer, "detail": reason} for pointer, reason in errors],
-        "meta": dict(meta or {}),
+        "code": error.code,
+        "errors": [{"pointer": pointer, "detail": reason} for pointer, reason in error.errors],
+        "meta": error.meta,
         "request_id": request_id,
     }
     headers = {}
-    if status in (429, 503) or code == "IDEMPOTENCY_KEY_IN_FLIGHT":
-        headers["Retry-After"] = str((meta or {}).get("retry_after_s", RETRY_AFTER_S))
+    if status in (429, 503) or error.code == "IDEMPOTENCY_KEY_IN_FLIGHT":
+        headers["Retry-After"] = str(error.meta.get("retry_after_s", RETRY_AFTER_S))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(dumps(body), status, headers, MEDIA_TYPE)
-
-
-def problem_of(error: SpotError, path: str, request_id: str) -> Response:
-    return problem(error.code, error.detail, path, request_id, meta=error.meta, errors=error.errors)
 
 
 def request_id_of(request: Request) -> str:

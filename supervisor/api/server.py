@@ -20,14 +20,14 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from supervisor.api.errors import problem, problem_of, request_id_of
+from supervisor.api.errors import AddressUnknown, MethodNotAllowed, problem, request_id_of
 from supervisor.api.routes import access, actions, beats, dev, events, files, health, machines, runs
 from supervisor.api.streams.listeners import Streams
 from supervisor.api.wire.connection import HEAD_MAX_BYTES, Patience, protocol
 from supervisor.api.wire.deps import Services, streams_of
 from supervisor.api.wire.middleware import LOOPBACK, Admission, HeadAsGet, allow_header, methods_of
 from supervisor.api.wire.route import Admitted
-from supervisor.domain.errors import SettingsRefused, SpotError, Unavailable
+from supervisor.domain.errors import InvalidRequest, SettingsRefused, SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import RowUnreadable, StoreDown
@@ -67,16 +67,15 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
 
     async def refused_by_framework(request: Request, error: HTTPException) -> Response:
         """An unknown path or method."""
-        path, request_id = request.url.path, request_id_of(request)
         if error.status_code == 405:
-            allowed = allow_header(methods_of(methods, path))
-            text = f"This address understands {allowed} only."
-            response = problem("METHOD_NOT_ALLOWED", text, path, request_id, meta={"allowed": allowed})
+            allowed = allow_header(methods_of(methods, request.url.path))
+            not_allowed = MethodNotAllowed(f"This address understands {allowed} only.", {"allowed": allowed})
+            response = await _refused(request, not_allowed)
             response.headers["Allow"] = allowed
             return response
         if error.status_code == 404:
-            return problem("NOT_FOUND", "There is nothing at this address.", path, request_id)
-        return problem("INVALID_REQUEST", "The request is not understood.", path, request_id)
+            return await _refused(request, AddressUnknown("There is nothing at this address."))
+        return await _refused(request, InvalidRequest("The request is not understood."))
 
     app.add_exception_handler(HTTPException, refused_by_framework)  # type: ignore[arg-type]
     app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
@@ -89,7 +88,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
 
 
 async def _refused(request: Request, error: SpotError) -> Response:
-    return problem_of(error, request.url.path, request_id_of(request))
+    return problem(error, request.url.path, request_id_of(request))
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from supervisor.api.errors import UnsupportedMediaType, problem_of, request_id_of
+from supervisor.api.errors import UnsupportedMediaType, problem, request_id_of
 from supervisor.api.shapes.bodies import PulledBody
 from supervisor.api.shapes.parameters import FileParameters, LogParameters
 from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
@@ -113,7 +113,7 @@ async def _file(request: Request, run_id: str, path: str, body: bool) -> Respons
     try:
         stream = await in_slow_thread(work)
     except RangeRefused as error:
-        refusal = problem_of(error, request.url.path, request_id_of(request))
+        refusal = problem(error, request.url.path, request_id_of(request))
         refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"
         return refusal
     status, headers = 206 if stream.part else 200, _headers(stream)

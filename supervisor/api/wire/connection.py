@@ -23,7 +23,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from supervisor.api.errors import InvalidHttp, problem_of
+from supervisor.api.errors import InvalidHttp, problem
 
 HEAD_MAX_BYTES = 16 * 1024
 # h11 accepts these, and a proxy may read them differently: a header that continues on the next line, and the length of
@@ -137,10 +137,10 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """For bytes that are not HTTP, and for a head without end."""
-        problem = problem_of(InvalidHttp("This is not HTTP that this server can read."), "", "")
-        headers = [header for header in problem.raw_headers if header[0] != b"connection"]
+        refusal = problem(InvalidHttp("This is not HTTP that this server can read."), "", "")
+        headers = [header for header in refusal.raw_headers if header[0] != b"connection"]
         event = h11.Response(status_code=400, headers=[*headers, (b"connection", b"close")], reason=b"Bad Request")
-        for part in (event, h11.Data(data=bytes(problem.body)), h11.EndOfMessage()):
+        for part in (event, h11.Data(data=bytes(refusal.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
         self._real.close()
 

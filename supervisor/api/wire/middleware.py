@@ -21,15 +21,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from supervisor.api.errors import (
-    BodyTooLarge,
-    HeadTooLarge,
-    HostRefused,
-    InvalidHttp,
-    OriginRefused,
-    problem,
-    problem_of,
-)
+from supervisor.api.errors import BodyTooLarge, HeadTooLarge, HostRefused, InvalidHttp, OriginRefused, problem
 from supervisor.api.wire.connection import HEAD_MAX_BYTES
 from supervisor.contract.bundle import MAX_GZIP_BYTES
 from supervisor.domain.errors import SpotError
@@ -105,12 +97,10 @@ class Admission:
             refusal, request_id = _cause(error), scope["spot_request_id"]
             if refusal is None:
                 LOG.exception("A request failed.", extra=_fields(scope, request_id))
-                detail = "An unexpected error. The supervisor's log has it under this request id."
-                response = problem("INTERNAL", detail, scope["path"], request_id)
-            else:
-                response = problem_of(refusal, scope["path"], request_id)
-                if isinstance(refusal, InvalidHttp):
-                    response.headers["Connection"] = "close"
+                refusal = SpotError("An unexpected error. The supervisor's log has it under this request id.")
+            response = problem(refusal, scope["path"], request_id)
+            if isinstance(refusal, InvalidHttp):
+                response.headers["Connection"] = "close"
             await response(scope, receive, send)
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
