@@ -57,5 +57,5 @@ def test_every_event_comes_once_and_in_order_across_a_kill(tmp_path: Path) -> No
         assert daemon.kill(signal.SIGTERM) == 0
         assert time.monotonic() - began < 5.0
         stream.wait_over()
-        assert stream.told[-1].comment == "the supervisor is going"
+        assert stream.told[-1].comment == "the supervisor is stopping"
         stream.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed, Client
 
 Json = dict[str, Any]
-SOMEWHERE = "/var/lib/spot-supervisor"
+SOMEWHERE, INSTALLED = "/var/lib/spot-supervisor", "/opt/spot-supervisor"
 BUCKET = MemoryStore().url
 REQUEST_ID = "docs-1"
 PAGE = 1500  # characters of a page of text
@@ -126,9 +127,11 @@ def _told(answer: httpx.Response, folder: Path) -> Any:
     if "json" not in answer.headers.get("content-type", ""):
         text = answer.headers.get("content-type", "").startswith("text/")
         return answer.text[:PAGE].rpartition("\n")[0] + "\n" if text else None
-    return json.loads(
-        SECRET.sub(_made_up, answer.text.replace(str(folder), SOMEWHERE).replace(BUCKET, "gs://my-bucket"))
-    )
+    places = {str(folder): SOMEWHERE, BUCKET: "gs://my-bucket", sys.prefix: INSTALLED}
+    text = answer.text
+    for place, shown in places.items():
+        text = text.replace(place, shown)
+    return json.loads(SECRET.sub(_made_up, text))
 
 
 def _made_up(secret: re.Match[str]) -> str:

@@ -209,5 +209,5 @@ def test_a_mistyped_token_and_an_unknown_one_differ(
 def test_an_address_that_cannot_work_says_what_would(run_cli: Spot, api: FakeApi) -> None:
     assert "such as http://127.0.0.1:8787" in run_cli("ls", "--url", "127.0.0.1:8787").err
     assert "try http://" in run_cli("ls", "--url", api.url.replace("http", "https")).err
-    api.refuse("GET", "/v1/runs", 400, "HOST_REFUSED", "This server answers to its own names only.")
+    api.refuse("GET", "/v1/runs", 400, "HOST_REFUSED", "This server responds to its own names only.")
     assert "SPOT_ALLOWED_HOSTS=127.0.0.1" in run_cli("ls", "--url", api.url).err

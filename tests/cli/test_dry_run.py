@@ -178,7 +178,7 @@ def test_columns_without_a_word_are_left_out() -> None:
 
 
 def test_an_unchanged_run_is_described_once() -> None:
-    sentence = "digits is running with this very spec: nothing would change."
+    sentence = "digits is running with the same spec: nothing would change."
     assert plan_text(would="unchanged", sentence=sentence).splitlines()[0] == sentence
 
 

@@ -142,7 +142,7 @@ class TestCloudLogging:
         assert query["since"][0].endswith("Z")
 
     def test_where_there_is_none_the_refusal_says_so(self, api, spot) -> None:
-        api.refuse("GET", PATH, 409, "NOT_SUPPORTED", "There is no such log of m-a1.")
+        api.refuse("GET", PATH, 409, "NOT_SUPPORTED", "No log service has the console of m-a1.")
         ended = spot("serial", "digits-7", "--cloud-logging")
         assert ended.code == 6
         assert "NOT_SUPPORTED" in ended.err
