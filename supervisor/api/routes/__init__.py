@@ -1,1 +1,1 @@
-"""The routes: each parses, calls one service and shapes the answer."""
+"""The routes: each parses a request, calls one service, and declares the response."""

@@ -47,10 +47,10 @@ async def ready(request: Request, query: ReadyParameters) -> Response:
     """Respond with 200 when the supervisor is ready, else with 503. `?verbose` shows each check."""
     verbose = query.verbose is not None
     services = services_of(request)
-    answer = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
-    if not verbose and answer["ready"]:
-        del answer["checks"]
-    return json_response(answer, 200 if answer["ready"] else 503)
+    readiness_view = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
+    if not verbose and readiness_view["ready"]:
+        del readiness_view["checks"]
+    return json_response(readiness_view, 200 if readiness_view["ready"] else 503)
 
 
 @routes.on("GET /v1/meta", Scope.READ)

@@ -55,7 +55,7 @@ class Rates:
         self._valid: OrderedDict[int, None] = OrderedDict()  # hashes of headers that were valid lately
 
     def before_asking(self, authorization: str, peer: str, now: float) -> float:
-        """How long this address must wait before the database is asked about a token that is not in memory."""
+        """How long this address must wait before a token that is not in memory is looked up in the database."""
         return 0.0 if hash(authorization) in self._valid else self._guesses.wait_s(network_of(peer), now)
 
     def refused(self, authorization: str, peer: str, now: float) -> None:

@@ -1,1 +1,1 @@
-"""The plan of a submit, before it is one."""
+"""The plan of a submit, and the spec and launch of a run."""

@@ -1,1 +1,1 @@
-"""What readers see; nothing here changes anything."""
+"""Readers of runs, history, costs, offers and the supervisor itself; nothing here changes anything."""

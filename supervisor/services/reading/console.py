@@ -1,7 +1,7 @@
 """The console of a machine: what it says now while it exists, afterwards the tail that was kept of it.
 
 A machine that boots has no other output: no log, no beat of the training. Each request reads it from the provider with
-one call; the loop never waits for it. A client that follows it asks for what comes after an offset. The platform keeps
+one call; the loop never waits for it. A client that follows it requests the output after an offset. The platform keeps
 only the newest megabyte, so the response says how much was lost between two requests. The platform's own log service
 may have more, also of machines that are gone.
 """

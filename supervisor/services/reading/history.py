@@ -27,7 +27,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.views import rfc3339
 
 SUPERVISOR, CLOUD = "supervisor", "cloud"
-MACHINES = 100  # the cloud is asked about so many machines of a run, the newest
+MACHINES = 100  # of a run: the newest, whose events are read from the cloud
 EARLY_S = 120.0  # the cloud's clock may be this far behind ours when the first machine is requested
 
 

@@ -1,9 +1,9 @@
 """What the providers offer: what each provider can do, the record of each offer (a shape in a zone), and prices.
 
 Traits, places and offers come from the settings. The record of an offer comes from the database: capacity, refusals and
-preemptions, which the next placement goes by. Nothing here asks the cloud, except a refresh of the prices. Only the
-supervisor that leads reads listings, so to another supervisor they are not known (null). An unknown price is null,
-never 0; a price of the settings has no day, and so no age.
+preemptions, which the next placement goes by. Only a refresh of the prices calls the cloud. Only the supervisor that
+leads reads listings, so to another supervisor they are not known (null). An unknown price is null, never 0; a price of
+the settings has no day, and so no age.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MachinePrice = Annotated[
 
 
 class ZoneShown(PlacementJson):
-    """One offer of the provider: a shape in a zone, spot or on-demand. `machines`: those that your runs have there now
-    (for an admin: all runs). `failures`: refused requests in a row, with the `cause` and `detail` of the last one; a
+    """One offer of the provider: a shape in a zone, spot or on-demand. `machines`: of your runs there now (for an
+    admin: of all runs). `failures`: refused requests in a row, with the `cause` and `detail` of the last one; a
     request that brings a machine ends the row."""
 
     price_usd_per_h: Annotated[float | None, Field(description="null: unknown")]

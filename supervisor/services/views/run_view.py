@@ -143,9 +143,9 @@ class RunJson(TypedDict):
     version: int
 
 
-def dumps(answer: object) -> str:
-    """JSON text, never NaN or Infinity: ValueError for those, so that no reader has to choke on them."""
-    return json.dumps(answer, allow_nan=False, separators=(",", ":"))
+def dumps(value: object) -> str:
+    """JSON text. Raises ValueError for NaN and Infinity, which JSON does not have."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 @overload
@@ -157,7 +157,7 @@ def usd(amount: float | None) -> float | None:
 
 
 def not_known(placement: Placement) -> str | None:
-    """A `GpuOf` where there are no providers to ask."""
+    """A `GpuOf` without providers."""
     return None
 
 
@@ -227,12 +227,12 @@ def placement_json(placement: Placement, gpu_of: GpuOf) -> PlacementJson:
 
 
 def _present(run: Run) -> Attempt | None:
-    """The attempt whose machine is not known gone yet: it has a place, an id and a price."""
+    """The attempt whose machine is not known gone yet: it has a placement, an id and a price."""
     return run.attempt if run.attempt is not None and run.attempt.gone_at is None else None
 
 
 def _machine_id(run: Run, present: Attempt | None) -> str | None:
-    """Where a person must decide, the machine is named even when it is gone: the answer must name it."""
+    """Where a person must decide, the id stays even when the machine is gone: an approval must name it."""
     named = run.attempt if run.person.why else present
     return named.machine_id if named is not None else None
 
@@ -248,7 +248,7 @@ def _newest(checkpoint_step: int | None, pulse: Pulse) -> int | None:
 
 
 def _progress(run: Run, pulse: Pulse | None, now: float) -> Progress | None:
-    """Of the live attempt; else the last values that were told, without a pace."""
+    """Of the live attempt; else the last reported values, without a pace."""
     last = run.pulse
     if last is None:
         if run.files.checkpoint_step is None:
