@@ -1,4 +1,4 @@
-"""The same bed as the use cases have, with a client in front."""
+"""The bed of the services' tests, with a client in front."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A real server in a thread, and listeners on plain sockets: what they got, and when they have not read."""
+"""A real server in a thread, and listeners on plain sockets, which read or do not read."""
 
 from __future__ import annotations
 

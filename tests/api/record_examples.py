@@ -1,4 +1,4 @@
-"""Record the document's examples anew: part of `make openapi`."""
+"""Record the document's examples again: part of `make openapi`."""
 
 import logging
 

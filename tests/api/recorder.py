@@ -1,7 +1,7 @@
 """Real requests and answers, kept as the examples of the document.
 
-Each operation keeps its first request body, its first answer of each good status and its first refusal. They are
-written anew only where their shape has changed, so that a document differs only where the API does.
+Each operation keeps its first request body, its first response of each good status and its first refusal. They are
+written again only where their shape has changed, so that a document differs only where the API does.
 """
 
 from __future__ import annotations

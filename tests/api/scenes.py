@@ -1,4 +1,4 @@
-"""What the document's examples show: a few runs in a few situations, and each operation asked once or twice."""
+"""The scenes of the document's examples: a few runs in a few situations, and each operation called once or twice."""
 
 from __future__ import annotations
 

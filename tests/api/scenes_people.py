@@ -1,4 +1,4 @@
-"""The same of who may ask, who is told, and what people change while a run lives."""
+"""The same of tokens, webhooks, and changes of a live run."""
 
 from __future__ import annotations
 

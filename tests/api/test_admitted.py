@@ -1,4 +1,4 @@
-"""No route is reached without asking who calls it, and none takes more than its route hands over."""
+"""No route runs without a check of its token, and no endpoint has arguments that its route does not have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_an_endpoint_takes_the_texts_of_its_path_a_query_and_a_body_alone() -> N
         Routes("runs").on("GET /v1/things/{name}", None, {})(_wants_more)
 
 
-def test_a_route_that_asks_nobody_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_without_a_check_of_its_token_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     router = APIRouter()
     router.add_api_route("/v1/things/{name}", _wants_more)
     monkeypatch.setattr(server, "ROUTES", [*server.ROUTES, *router.routes])

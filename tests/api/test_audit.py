@@ -1,4 +1,4 @@
-"""Who did what, with which request: one event and one log line for each change, and none where nothing changed."""
+"""The audit: one event and one log line for each change, with its caller and request, and none where nothing changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_change_is_one_line_and_one_event(any_bed: Bed, log: pytest.LogCapt
     assert data(client, "a-1", "stop_requested")["token_id"] == "t-ops"
 
 
-def test_what_concerns_no_run_is_told_too(bed: Bed, log: pytest.LogCaptureFixture) -> None:
+def test_a_change_without_a_run_has_an_event_and_a_line_too(bed: Bed, log: pytest.LogCaptureFixture) -> None:
     client = people(bed)
     stockout = ask(client, "ops", "POST", "/v1/dev/stockout", json={"zones": ["local-a"], "for_s": 5})
     assert stockout.status_code == 200
@@ -81,7 +81,7 @@ def test_what_concerns_no_run_is_told_too(bed: Bed, log: pytest.LogCaptureFixtur
     assert event["data"]["zones"] == ["local-a"]
 
 
-def test_a_disaster_stands_in_the_runs_history(bed: Bed) -> None:
+def test_a_disaster_is_in_the_history_of_its_run(bed: Bed) -> None:
     client = people(bed)
     bed.submit("digits-7")
     request = LaunchRequest("m-a1", "r", PLACE, bed.store.supervisor_id, "digits-7", "1.1.1", 3600.0)

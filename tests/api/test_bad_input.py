@@ -1,4 +1,4 @@
-"""Bad input: each case is refused with its code, nothing of it is stored or repeated, and readers still answer."""
+"""Bad input: each case is refused with its code, nothing of it is stored or repeated, and readers still work."""
 
 from __future__ import annotations
 
@@ -245,13 +245,15 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
         ({"retry": {"exit_code": [3]}}, "did you mean exit_codes?"),
     ],
 )
-def test_a_misspelt_field_is_told_with_the_right_one(client: Client, given: dict[str, Any], meant: str) -> None:
+def test_the_refusal_of_a_misspelled_field_names_the_right_one(
+    client: Client, given: dict[str, Any], meant: str
+) -> None:
     told = client.post("/v1/runs", content=spec(**given), headers={"content-type": "application/json"}).json()
     assert meant in told["errors"][-1]["detail"]
     assert told["errors"][-1]["pointer"].startswith("#/spec/")
 
 
-def test_what_is_odd_but_good_is_accepted_and_every_reader_bears_it(client: Client, bed: Bed) -> None:
+def test_odd_but_valid_input_is_accepted_and_every_reader_shows_it(client: Client, bed: Bed) -> None:
     odd = {
         "command": ["python", "-c", "print('\u202e \U0001f600 \x1b[31m <script>')", ""],
         "env": {"A": "\n\t\x7f", "B": ""},

@@ -1,4 +1,4 @@
-"""PATCH of a run: by whom has seen it as it is, what may change, and what follows."""
+"""PATCH of a run: which versions, which fields, and what follows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def digits(bed: Bed) -> Bed:
     return bed
 
 
-def test_only_who_has_seen_the_run_as_it_is_changes_it(digits: Bed, client: Client) -> None:
+def test_only_a_client_with_the_current_version_changes_a_run(digits: Bed, client: Client) -> None:
     assert change(client, {"labels": {"a": "1"}}, None).json()["code"] == "PRECONDITION_REQUIRED"
     assert change(client, {"labels": {"a": "1"}}, "7").json()["code"] == "INVALID_REQUEST"
     seen = client.get(NAME).headers["etag"]
@@ -42,7 +42,7 @@ def test_only_who_has_seen_the_run_as_it_is_changes_it(digits: Bed, client: Clie
     assert client.get(NAME).json()["labels"]["a"] == "2"
 
 
-def test_a_merge_patch_changes_what_it_names(digits: Bed, client: Client) -> None:
+def test_a_merge_patch_changes_the_fields_that_it_names(digits: Bed, client: Client) -> None:
     patch = {"labels": {"team": None, "x": "1"}, "limits": {"budget_usd": 5, "max_attempts": None}, "zones": None}
     told = change(client, patch, **{"Content-Type": "application/merge-patch+json"})
     assert told.json()["labels"] == {"kind": "test", "x": "1"}
@@ -61,7 +61,7 @@ def test_a_merge_patch_changes_what_it_names(digits: Bed, client: Client) -> Non
     assert event.data["request_id"] == told.headers["x-request-id"]
 
 
-def test_what_is_so_already_changes_nothing(digits: Bed, client: Client) -> None:
+def test_a_change_to_the_same_values_changes_nothing(digits: Bed, client: Client) -> None:
     version = digits.run("digits-7").version
     for body in ({}, {"labels": {"team": "vision", "no": None}}, {"limits": {}}, {"limits": {"max_user_failures": 3}}):
         told = change(client, body)
@@ -76,7 +76,7 @@ def test_two_changes_of_one_version_change_it_once(digits: Bed, client: Client) 
     assert answers == [200, 412, 412]
 
 
-def test_what_is_trained_does_not_change_under_a_run(digits: Bed, client: Client) -> None:
+def test_the_training_does_not_change_under_a_run(digits: Bed, client: Client) -> None:
     for body in ({"command": "rm"}, {"env": {"A": "1"}, "labels": {"a": "1"}}, {"shapes": ["x"]}, {"spec": {}}):
         told = change(client, body).json()
         assert (told["code"], "replace_spec" in told["detail"]) == ("INVALID_REQUEST", True)
@@ -114,7 +114,7 @@ def test_a_key_is_refused_as_a_label_too(digits: Bed, client: Client) -> None:
     assert secret not in told.text
 
 
-def test_a_run_that_is_over_gets_labels_alone(digits: Bed, client: Client) -> None:
+def test_only_the_labels_of_an_ended_run_change(digits: Bed, client: Client) -> None:
     digits.train("digits-7")
     digits.end("digits-7", Status.FAILED)
     assert change(client, {"labels": {"seen": "yes"}}).json()["labels"]["seen"] == "yes"
@@ -124,7 +124,7 @@ def test_a_run_that_is_over_gets_labels_alone(digits: Bed, client: Client) -> No
     assert client.get("/v1/runs?label=seen=yes&status=failed").json()["summary"]["counts"] == {"failed": 1}
 
 
-def test_a_limit_that_is_passed_already_is_told(digits: Bed, client: Client) -> None:
+def test_a_limit_that_is_already_passed_is_a_warning(digits: Bed, client: Client) -> None:
     digits.train("digits-7")
     digits.clock.advance(3600.0)
     told = change(client, {"limits": {"budget_usd": 0.01}, "zones": ["local-b"]})
@@ -135,11 +135,11 @@ def test_a_limit_that_is_passed_already_is_told(digits: Bed, client: Client) -> 
     assert change(client, {"limits": {"budget_usd": 50}}).json()["warnings"] == [zones]
 
 
-def test_another_owners_run_is_not_there(digits: Bed, client: Client) -> None:
+def test_a_run_of_another_owner_does_not_exist(digits: Bed, client: Client) -> None:
     assert client.request("PATCH", "/v1/runs/none", json={}, headers={"If-Match": "*"}).status_code == 404
 
 
-def test_limits_that_nobody_names_stay_where_a_default_has_moved(digits: Bed, client: Client) -> None:
+def test_limits_without_a_value_stay_when_a_default_changes(digits: Bed, client: Client) -> None:
     limits = digits.run("digits-7").policy.limits
     digits.change("digits-7", policy=_with_limits(digits, machine_max_s=77.0))
     change(client, {"limits": {"budget_usd": 9}})

@@ -1,4 +1,4 @@
-"""Code bundles at the door: proven before they are stored, stored once, checked at each submit."""
+"""Code bundles over the API: checked before they are stored, stored once, checked at each submit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_two_uploads_at_once_are_one(client: Client, bed: Bed, tmp_path: Path) -
     assert submit(client, name).status_code == 201
 
 
-def test_a_bundle_that_is_not_what_its_list_says_is_stored_anew(client: Client, bed: Bed) -> None:
+def test_a_bundle_that_differs_from_its_list_is_stored_again(client: Client, bed: Bed) -> None:
     name, raw = bundle_of()
     put(client, name, raw)
     for harm in (
@@ -127,7 +127,7 @@ def test_the_request_itself(client: Client, tmp_path: Path) -> None:
     assert refusal(client.post(f"/v1/code/{name}", content=raw)) == (405, "METHOD_NOT_ALLOWED")
 
 
-def test_more_than_a_bundle_may_have_is_turned_away(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_beyond_the_limits_is_refused(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     name, raw = bundle_of({"big": bytes(range(256)) * 8000})
     monkeypatch.setattr(middleware, "BODY_MAX_BYTES", 100)
     assert len(raw) > 100
@@ -181,7 +181,7 @@ def test_a_submit_reads_no_object_without_code_and_one_list_with_it(client: Clie
     }
 
 
-def test_a_store_that_is_away_is_not_a_bundle_that_is_missing(client: Client, bed: Bed) -> None:
+def test_an_unavailable_store_is_not_a_missing_bundle(client: Client, bed: Bed) -> None:
     name, raw = bundle_of()
     put(client, name, raw)
     bed.objects.fail_reads = True
@@ -212,7 +212,7 @@ def test_a_data_folder_that_is_full(client: Client, bed: Bed, monkeypatch: pytes
     assert client.get(f"/v1/code/{name}").status_code == 404
 
 
-def test_an_answer_of_before_comes_again_whatever_became_of_the_code(client: Client, bed: Bed) -> None:
+def test_a_kept_response_comes_again_without_the_code(client: Client, bed: Bed) -> None:
     name, raw = bundle_of()
     put(client, name, raw)
     body = {"spec": {"command": ["python", "train.py"], "code": name}}

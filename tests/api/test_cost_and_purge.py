@@ -1,4 +1,4 @@
-"""The doors of cost and purge: shapes as in the document, refusals with their codes."""
+"""The routes of cost and purge: what they show, and refusals with their codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_unknown_parameter_or_run_is_refused(client: Client) -> None:
     assert client.post("/v1/runs/nobody-1/purge", json={"confirm": "nobody-1"}).status_code == 404
 
 
-def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Client) -> None:
+def test_a_purge_responds_with_the_run_and_what_it_deleted(bed: Bed, client: Client) -> None:
     over(bed)
     answer = client.post(PURGE, json={"confirm": RUN})
     assert answer.status_code == 200
@@ -71,7 +71,7 @@ def test_a_live_run_and_one_that_is_being_purged_are_conflicts(bed: Bed, client:
     assert "running" in answer.json()["detail"]
 
 
-def test_a_cut_off_purge_forbids_a_resume_until_it_is_finished(bed: Bed, client: Client) -> None:
+def test_an_interrupted_purge_forbids_a_resume_until_it_is_finished(bed: Bed, client: Client) -> None:
     over(bed)
     bed.objects.fail_writes = True
     cut = client.post(PURGE, json={"confirm": RUN})

@@ -19,7 +19,7 @@ def test_the_committed_document_is_the_one_of_the_code() -> None:
     assert COMMITTED.read_text(encoding="utf-8") == document(create_app(None)), "run `make openapi`"
 
 
-def test_every_operation_is_told_and_every_reference_leads_somewhere() -> None:
+def test_every_operation_is_documented_and_every_reference_exists() -> None:
     told = json.loads(document(create_app(None)))
     operations = [operation for path in told["paths"].values() for operation in path.values()]
     assert sorted(operation["operationId"] for operation in operations) == sorted(OPERATIONS)
@@ -31,7 +31,7 @@ def test_every_operation_is_told_and_every_reference_leads_somewhere() -> None:
     assert names <= set(told["components"]["schemas"])
 
 
-def test_bodies_are_closed_and_answers_may_grow() -> None:
+def test_bodies_are_closed_and_responses_may_grow() -> None:
     """A beat is the one body in which what is unknown is ignored: its agent may be newer."""
     models = json.loads(document(create_app(None)))["components"]["schemas"]
     closed = {name for name, model in models.items() if model.get("additionalProperties") is False}

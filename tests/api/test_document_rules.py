@@ -1,4 +1,4 @@
-"""Our own rules for the document, beside those of OpenAPI itself, which `make check-openapi` asks for."""
+"""Our own rules for the document, beside those of OpenAPI itself, which `make check-openapi` checks."""
 
 from __future__ import annotations
 

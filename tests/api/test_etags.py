@@ -1,4 +1,4 @@
-"""Entity tags: which text of If-Match and If-None-Match means what, and what a run's tag stands for."""
+"""Entity tags: the syntax of If-Match and If-None-Match, and the meaning of a run's tag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_lists_of_tags(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", UNREADABLE)
-def test_what_is_no_list_of_tags(text: str) -> None:
+def test_texts_that_are_not_a_list_of_tags(text: str) -> None:
     assert etags.parse_tags([text]) is None
 
 
@@ -77,7 +77,7 @@ def test_a_beat_changes_the_tag_and_not_its_version(bed: Bed, client: Client) ->
     assert _version(before) == _version(after.headers["etag"]) == run.version == bed.run("digits-7").version
 
 
-def test_every_answer_that_shows_a_run_tells_its_version(bed: Bed, client: Client) -> None:
+def test_every_response_with_a_run_has_its_version(bed: Bed, client: Client) -> None:
     body = {"run_id": "digits-7", "spec": {"command": "x"}}
     answers = [client.post("/v1/runs", json=body), client.post("/v1/runs/digits-7/stop")]
     keyed = {"json": {"spec": {"command": "x"}}, "headers": {"Idempotency-Key": "k"}}

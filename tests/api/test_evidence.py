@@ -1,4 +1,4 @@
-"""Why an attempt ended, over the API: as it was kept, or why it is not there and whether it will come."""
+"""Evidence over the API: as it was kept, or why there is none and whether it will come."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(client: Client, path: str = PATH) -> Any:
     return answer.json()["detail"]
 
 
-def test_it_is_shown_as_it_was_kept(client: Client, bed: Bed, attempt: Attempt) -> None:
+def test_evidence_is_shown_as_it_was_kept(client: Client, bed: Bed, attempt: Attempt) -> None:
     keep(bed, attempt)
     told = client.get(PATH)
     assert told.status_code == 200
@@ -57,7 +57,7 @@ def test_it_is_shown_as_it_was_kept(client: Client, bed: Bed, attempt: Attempt) 
     assert again["log_tail"] == ["bye"]
 
 
-def test_what_is_not_there_says_whether_it_will_come(client: Client, bed: Bed, attempt: Attempt) -> None:
+def test_missing_evidence_says_whether_it_will_come(client: Client, bed: Bed, attempt: Attempt) -> None:
     assert "is not kept yet. Retry in a moment" in refused(client)
     bed.objects.put(runfiles.evidence("digits-7", 1), b"{torn")
     assert "damaged" in refused(client)
@@ -68,7 +68,7 @@ def test_what_is_not_there_says_whether_it_will_come(client: Client, bed: Bed, a
         assert f"digits-7 has no attempt {number}." in refused(client, f"/v1/runs/digits-7/attempts/{number}/evidence")
 
 
-def test_purged_is_purged_and_says_nothing_of_what_came_after(client: Client, bed: Bed) -> None:
+def test_purged_evidence_says_nothing_of_later_attempts(client: Client, bed: Bed) -> None:
     """Broken variant: of an attempt that goes on after a purge it was said that its evidence was purged."""
     bed.submit("digits-7")
     bed.train("digits-7")
@@ -83,13 +83,13 @@ def test_purged_is_purged_and_says_nothing_of_what_came_after(client: Client, be
     assert "is not over" in refused(client, "/v1/runs/digits-7/attempts/2/evidence")
 
 
-def test_of_an_attempt_that_goes_on_it_comes_with_its_end(client: Client, bed: Bed) -> None:
+def test_the_evidence_of_a_live_attempt_comes_at_its_end(client: Client, bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     assert "is not over. Its evidence is kept when it ends" in refused(client)
 
 
-def test_a_store_that_is_away_is_not_an_absence(client: Client, bed: Bed, attempt: Attempt) -> None:
+def test_an_unavailable_store_is_not_missing_evidence(client: Client, bed: Bed, attempt: Attempt) -> None:
     keep(bed, attempt)
     bed.objects.fail_reads = True
     answer = client.get(PATH)

@@ -1,4 +1,4 @@
-"""Every operation of the document has examples, and they are what is answered today."""
+"""Every operation of the document has examples, and they are today's responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def wrong(told: Json) -> list[str]:
     return found
 
 
-def test_every_operation_has_a_request_its_answers_and_a_refusal() -> None:
+def test_every_operation_has_a_request_its_responses_and_a_refusal() -> None:
     assert [line for name, (method, told) in OPERATIONS.items() for line in missing(name, method, told)] == []
 
 
@@ -75,13 +75,13 @@ def test_an_example_that_breaks_its_schema_or_is_missing_would_be_seen() -> None
     assert missing("show_run", method, told) == ["show_run: 200 application/json"]
 
 
-def test_the_stored_examples_are_what_is_answered_today() -> None:
+def test_the_stored_examples_are_todays_responses() -> None:
     stored, now = json.loads(STORED.read_text(encoding="utf-8")), record()
     assert stored.keys() == now.keys(), "run `make openapi`"
     assert [name for name in now if name not in UNHURRIED and not same(stored[name], now[name])] == []
 
 
-def test_an_answer_that_has_gained_or_lost_a_field_would_be_seen() -> None:
+def test_a_response_that_has_gained_or_lost_a_field_would_be_seen() -> None:
     old = {"runs": [{"id": "a", "cost": None}], "next": None}
     assert same(old, {"runs": [{"id": "b", "cost": 2}, {"id": "c", "cost": 2}], "next": "x"})
     assert not same(old, {"runs": [{"id": "b", "cost": 2, "more": 1}], "next": "x"})

@@ -66,7 +66,7 @@ def test_no_other_file_is_reached(client: Client, done: Bed, path: str) -> None:
     assert "nonce" not in answer.text
 
 
-def test_a_pull_is_noted(client: Client, done: Bed) -> None:
+def test_a_pull_is_recorded(client: Client, done: Bed) -> None:
     sha256 = client.get(FILES).json()["results_sha256"]
     noted = client.post(f"/v1/runs/{ID}/pulled", json={"results_sha256": sha256, "files": 2})
     assert noted.status_code == 200

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a refusal or a run that every reader can show."""
+"""Any input gives a refusal, or a run that every reader can show."""
 
 from __future__ import annotations
 

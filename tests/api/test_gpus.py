@@ -1,4 +1,4 @@
-"""Whoever tells a place tells what a machine there has for the training: the same words in every answer."""
+"""Every response with a placement has the GPUs of its machine, in the same words."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def trained(bed: Bed) -> Bed:
 
 
 @pytest.mark.parametrize("path", ANSWERS)
-def test_every_place_is_told_with_its_gpu(trained: Bed, client: Client, path: str) -> None:
+def test_every_placement_is_shown_with_its_gpu(trained: Bed, client: Client, path: str) -> None:
     told = list(places(client.get(path).json()))
     assert told
     assert {(one["shape"], one["gpu"]) for one in told} <= {("cpu", "L4"), ("huge", "8 × A100 80GB")}
     assert ("cpu", "L4") in {(one["shape"], one["gpu"]) for one in told}
 
 
-def test_the_plan_and_the_answer_of_a_change_tell_it_too(trained: Bed, client: Client) -> None:
+def test_the_plan_and_a_changed_run_show_it_too(trained: Bed, client: Client) -> None:
     plan = client.post("/v1/runs?validate_only=true", json={"spec": COMMAND}).json()
     assert {one["gpu"] for one in plan["zones"]} == {"L4"}
     assert client.post(f"{RUN}/stop").json()["placement"]["gpu"] == "L4"
 
 
-def test_of_a_machine_without_a_gpu_and_of_a_provider_of_before_nothing_is_said(trained: Bed, client: Client) -> None:
+def test_a_machine_without_a_gpu_and_a_former_provider_show_none(trained: Bed, client: Client) -> None:
     trained.provider.gpu_words.clear()
     assert {one["gpu"] for path in ANSWERS for one in places(client.get(path).json())} == {None}
     assert trained.parts.gpu(replace(PLACE, provider="of-before")) is None

@@ -1,4 +1,4 @@
-"""The log over the API: parts by byte and by line, a search, the whole as one file, and what contradicts itself."""
+"""The log over the API: parts by byte and by line, a search, the whole as one file, contradicting parameters."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_search(digits: Bed, client: Client) -> None:
         ("lines=x", {"?lines"}),
     ],
 )
-def test_what_contradicts_itself_is_named(digits: Bed, client: Client, query: str, pointers: set[str]) -> None:
+def test_contradicting_parameters_are_named(digits: Bed, client: Client, query: str, pointers: set[str]) -> None:
     answer = client.get(f"{LOGS}?{query}")
     assert answer.status_code == 422
     assert {error["pointer"].partition("/")[0] for error in answer.json()["errors"]} == pointers
@@ -80,7 +80,9 @@ def test_the_whole_as_one_file(digits: Bed, client: Client) -> None:
         assert client.get(f"/v1/runs/digits-7/attempts/{number}/log.txt").json()["code"] == "RUN_NOT_FOUND"
 
 
-def test_a_file_that_lost_bytes_breaks_off(digits: Bed, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_lost_bytes_drops_the_connection(
+    digits: Bed, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Broken variant: it ended as if that were all."""
     stat = digits.objects.stat
 

@@ -1,4 +1,4 @@
-"""Stop and resume of many at the door: a filter must be said, and foreign runs are not in it."""
+"""Stop and resume of many runs over the API: a filter is needed, and it matches the caller's own runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOT_MEANT: tuple[tuple[str, Any, str], ...] = (
 )
 
 
-def test_what_is_not_meant_so_stops_nobody(labelled: Bed, client: Client) -> None:
+def test_a_request_that_may_be_a_mistake_stops_no_run(labelled: Bed, client: Client) -> None:
     for query, body, told in NOT_MEANT:
         for deed in ("stop", "resume"):
             answer = client.post(f"/v1/runs/{deed}{query}", json=body)

@@ -1,4 +1,4 @@
-"""What holds at every address: HEAD beside GET, Allow with all methods, and no query parameter that is ignored."""
+"""The rules of every address: HEAD beside GET, Allow with all methods, and no query parameter that is ignored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_unknown_parameter_is_refused_everywhere(digits: Bed, client: Client)
 MOVING = ("/metrics", "/v1/doctor")  # whose text is another one each time, or takes its time
 
 
-def test_head_tells_what_get_would(digits: Bed, client: Client) -> None:
+def test_head_has_the_headers_of_get(digits: Bed, client: Client) -> None:
     for path in (path for path in GETS if "files/" not in path and path not in MOVING):
         got, told = client.get(address(path)), client.request("HEAD", address(path))
         assert (told.status_code, told.content) == (got.status_code, b""), path

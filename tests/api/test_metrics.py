@@ -1,4 +1,4 @@
-"""GET /metrics: what it tells, in both formats, what it counts, and that it answers while parts are away."""
+"""GET /metrics: both formats, the counters, and a scrape while parts are unavailable."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_beats_writes_and_commits_are_counted(services: Services, bed: Bed) -> N
     assert grown(before, after, "spot_database_write_wait_seconds_count")[()] >= 1
 
 
-def test_it_answers_while_the_database_is_away(services: Services, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_responds_while_the_database_is_unavailable(services: Services, caplog: pytest.LogCaptureFixture) -> None:
     def away() -> Iterator[Reading]:
         yield metrics.OUTBOX_PENDING.reading(5)
         raise StoreDown("gone")
@@ -128,7 +128,7 @@ def test_it_answers_while_the_database_is_away(services: Services, caplog: pytes
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
 
 
-def test_a_part_that_hangs_is_not_waited_for() -> None:
+def test_a_part_that_hangs_delays_no_scrape() -> None:
     over = threading.Event()
     since = time.monotonic()
 
@@ -151,7 +151,7 @@ def test_metrics_need_their_scope_and_no_other(services: Services) -> None:
     assert ask(only(Scope.READ, Scope.WRITE), "GET", "/metrics").json()["meta"] == {"needed": "metrics:read"}
 
 
-def test_what_waits_to_be_told_is_counted_on_both_databases(any_bed: Bed) -> None:
+def test_waiting_announcements_are_counted_on_both_databases(any_bed: Bed) -> None:
     bed = any_bed
     nothing = {one.series.name: one.value for one in scraping.database(bed.parts)}
     assert set(nothing.values()) == {0.0}

@@ -1,4 +1,4 @@
-"""The outer door: names, origins, sizes, ids, and errors that nobody foresaw."""
+"""The middleware: host names, origins, sizes, request ids, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_names_of_this_computer(client: Client, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil", "", "[::2]:1", ":8787"])
-def test_any_other_name_is_turned_away(client: Client, host: str) -> None:
+def test_any_other_host_name_is_refused(client: Client, host: str) -> None:
     told = client.get("/livez", headers={"host": host})
     assert (told.status_code, told.json()["code"]) == (400, "HOST_REFUSED")
 
@@ -46,13 +46,13 @@ def test_a_page_of_another_site_cannot_stop_a_run(client: Client, bed: Bed, head
     assert client.get("/v1/runs/digits-7", headers=headers).status_code == 200
 
 
-def test_our_own_page_may(client: Client, bed: Bed) -> None:
+def test_our_own_page_can_stop_a_run(client: Client, bed: Bed) -> None:
     bed.submit("digits-7")
     headers = {"origin": "http://127.0.0.1:8787", "sec-fetch-site": "same-origin"}
     assert client.post("/v1/runs/digits-7/stop", headers=headers).status_code == 202
 
 
-def test_a_request_id_is_given_or_taken_over(client: Client) -> None:
+def test_a_request_id_is_generated_or_taken_over(client: Client) -> None:
     assert client.get("/livez", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     made = client.get("/livez", headers={"x-request-id": "bad id\twith blanks"}).headers["x-request-id"]
     assert len(made) == 16
@@ -75,7 +75,7 @@ def test_a_method_that_an_address_does_not_know(client: Client, method: str, pat
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/runs/", "/v1/runs/a/b", "/docs", "/v1//runs", "/%00"])
-def test_an_address_that_is_not_there(client: Client, path: str) -> None:
+def test_an_unknown_address(client: Client, path: str) -> None:
     told = client.get(path)
     assert (told.status_code, told.json()["code"]) == (404, "NOT_FOUND")
 
@@ -88,7 +88,7 @@ def test_no_disasters_where_no_provider_can_inject_them(bed: Bed) -> None:
     assert (refused.status_code, refused.json()["code"]) == (403, "DEV_REFUSED")
 
 
-def test_under_the_public_name_only_beats_come_in(bed: Bed) -> None:
+def test_under_the_public_name_only_beats_are_admitted(bed: Bed) -> None:
     from dataclasses import replace
 
     services = replace(bed.services, beat_host="spot.example.org")
@@ -143,12 +143,12 @@ def test_a_length_that_is_no_length_or_too_long(bed: Bed, length: bytes) -> None
     assert send(bed, [b"{}"], [(b"content-length", length)])[0]["status"] == 413
 
 
-def test_a_client_that_goes_away_is_no_error(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_disconnects_is_no_error(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
     assert send(bed, [], []) == []
     assert not caplog.records
 
 
-def test_an_unforeseen_error_is_a_500_with_an_id_and_no_detail(
+def test_an_unexpected_error_is_a_500_with_an_id_and_no_detail(
     client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: object) -> None:
@@ -163,7 +163,7 @@ def test_an_unforeseen_error_is_a_500_with_an_id_and_no_detail(
 
 
 @pytest.mark.parametrize("error", [StoreDown("/secret/path"), StoreFull("/secret/path")])
-def test_a_part_that_is_away_is_a_503_that_may_be_repeated(
+def test_an_unavailable_part_is_a_503_that_may_be_repeated(
     client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def away(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Which texts are times in a query."""
+"""Times in a query: which texts are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs are set aside is told to people, and their word alone brings one back."""
+"""GPUs that are set aside are listed, and only a request brings one back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_not_set_aside_cannot_come_back(bed: Bed, client: Client, aside:
     assert client.get("/v1/events").json()["events"] == []
 
 
-def test_what_cannot_be_read_is_told_as_such(bed: Bed, client: Client, aside: str) -> None:
+def test_gpus_that_cannot_be_read_are_a_503(bed: Bed, client: Client, aside: str) -> None:
     bed.cards.trouble = "nvidia-smi gave no answer within 10 s"
     assert client.get("/v1/gpus").status_code == 503
     answer = client.post("/v1/gpus/back", json={"gpu": aside})

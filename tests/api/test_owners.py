@@ -1,4 +1,4 @@
-"""Two people with tokens and an operator: nobody is told of a stranger's runs, by whatever list he asks."""
+"""Two owners with tokens and an operator: no list shows an owner the runs of the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def told(client: Client, who: str, path: str, **params: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/cost"])
-def test_a_list_tells_of_ones_own_runs(house: Client, path: str) -> None:
+def test_a_list_contains_the_callers_own_runs(house: Client, path: str) -> None:
     def ids(who: str, **params: Any) -> list[str]:
         return [run["run_id"] for run in told(house, who, path, **params)["runs"]]
 
@@ -60,7 +60,7 @@ def test_a_list_tells_of_ones_own_runs(house: Client, path: str) -> None:
     assert ids("ops", owner="bob") == ["b-2", "b-1"]
 
 
-def test_counts_and_cost_per_hour_are_of_ones_own_runs(house: Client, any_bed: Bed) -> None:
+def test_counts_and_cost_per_hour_are_of_the_callers_own_runs(house: Client, any_bed: Bed) -> None:
     any_bed.train("b-1")
     mine, all_of_them = told(house, "ann", "/v1/runs")["summary"], told(house, "ops", "/v1/runs")["summary"]
     assert (mine["counts"], mine["usd_per_h"]) == ({"pending": 1}, 0.0)
@@ -68,13 +68,13 @@ def test_counts_and_cost_per_hour_are_of_ones_own_runs(house: Client, any_bed: B
     assert told(house, "ann", "/v1/runs", owner="bob")["summary"]["counts"] == {}
 
 
-def test_a_cursor_serves_only_who_got_it(house: Client) -> None:
+def test_a_cursor_serves_only_its_owner(house: Client) -> None:
     cursor = told(house, "bob", "/v1/runs", page_size=1)["next_cursor"]
     assert told(house, "bob", "/v1/runs", cursor=cursor)["runs"][0]["run_id"] == "b-1"
     assert told(house, "ann", "/v1/runs", cursor=cursor)["code"] == "CURSOR_INVALID"
 
 
-def test_the_history_is_of_ones_own_runs(house: Client) -> None:
+def test_the_history_is_of_the_callers_own_runs(house: Client) -> None:
     def runs(who: str, **params: Any) -> list[str | None]:
         return [event["run_id"] for event in told(house, who, "/v1/events", **params)["events"]]
 
@@ -88,7 +88,7 @@ def test_the_history_is_of_ones_own_runs(house: Client) -> None:
     assert told(house, "bob", "/v1/runs/b-1/events", actor="ops")["events"] == []
 
 
-def test_what_all_bundles_take_is_for_the_operator(house: Client, any_bed: Bed) -> None:
+def test_only_the_operator_sees_the_size_of_all_bundles(house: Client, any_bed: Bed) -> None:
     any_bed.objects.put("code/" + "0" * 64 + ".tar.gz", b"x" * 100)
     assert told(house, "ops", "/v1/cost")["code"]["stored_bytes"] == 100
     assert told(house, "ann", "/v1/cost")["code"]["stored_bytes"] is None
@@ -99,7 +99,7 @@ def test_a_run_names_its_owner(house: Client) -> None:
     assert told(house, "ops", "/v1/runs/b-1")["owner"] == "bob"
 
 
-def test_a_strangers_run_id_is_taken_and_nothing_else_is_told(house: Client) -> None:
+def test_a_run_id_of_another_owner_is_taken_and_nothing_else_is_shown(house: Client) -> None:
     for path in ("/v1/runs", "/v1/runs?validate_only=true"):
         refused = ask(house, "ann", "POST", path, json={"run_id": "b-1", "spec": SPEC})
         assert (refused.status_code, refused.json()["code"]) == (409, "RUN_ID_TAKEN")
@@ -108,6 +108,6 @@ def test_a_strangers_run_id_is_taken_and_nothing_else_is_told(house: Client) -> 
         assert "pending" not in refused.text
 
 
-def test_nobody_is_the_name_of_no_owner(house: Client) -> None:
+def test_an_unknown_owner_has_no_runs(house: Client) -> None:
     assert told(house, "ops", "/v1/runs", owner=NO_OWNER)["code"] == "INVALID_REQUEST"
     assert PEOPLE["ann"].visible_owner("bob") == NO_OWNER

@@ -1,4 +1,4 @@
-"""POST /v1/runs?validate_only=true over HTTP: the shape of the plan, and that nothing follows from it."""
+"""POST /v1/runs?validate_only=true over HTTP: the plan, and that nothing is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ask(client: Client, path: str = DRY, **body: Any) -> Any:
     return client.post(path, json={"spec": COMMAND, **body})
 
 
-def test_the_plan_has_the_shape_that_is_told_and_makes_nothing(bed: Bed, client: Client) -> None:
+def test_the_plan_has_the_documented_shape_and_makes_nothing(bed: Bed, client: Client) -> None:
     answer = ask(client, run_id="digits-7")
     assert answer.status_code == 200
     plan = answer.json()
@@ -27,7 +27,7 @@ def test_the_plan_has_the_shape_that_is_told_and_makes_nothing(bed: Bed, client:
     assert "location" not in answer.headers
 
 
-def test_a_key_that_a_plan_came_with_is_still_free(bed: Bed, client: Client) -> None:
+def test_the_key_of_a_plan_is_still_free(bed: Bed, client: Client) -> None:
     headers = {"Idempotency-Key": "k1"}
     assert client.post(DRY, json={"spec": COMMAND}, headers=headers).status_code == 200
     first = client.post("/v1/runs", json={"spec": {"command": "true"}}, headers=headers)
@@ -36,7 +36,7 @@ def test_a_key_that_a_plan_came_with_is_still_free(bed: Bed, client: Client) -> 
     assert client.post(DRY, json={"spec": COMMAND}, headers=headers).json()["would"] == "create"
 
 
-def test_said_to_be_false_it_is_a_submit(bed: Bed, client: Client) -> None:
+def test_validate_only_false_is_a_submit(bed: Bed, client: Client) -> None:
     assert ask(client, "/v1/runs?validate_only=false", run_id="a-run").status_code == 201
     assert ask(client, run_id="a-run").json()["would"] == "unchanged"
 
@@ -80,7 +80,7 @@ def test_a_plan_is_refused_as_its_submit_would_be(bed: Bed, client: Client, spec
     assert by_plan.json()["detail"] == by_submit.json()["detail"]
 
 
-def test_far_data_is_a_refusal_and_unknown_data_an_answer_to_come_back_for(bed: Bed, client: Client) -> None:
+def test_far_data_is_refused_and_unknown_data_is_a_503(bed: Bed, client: Client) -> None:
     near = {**COMMAND, "same_region": "require"}
     bed.platform.places = {"the bucket gs://far": "mars-1"}
     refused = ask(client, "/v1/runs", spec=near)

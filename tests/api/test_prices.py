@@ -1,4 +1,4 @@
-"""The doors of prices: shape, age, what is unknown, and a refresh that is all or nothing."""
+"""The routes of prices: age, unknown prices, and a refresh that is all or nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def platform(bed: Bed) -> FakePlatform:
     return found
 
 
-def test_prices_are_told_with_their_age_and_source(bed: Bed, client: Client) -> None:
+def test_prices_are_shown_with_their_age_and_source(bed: Bed, client: Client) -> None:
     platform(bed).price_list = (
         ShapePrice("t4", "us-east1", 0.3, 0.75, "Google", days_ago(bed, 31)),
         ShapePrice("l4", "us-east1", 0.3, 0.9, "Google", days_ago(bed, 30)),
@@ -75,7 +75,7 @@ def test_a_refresh_that_fails_says_so_and_the_old_prices_stay(bed: Bed, client: 
     assert client.get("/v1/prices").json()["prices"][0]["spot_usd_per_h"] == 0.3
 
 
-def test_where_nothing_can_be_refreshed_it_is_said(bed: Bed, client: Client) -> None:
+def test_a_refresh_without_a_price_source_is_refused(bed: Bed, client: Client) -> None:
     platform(bed).trouble = NotSupported("machines here cost what local_prices says")
     answer = client.post("/v1/prices/refresh")
     assert (answer.status_code, answer.json()["code"]) == (409, "NOT_SUPPORTED")
@@ -88,5 +88,5 @@ def test_an_unknown_parameter_is_refused(client: Client, path: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
 
 
-def test_a_body_that_says_something_is_refused(client: Client) -> None:
+def test_a_body_with_a_field_is_refused(client: Client) -> None:
     assert client.post("/v1/prices/refresh", json={"shape": "t4"}).status_code == 422

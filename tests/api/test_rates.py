@@ -1,4 +1,4 @@
-"""Buckets of requests: who floods waits, nobody else does, and the tables stay small."""
+"""Rate limits: a flooding client waits, no other client does, and the tables stay small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.services.bed import Bed, Client
 
 
 @given(st.floats(0.1, 1000), st.integers(1, 500), st.lists(st.floats(0, 10, allow_nan=False), max_size=200))
-def test_never_more_than_the_burst_and_what_came_since(rate_per_s: float, burst: int, pauses: list[float]) -> None:
+def test_never_more_than_the_burst_and_the_refill(rate_per_s: float, burst: int, pauses: list[float]) -> None:
     buckets, now, taken = Buckets(rate_per_s, burst), 1000.0, 0
     for pause in pauses:
         now += pause
@@ -35,7 +35,7 @@ def test_looking_takes_nothing() -> None:
     assert buckets.wait_s("a", 0.25) == 0.75
 
 
-def test_the_tables_are_bounded_and_keep_who_came_last() -> None:
+def test_the_tables_are_bounded_and_keep_the_latest_keys() -> None:
     buckets = Buckets(1.0, 1.0, max_keys=3)
     for key in "abcd":
         buckets.take(key, 0.0)
@@ -53,7 +53,7 @@ def test_the_tables_are_bounded_and_keep_who_came_last() -> None:
     ("peer", "place"),
     [("127.0.0.1", "127.0.0.1"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("", ""), ("local", "local")],
 )
-def test_a_network_of_ipv6_is_one_place(peer: str, place: str) -> None:
+def test_a_network_of_ipv6_is_one_key(peer: str, place: str) -> None:
     assert network_of(peer) == place
 
 
@@ -81,7 +81,7 @@ def guarded(bed: Bed) -> Guarded:
     return Guarded(bed)
 
 
-def test_who_floods_waits_and_others_do_not(guarded: Guarded) -> None:
+def test_a_flooding_client_waits_and_others_do_not(guarded: Guarded) -> None:
     assert guarded.get("ann", 25) == [200] * 20 + [429] * 5
     assert guarded.get("bob", 5) == [200] * 5
     assert guarded.get("ann", path="/livez") == [200]
@@ -98,7 +98,7 @@ def test_a_beat_has_no_limit(guarded: Guarded) -> None:
     assert 429 not in answers
 
 
-def test_guesses_are_slow_and_shut_out_nobody(guarded: Guarded) -> None:
+def test_guesses_are_slow_and_lock_out_no_valid_token(guarded: Guarded) -> None:
     """A variant without the memory of good tokens shuts Ann out; one that asks first lets guesses ask for ever."""
     assert guarded.get("ann") == [200]
     assert guarded.get("guess", GUESS_BURST + 20) == [401] * GUESS_BURST + [429] * 20

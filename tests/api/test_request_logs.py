@@ -1,4 +1,4 @@
-"""Every line that a request writes carries its id and who asked, also from the threads that work for it."""
+"""Every log line of a request has its id and its caller, also from the threads that work for it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_lines_of_threads_carry_the_id_of_their_request_and_no_other(bed: Bed, l
     assert "request_id" not in lines.getvalue()
 
 
-def test_who_asked_stands_beside_the_id(bed: Bed, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caller_is_beside_the_id(bed: Bed, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(bed.store), "page", lambda *given, **more: 1 / 0)
     (answer,) = ask(chatty(bed), ("GET", "/v1/runs", named("r-1")))
     assert answer.status_code == 500
@@ -118,7 +118,7 @@ def test_whatever_is_refused_has_the_id_that_was_sent(
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "x" * 65, "<script>", 'a"b', "ä"])
-def test_an_id_that_is_none_is_replaced(bed: Bed, bad: str) -> None:
+def test_an_invalid_id_is_replaced(bed: Bed, bad: str) -> None:
     (answer,) = ask(bed.services, ("GET", "/livez", {"headers": {"X-Request-ID": bad.encode()}}))
     given = answer.headers["x-request-id"]
     assert given != bad

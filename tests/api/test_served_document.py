@@ -1,4 +1,4 @@
-"""The OpenAPI document as the daemon serves it: the committed one, for whoever may read, or for all by a setting."""
+"""The OpenAPI document as the daemon serves it: the committed one, with the scope to read, or public by a setting."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_it_needs_a_token_that_may_read(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize(("value", "status"), [("true", 200), ("false", 401)])
-def test_a_setting_shows_it_to_everybody_and_nothing_else(bed: Bed, value: str, status: int) -> None:
+def test_a_setting_shows_it_without_a_token_and_nothing_else(bed: Bed, value: str, status: int) -> None:
     client = Client(asked(bed, [("docs_public", value)]))
     assert client.get("/openapi.json").status_code == status
     assert client.get("/v1/runs").status_code == 401

@@ -1,4 +1,4 @@
-"""The listening socket: what asyncio makes of the connections that come through it."""
+"""The listening socket and its connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.domain.errors import SettingsRefused
 from tests.services.bed import Bed
 
 
-def test_answers_do_not_wait_for_each_other() -> None:
+def test_responses_do_not_wait_for_each_other() -> None:
     """With Nagle's delay on, the body of every answer on a kept connection came 40 ms after its head."""
 
     async def accepted() -> int:
@@ -31,14 +31,14 @@ def test_answers_do_not_wait_for_each_other() -> None:
     assert asyncio.run(accepted()) == 1
 
 
-def test_a_port_that_is_taken_is_refused_with_what_to_do() -> None:
+def test_a_port_in_use_is_refused_with_advice() -> None:
     with server.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsRefused, match=f"127.0.0.1:{port}.*--port"):
             server.bind("127.0.0.1", port)
 
 
-def test_what_takes_long_is_told_that_the_server_ends(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_work_sees_that_the_server_ends(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[server._Server] = []
 
     class Known(server._Server):

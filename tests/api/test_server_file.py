@@ -1,4 +1,4 @@
-"""The file by which others find the daemon, the folder that it needs, and what is said of a full disk."""
+"""The file that names the daemon, its data folder, and the message of a full disk."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from supervisor.services.reading.health import full_disk
 from supervisor.storage.engine.data_folder import FolderLock
 
 
-def test_it_comes_back_and_goes_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_written_again_and_removed_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "folder" / "server.json"
     path.parent.mkdir()
     with ServerFile(path, "http://127.0.0.1:1") as told:
@@ -38,7 +38,7 @@ def test_a_plain_file_is_no_data_folder(tmp_path: Path, below: str) -> None:
         FolderLock(plain / below).take()
 
 
-def test_a_full_disk_is_told_without_paths() -> None:
+def test_a_full_disk_is_reported_without_paths() -> None:
     assert full_disk(StoreDown("database or disk is full; x")) == "the disk of the data folder is full"
     assert full_disk(StoreDown("No space left on device: /srv")) == "the disk of the database is full"
     assert full_disk(StoreDown("locked")) == ""

@@ -1,4 +1,4 @@
-"""A store of objects that takes its time: who shows logs waits, together; everybody else is answered."""
+"""A slow object store: readers of logs wait together, and all other requests are served."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def looked(bed: Bed, gate: Gate, pool: ThreadPoolExecutor) -> list[Any]:
     return [one.result(20) for one in (*others, first)]
 
 
-def test_who_came_meanwhile_gets_one_look_of_all(bed: Bed, gate: Gate) -> None:
+def test_waiting_readers_share_one_read(bed: Bed, gate: Gate) -> None:
     stats, real = [], bed.objects.stat
     bed.objects.stat = lambda key: (stats.append(key), real(key))[1]  # type: ignore[method-assign]
     with ThreadPoolExecutor(21) as pool:
@@ -95,7 +95,7 @@ def test_who_came_meanwhile_gets_one_look_of_all(bed: Bed, gate: Gate) -> None:
     assert len(stats) == 2, "one look for all twenty: at the last chunk, and for a next one"
 
 
-def test_a_store_that_is_away_is_asked_once_for_all_who_wait(bed: Bed, gate: Gate) -> None:
+def test_an_unavailable_store_is_read_once_for_all_that_wait(bed: Bed, gate: Gate) -> None:
     gate.why = StoreUnavailable("away")
     with ThreadPoolExecutor(21) as pool:
         assert looked(bed, gate, pool) == ["away"] * 21
@@ -104,7 +104,7 @@ def test_a_store_that_is_away_is_asked_once_for_all_who_wait(bed: Bed, gate: Gat
     assert Chunks().open(bed.objects, PREFIX, 0.0).size == 7, "and it comes back"
 
 
-def test_a_look_that_failed_does_not_stay(bed: Bed, gate: Gate) -> None:
+def test_a_failed_read_is_not_kept(bed: Bed, gate: Gate) -> None:
     chunks = Chunks()
     gate.opened.set()
     gate.why = StoreUnavailable("away")
@@ -115,7 +115,7 @@ def test_a_look_that_failed_does_not_stay(bed: Bed, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("slow", ["logs", "cost"])
-def test_the_server_answers_while_everybody_waits_for_the_store(bed: Bed, gate: Gate, slow: str) -> None:
+def test_the_server_responds_while_all_slow_threads_wait_for_the_store(bed: Bed, gate: Gate, slow: str) -> None:
     with serving(bed.services) as served, ThreadPoolExecutor(READERS) as pool:
 
         def ask(path: str, within_s: float) -> int:

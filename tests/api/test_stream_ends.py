@@ -1,4 +1,4 @@
-"""When a stream ends, and for whom: slow listeners, tokens that are revoked, too many, the end of the server."""
+"""The ends of streams: slow listeners, revoked tokens, too many streams, the end of the server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_waits_for_a_listener_is_bounded_in_events_and_bytes() -> None:
     assert stream.put(Piece(b"x", WAITING_MAX), 0.0)
 
 
-def test_pings_say_where_a_quiet_stream_is(bed: Bed, served: Serving) -> None:
+def test_pings_carry_the_position_of_a_quiet_stream(bed: Bed, served: Serving) -> None:
     stream = served.listen("/v1/events?kind=failed")
     stream.wait_until_here()
     patrol(bed, 5)
@@ -45,7 +45,7 @@ def test_pings_say_where_a_quiet_stream_is(bed: Bed, served: Serving) -> None:
     assert stream.ids == []
 
 
-def test_a_listener_that_reads_nothing_is_cut_off_and_others_are_not_kept_waiting(bed: Bed, served: Serving) -> None:
+def test_a_listener_that_reads_nothing_is_disconnected_and_others_do_not_wait(bed: Bed, served: Serving) -> None:
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.connect(("127.0.0.1", served.port))
@@ -65,7 +65,7 @@ def test_a_listener_that_reads_nothing_is_cut_off_and_others_are_not_kept_waitin
     lazy.close()
 
 
-def test_a_listener_that_takes_nothing_is_cut_off_though_little_is_told(bed: Bed, served: Serving) -> None:
+def test_a_listener_that_reads_nothing_is_disconnected_even_with_few_events(bed: Bed, served: Serving) -> None:
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.connect(("127.0.0.1", served.port))
@@ -98,7 +98,7 @@ class Tokens:
         return known[authorization]
 
 
-def test_everybody_hears_of_his_own_runs_until_his_token_is_revoked(bed: Bed) -> None:
+def test_a_listener_receives_its_own_runs_until_its_token_is_revoked(bed: Bed) -> None:
     tokens = Tokens()
     with serving(replace(bed.services, streams=QUICK, identify=tokens.identify)) as served:
         ada, bob, root = (served.listen(Authorization=f"Bearer {who}") for who in ("ada", "bob", "root"))
@@ -156,7 +156,7 @@ def test_the_end_of_the_server_does_not_wait_for_listeners(bed: Bed, monkeypatch
         stream.close()
 
 
-def test_a_bug_in_looking_after_streams_ends_them_and_the_next_are_served(
+def test_a_bug_in_the_watch_ends_the_streams_and_the_next_are_served(
     bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = served.listen()

@@ -1,4 +1,4 @@
-"""Streams of events over real sockets: what is told, in which order, and what is refused."""
+"""Streams of events over real sockets: content, order and refusals."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_a_commit_wakes_the_reader(bed: Bed, served: Serving, monkeypatch: pytes
         stream.wait(count)
 
 
-def test_without_a_word_about_streams_the_list_is_answered(bed: Bed, client: Client) -> None:
+def test_without_an_accept_header_the_list_comes(bed: Bed, client: Client) -> None:
     bed.submit("run-1")
     for accept in ("application/json", "*/*", "text/event-stream;q=0, application/json"):
         assert len(client.get("/v1/events", headers={"Accept": accept}).json()["events"]) == 1
 
 
-def test_many_who_come_at_any_time_get_everything_once_and_in_order(bed: Bed, served: Serving) -> None:
+def test_listeners_that_join_at_any_time_get_everything_once_and_in_order(bed: Bed, served: Serving) -> None:
     """They join while events are written as fast as possible: between a page and the reader nothing may be lost."""
     going = threading.Event()
 
@@ -68,7 +68,7 @@ def test_many_who_come_at_any_time_get_everything_once_and_in_order(bed: Bed, se
         assert stream.wait(len(everything)) == everything
 
 
-def test_who_comes_back_gets_what_was_missed_and_goes_on(bed: Bed, served: Serving) -> None:
+def test_a_listener_that_reconnects_gets_what_it_missed(bed: Bed, served: Serving) -> None:
     first = served.listen("/v1/events?after=0")
     patrol(bed, 3)
     seen = first.wait(3)
@@ -80,7 +80,7 @@ def test_who_comes_back_gets_what_was_missed_and_goes_on(bed: Bed, served: Servi
     assert seen + again.wait(502) == listed(bed)
 
 
-def test_that_the_test_of_joining_catches_who_joins_without_reading_first(
+def test_that_the_test_of_joining_catches_a_join_without_a_read(
     bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def joins(streams: Streams, stream: Stream, position: int) -> AsyncIterator[bytes]:
@@ -97,7 +97,7 @@ def test_that_the_test_of_joining_catches_who_joins_without_reading_first(
     assert stream.wait(2) == [4, 5] != listed(bed)
 
 
-def test_who_has_seen_more_than_this_replica_has_read_gets_nothing_twice(
+def test_a_listener_ahead_of_this_replica_gets_nothing_twice(
     bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "LOOK_S", 3600.0)
@@ -162,12 +162,12 @@ def test_a_list_takes_no_kinds(client: Client) -> None:
     assert client.get("/v1/events?kind=patrol").json()["errors"][0]["pointer"] == "?kind"
 
 
-def test_no_stream_of_a_run_that_is_not_there(client: Client) -> None:
+def test_no_stream_of_an_unknown_run(client: Client) -> None:
     answer = client.get("/v1/runs/no-such-run/events", headers={"Accept": "text/event-stream"})
     assert answer.json()["code"] == "RUN_NOT_FOUND"
 
 
-def test_reset_where_the_missed_cannot_be_told(bed: Bed, served: Serving) -> None:
+def test_reset_where_missed_events_cannot_be_sent(bed: Bed, served: Serving) -> None:
     patrol(bed, 3)
     unknown = served.listen(Last_Event_ID="90000")
     wait_for(lambda: unknown.events, 20)

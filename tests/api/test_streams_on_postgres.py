@@ -1,4 +1,4 @@
-"""Streams where many write at once, on PostgreSQL: ids are committed out of their order, and told in it."""
+"""Streams on PostgreSQL with many writers: ids are committed out of order, and sent in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tell(store: SqlStore, other: SqlStore) -> None:
     store.history.wake_others = other.history.written_elsewhere
 
 
-def test_replicas_tell_everything_once_in_one_order_while_many_write(beds: tuple[Bed, Bed]) -> None:
+def test_replicas_send_everything_once_in_one_order_while_many_write(beds: tuple[Bed, Bed]) -> None:
     for one, other in (beds, beds[::-1]):
         assert isinstance(one.store, SqlStore)
         assert isinstance(other.store, SqlStore)

@@ -1,4 +1,4 @@
-"""Tokens at the door: who is let in, to what, and what everybody else is told."""
+"""Tokens over the API: which requests they admit, and the refusals of all others."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_made_used_listed_revoked(any_door: Door) -> None:
     assert asked == [("token_created", "local"), ("token_created", "root"), ("token_revoked", "root")]
 
 
-def test_without_a_valid_token_every_door_gives_one_answer(door: Door) -> None:
+def test_without_a_valid_token_every_route_gives_one_response(door: Door) -> None:
     """All but the few that need none; bodies and parameters are not even looked at."""
     gone = door.token("gone", expires_in_s=1.0)
     door.bed.clock.advance(2.0)
@@ -125,7 +125,7 @@ OPENS = {
 }
 
 
-def test_a_scope_opens_its_own_doors_only(door: Door) -> None:
+def test_a_scope_allows_its_own_routes_only(door: Door) -> None:
     for scope, may in OPENS.items():
         token = door.token(scopes=frozenset({scope}))
         for method, path in sorted(OPENS[Scope.ADMIN]):
@@ -138,7 +138,7 @@ def test_a_scope_opens_its_own_doors_only(door: Door) -> None:
                 assert answer.json()["meta"]["needed"] in answer.json()["detail"]
 
 
-def test_another_owners_run_is_one_that_there_is_not(any_door: Door) -> None:
+def test_a_run_of_another_owner_is_like_an_unknown_run(any_door: Door) -> None:
     any_door.run_of("alice", "hers-1")
     bob = any_door.token("bob", owner="bob")
     for method, path in [
@@ -158,7 +158,7 @@ def _without_names(answer: httpx.Response) -> dict[str, Any]:
     return text | {"request_id": "", "headers": str(sorted(set(answer.headers)))}
 
 
-def test_another_owners_run_takes_as_long_as_one_that_there_is_not(door: Door) -> None:
+def test_a_run_of_another_owner_takes_as_long_as_an_unknown_run(door: Door) -> None:
     door.run_of("alice", "hers-1")
     bob = door.token("bob", owner="bob")
 
@@ -186,7 +186,7 @@ WRONG_WISHES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_a_wish_that_is_wrong_makes_no_token(door: Door) -> None:
+def test_an_invalid_request_makes_no_token(door: Door) -> None:
     for body in WRONG_WISHES:
         answer = door.ask("POST", "/v1/tokens", door.admin, json=body)
         assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST"), body
@@ -212,7 +212,7 @@ def test_no_token_is_ever_written_to_the_log(door: Door, caplog: pytest.LogCaptu
         assert token[4:40] not in lines
 
 
-def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_database_admits_no_new_token(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     known, new = door.token("known"), door.token("new")
     assert door.ask("GET", "/v1/meta", known).status_code == 200
 
@@ -228,7 +228,7 @@ def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pyt
     assert door.ask("GET", "/v1/meta", "mistyped").status_code == 401
 
 
-def test_who_asks_is_told_what_his_token_stands_for(bed: Bed) -> None:
+def test_whoami_shows_what_the_token_stands_for(bed: Bed) -> None:
     made = create(bed.parts, TokenRequest("ci", "vision", frozenset({Scope.READ}), 3600.0, 5), LOCAL)
     asker = Client(with_tokens(bed.services)).get("/v1/whoami", headers={"Authorization": f"Bearer {made['token']}"})
     assert asker.json() == {

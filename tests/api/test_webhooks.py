@@ -1,4 +1,4 @@
-"""Webhooks over the API: whose they are, what is shown of them, and what is refused."""
+"""Webhooks over the API: their owners, what is shown of them, and refusals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refused(client: Client, who: str, method: str, path: str, **more: Any) -> tu
     return answer.status_code, answer.json()["code"]
 
 
-def test_what_was_added_is_shown_without_what_is_secret(client: Client, told_bed: Bed) -> None:
+def test_an_added_webhook_is_shown_without_its_secrets(client: Client, told_bed: Bed) -> None:
     answer = ask(client, "ann", "POST", "/v1/webhooks", json={"url": URL, "kinds": ["failed"], "note": "pager"})
     made = answer.json()
     assert answer.headers["location"] == f"/v1/webhooks/{made['webhook_id']}"
@@ -76,7 +76,7 @@ def test_what_was_added_is_shown_without_what_is_secret(client: Client, told_bed
     assert add(client, url="https://hooks.slack.com/services/x")["secret"] is None
 
 
-def test_another_owners_webhook_is_not_there(client: Client) -> None:
+def test_a_webhook_of_another_owner_does_not_exist(client: Client) -> None:
     mine = add(client)["webhook_id"]
     assert ask(client, "bob", "GET", "/v1/webhooks").json() == {"webhooks": []}
     assert len(ask(client, "ops", "GET", "/v1/webhooks").json()["webhooks"]) == 1
@@ -92,7 +92,7 @@ def test_another_owners_webhook_is_not_there(client: Client) -> None:
         assert refused(client, "ann", "GET", f"/v1/webhooks/{strange}")[0] == 404
 
 
-def test_what_hears_of_everything_is_for_administrators_alone(client: Client, told_bed: Bed) -> None:
+def test_a_webhook_for_everything_is_for_administrators_alone(client: Client, told_bed: Bed) -> None:
     """A token of the same owner without his rights would read strangers' runs in its log, or lead them to itself."""
     mine = add(client, "ops")["webhook_id"]
     assert ask(client, "script", "GET", f"/v1/webhooks/{mine}").status_code == 200
@@ -117,7 +117,7 @@ def test_what_hears_of_everything_is_for_administrators_alone(client: Client, to
     assert {one["run_id"] for one in told} == {"o-1"}
 
 
-def test_what_cannot_be_is_refused(client: Client) -> None:
+def test_invalid_webhooks_are_refused(client: Client) -> None:
     assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": "https://inside/t0ken"}) == (422, "URL_REFUSED")
     assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": URL, "everything": True}) == (403, "FORBIDDEN")
     for body in (
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
     assert refused(client, "ann", "POST", f"{here}/replay", json={"since": "soon"}) == (422, "INVALID_REQUEST")
 
 
-def test_a_name_server_that_takes_its_time_keeps_nobody_waiting(
+def test_a_slow_name_server_delays_no_other_request(
     client: Client, told_bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
@@ -149,7 +149,7 @@ def test_a_name_server_that_takes_its_time_keeps_nobody_waiting(
     assert "in time" in answer.json()["detail"]
 
 
-def test_receivers_that_hang_take_only_some_of_the_doors_threads(client: Client, told_bed: Bed) -> None:
+def test_receivers_that_hang_take_only_some_of_the_servers_threads(client: Client, told_bed: Bed) -> None:
     here = "/v1/webhooks/" + add(client)["webhook_id"] + "/test"
     for _ in range(webhooks.OUTSIDE_MAX):
         assert webhooks._at_once.acquire(blocking=False)
@@ -163,14 +163,14 @@ def test_receivers_that_hang_take_only_some_of_the_doors_threads(client: Client,
         assert ask(client, "ann", "POST", here).status_code == 200, "each gives its turn back"
 
 
-def test_an_owner_has_twenty(client: Client) -> None:
+def test_an_owner_has_twenty_webhooks_at_most(client: Client) -> None:
     for _ in range(MOST):
         add(client)
     assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": URL}) == (409, "TOO_MANY_WEBHOOKS")
     add(client, "bob")
 
 
-def test_a_change_tells_what_was_and_what_is(client: Client, told_bed: Bed) -> None:
+def test_a_change_records_the_old_and_the_new_values(client: Client, told_bed: Bed) -> None:
     here = "/v1/webhooks/" + add(client, note="old")["webhook_id"]
     wish = {"note": "new", "kinds": ["stalled"], "url": "https://other.example.org/t0ken", "enabled": False}
     changed = ask(client, "ann", "PATCH", here, json=wish).json()
@@ -206,7 +206,7 @@ def test_for_a_day_two_secrets_sign(client: Client, told_bed: Bed) -> None:
     assert refused(client, "ann", "POST", f"/v1/webhooks/{chat}/rotate") == (409, "CONFLICT")
 
 
-def test_a_test_message_says_what_the_receiver_said(client: Client, told_bed: Bed) -> None:
+def test_a_test_message_shows_the_receivers_response(client: Client, told_bed: Bed) -> None:
     here = "/v1/webhooks/" + add(client)["webhook_id"]
     assert ask(client, "ann", "POST", f"{here}/test").json() == {"delivered": True, "status": 204, "detail": ""}
     courier(told_bed).answer = failing(503)
@@ -214,7 +214,7 @@ def test_a_test_message_says_what_the_receiver_said(client: Client, told_bed: Be
     assert answer == {"delivered": False, "status": 503, "detail": "HTTP 503"}
 
 
-def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) -> None:
+def test_deliveries_are_listed_and_replayed(client: Client, told_bed: Bed) -> None:
     store, now = told_bed.store, told_bed.clock.now()
     here = "/v1/webhooks/" + add(client)["webhook_id"]
     for who, run_id in (("ann", "a-1"), ("bob", "b-1")):
@@ -243,7 +243,7 @@ def test_what_became_of_its_messages_and_again(client: Client, told_bed: Bed) ->
     assert ask(client, "ann", "GET", f"{here}/deliveries?failed=true").json()["deliveries"] == []
 
 
-def test_that_of_the_settings_is_shown_and_not_changed(client: Client, told_bed: Bed) -> None:
+def test_the_webhook_of_the_settings_is_shown_and_not_changed(client: Client, told_bed: Bed) -> None:
     own = Endpoint(SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "alert_url", 1.0, "settings")
     told_bed.store.endpoints.put_settings(own, told_bed.clock.now())
     here = f"/v1/webhooks/{SETTINGS_ID}"
