@@ -1,4 +1,4 @@
-"""The audit: one event and one log line for each change, with its caller and request, and none where nothing changed."""
+"""The audit: one event and one log line for each change, with its caller and request; none where nothing changed."""
 
 from __future__ import annotations
 
