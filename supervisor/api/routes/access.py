@@ -40,7 +40,9 @@ Result = TypeVar("Result")
 @token_routes.on("POST /v1/tokens", Scope.ADMIN, {201: TokenMade}, refuses="CONFLICT", sends=("Cache-Control",))
 async def create_token(request: Request, body: bodies.CreateTokenBody) -> Response:
     """Create a token. Only this response contains its text."""
-    new_token = TokenRequest(body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs)
+    new_token = TokenRequest(
+        body.name, body.owner or "", frozenset(body.scopes), body.expires_in_s, body.max_active_runs
+    )
     made = await run_in_threadpool(tokens.create, services_of(request).parts, new_token, caller_of(request))
     return json_response(made, 201, NOT_STORED)
 
