@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from typing_extensions import TypedDict
 
 from supervisor.domain.errors import SpotError
-from supervisor.services.views.run_view import dumps
+from supervisor.services.views.formats import dumps
 from supervisor.telemetry import metrics
 
 TYPE = "urn:spot-supervisor:problem:"

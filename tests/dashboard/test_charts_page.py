@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.dashboard.drawing import charts
 from supervisor.domain.status import Status
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.dashboard.series_bed import attempted, told
@@ -111,7 +111,7 @@ def test_a_metric_may_have_any_name(bed: Bed, name: str) -> None:
 
 def test_the_address_chooses_the_time(trained: Looking, bed: Bed) -> None:
     created = bed.run("digits-7").created_at
-    since, until = rfc3339.text(created + 9000), rfc3339.text(created + 9600)
+    since, until = formats.time_text(created + 9000), formats.time_text(created + 9600)
     page = trained.page(f"/ui/runs/digits-7/charts?since={since}&until={until}")
     step = figure(page, "Step")
     assert "Last 28,800, lowest 27,180" in step.one("desc").text

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from supervisor.dashboard.run_rows import HEIGHT, WIDTH, spark
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 
 def points(*told: tuple[float, int, bool]) -> list[dict[str, Any]]:
     """(seconds, step, gap)."""
-    return [{"at": rfc3339.text(1_800_000_000 + at), "step": step, "gap": gap} for at, step, gap in told]
+    return [{"at": formats.time_text(1_800_000_000 + at), "step": step, "gap": gap} for at, step, gap in told]
 
 
 def numbers(path: str) -> list[tuple[float, float]]:

@@ -13,7 +13,7 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.machines import Placement
 from supervisor.domain.status import Status
 from supervisor.services.views.attempt_view import attempts_json
-from supervisor.services.views.run_view import Json
+from supervisor.services.views.formats import Json
 from tests.lifecycle.sample_runs import NOW, run_in
 
 PLACE = Placement("gce", "us-east1", "us-east1-b", "g2", True)

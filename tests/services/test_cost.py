@@ -8,7 +8,7 @@ from supervisor.contract import runfiles
 from supervisor.domain.run import Money
 from supervisor.ports.store import RunFilter
 from supervisor.services.reading.cost import GIB, cost_page, run_cost
-from supervisor.services.views.run_view import Json
+from supervisor.services.views.formats import Json
 from tests.services.bed import Bed
 
 RUN = "digits-7"

@@ -13,7 +13,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.services.runs import many
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
-from supervisor.services.views.run_view import Json
+from supervisor.services.views.formats import Json
 from tests.services.bed import COMMAND, Bed
 
 OPS = Caller(actor="ops", request_id="r-1")

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.reading.offers import providers_json
-from supervisor.services.views.run_view import Json
+from supervisor.services.views.formats import Json
 from tests.services.bed import Bed
 
 

@@ -14,7 +14,7 @@ from supervisor.domain.errors import CursorInvalid, NotFound
 from supervisor.ports.store import RunFilter
 from supervisor.services.reading.history import EventList, EventQuery, list_events
 from supervisor.services.reading.queries import Queries
-from supervisor.services.views import cursor, rfc3339
+from supervisor.services.views import formats
 from supervisor.services.views.attempt_view import attempts_json
 from tests.services.bed import COMMAND, PLACE, Bed, beat
 
@@ -147,7 +147,7 @@ def test_the_time_since_the_newest_checkpoint_and_of_stalls_is_lost(
     told = attempts_json(run, [one], [], t + 1000)["attempts"][0]
     assert (told["phase_s"]["lost"], told["phase_s"]["training"]) == (lost_s, 890.0 - lost_s)
     drawn = {span["phase"]: span["since"] for span in told["spans"]}
-    assert drawn["lost"] == rfc3339.text(t + 900 - lost_s)
+    assert drawn["lost"] == formats.time_text(t + 900 - lost_s)
 
 
 def test_a_stall_that_lasts_is_lost_time_already(bed: Bed) -> None:
@@ -227,16 +227,16 @@ def test_a_cursor_walks_through_all_runs_once(bed: Bed) -> None:
 
 def test_a_cursor_that_was_changed_or_is_of_another_filter_or_database_is_refused() -> None:
     where = RunFilter(statuses=("running",))
-    good = cursor.make("sup-1", 123, where)
-    assert cursor.read("sup-1", good, where) == 123
+    good = formats.make_cursor("sup-1", 123, where)
+    assert formats.read_cursor("sup-1", good, where) == 123
     bad = [good[:-1], good + "A", ("A" if good[0] != "A" else "B") + good[1:], "", "A" * 30, "ä" * 20, good + "\n"]
     for text in bad:
         with pytest.raises(CursorInvalid):
-            cursor.read("sup-1", text, where)
+            formats.read_cursor("sup-1", text, where)
     with pytest.raises(CursorInvalid):
-        cursor.read("sup-1", good, RunFilter())
+        formats.read_cursor("sup-1", good, RunFilter())
     with pytest.raises(CursorInvalid):
-        cursor.read("sup-2", good, where)
+        formats.read_cursor("sup-2", good, where)
 
 
 @pytest.mark.parametrize(("rerun", "lost"), [(False, 20), (True, None)])

@@ -11,7 +11,7 @@ from supervisor.domain.errors import InvalidRequest
 from supervisor.ports.store import Sample
 from supervisor.services.reading import series
 from supervisor.services.reading.series import series_json
-from supervisor.services.views.run_view import Json
+from supervisor.services.views.formats import Json
 from tests.services.bed import Bed
 
 

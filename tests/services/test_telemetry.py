@@ -13,7 +13,7 @@ from supervisor.contract.beat_telemetry import encode as encode_telemetry
 from supervisor.contract.heartbeat import encode
 from supervisor.ports.store import RunFilter
 from supervisor.services.reading.queries import ShownRun
-from supervisor.services.views.run_view import dumps
+from supervisor.services.views.formats import dumps
 from supervisor.services.views.telemetry_view import TelemetryJson
 from tests.benchmarks.machine_told import full
 from tests.services.bed import Bed, beat

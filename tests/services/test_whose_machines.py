@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.shapes import beats as schemas_telemetry
-from supervisor.api.shapes import health as schemas_health
 from supervisor.ports.platform import Account
 from tests.services.bed import Bed, Client
 
@@ -25,8 +23,8 @@ def client(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Client:
 
 
 def test_meta_shows_the_project_by_name_and_number(bed: Bed, client: Client) -> None:
-    meta = schemas_health.Meta.model_validate(client.get("/v1/meta").json())
-    assert (meta.project, meta.project_number, meta.console_url) == ("p", "123", URL)
+    meta = client.get("/v1/meta").json()
+    assert (meta["project"], meta["project_number"], meta["console_url"]) == ("p", "123", URL)
     bed.platform.told = Account("p", "", URL)
     assert client.get("/v1/meta").json()["project_number"] is None
     bed.platform.told = Account("this computer")
@@ -34,8 +32,7 @@ def test_meta_shows_the_project_by_name_and_number(bed: Bed, client: Client) -> 
 
 
 def test_a_run_shows_the_account_of_its_machines(bed: Bed, client: Client) -> None:
-    run = schemas_telemetry.ShownRun.model_validate(client.get("/v1/runs/digits-7").json())
-    assert run.account is not None
-    assert (run.account.name, run.account.number, run.account.console_url) == ("p", "123", URL)
+    account = client.get("/v1/runs/digits-7").json()["account"]
+    assert (account["name"], account["number"], account["console_url"]) == ("p", "123", URL)
     bed.change("digits-7", cell="gce elsewhere gs://b")
     assert client.get("/v1/runs/digits-7").json()["account"] is None

@@ -10,8 +10,8 @@ from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.services.reading.offers import zones_json
-from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import Json
+from supervisor.services.views import formats
+from supervisor.services.views.formats import Json
 from tests.services.bed import Bed
 
 OTHER = Caller(owner="other", scopes=frozenset({Scope.READ}))
@@ -56,7 +56,7 @@ def test_refusals_pauses_and_losses(any_bed: Bed) -> None:
     assert (found["local-a"]["state"], found["local-a"]["detail"]) == ("cooling", "the zone is full")
     assert found["local-a"]["failures"] == 2
     assert found["local-a"]["cool_until"] is not None
-    assert found["local-a"]["last_stock_out_at"] == rfc3339.text(now)
+    assert found["local-a"]["last_stock_out_at"] == formats.time_text(now)
     assert (found["local-b"]["state"], found["local-b"]["preemptions"]) == ("good", 2)
     any_bed.clock.advance(301)
     assert (told(any_bed)["local-a"]["state"], told(any_bed)["local-a"]["cool_until"]) == ("refused", None)

@@ -35,7 +35,8 @@ from supervisor.services.runs.policy import warnings_of
 from supervisor.services.runs.purge import Purged, purge, purge_once
 from supervisor.services.runs.resume import ResumeRequest, resume, resume_once
 from supervisor.services.runs.submit import SubmittedRun
-from supervisor.services.views.run_view import RunJson, dumps
+from supervisor.services.views.formats import dumps
+from supervisor.services.views.run_view import RunJson
 
 routes = Routes("actions")
 OF_ANOTHER_GENERATION = {"spec", *RunSpec.model_fields} - set(ChangeBody.model_fields)

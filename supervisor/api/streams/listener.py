@@ -17,7 +17,7 @@ from fastapi.sse import format_sse_event
 from supervisor.domain.callers import Caller
 from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.services.reading.history import event_json
-from supervisor.services.views.run_view import dumps
+from supervisor.services.views.formats import dumps
 
 RETRY_MIN_MS, RETRY_SPREAD_MS = 1000, 3000
 WAITING_MAX = 1000  # events that may wait for a listener

@@ -19,7 +19,8 @@ from fastapi import Request, Response
 from supervisor.api.wire.deps import caller_of
 from supervisor.domain.errors import InvalidRequest
 from supervisor.services.runs.keys import KeyedRequest, Reply, keyed_request, scope_of
-from supervisor.services.views.run_view import RunJson, dumps
+from supervisor.services.views.formats import dumps
+from supervisor.services.views.run_view import RunJson
 
 KEY_HEADER = "Idempotency-Key"
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')

@@ -22,7 +22,7 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.store import Store
 from supervisor.services.access.identity import Identity
 from supervisor.services.parts import Parts
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE})
 SHOWN = 1000
@@ -114,7 +114,7 @@ def add(store: Store, made: Token, caller: Caller, random: Random = secrets.toke
         "name": made.name,
         "owner": made.owner,
         "scopes": sorted(made.scopes),
-        "expires_at": rfc3339.maybe(made.expires_at),
+        "expires_at": formats.maybe_time(made.expires_at),
         "max_active_runs": made.max_active_runs,
     }
     sentence = (
@@ -140,7 +140,7 @@ def asker_json(parts: Parts, caller: Caller) -> Asker:
         "owner": caller.owner,
         "scopes": sorted(caller.scopes),
         "token_id": caller.token_id or None,
-        "expires_at": None if token is None else rfc3339.maybe(token.expires_at),
+        "expires_at": None if token is None else formats.maybe_time(token.expires_at),
         "max_active_runs": caller.max_active_runs,
     }
 
@@ -172,10 +172,10 @@ def token_json(token: Token, now: float) -> TokenShown:
         "max_active_runs": token.max_active_runs,
         "created_by": token.created_by,
         "valid": token.valid(now),
-        "created_at": rfc3339.text(token.created_at),
-        "expires_at": rfc3339.maybe(token.expires_at),
-        "last_used_at": rfc3339.maybe(token.last_used_at),
-        "revoked_at": rfc3339.maybe(token.revoked_at),
+        "created_at": formats.time_text(token.created_at),
+        "expires_at": formats.maybe_time(token.expires_at),
+        "last_used_at": formats.maybe_time(token.last_used_at),
+        "revoked_at": formats.maybe_time(token.revoked_at),
     }
 
 

@@ -27,7 +27,7 @@ from supervisor.domain.errors import FileUnknown, Unavailable
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
 LISTED = ("logs", "evidence")  # only the store knows which exist
@@ -43,7 +43,7 @@ class FileShown(TypedDict):
     kind: str
     size: int
     sha256: str | None
-    updated: rfc3339.Time | None
+    updated: formats.Time | None
 
 
 class LeftOutShown(TypedDict):
@@ -305,5 +305,5 @@ def _json(file: RunFile) -> FileShown:
         "kind": file.kind,
         "size": file.size,
         "sha256": file.sha256,
-        "updated": rfc3339.maybe(file.updated),
+        "updated": formats.maybe_time(file.updated),
     }

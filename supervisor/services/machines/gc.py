@@ -39,7 +39,7 @@ from supervisor.services.machines.machines import (
     usd_now,
 )
 from supervisor.services.parts import Parts
-from supervisor.services.views.run_view import usd
+from supervisor.services.views.formats import usd
 from supervisor.telemetry import logs as telemetry
 from supervisor.wording.figures import plural
 

@@ -17,7 +17,7 @@ from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Aside, Card
 from supervisor.ports.provider import OwnCards, ProviderUnavailable
 from supervisor.services.parts import Parts
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 
 class SetAside(TypedDict):
@@ -26,7 +26,7 @@ class SetAside(TypedDict):
     why: str
     machine: str
     run_id: str
-    since: rfc3339.Time
+    since: formats.Time
 
 
 class GpuShown(TypedDict):
@@ -100,4 +100,4 @@ def _card(card: Card) -> GpuShown:
 
 
 def _set_aside(aside: Aside) -> SetAside:
-    return {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "since": rfc3339.text(aside.at)}
+    return {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "since": formats.time_text(aside.at)}

@@ -21,8 +21,9 @@ from supervisor.ports.platform import Account
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RowUnreadable
 from supervisor.services.parts import Parts
-from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import GpuName, usd
+from supervisor.services.views import formats
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import GpuName
 from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
@@ -201,7 +202,7 @@ def seen_json(seen: SeenMachine, now: float) -> SeenMachineJson:
         "gpu": seen.gpu or None,
         "spot": seen.spot,
         "usd_per_h": usd(usd_now(seen)),
-        "created_at": rfc3339.maybe(created),
+        "created_at": formats.maybe_time(created),
         "age_s": None if created is None else round(max(0.0, now - created), 1),
         "ours": seen.ours,
         "run_id": machine.run_id or None,
@@ -210,7 +211,7 @@ def seen_json(seen: SeenMachine, now: float) -> SeenMachineJson:
         "use": seen.verdict.use,
         "why": seen.verdict.why,
         "serves": machine.run_id if seen.verdict.use is Use.SERVES else None,
-        "kept_until": rfc3339.maybe(claim.until) if claim is not None else None,
+        "kept_until": formats.maybe_time(claim.until) if claim is not None else None,
     }
 
 

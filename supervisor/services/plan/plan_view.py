@@ -23,8 +23,9 @@ from supervisor.services.doctor.checkup import FindingShown, finding_json
 from supervisor.services.parts import Answer
 from supervisor.services.runs.changing import Update
 from supervisor.services.runs.policy import Spec
-from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json, usd
+from supervisor.services.views import formats
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json
 from supervisor.wording.figures import after_colon, clip, count_text, money_text, until_text
 
 CREATE, RESUME, RERUN, UNCHANGED = "create", "resume", "rerun", "unchanged"
@@ -52,7 +53,7 @@ class PlannedPlace(PlacementJson):
     on_demand_usd_per_h: float | None
     price_source: str | None
     price_dated: str | None
-    cooling_until: rfc3339.Time | None
+    cooling_until: formats.Time | None
     cooling_why: str | None
     chance: float | None
 
@@ -74,7 +75,7 @@ class PlannedCost(TypedDict):
 
 class PlannedLimits(TypedDict):
     max_runtime_s: float | None
-    deadline: rfc3339.Time | None
+    deadline: formats.Time | None
     max_attempts: int
     max_user_failures: int
     wait_for_capacity_s: float
@@ -149,7 +150,7 @@ def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) 
         "cost": cost_json([offer for offer, _ in order], limits),
         "limits": {
             "max_runtime_s": limits.max_runtime_s,
-            "deadline": rfc3339.maybe(limits.deadline),
+            "deadline": formats.maybe_time(limits.deadline),
             "max_attempts": limits.max_attempts,
             "max_user_failures": limits.max_user_failures,
             "wait_for_capacity_s": limits.wait_for_capacity_s,
@@ -204,7 +205,7 @@ def _place(offer: Offer, record: ZoneRecord | None, readings: Readings) -> Plann
         "on_demand_usd_per_h": usd(offer.on_demand_usd_per_h),
         "price_source": source or None,
         "price_dated": dated or None,
-        "cooling_until": None if record is None else rfc3339.text(record.cool_until),
+        "cooling_until": None if record is None else formats.time_text(record.cool_until),
         "cooling_why": None if record is None else f"{record.cause}: {record.detail}",
         "chance": chances.value.get(offer_key(place)) if chances.good and chances.value else None,
     }

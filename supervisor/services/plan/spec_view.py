@@ -21,7 +21,7 @@ from supervisor.services.plan.plan_view import MADE_AT_LAUNCH
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.policy import Spec
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 from supervisor.services.views.run_view import PlacementJson, placement_json
 
 Preview = Callable[[Run, Try, Spec], Mapping[str, object]]
@@ -46,7 +46,7 @@ class LaunchShown(TypedDict):
     attempt: int | None
     machine: str | None
     placement: PlacementJson | None
-    requested_at: rfc3339.Time | None
+    requested_at: formats.Time | None
     launch: Mapping[str, Any] | None
     why: str
     made_at_launch: list[str]
@@ -80,7 +80,7 @@ def show_launch(parts: Parts, queries: Queries, preview: Preview, run_id: str) -
         "attempt": None if newest is None else newest.attempt,
         "machine": None if newest is None else newest.machine_name,
         "placement": None if newest is None else placement_json(newest.placement, parts.gpu),
-        "requested_at": None if newest is None else rfc3339.text(newest.requested_at),
+        "requested_at": None if newest is None else formats.time_text(newest.requested_at),
         "launch": launch,
         "why": why,
         "made_at_launch": list(MADE_AT_LAUNCH),

@@ -20,7 +20,8 @@ from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
-from supervisor.services.views.run_view import RunJson, usd
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import RunJson
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "other")
 GIB = 1 << 30

@@ -25,7 +25,8 @@ from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.purge import refuse_purged
 from supervisor.services.runs.spec_secrets import shown_spec
 from supervisor.services.views.attempt_view import CommandEnd
-from supervisor.services.views.run_view import CauseWord, Json
+from supervisor.services.views.formats import Json
+from supervisor.services.views.run_view import CauseWord
 from supervisor.wording.figures import clip
 
 ChangedPackage = TypedDict("ChangedPackage", {"was": str, "is": str})

@@ -24,7 +24,7 @@ from supervisor.ports.history import StoredEvent
 from supervisor.ports.platform import PlatformEvent
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 SUPERVISOR, CLOUD = "supervisor", "cloud"
 MACHINES = 100  # of a run: the newest, whose events are read from the cloud
@@ -37,7 +37,7 @@ class EventShown(TypedDict):
 
     id: int | None
     run_id: str | None
-    at: rfc3339.Time
+    at: formats.Time
     generation: int
     attempt: int
     kind: str
@@ -121,7 +121,7 @@ def event_json(stored: StoredEvent) -> EventShown:
     return {
         "id": stored.id,
         "run_id": stored.run_id or None,
-        "at": rfc3339.text(stored.at),
+        "at": formats.time_text(stored.at),
         "generation": stored.generation,
         "attempt": stored.attempt,
         "kind": event.kind,
@@ -176,7 +176,7 @@ def _cloud_event(event: PlatformEvent, run: Run, launches: Mapping[str, _Launch]
     return {
         "id": None,
         "run_id": run.run_id,
-        "at": rfc3339.text(event.at),
+        "at": formats.time_text(event.at),
         "generation": launch.generation if launch else run.generation,
         "attempt": launch.attempt if launch else 0,
         "kind": event.kind,

@@ -25,8 +25,9 @@ from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopStatus
-from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json, usd
+from supervisor.services.views import formats
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json
 from supervisor.wording.figures import plural
 
 COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
@@ -55,10 +56,10 @@ class ZoneShown(PlacementJson):
     failures: int
     cause: str | None
     detail: str | None
-    cool_until: Annotated[rfc3339.Time | None, Field(description="null: requests may go there now")]
+    cool_until: Annotated[formats.Time | None, Field(description="null: requests may go there now")]
     preemptions: Annotated[int, Field(description="machines that were preempted within window_s, 8 at most")]
-    last_stock_out_at: rfc3339.Time | None
-    last_preemption_at: rfc3339.Time | None
+    last_stock_out_at: formats.Time | None
+    last_preemption_at: formats.Time | None
 
 
 class ZoneList(TypedDict):
@@ -210,10 +211,10 @@ def _zone(
         "failures": record.failures,
         "cause": record.cause or None,
         "detail": record.detail or None,
-        "cool_until": rfc3339.text(record.cool_until) if cooling else None,
-        "last_stock_out_at": rfc3339.maybe(record.stocked_out_at or None),
+        "cool_until": formats.time_text(record.cool_until) if cooling else None,
+        "last_stock_out_at": formats.maybe_time(record.stocked_out_at or None),
         "preemptions": len(lost),
-        "last_preemption_at": rfc3339.maybe(lost[-1] if lost else None),
+        "last_preemption_at": formats.maybe_time(lost[-1] if lost else None),
     }
 
 

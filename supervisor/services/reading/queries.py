@@ -24,9 +24,10 @@ from supervisor.services.reading.health import LoopView, ticks
 from supervisor.services.reading.series import Sparklines, SparkPoint
 from supervisor.services.runs.changing import find_run
 from supervisor.services.runs.heartbeat import BeatInbox
-from supervisor.services.views import cursor as cursors
+from supervisor.services.views import formats
 from supervisor.services.views.attempt_view import AttemptList, attempts_json
-from supervisor.services.views.run_view import RunJson, run_json, usd
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import RunJson, run_json
 from supervisor.services.views.telemetry_view import TelemetryJson, telemetry_json
 
 PAGE_SIZE = 50
@@ -113,7 +114,7 @@ class Queries:
     def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> RunList:
         """Newest first. `page_size` 0 = the default; above 1000 counts as 1000. Raises CursorInvalid."""
         store, now, loop = self._parts.store, self._parts.clock.now(), self._loop()
-        before_key = None if cursor is None else cursors.read(store.secret, cursor, where)
+        before_key = None if cursor is None else formats.read_cursor(store.secret, cursor, where)
         page = store.page(where, before_key, min(page_size or PAGE_SIZE, PAGE_MAX))
         runs = [cast(ListedRun, self._json(run, now, page.labels.get(run.key, {}), loop.trouble)) for run in page.runs]
         if sparklines:
@@ -128,7 +129,7 @@ class Queries:
                 "last_tick_age_s": loop.last_tick_age_s,
                 "tick_late": not ticks(loop, self._parts.knobs.poll_interval_s),
             },
-            "next_cursor": None if page.next_key is None else cursors.make(store.secret, page.next_key, where),
+            "next_cursor": None if page.next_key is None else formats.make_cursor(store.secret, page.next_key, where),
         }
 
     def attempts(self, run_id: str) -> AttemptList:

@@ -19,7 +19,7 @@ from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.ports.store import LINE_PARTS, Sample, Step
 from supervisor.services.parts import Parts
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 POINTS_MAX = 2000
 PAGE = 500  # points in memory at once
@@ -35,7 +35,7 @@ class Point(TypedDict):
     """One point in time. `gap`: no line leads here from the point before: another attempt, or silence between. Shares
     are of all GPUs of the machine together."""
 
-    at: rfc3339.Time
+    at: formats.Time
     attempt: int
     gap: bool
     phase: str
@@ -55,8 +55,8 @@ class Series(TypedDict):
     left out. The database keeps one point a minute for a day, and one in ten minutes for 30 days."""
 
     run_id: str
-    since: rfc3339.Time
-    until: rfc3339.Time
+    since: formats.Time
+    until: formats.Time
     every_s: float | None
     points: list[Point]
 
@@ -64,7 +64,7 @@ class Series(TypedDict):
 class SparkPoint(TypedDict):
     """`gap`: no line leads here from the point before: another attempt, or silence between."""
 
-    at: rfc3339.Time
+    at: formats.Time
     step: int
     gap: bool
 
@@ -106,8 +106,8 @@ def series_json(parts: Parts, run: Run, since: float | None, until: float | None
     spans = list(_spans(_samples(parts, run, begin, end), every_s))
     return {
         "run_id": run.run_id,
-        "since": rfc3339.text(begin),
-        "until": rfc3339.text(end),
+        "since": formats.time_text(begin),
+        "until": formats.time_text(end),
         "every_s": every_s,
         "points": [_point(span, before, every_s, now) for before, span in zip([None, *spans], spans, strict=False)],
     }
@@ -176,7 +176,7 @@ def _point(span: _Span, before: _Span | None, every_s: float | None, now: float)
     last, pulse = span.last, span.last.pulse
     metrics = {name: span.mean(f"metric {name}") for name in pulse.metrics}
     return {
-        "at": rfc3339.text(last.at),
+        "at": formats.time_text(last.at),
         "attempt": last.attempt,
         "gap": before is not None and _is_gap(before.last, span, every_s, now),
         "phase": pulse.phase,
@@ -257,6 +257,6 @@ def points_of(line: Sequence[Step], now: float) -> list[SparkPoint]:
         gap = before is not None and (
             before.attempt != point.attempt or _is_silence(before.at, point.at, now=now, spacing_s=spacing_s)
         )
-        points.append({"at": rfc3339.text(point.at), "step": point.step, "gap": gap})
+        points.append({"at": formats.time_text(point.at), "step": point.step, "gap": gap})
         before = point
     return points

@@ -26,7 +26,7 @@ from supervisor.services.runs.changing import Update, commit, find_run, kept_cha
 from supervisor.services.runs.policy import Spec, policy_from
 from supervisor.services.runs.resume import differences
 from supervisor.services.runs.spec_secrets import check_secrets
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 from supervisor.wording.figures import age_text
 
 LABELS, LIMITS, ZONES = "labels", "limits", "zones"
@@ -141,7 +141,7 @@ def shown(policy: Policy, spec: Spec, old: Spec, new: Spec) -> Values:
     values: Values = {}
     for name in sorted({**old.get(LIMITS, {}), **new.get(LIMITS, {})}):
         value = getattr(policy.limits, name)
-        values[f"{LIMITS}.{name}"] = rfc3339.maybe(value) if name == "deadline" else value
+        values[f"{LIMITS}.{name}"] = formats.maybe_time(value) if name == "deadline" else value
     for name in sorted({**old.get(LABELS, {}), **new.get(LABELS, {})}):
         values[f"{LABELS}.{name}"] = spec.get(LABELS, {}).get(name)
     values[ZONES] = list(policy.zones)

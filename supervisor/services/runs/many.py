@@ -21,7 +21,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.runs.actions import stop
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.resume import ResumeRequest, refuse_ended, refuse_live, resume
-from supervisor.services.views import cursor as cursors
+from supervisor.services.views import formats
 from supervisor.wording.figures import plural
 
 MOST = 1000  # runs that one request reads
@@ -117,7 +117,7 @@ def _many(parts: Parts, request: ManyRequest, action: _ManyAction) -> ManyDone:
     if request.cursor is not None and request.expect is not None:
         text = "`expect` counts all runs of the filter. Send it in the first request only, without a cursor."
         raise InvalidRequest(text, {}, [("#/expect", "has no meaning with a cursor")])
-    before = None if request.cursor is None else cursors.read(secret, request.cursor, where)
+    before = None if request.cursor is None else formats.read_cursor(secret, request.cursor, where)
     statuses = where.statuses or tuple(str(status) for status in Status)
     page = _page(parts, request, [word for word in statuses if word not in action.idle], before)
     matched = sum(page.counts.get(word, 0) for word in statuses)
@@ -133,7 +133,7 @@ def _many(parts: Parts, request: ManyRequest, action: _ManyAction) -> ManyDone:
         "refused": done.refused,
         "runs": done.changed,
         "more": more,
-        "next_cursor": cursors.make(secret, done.upto, where) if more and done.upto is not None else None,
+        "next_cursor": formats.make_cursor(secret, done.upto, where) if more and done.upto is not None else None,
     }
 
 

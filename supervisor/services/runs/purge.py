@@ -27,7 +27,7 @@ from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, Precondition
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Action, Raced, change, find_run, retry_races
 from supervisor.services.runs.keys import KeyedRequest, Reply, replay
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 from supervisor.wording.figures import plural, size_text
 
 
@@ -58,9 +58,9 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
     at = run.files.purged_at
     if at is not None and (run.files_gone or (attempt is not None and run.has_purged(attempt))):
         raise FilesPurged(
-            f"The files of {run.run_id} were purged at {rfc3339.text(at)}; its history is still there "
+            f"The files of {run.run_id} were purged at {formats.time_text(at)}; its history is still there "
             f"(`spot events {run.run_id}`).",
-            {"run_id": run.run_id, "purged_at": rfc3339.text(at)},
+            {"run_id": run.run_id, "purged_at": formats.time_text(at)},
         )
 
 
@@ -130,7 +130,7 @@ def _why_not(run: Run, attempts: list[Attempt]) -> str:
         return f"it is {run.status}: stop it, and wait until it has stopped"
     if run.retiring:
         names = ", ".join(item.ref.name for item in run.retiring)
-        kept = f", kept until {rfc3339.text(run.kept_until)}" if run.kept_until is not None else ""
+        kept = f", kept until {formats.time_text(run.kept_until)}" if run.kept_until is not None else ""
         return f"{names} may still write{kept}: wait until it is known to be gone"
     names = ", ".join(attempt.machine_name for attempt in attempts if attempt.gone_at is None)
     if names:
@@ -214,4 +214,4 @@ def _ended(run: Run, purging: _Purging, caller: Caller, now: float) -> tuple[Run
 
 
 def _state(run: Run) -> dict[str, object]:
-    return {"purged_at": rfc3339.maybe(run.files.purged_at), "checkpoint_step": run.files.checkpoint_step}
+    return {"purged_at": formats.maybe_time(run.files.purged_at), "checkpoint_step": run.files.checkpoint_step}

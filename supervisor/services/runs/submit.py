@@ -26,7 +26,8 @@ from supervisor.services.runs.changing import Update, commit, respond_once, retr
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
-from supervisor.services.views.run_view import RunJson, dumps, run_json
+from supervisor.services.views.formats import dumps
+from supervisor.services.views.run_view import RunJson, run_json
 
 SCOPE = "POST /v1/runs"  # of the idempotency keys of submits
 # Names that only the older runner puts into a run's folder.

@@ -22,8 +22,9 @@ from supervisor.domain.attempt import Attempt, Try, kept_step
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run, attempt_cost_usd
 from supervisor.domain.status import PLACING, Status
-from supervisor.services.views import rfc3339
-from supervisor.services.views.run_view import CAUSE, CauseWord, GpuOf, PlacementJson, not_known, placement_json, usd
+from supervisor.services.views import formats
+from supervisor.services.views.formats import usd
+from supervisor.services.views.run_view import CAUSE, CauseWord, GpuOf, PlacementJson, not_known, placement_json
 from supervisor.wording.forecast import live_pulse, stalling
 
 TRIES_SHOWN = 50  # failed tries of one attempt: the newest
@@ -39,8 +40,8 @@ class TryShown(TypedDict):
     placement: PlacementJson
     cause: Annotated[str, Field(description=CAUSE)]
     detail: str
-    requested_at: rfc3339.Time
-    ended_at: rfc3339.Time | None
+    requested_at: formats.Time
+    ended_at: formats.Time | None
 
 
 class PhaseSeconds(TypedDict):
@@ -56,8 +57,8 @@ class SpanShown(TypedDict):
     words that they do not know."""
 
     phase: str
-    since: rfc3339.Time
-    until: rfc3339.Time
+    since: formats.Time
+    until: formats.Time
 
 
 class CommandEnd(TypedDict):
@@ -84,10 +85,10 @@ class AttemptShown(TypedDict):
     placement: PlacementJson
     machine: str
     machine_id: str
-    requested_at: rfc3339.Time
-    started_at: rfc3339.Time
-    ended_at: rfc3339.Time | None
-    gone_at: rfc3339.Time | None
+    requested_at: formats.Time
+    started_at: formats.Time
+    ended_at: formats.Time | None
+    gone_at: formats.Time | None
     cause: CauseWord
     evidence: str
     code: str | None
@@ -171,10 +172,10 @@ def _attempt(
         "placement": placement_json(attempt.placement, gpu_of),
         "machine": attempt.machine_name,
         "machine_id": attempt.machine_id,
-        "requested_at": rfc3339.text(attempt.requested_at),
-        "started_at": rfc3339.text(attempt.started_at),
-        "ended_at": rfc3339.maybe(attempt.ended_at),
-        "gone_at": rfc3339.maybe(attempt.gone_at),
+        "requested_at": formats.time_text(attempt.requested_at),
+        "started_at": formats.time_text(attempt.started_at),
+        "ended_at": formats.maybe_time(attempt.ended_at),
+        "gone_at": formats.maybe_time(attempt.gone_at),
         "cause": attempt.cause,
         "evidence": attempt.evidence,
         "code": attempt.code,
@@ -214,8 +215,8 @@ def _failed(tries: Sequence[Try], gpu_of: GpuOf) -> list[TryShown]:
             "placement": placement_json(try_.placement, gpu_of),
             "cause": cause,
             "detail": try_.detail,
-            "requested_at": rfc3339.text(try_.requested_at),
-            "ended_at": rfc3339.maybe(try_.ended_at),
+            "requested_at": formats.time_text(try_.requested_at),
+            "ended_at": formats.maybe_time(try_.ended_at),
         }
         for try_, cause in failed[-TRIES_SHOWN:]
     ]
@@ -287,7 +288,7 @@ def _stretches(since: float, borders: Sequence[tuple[str, float]]) -> list[Stret
 
 def _spans(stretches: Sequence[Stretch]) -> list[SpanShown]:
     return [
-        {"phase": phase, "since": rfc3339.text(since), "until": rfc3339.text(until)}
+        {"phase": phase, "since": formats.time_text(since), "until": formats.time_text(until)}
         for phase, since, until in stretches
     ]
 

@@ -9,9 +9,8 @@ null, never 0. Unknown prices are left out of the sums, and `cost.known` says so
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, overload
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -19,11 +18,11 @@ from typing_extensions import TypedDict
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.machines import Placement
 from supervisor.domain.run import Outcome, Run, run_cost_usd, run_on_demand_usd
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
+from supervisor.services.views.formats import usd
 from supervisor.wording.forecast import eta_s, live_pulse, needs_person
 from supervisor.wording.run import next_action, status_text
 
-Json = dict[str, Any]
 GpuOf = Callable[[Placement], str | None]  # Parts.gpu
 GpuName = Annotated[
     str | None,
@@ -80,7 +79,7 @@ class Counters(TypedDict):
 
 class NextAction(TypedDict):
     what: str
-    at: rfc3339.Time | None
+    at: formats.Time | None
 
 
 class Results(TypedDict):
@@ -103,7 +102,7 @@ class ImageShown(TypedDict):
 
 class StopShown(TypedDict):
     actor: str
-    at: rfc3339.Time
+    at: formats.Time
 
 
 class RunJson(TypedDict):
@@ -132,28 +131,15 @@ class RunJson(TypedDict):
     results_manifest_sha256: str | None
     results: Results | None
     purging: bool
-    purged_at: rfc3339.Time | None
-    kept_until: rfc3339.Time | None
+    purged_at: formats.Time | None
+    kept_until: formats.Time | None
     stop: StopShown | None
     image: ImageShown | None
     labels: Mapping[str, str]
-    created_at: rfc3339.Time
-    generation_at: rfc3339.Time
-    status_since: rfc3339.Time
+    created_at: formats.Time
+    generation_at: formats.Time
+    status_since: formats.Time
     version: int
-
-
-def dumps(value: object) -> str:
-    """JSON text. Raises ValueError for NaN and Infinity, which JSON does not have."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
-
-
-@overload
-def usd(amount: float) -> float: ...
-@overload
-def usd(amount: float | None) -> float | None: ...
-def usd(amount: float | None) -> float | None:
-    return None if amount is None else round(amount, 6)
 
 
 def not_known(placement: Placement) -> str | None:
@@ -188,18 +174,18 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "price_usd_per_h": usd(attempt.price_usd_per_h) if attempt is not None else None,
         "cost": _cost(run, now),
         "counters": _counters(run),
-        "next_action": {"what": action.what, "at": rfc3339.maybe(action.at)},
+        "next_action": {"what": action.what, "at": formats.maybe_time(action.at)},
         "results_manifest_sha256": outcome.results_sha256 if outcome is not None else None,
         "results": None if outcome is None else _results(run, outcome),
         "purging": run.files.purging,
-        "purged_at": rfc3339.maybe(run.files.purged_at),
-        "kept_until": rfc3339.maybe(run.kept_until),
-        "stop": None if run.stop is None else {"actor": run.stop.actor, "at": rfc3339.text(run.stop.at)},
+        "purged_at": formats.maybe_time(run.files.purged_at),
+        "kept_until": formats.maybe_time(run.kept_until),
+        "stop": None if run.stop is None else {"actor": run.stop.actor, "at": formats.time_text(run.stop.at)},
         "image": _image(run),
         "labels": labels,
-        "created_at": rfc3339.text(run.created_at),
-        "generation_at": rfc3339.text(run.generation_at),
-        "status_since": rfc3339.text(run.status_since),
+        "created_at": formats.time_text(run.created_at),
+        "generation_at": formats.time_text(run.generation_at),
+        "status_since": formats.time_text(run.status_since),
         "version": run.version,
     }
 

@@ -10,7 +10,7 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.notifier import DELIVERED, GIVEN_UP, PENDING, Delivery
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
-from supervisor.services.views import cursor, rfc3339
+from supervisor.services.views import formats
 from supervisor.services.webhooks.webhooks import find
 
 PAGE, PAGE_MAX = 50, 1000
@@ -56,11 +56,11 @@ def page(
     """Newest first; `state` "" = any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
     endpoint, key = find(parts, webhook_id, caller), parts.store.secret
     where = RunFilter(text=f"deliveries {endpoint.id} {state}")
-    before = None if cursor_text is None else cursor.read(key, cursor_text, where)
+    before = None if cursor_text is None else formats.read_cursor(key, cursor_text, where)
     size = min(size or PAGE, PAGE_MAX)
     rows = parts.store.deliveries.page(endpoint.id, before, size + 1, state=state)
     shown = rows[:size]
-    more = cursor.make(key, shown[-1].event_id, where) if len(rows) > size else None
+    more = formats.make_cursor(key, shown[-1].event_id, where) if len(rows) > size else None
     return {"deliveries": [delivery_json(delivery) for delivery in shown], "next_cursor": more}
 
 
@@ -99,12 +99,12 @@ def delivery_json(delivery: Delivery) -> DeliveryShown:
         "sequence": delivery.sequence,
         "kind": delivery.kind,
         "text": delivery.text,
-        "at": rfc3339.text(delivery.at),
+        "at": formats.time_text(delivery.at),
         "state": state,
         "tries": delivery.tries,
-        "next_try_at": rfc3339.maybe(delivery.next_at),
-        "last_try_at": rfc3339.maybe(delivery.last_at),
-        "delivered_at": rfc3339.maybe(delivery.delivered_at),
+        "next_try_at": formats.maybe_time(delivery.next_at),
+        "last_try_at": formats.maybe_time(delivery.last_at),
+        "delivered_at": formats.maybe_time(delivery.delivered_at),
         "status": delivery.status,
         "detail": delivery.detail,
     }

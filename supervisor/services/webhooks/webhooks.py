@@ -23,7 +23,7 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryFailed, Endpoint, Form, Secret, Target
 from supervisor.services.parts import Parts, ask_together
 from supervisor.services.runs.changing import Raced, retry_races
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 MOST = 20  # of one owner
 SECRET_BYTES = 32
@@ -225,11 +225,11 @@ def webhook_json(endpoint: Endpoint, now: float) -> WebhookShown:
         "kinds": list(endpoint.kinds),
         "note": endpoint.note,
         "enabled": endpoint.disabled_at is None,
-        "disabled_at": rfc3339.maybe(endpoint.disabled_at),
+        "disabled_at": formats.maybe_time(endpoint.disabled_at),
         "disabled_why": endpoint.disabled_why,
-        "failing_since": rfc3339.maybe(endpoint.failing_since),
-        "old_secret_until": rfc3339.maybe(max(old, default=None)),
-        "created_at": rfc3339.text(endpoint.created_at),
+        "failing_since": formats.maybe_time(endpoint.failing_since),
+        "old_secret_until": formats.maybe_time(max(old, default=None)),
+        "created_at": formats.time_text(endpoint.created_at),
         "created_by": endpoint.created_by,
     }
 
