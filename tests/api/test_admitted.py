@@ -18,6 +18,14 @@ def test_an_endpoint_takes_the_texts_of_its_path_a_query_and_a_body_alone() -> N
         Routes("runs").on("GET /v1/things/{name}", None, {})(_wants_more)
 
 
+def test_a_route_declares_its_response() -> None:
+    async def undeclared(request: Request) -> Response:
+        return Response()
+
+    with pytest.raises(TypeError, match="must return a TypedDict"):
+        Routes("runs").on("GET /v1/things", None)(undeclared)
+
+
 def test_a_route_without_a_check_of_its_token_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     router = APIRouter()
     router.add_api_route("/v1/things/{name}", _wants_more)

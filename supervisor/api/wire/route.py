@@ -23,6 +23,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from supervisor.api.errors import RateLimited, ScopeMissing, request_id_of
 from supervisor.api.shapes.parameters import NoParameters
@@ -98,12 +99,14 @@ class Routes(list["Admitted"]):
         **more: Any,
     ) -> Callable[[F], F]:
         """`address`: a method and a path. `responses` None: the endpoint's return type is the shape of 200. `more`: as
-        in Operation. Raises TypeError for an endpoint with arguments other than the request, the texts in its path, a
-        query and a body."""
+        in Operation. Raises TypeError for an endpoint without a declared response, and with arguments other than the
+        request, the texts in its path, a query and a body."""
         method, _, path = address.partition(" ")
 
         def declared(endpoint: F) -> F:
             types = get_type_hints(endpoint)
+            if responses is None and not is_typeddict(types["return"]):
+                raise TypeError(f"{endpoint.__name__} must return a TypedDict, or its route must declare the responses")
             operation = Operation(
                 needs=needs,
                 responses={200: types["return"]} if responses is None else responses,
