@@ -20,6 +20,7 @@ from supervisor.providers.gce.machines.releasing import GceDisasters
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.services.reading.console import archived_console, follow_console
 from supervisor.services.reading.health import LoopStatus
+from supervisor.services.reading.history import EventQuery, list_events
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
@@ -62,7 +63,8 @@ def test_a_preemption_on_purpose_is_one_in_earnest(folder: Path) -> None:
         completes(house)
         house.play(f"expect digits causes=preempted,finished zones={ZONES[0]},{ZONES[1]} counted=0")
 
-        told = doors.queries.events("digits", 0, 1000, False, None, cloud=True)
+        run = doors.queries.find("digits")
+        told = list_events(doors.parts, run, EventQuery(limit=1000), cloud=True)
         line = [(event["source"], event["kind"]) for event in told["events"] if event["attempt"] == 1]
         theirs = [kind for source, kind in line if source == "cloud"]
         assert theirs[:3] == ["insert", "simulateMaintenanceEvent", "compute.instances.preempted"]
