@@ -168,7 +168,7 @@ def test_the_overview_has_a_few_of_them_or_none(trained: Looking, bed: Bed) -> N
 
 def test_a_page_that_refreshes_has_its_charts_for_the_same_time(trained: Looking, bed: Bed) -> None:
     begin = bed.run("digits-7").created_at + 9000
-    part = f"?since={rfc3339.text(begin)}&until={rfc3339.text(begin + 600)}"
+    part = f"?since={formats.time_text(begin)}&until={formats.time_text(begin + 600)}"
     for path, figures in (("/ui/runs/digits-7/charts", 8), ("/ui/runs/digits-7", 4)):
         answer = trained.get(path + part, headers={"HX-Request": "true"})
         assert answer.status_code == 200
