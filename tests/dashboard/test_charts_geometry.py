@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor.dashboard.drawing import charts
 from supervisor.dashboard.drawing.charts import WIDTH, Frame, Point, lines, path, value_range
-from supervisor.services.views import rfc3339
+from supervisor.services.views import formats
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float))
 STEPS_S = st.floats(0.001, 1e6)
@@ -135,8 +135,8 @@ def test_attempts_are_cut_to_what_is_shown() -> None:
     attempts = [
         {
             "number": number,
-            "started_at": rfc3339.text(BORN + begin),
-            "ended_at": None if end is None else rfc3339.text(BORN + end),
+            "started_at": formats.time_text(BORN + begin),
+            "ended_at": None if end is None else formats.time_text(BORN + end),
             "cause": None,
             "placement": {"zone": "a"},
         }
