@@ -19,7 +19,7 @@ from supervisor.images import cloud_build
 from supervisor.images.build import build
 from supervisor.images.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
 from supervisor.providers.gce.doctor import places as doctor_places
 from tests.acceptance.cloud_story import CloudStory, cloud_story
@@ -105,7 +105,7 @@ def _asked_by_a_person() -> set[Use]:
     config = GceConfig(PROJECT, (ZONE,), {}, endpoint=cloud.compute.url)
     compute = Compute(config, Retry(), lambda: Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
     url = f"{cloud.projects.url}/v1/projects/{PROJECT}:testIamPermissions"
-    compute.elsewhere("POST", url, {"permissions": ["compute.zones.get"]})
+    compute.other_api("POST", url, {"permissions": ["compute.zones.get"]})
     cloud.close()
     return set(cloud.access.used)
 

@@ -14,7 +14,8 @@ from google.oauth2.credentials import Credentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.telemetry import recording as exchanges
 from tests.cloud import pace, replay

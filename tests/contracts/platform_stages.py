@@ -14,7 +14,7 @@ from supervisor.ports.platform import Platform, PlatformEvent
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.local.provider import LocalPlatform
 from tests.cloud.discovery import Oracle

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from supervisor.domain.causes import Cause
-from supervisor.providers.gce.machines.records import TYPES
+from supervisor.providers.gce.machines.records import MEANINGS
 from supervisor.wiring import settings as wired
 from tests.docs.test_pages_match_the_code import ROOT, page
 

@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.domain.findings import Finding
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.doctor.checks import Doctor
 from supervisor.providers.gce.prices.pricing import Pricing

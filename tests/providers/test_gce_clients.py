@@ -17,8 +17,9 @@ from google.oauth2.credentials import Credentials as UserCredentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.calls.clients import API_VERSION, Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry
-from supervisor.providers.gce.calls.speaking import spoken
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.official import with_api_errors
 from supervisor.providers.gce.config import GceConfig
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake
@@ -96,7 +97,7 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
             from google.oauth2.credentials import Credentials
             from supervisor.providers.gce.calls.clients import Compute
             from supervisor.providers.gce.config import GceConfig
-            from supervisor.providers.gce.calls.errors import Retry
+            from supervisor.providers.gce.calls.retry import Retry
             config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
             clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
             print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)
@@ -264,8 +265,8 @@ def test_what_broke_stands_before_any_address() -> None:
     def call() -> None:
         raise requests.exceptions.ConnectionError(broke)
 
-    with pytest.raises(ApiError, match=r"^no clear answer: Connection refused$"):
-        spoken(call)
+    with pytest.raises(ApiError, match=r"^no clear response: Connection refused$"):
+        with_api_errors(call)
 
 
 def test_googles_words_stand_without_the_address_that_its_client_puts_before_them() -> None:
@@ -273,7 +274,7 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
         raise Forbidden("POST https://compute.googleapis.com/compute/v1/projects/p: Compute API is disabled.")
 
     with pytest.raises(ApiError) as refused:
-        spoken(call)
+        with_api_errors(call)
     assert Exception.__str__(refused.value) == "Compute API is disabled"
 
 
@@ -287,7 +288,7 @@ def test_a_persons_calls_to_other_services_name_the_project_that_they_count_to(s
     try:
         config = GceConfig("p", ("us-east1-c",), {}, endpoint=compute.url)
         door = Compute(config, Retry(), lambda: given)
-        door.elsewhere("POST", f"{projects.url}/v1/projects/p:testIamPermissions", {"permissions": []})
+        door.other_api("POST", f"{projects.url}/v1/projects/p:testIamPermissions", {"permissions": []})
         door.read("zones/us-east1-c")
         assert sent == [set_in_the_credentials or "p"]
         if not set_in_the_credentials:

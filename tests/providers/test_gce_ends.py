@@ -230,7 +230,7 @@ def test_strangers_that_are_off_are_off(subject: GceSubject) -> None:
     subject.compute.fill([{"name": "plain", "zone": ZONES[0]}])
     subject.compute.stop_by("alice@example.com", "plain")
     subject.clock.advance(120.0)
-    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    subject.provider._records._keep = lambda _: None  # type: ignore[method-assign]
     assert [m.state for m in subject.provider.machines().machines] == [MachineState.ENDED]
 
 
@@ -248,7 +248,7 @@ def test_a_record_that_never_comes_is_not_waited_for_for_ever(subject: GceSubjec
 def test_a_machine_that_is_off_without_a_word_is_ending_until_the_word_may_have_come(subject: GceSubject) -> None:
     request = subject.request()
     machine = subject.up(request)
-    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    subject.provider._records._keep = lambda _: None  # type: ignore[method-assign]
     subject.compute.stop_by("alice@example.com", request.name)
     subject.clock.advance(120.0)
     assert subject.listed(request).state is MachineState.ENDING  # type: ignore[union-attr]

@@ -44,7 +44,7 @@ def test_an_insert_that_times_out_says_nothing_and_the_repeat_adopts(subject: Gc
         subject.provider.launch(request)
     subject.compute.calm()
     subject.clock.advance(120.0)
-    found = subject.make().launch(request)  # a supervisor that was started anew, so it remembers nothing
+    found = subject.make().launch(request)  # a restarted supervisor remembers nothing
     assert found.machine_id == subject.compute.instance(request.name).id
     assert found.state is MachineState.UP
     assert len(subject.compute.names()) == 1
@@ -54,7 +54,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.compute.create_s = 90.0
     request = subject.request()
     start = subject.clock.now()
-    with pytest.raises(LaunchPending, match="looking for room"):
+    with pytest.raises(StillLooking, match="looking for capacity"):
         subject.provider.launch(request)
     assert subject.clock.now() - start <= 26.0
     assert subject.listed(request).state is MachineState.ASKED  # type: ignore[union-attr]
@@ -132,7 +132,7 @@ def test_a_machine_that_came_and_went_unseen_is_a_definite_no(subject: GceSubjec
     subject.compute.preempt(request.name)
     subject.clock.advance(300.0)
     assert subject.compute.names() == []
-    with pytest.raises(NoCapacity, match="gone already: Google took the machine back"):
+    with pytest.raises(NoCapacity, match="does not exist any more: Google preempted the machine"):
         subject.make().launch(request)
 
 
@@ -200,9 +200,9 @@ def test_a_refusal_is_definite_once_no_earlier_call_can_make_a_machine(subject: 
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Reset)
     subject.compute.fail_next("POST", INSERT, 403, times=None, for_s=1000.0, reason="forbidden")
-    with pytest.raises(ProviderUnavailable, match="may still come"):
+    with pytest.raises(ProviderUnavailable, match="may still appear"):
         subject.provider.launch(request)
-    with pytest.raises(ProviderUnavailable, match="may still come"):  # a new process knows only that it is a repeat
+    with pytest.raises(ProviderUnavailable, match="may still appear"):  # a new process knows only that it is a repeat
         subject.make().launch(replace(request, repeated=True))
     subject.clock.advance(SETTLED_S + 1.0)
     with pytest.raises(LaunchRejected, match="spot doctor"):
@@ -227,7 +227,7 @@ def test_a_poll_that_is_refused_says_nothing_of_the_insert(subject: GceSubject, 
     subject.compute.stock_out(other.placement.zone)
     subject.compute.fail_next("GET", "/operations/", status, times=None, for_s=1000.0, reason="forbidden")
     assert subject.provider.launch(request).machine_id == subject.compute.instance(request.name).id
-    subject.provider.launch(other)  # Google is looking for room
+    subject.provider.launch(other)  # Google is looking for capacity
     subject.clock.advance(60.0)
     with pytest.raises(NoCapacity):
         subject.provider.launch(other)
@@ -250,9 +250,9 @@ def test_a_busy_cloud_is_asked_again_and_says_nothing_when_it_stays_busy(
 def test_many_launches_wait_in_turns(subject: GceSubject) -> None:
     """With 20 calls under way each waits for a second or two, so that no run stands behind the others' 25 s."""
     launcher = subject.provider._launcher
-    with launcher._waiters() as alone:
+    with launcher._wait_limit_s() as alone:
         assert alone == 25.0
-        with launcher._waiters() as second:
+        with launcher._wait_limit_s() as second:
             assert second == 12.5
-    with launcher._waiters() as again:
+    with launcher._wait_limit_s() as again:
         assert again == 25.0

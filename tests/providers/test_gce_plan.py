@@ -21,7 +21,7 @@ from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.gce.prices.pricing import Pricing

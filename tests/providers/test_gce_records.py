@@ -87,5 +87,5 @@ def test_a_filter_by_machine_that_google_would_not_take_is_done_without(subject:
     assert found is not None
     assert found.record is not None
     assert found.record.cause is Cause.PREEMPTED
-    assert fresh._records.look(request.placement.zone, another.machine_id)
-    assert not fresh._records.look(request.placement.zone, "1234")
+    assert fresh._records.read_machine(request.placement.zone, another.machine_id)
+    assert not fresh._records.read_machine(request.placement.zone, "1234")

@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.machines import MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.machines.machine import Found
+from supervisor.providers.gce.machines.machine import Instances
 from supervisor.providers.gce.machines.releasing import CONFIRMED_PER_TICK, Releaser
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject
@@ -94,10 +94,10 @@ def forgetful(subject: GceSubject, name: str) -> None:
     """From now on the listing leaves out this machine, while it is still there."""
     read = subject.provider._listing.read
 
-    def without() -> Found:
+    def without() -> Instances:
         found = read()
-        kept = tuple((zone, item) for zone, item in found.machines if item["name"] != name)
-        return Found(kept, found.unreachable)
+        kept = tuple((zone, item) for zone, item in found.items if item["name"] != name)
+        return Instances(kept, found.unreachable)
 
     subject.provider._listing.read = without  # type: ignore[method-assign]
 

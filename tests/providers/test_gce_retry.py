@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.providers.gce.calls.errors import TRIES, ApiError, Budget, Retry
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import TRIES, Budget, Retry
 from tests.fakes.clock import FakeClock
 
 

@@ -27,8 +27,9 @@ from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers, of_codes, of_request
-from supervisor.providers.gce.calls.speaking import refused, spoken
+from supervisor.providers.gce.calls.errors import ApiError, as_unavailable, failure_of_operation, failure_of_request
+from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.official import error_of_response, with_api_errors
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.local.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.storage.engine import database
@@ -82,7 +83,7 @@ def test_googles_answers() -> None:
 def test_googles_operations() -> None:
     assert str(of_codes([{"code": "STOCKOUT", "message": "Try again later."}], "r")) == "STOCKOUT: Try again later"
     advised = str(of_codes([{"code": "INTERNAL_ERROR", "message": "It broke."}], "r"))
-    assert advised == "INTERNAL_ERROR: It broke. An error inside Google's cloud"
+    assert advised == "INTERNAL_ERROR: It broke. An error inside Google Cloud"
     assert str(of_codes([{"code": "RATE_LIMIT_EXCEEDED"}], "r")) == "RATE_LIMIT_EXCEEDED. Too many requests"
     used_up = of_codes([{"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded. Limit: 8.0 in region r."}], "r")
     assert "(limit 8)" in str(used_up)

@@ -1,8 +1,8 @@
-"""Google's price list, the Cloud Billing Catalog: what a core, a gibibyte, a card, a disk and an address cost.
+"""Google's price list, the Cloud Billing Catalog: prices of a core, a gibibyte, a card, a disk and an address.
 
-The list has some ten thousand lines for Compute Engine and no field that says what a line is for: its description does.
-The wordings below are those of the list itself (services/6F81-5844-456A/skus). A line that is not understood is left
-out; where two lines of different prices fit the same part, that part is unknown.
+The list has about ten thousand lines for Compute Engine. Only the description says what a line is for, and the texts
+below are those of the list itself (services/6F81-5844-456A/skus). A line with another text is ignored; where two lines
+with different prices match the same part, the price of that part is unknown.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SPOT, ON_DEMAND = "spot", "on_demand"
 _MARKETS = {"OnDemand": ON_DEMAND, "Preemptible": SPOT}
 GLOBAL = "global"
 GIB_IN_GB = 1.073741824
-# Price of the listed unit -> price of an hour, or of a gibibyte's month.
+# Factor from the listed unit to an hour, or to a month of a gibibyte.
 _UNITS: Mapping[str, float] = {
     "h": 1.0, "GiBy.h": 1.0, "GiBy.mo": 1.0, "GBy.h": GIB_IN_GB, "GBy.mo": GIB_IN_GB
 }  # fmt: skip
 
 CORE, RAM, CARD, DISK, LOCAL_SSD, ADDRESS = "core", "ram", "card", "disk", "local-ssd", "address"
-# Series whose lines have a name of their own; of the others it is `E2 Instance Core`.
+# Series whose lines have a name of their own; the others are named like `E2 Instance Core`.
 _SERIES = {
     "n1": "N1 Predefined Instance",
     "n2d": "N2D AMD Instance",
@@ -61,17 +61,17 @@ _SPOT_FIRST = re.compile(r"^(?:Spot )?Preemptible ")
 _SPOT_LATER = re.compile(r" attached to (?:Spot )?Preemptible VMs?")
 _PLACE = re.compile(r" (?:running )?in [A-Z].*$")
 
-# (what, its name) -> region -> market -> dollars; None = two different prices were told.
-Prices = dict[tuple[str, str], dict[str, dict[str, float | None]]]
-Names = Mapping[str, tuple[str, str]]
+Part = tuple[str, str]  # such as (CARD, "nvidia-l4")
+Prices = dict[Part, dict[str, dict[str, float | None]]]  # by region and market, in dollars; None = two different prices
+Names = Mapping[str, Part]  # text of the list -> the part whose price it is
 
 
-def wanted(series: set[str], cards: set[str], disks: Collection[str]) -> dict[str, tuple[str, str]]:
-    """The wordings to look for -> what they are the price of. What has no known wording stays out."""
-    names: dict[str, tuple[str, str]] = {}
-    for one in series:
-        stem = _SERIES.get(one, f"{one.upper()} Instance")
-        names[f"{stem} Core"], names[f"{stem} Ram"] = (CORE, one), (RAM, one)
+def names_of(series: set[str], cards: set[str], disks: Collection[str]) -> dict[str, Part]:
+    """The texts of these parts. A part without a known text is left out."""
+    names: dict[str, Part] = {}
+    for series_name in series:
+        stem = _SERIES.get(series_name, f"{series_name.upper()} Instance")
+        names[f"{stem} Core"], names[f"{stem} Ram"] = (CORE, series_name), (RAM, series_name)
     names |= {_CARDS[card]: (CARD, card) for card in cards if card in _CARDS}
     names |= {_DISKS[disk]: (DISK, disk) for disk in disks if disk in _DISKS}
     names["SSD backed Local Storage"] = (LOCAL_SSD, LOCAL_SSD)
@@ -79,16 +79,16 @@ def wanted(series: set[str], cards: set[str], disks: Collection[str]) -> dict[st
 
 
 def read(compute: Compute, endpoint: str, names: Names) -> Prices:
-    """The whole list, page by page; takes up to a minute. ApiError where a page could not be read: then nothing is
-    known. ValueError: it is not told in dollars."""
+    """The whole list, page by page; takes up to a minute. ApiError: a page could not be read, and there is no result.
+    ValueError: the prices are not in dollars."""
     prices: Prices = {}
     for sku in _skus(compute, endpoint):
-        found = understood(sku, names)
-        if found is None:
+        price = price_of(sku, names)
+        if price is None:
             continue
-        what, market, usd = found
+        part, market, usd = price
         for region in sku.get("serviceRegions") or ():
-            markets = prices.setdefault(what, {}).setdefault(region, {})
+            markets = prices.setdefault(part, {}).setdefault(region, {})
             differs = market in markets and markets[market] != usd
             markets[market] = None if differs else usd
     return prices
@@ -96,40 +96,34 @@ def read(compute: Compute, endpoint: str, names: Names) -> Prices:
 
 def _skus(compute: Compute, endpoint: str) -> Iterator[Mapping[str, Any]]:
     url = f"{(endpoint or HOME).rstrip('/')}/v1/{COMPUTE_ENGINE}/skus"
-    token = ""
+    query: dict[str, str | int] = {"currencyCode": "USD", "pageSize": PAGE, "fields": FIELDS}
     for _ in range(PAGES):
-        query: dict[str, str | int] = {"currencyCode": "USD", "pageSize": PAGE, "fields": FIELDS}
-        if token:
-            query["pageToken"] = token
-        page = compute.elsewhere("GET", url, None, **query)
+        page = compute.other_api("GET", url, None, **query)
         yield from page.get("skus") or ()
-        token = page.get("nextPageToken") or ""
-        if not token:
+        if not page.get("nextPageToken"):
             return
+        query["pageToken"] = page["nextPageToken"]
     raise ValueError(f"the Cloud Billing Catalog has more than {PAGES} pages")
 
 
-def understood(sku: Mapping[str, Any], names: Names) -> tuple[tuple[str, str], str, float] | None:
-    """(what it is the price of, market, dollars for an hour or a gibibyte's month); None = not one that is wanted."""
+def price_of(sku: Mapping[str, Any], names: Names) -> tuple[Part, str, float] | None:
+    """(part, market, dollars for an hour or a gibibyte's month); None = the line is for no part of `names`."""
     text = str(sku.get("description") or "")
-    category = sku.get("category") or {}
-    market = _ADDRESSES.get(text)
-    if market is not None:
-        what = ADDRESS, ADDRESS
-    else:
-        told = _MARKETS.get(str(category.get("usageType")))
+    part, market = (ADDRESS, ADDRESS), _ADDRESSES.get(text)
+    if market is None:
+        market = _MARKETS.get(str((sku.get("category") or {}).get("usageType")))
         is_spot = bool(_SPOT_FIRST.search(text) or _SPOT_LATER.search(text))
         stem = _PLACE.sub("", _SPOT_LATER.sub("", _SPOT_FIRST.sub("", text)))
-        if told is None or is_spot != (told == SPOT) or stem not in names:
+        if market is None or is_spot != (market == SPOT) or stem not in names:
             return None
-        what, market = names[stem], told
+        part = names[stem]
     usd = _usd(sku)
-    return None if usd is None else (what, market, usd)
+    return None if usd is None else (part, market, usd)
 
 
 def _usd(sku: Mapping[str, Any]) -> float | None:
-    """The price beyond what is free; None where it is not told, or in a unit that is not known. ValueError for another
-    currency than dollars."""
+    """The price above the free tier; None where it is missing, or in an unknown unit. ValueError for another currency
+    than dollars."""
     info = sku.get("pricingInfo") or ()
     expression = (info[-1].get("pricingExpression") or {}) if info else {}
     rates = expression.get("tieredRates") or ()
@@ -141,18 +135,18 @@ def _usd(sku: Mapping[str, Any]) -> float | None:
 
 
 def money_usd(price: Mapping[str, Any]) -> float | None:
-    """Google's Money: whole units as text beside billionths. None = not told. ValueError: no dollars."""
+    """Google's Money: whole units as text and billionths. None = no price. ValueError: not in dollars."""
     if not price:
         return None
     if price.get("currencyCode", "USD") != "USD":
-        raise ValueError(f"the prices are told in {price['currencyCode']}, not in USD")
+        raise ValueError(f"the prices are in {price['currencyCode']}, not in USD")
     return int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
 
 
-def priced(prices: Prices, what: tuple[str, str], region: str, market: str) -> float | None:
-    """None = not known, or not clear."""
-    regions = prices.get(what, {})
-    for where in (region, GLOBAL):
-        if market in regions.get(where, {}):
-            return regions[where][market]
+def part_usd(prices: Prices, part: Part, region: str, market: str) -> float | None:
+    """None = unknown, or not clear."""
+    regions = prices.get(part, {})
+    for place in (region, GLOBAL):
+        if market in regions.get(place, {}):
+            return regions[place][market]
     return None

@@ -1,7 +1,7 @@
-"""Prices as Google tells them now, for what the settings offer and nothing else.
+"""Google's current prices of the machines that the settings offer.
 
-Asked for: the machine types (how many cores, how much memory, which cards), the price list, and for what the list does
-not tell the price history of Spot machines. A read that fails or breaks off gives nothing at all.
+Three sources are read: the machine types (cores, memory, cards), the price list, and, for Spot machines that the list
+does not contain, their price history. A read that fails or breaks off has no result at all.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any
 
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, open_door
+from supervisor.providers.gce.calls.errors import ApiError, access_fix
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
 from supervisor.providers.gce.prices import billing_catalog as catalog
-from supervisor.providers.gce.prices import pricebook as book_of
-from supervisor.providers.gce.prices.machine_facts import boot_disk_type
+from supervisor.providers.gce.prices import pricebook
+from supervisor.providers.gce.prices.machine_facts import boot_disk_type, series_of
 from supervisor.providers.gce.prices.pricebook import Row
 
 CATALOG, HISTORY = "Cloud Billing Catalog", "Spot price history"
-LOCAL_SSD_GB = 375  # of one partition that a machine type brings
-# They bring local SSDs: where Google does not tell how many, such a machine's price is not known.
+LOCAL_SSD_GB = 375  # of one partition
+# They include local SSDs: where Google does not report the number, the price of such a machine is unknown.
 WITH_LOCAL_SSD = ("a2-ultragpu-", "a3-", "a4-", "g4-")
 TYPE_FIELDS = "guestCpus,memoryMb,isSharedCpu,accelerators,bundledLocalSsds"
-GONE = frozenset({400, 403, 404, 501})  # this question is not answered here: the price stays unknown
+NO_HISTORY = frozenset({400, 403, 404, 501})  # there is no price history for this account: the price stays unknown
 
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """`cards`: (type, how many) that it brings itself. `local_ssds`: partitions; None = not told."""
+    """`cards`: (type, number) that it includes. `local_ssds`: partitions; None = unknown."""
 
     vcpus: int
     memory_gib: float
@@ -39,157 +39,149 @@ class MachineType:
 
 
 class PriceReader:
-    """`compute`: with the patience of a minute."""
+    """`compute`: with a deadline of a minute."""
 
     def __init__(self, config: GceConfig, compute: Compute) -> None:
         self._config, self._compute = config, compute
 
     def read(self, today: date) -> tuple[Row, ...]:
-        """At least one row. Raises ProviderUnavailable: then nothing is known."""
+        """At least one row. Raises ProviderUnavailable: there is no result."""
         config = self._config
         try:
             types = self._machine_types()
             cards = {card for machine in types.values() for card, _ in machine.cards}
             cards |= {shape.gpu_type for shape in config.shapes.values() if shape.gpu_type}
-            series = {name.partition("-")[0] for name, _ in types}
-            names = catalog.wanted(series, cards, self._disks())
+            series = {series_of(Shape(name)) for name, _ in types}
+            names = catalog.names_of(series, cards, self._disks())
             prices = catalog.read(self._compute, config.billing_endpoint, names)
-            rows = tuple(self._rows(types, cards, prices, today.isoformat()))
-            book_of.read_rows(book_of.write_rows(rows))  # what could not be read again is not kept
+            candidates = self._rows(types, cards, prices, today.isoformat())
+            rows = tuple(row for row in candidates if _is_plausible(row))
+            pricebook.read_rows(pricebook.write_rows(rows))  # rows that cannot be read again are not kept
         except ApiError as error:
-            raise ProviderUnavailable(_told(error, config.project)) from error
+            fix = access_fix(error, "cloudbilling.googleapis.com", config.project)
+            text = f"Google's prices could not be read ({error}); the old prices stay"
+            raise ProviderUnavailable(f"{text}. To fix it: {fix}" if fix else text) from error
         except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-            text = f"the answer was not understood ({error}); the old prices stay"
+            text = f"the response was not understood ({error}); the old prices stay"
             raise ProviderUnavailable(text) from error
         if not rows:
-            raise ProviderUnavailable("Google's price list names nothing of what is offered; the old prices stay")
+            raise ProviderUnavailable("Google's price list contains none of the offered machines; the old prices stay")
         return rows
 
     def _disks(self) -> tuple[str, ...]:
-        """Types of the disks that are made with machines of all shapes."""
+        """The types of the disks that machines of all shapes are created with."""
         config = self._config
-        wanted = [config.boot_disk_type, *([config.new_disk.kind] if config.new_disk is not None else [])]
-        pairs = ((kind, shape) for kind in wanted for shape in config.shapes.values())
+        kinds = [config.boot_disk_type, *([config.new_disk.kind] if config.new_disk is not None else [])]
+        pairs = ((kind, shape) for kind in kinds for shape in config.shapes.values())
         return tuple(dict.fromkeys(boot_disk_type(kind, shape) for kind, shape in pairs))
 
     def _machine_types(self) -> dict[tuple[str, str], MachineType]:
-        """(machine type, region) -> what it is, where a zone of that region has it. ApiError."""
-        found = {}
+        """By (machine type, region), where a zone of that region has it. ApiError."""
+        types = {}
         for name in dict.fromkeys(shape.machine_type for shape in self._config.shapes.values()):
-            for region in book_of.offered_regions(self._config):
-                told = self._machine_type(name, region)
-                if told is not None:
-                    found[name, region] = told
-        return found
+            for region in self._config.offered_regions:
+                machine_type = self._machine_type(name, region)
+                if machine_type is not None:
+                    types[name, region] = machine_type
+        return types
 
     def _machine_type(self, name: str, region: str) -> MachineType | None:
         for zone in self._config.zones:
             if region_of(zone) != region:
                 continue
             try:
-                told = self._compute.read(f"zones/{zone}/machineTypes/{name}", fields=TYPE_FIELDS)
+                facts = self._compute.read(f"zones/{zone}/machineTypes/{name}", fields=TYPE_FIELDS)
             except ApiError as error:
                 if error.status == 404:
                     continue  # this zone does not have it
                 raise
-            return None if told.get("isSharedCpu") else _machine_type(name, told)
+            return None if facts.get("isSharedCpu") else _machine_type(name, facts)
         return None
 
     def _rows(
         self, types: Mapping[tuple[str, str], MachineType], cards: set[str], prices: catalog.Prices, today: str
     ) -> Iterator[Row]:
-        config = self._config
+        def usd(part: catalog.Part, region: str, market: str) -> float | None:
+            price = catalog.part_usd(prices, part, region, market)
+            return None if price is None else round(price, 6)
 
-        def row(kind: str, name: str, region: str, usd: tuple[float | None, float | None]) -> Iterator[Row]:
-            spot, on_demand = usd
-            if spot is not None and on_demand is not None and spot > on_demand:
-                return  # two lines that do not belong together: neither is believed
-            if spot is not None or on_demand is not None:
-                yield Row(kind, name, region, book_of.UNITS[kind], spot, on_demand, today, CATALOG)
+        def row(kind: str, part: catalog.Part, region: str, spot_market: str = catalog.SPOT, name: str = "") -> Row:
+            spot, on_demand = usd(part, region, spot_market), usd(part, region, catalog.ON_DEMAND)
+            return Row(kind, name or part[1], region, pricebook.UNITS[kind], spot, on_demand, today, CATALOG)
 
-        for region in book_of.offered_regions(config):
+        for region in self._config.offered_regions:
             for card in sorted(cards):
-                yield from row(book_of.GPU, card, region, _both(prices, (catalog.CARD, card), region))
-            for kind in self._disks():
-                disk, _ = _both(prices, (catalog.DISK, kind), region, catalog.ON_DEMAND)
-                yield from row(book_of.DISK, kind, region, (disk, disk))
-            address = _both(prices, (catalog.ADDRESS, catalog.ADDRESS), region)
-            yield from row(book_of.ADDRESS, book_of.EXTERNAL_IP, region, address)
+                yield row(pricebook.GPU, (catalog.CARD, card), region)
+            for disk in self._disks():
+                yield row(pricebook.DISK, (catalog.DISK, disk), region, catalog.ON_DEMAND)
+            address = (catalog.ADDRESS, catalog.ADDRESS)
+            yield row(pricebook.ADDRESS, address, region, name=pricebook.EXTERNAL_IP)
         for (name, region), machine in types.items():
             spot = _machine_usd(name, machine, prices, region, catalog.SPOT)
-            on_demand = _machine_usd(name, machine, prices, region, catalog.ON_DEMAND)
+            on_demand, source = _machine_usd(name, machine, prices, region, catalog.ON_DEMAND), CATALOG
             if spot is None:
-                usd = self._history(Shape(name), region)
-                if usd is not None and (on_demand is None or usd <= on_demand):
-                    yield Row(book_of.MACHINE, name, region, "h", usd, on_demand, today, HISTORY)
-                    continue
-            yield from row(book_of.MACHINE, name, region, (spot, on_demand))
+                last_usd = self._last_spot_usd(name, region)
+                if last_usd is not None and (on_demand is None or last_usd <= on_demand):
+                    spot, source = last_usd, HISTORY
+            yield Row(pricebook.MACHINE, name, region, "h", spot, on_demand, today, source)
 
-    def _history(self, shape: Shape, region: str) -> float | None:
-        """What Google's price history of Spot machines tells last; None = it does not tell. ApiError where it could not
-        be asked."""
+    def _last_spot_usd(self, machine_type: str, region: str) -> float | None:
+        """The newest price in Google's price history of Spot machines; None = there is none. ApiError where it could
+        not be read."""
         question: dict[str, Any] = {
-            "instanceProperties": {"machineType": shape.machine_type, "scheduling": {"provisioningModel": "SPOT"}},
+            "instanceProperties": {"machineType": machine_type, "scheduling": {"provisioningModel": "SPOT"}},
             "types": ["PRICE"],
         }
         try:
-            told = self._compute.post(f"regions/{region}/advice/capacityHistory", question)
+            response = self._compute.post(f"regions/{region}/advice/capacityHistory", question)
         except ApiError as error:
-            if error.status in GONE:
+            if error.status in NO_HISTORY:
                 return None
             raise
-        history = told.get("priceHistory") or ()
         newest: Mapping[str, Any] = max(
-            history, key=lambda one: str((one.get("interval") or {}).get("endTime")), default={}
+            response.get("priceHistory") or (),
+            key=lambda price: str((price.get("interval") or {}).get("endTime")),
+            default={},
         )
         usd = catalog.money_usd(newest.get("listPrice") or {})
         return round(usd, 6) if usd else None
 
 
-def _machine_type(name: str, told: Mapping[str, Any]) -> MachineType:
+def _is_plausible(row: Row) -> bool:
+    """A row without a price is dropped. So is a row with a spot price above the on-demand price: the two lines do not
+    belong together, and neither is trusted."""
+    prices = [usd for usd in (row.spot_usd, row.on_demand_usd) if usd is not None]
+    return bool(prices) and prices == sorted(prices)
+
+
+def _machine_type(name: str, facts: Mapping[str, Any]) -> MachineType:
     cards = tuple(
-        (str(one["guestAcceleratorType"]).rpartition("/")[2], int(one["guestAcceleratorCount"]))
-        for one in told.get("accelerators") or ()
+        (str(card["guestAcceleratorType"]).rpartition("/")[2], int(card["guestAcceleratorCount"]))
+        for card in facts.get("accelerators") or ()
     )
-    bundled = told.get("bundledLocalSsds") or {}
-    partitions = bundled.get("partitionCount")
-    if partitions is None:
-        partitions = None if name.startswith(WITH_LOCAL_SSD) else 0
-    memory_gib = int(told["memoryMb"]) / 1024
-    return MachineType(int(told["guestCpus"]), memory_gib, cards, None if partitions is None else int(partitions))
+    partitions = (facts.get("bundledLocalSsds") or {}).get("partitionCount")
+    if partitions is None and not name.startswith(WITH_LOCAL_SSD):
+        partitions = 0
+    memory_gib = int(facts["memoryMb"]) / 1024
+    return MachineType(int(facts["guestCpus"]), memory_gib, cards, None if partitions is None else int(partitions))
 
 
 def _machine_usd(name: str, machine: MachineType, prices: catalog.Prices, region: str, market: str) -> float | None:
-    """With the cards and disks that it brings; None where one of them is unknown."""
-    series = name.partition("-")[0]
-    parts: list[tuple[float | None, tuple[str, str]]] = [
+    """With the included cards and disks; None where the price of one of them is unknown."""
+    series = series_of(Shape(name))
+    parts: list[tuple[float | None, catalog.Part]] = [
         (machine.vcpus, (catalog.CORE, series)),
         (machine.memory_gib, (catalog.RAM, series)),
         *((count, (catalog.CARD, card)) for card, count in machine.cards),
     ]
     if machine.local_ssds != 0:
         ssds = machine.local_ssds
-        of_hour = None if ssds is None else ssds * LOCAL_SSD_GB / book_of.HOURS_PER_MONTH
-        parts.append((of_hour, (catalog.LOCAL_SSD, catalog.LOCAL_SSD)))
+        gb_months_per_h = None if ssds is None else ssds * LOCAL_SSD_GB / pricebook.HOURS_PER_MONTH
+        parts.append((gb_months_per_h, (catalog.LOCAL_SSD, catalog.LOCAL_SSD)))
     usd = 0.0
-    for count, what in parts:
-        price = catalog.priced(prices, what, region, market)
+    for count, part in parts:
+        price = catalog.part_usd(prices, part, region, market)
         if price is None or count is None:
             return None
         usd += count * price
     return round(usd, 6)
-
-
-def _both(
-    prices: catalog.Prices, what: tuple[str, str], region: str, spot_market: str = catalog.SPOT
-) -> tuple[float | None, float | None]:
-    """(spot, on-demand)"""
-    found = (catalog.priced(prices, what, region, market) for market in (spot_market, catalog.ON_DEMAND))
-    spot, on_demand = (None if usd is None else round(usd, 6) for usd in found)
-    return spot, on_demand
-
-
-def _told(error: ApiError, project: str) -> str:
-    text = f"Google's prices could not be read ({error}); the old ones stay"
-    door = open_door(error, "cloudbilling.googleapis.com", project)
-    return f"{text}. Do this: {door}" if door else text
