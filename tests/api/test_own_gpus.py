@@ -41,7 +41,7 @@ def test_what_is_not_set_aside_cannot_come_back(bed: Bed, client: Client, aside:
 
 
 def test_what_cannot_be_read_is_told_as_such(bed: Bed, client: Client, aside: str) -> None:
-    bed.cards.trouble = "nvidia-smi gave no answer within 10 s"
+    bed.cards.trouble = "nvidia-smi did not respond within 10 s"
     assert client.get("/v1/gpus").status_code == 503
     answer = client.post("/v1/gpus/back", json={"gpu": aside})
     assert answer.status_code == 503

@@ -56,7 +56,7 @@ def test_its_settings_and_causes_are_those_of_the_code():
 
 def test_every_operation_that_ends_a_machine_is_told():
     ends = PAGE.partition("## How an end is called")[2]
-    assert [kind for kind in TYPES if kind.rpartition(".")[2] not in ends] == []
+    assert [kind for kind in MEANINGS if kind.rpartition(".")[2] not in ends] == []
 
 
 def test_it_is_linked():

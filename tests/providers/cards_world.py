@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import write_json
 from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.papers import write_json
 from supervisor.machinefolder.processes import Identity, Process
 from supervisor.machinefolder.starting import Agents
 from supervisor.ports.provider import CapacityInUse, LaunchRequest, NoCapacity, ProviderUnavailable
@@ -181,12 +181,12 @@ def cards_world() -> Iterator[World]:
         world = World(Path(folder))
         table = type("TableHere", (Table,), {"world": world})
         patch.setattr(processes, "Table", table)
-        patch.setattr(f"{MACHINES}.sighting.Table", table)
+        patch.setattr(f"{MACHINES}.inspector.Table", table)
         patch.setattr(processes, "find", lambda identity, boot: world.find(identity))
         patch.setattr(processes, "send", lambda process, number: world.kill(process))
         patch.setattr(processes, "POLL_S", 0.0)
         patch.setattr(f"{MACHINES}.provider.START_WAIT_S", 0.0)
-        patch.setattr(f"{MACHINES}.papers.sync_folder", lambda path: None)
+        patch.setattr(f"{MACHINES}.files.sync_folder", lambda path: None)
         patch.setattr(f"{MACHINES}.folders.sync_folder", lambda path: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(Agents, "start", lambda self, folder, references: world.start(self, folder))

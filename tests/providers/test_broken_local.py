@@ -11,11 +11,11 @@ import pytest
 
 from supervisor.domain.machines import Machine
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import Unreadable
 from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.lookout import Lookout
-from supervisor.machinefolder.papers import Unreadable
+from supervisor.machinefolder.inspector import Inspector
+from supervisor.machinefolder.observer import Observer
 from supervisor.machinefolder.processes import Identity, Process, Table
-from supervisor.machinefolder.sighting import Sight
 from supervisor.providers.local.provider import LocalProvider
 from tests.providers import test_local_folders, test_local_machines
 from tests.providers.local_machines import LocalSubject
@@ -58,20 +58,20 @@ def a_zombie_lives(patch: pytest.MonkeyPatch) -> None:
 
 
 def unreadable_is_absent(patch: pytest.MonkeyPatch) -> None:
-    real = Sight.look
+    real = Inspector.machine
 
-    def look(self: Sight, folder: Folder) -> Machine | None:
+    def machine(self: Inspector, folder: Folder) -> Machine | None:
         try:
             return real(self, folder)
         except (OSError, Unreadable):
             return None
 
-    patch.setattr(Sight, "look", look)
+    patch.setattr(Inspector, "machine", machine)
 
 
 def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
     """Worse: an unreadable folder makes no zone Unknown at all."""
-    patch.setattr(Lookout, "zones", lambda self: frozenset())
+    patch.setattr(Observer, "zones", lambda self: frozenset())
 
 
 def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
@@ -93,12 +93,12 @@ def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_freeze_hits_the_agent(patch: pytest.MonkeyPatch) -> None:
-    real = Sight.members
+    real = Inspector.members
 
-    def without_groups(self: Sight, folder: Folder, agent: Identity | None) -> list[Any]:
+    def without_groups(self: Inspector, folder: Folder, agent: Identity | None) -> list[Any]:
         return [_InNoGroup(p) for p in real(self, folder, agent)]
 
-    patch.setattr(Sight, "members", without_groups)
+    patch.setattr(Inspector, "members", without_groups)
 
 
 class _InNoGroup:

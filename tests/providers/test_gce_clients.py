@@ -18,8 +18,8 @@ from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.calls.clients import API_VERSION, Compute
 from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.calls.official import with_api_errors
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
-from supervisor.providers.gce.calls.errors import CODES, ApiError, access_fix, failure_of_operation, failure_of_request, upper_snake
+from supervisor.providers.gce.calls.errors import (
+    CODES,
+    ApiError,
+    access_fix,
+    failure_of_operation,
+    failure_of_request,
+    upper_snake,
+)
 
 REGION = "us-east1"
 

@@ -86,7 +86,9 @@ def test_the_settings_come_first_and_mean_the_whole_machine() -> None:
 
 
 def test_every_offered_shape_and_region_has_a_price_in_that_order() -> None:
-    assert list(Pricebook(CONFIG).prices) == [(shape, region) for shape in SHAPES for region in ("us-east1", "europe-west4")]
+    assert list(Pricebook(CONFIG).prices) == [
+        (shape, region) for shape in SHAPES for region in ("us-east1", "europe-west4")
+    ]
 
 
 def test_a_disk_that_is_created_with_each_machine_is_part_of_its_price() -> None:

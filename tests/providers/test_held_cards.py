@@ -47,7 +47,7 @@ def test_where_no_process_is_seen_the_memory_tells(house: LocalSubject, cards: S
     cards.hold(1, 1151)  # 5 % of the card: a desktop
     house.up(wants(house, "first"))
     assert given(house, wants(house, "first")) == [uuid(1)]
-    with pytest.raises(CapacityInUse, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that can"):
+    with pytest.raises(HeldByOurs, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that is visible"):
         house.provider.launch(wants(house, "second"))
 
 
@@ -134,7 +134,7 @@ def test_without_the_tool_the_launch_is_refused_with_advice(
             {"fail": "Failed to initialize NVML: Driver/library version mismatch"},
             "ended with code 9: Failed to initialize NVML: Driver/library version mismatch",
         ),
-        ({"cards": [{"index": "zero", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "where a number"),
+        ({"cards": [{"index": "zero", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "instead of a number"),
         ({"cards": [{"index": "0\n", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "not understood"),
     ],
 )
@@ -154,14 +154,14 @@ def test_a_driver_that_hangs_is_left_alone(cards: StubCards) -> None:
     cards.answers(hang=3600)
     smi = nvidia_smi.NvidiaSmi(timeout_s=0.5)
     began = time.monotonic()
-    with pytest.raises(nvidia_smi.CardsUnread, match=r"no answer within 0.5 s"):
+    with pytest.raises(nvidia_smi.CardsUnread, match=r"did not respond within 0.5 s"):
         smi.read()
     assert time.monotonic() - began < 30
     cards.answers()
     stuck = subprocess.Popen(["/bin/sleep", "3600"], text=True)
     try:
         smi._hung = stuck  # one that no signal ends
-        with pytest.raises(nvidia_smi.CardsUnread, match=f"hangs since it was last asked .pid {stuck.pid}"):
+        with pytest.raises(nvidia_smi.CardsUnread, match=f"hangs since its last call .pid {stuck.pid}"):
             smi.read()
     finally:
         stuck.kill()
@@ -181,7 +181,7 @@ def test_while_a_machine_cannot_be_read_no_card_is_given_out(house: LocalSubject
     job = house.folder(first) / "job.json"
     whole = job.read_text()
     job.write_text("{")
-    with pytest.raises(NoCapacity, match=f"the cards of machine {first.name} are not known"):
+    with pytest.raises(NoCapacity, match=f"the cards of machine {first.name} are unknown"):
         house.provider.launch(wants(house, "second"))
     job.write_text(whole)
     house.up(wants(house, "second"))

@@ -135,9 +135,9 @@ def test_a_machine_that_was_just_started_is_not_put_away_unseen(
     with monkeypatch.context() as patch:
         patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
         patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
-        with pytest.raises(ProviderUnavailable, match="is being started once more"):
+        with pytest.raises(ProviderUnavailable, match="is being started again"):
             local.provider.launch(request)
-        with pytest.raises(ProviderUnavailable, match="still there"):
+        with pytest.raises(ProviderUnavailable, match="not ended yet"):
             local.provider.release(ref(request))
     assert local.folder(request).exists()
     local.provider.release(ref(request))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines import Capacity, MachineState
+from supervisor.domain.machines import MachineState, Room
+from supervisor.machinefolder.files import Unreadable
 from supervisor.machinefolder.folders import KEPT, Folders
-from supervisor.machinefolder.papers import Unreadable
-from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import HeldByOurs, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive
@@ -26,7 +26,7 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
     assert provider.machines().capacity == Capacity(zones={"local-a": 0})
     with pytest.raises(CapacityInUse, match="our own machines use all capacity of local-a"):
         provider.launch(local.request(run="three"))
-    with pytest.raises(NoCapacity, match="local-b has no place for any machine"):
+    with pytest.raises(NoCapacity, match="local-b has no capacity for any machine"):
         provider.launch(local.request(run="three", zone=1))
     local.up(local.request(run="three", zone=2))
     provider.preempt(ref(first), 0.0)

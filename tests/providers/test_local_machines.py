@@ -70,7 +70,7 @@ def test_while_anything_of_a_machine_lives_it_is_not_gone(local: LocalSubject) -
     seen = local.listed(request)
     assert seen is not None
     assert (seen.machine_id, seen.state) == (machine.machine_id, MachineState.UP)
-    assert "the agent is gone" in seen.detail
+    assert "the agent has ended" in seen.detail
     local.provider.release(ref(request, machine.machine_id))
     assert not alive(pids["stray"])
     assert local.listed(request) is None

@@ -115,7 +115,7 @@ def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> N
     assert not alive(child.pid)
 
 
-def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
+def test_nobody_else_is_killed_before_each_thread_of_the_agent_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy computer a stop takes its time; the agent would see its training die and tell of a failure."""
@@ -123,7 +123,7 @@ def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
     environment = {"SPOT_MACHINE_DIR": str(tmp_path)}
     standing: list[bool] = []
     sent: list[tuple[int, int]] = []
-    plain, stands = processes.send, processes._stands_still
+    plain, stands = processes.send, processes._is_stopped
     with bystander([sys.executable, "-c", threads], env=environment) as lead, bystander(env=environment) as other:
         wait_for(lambda: len(os.listdir(f"/proc/{lead.pid}/task")) == 5, what="its threads")
         started = processes.read(lead.pid)

@@ -20,7 +20,7 @@ from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.prices.price_reading import PriceReader
+from supervisor.providers.gce.prices.google_prices import PriceReader
 from supervisor.providers.gce.prices.pricebook import SETTINGS, Pricebook, Row, read_rows, write_rows
 from supervisor.providers.gce.traits import google_finding
 from supervisor.telemetry import logs as telemetry
