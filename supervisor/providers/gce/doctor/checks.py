@@ -130,20 +130,19 @@ class Doctor:
         return self._has_identity() and self._project().finding.result != FAIL
 
     def _read_identity(self) -> _Identity:
-        name = "identity"
         try:
             account = self._compute.identity()
         except ApiError as error:
             if error.reason == IDENTITY:
                 fix = f"{LOGIN}; on a machine of Google Cloud give it a service account instead"
                 fact = "there are no Application Default Credentials"
-                return _Identity(google_finding(name, FAIL, fact, str(error), fix), "")
+                return _Identity(google_finding("identity", FAIL, fact, str(error), fix), "")
             if error.reason == REFUSED:
                 fact = "Google does not accept the credentials any more"
-                return _Identity(google_finding(name, FAIL, fact, str(error), LOGIN), "")
-            return _Identity(google_finding(name, OK, "there are credentials; their account is unknown"), "")
+                return _Identity(google_finding("identity", FAIL, fact, str(error), LOGIN), "")
+            return _Identity(google_finding("identity", OK, "there are credentials; their account is unknown"), "")
         fact = f"acts as {account}" if account else "there are credentials; they do not name their account"
-        return _Identity(google_finding(name, OK, fact), account)
+        return _Identity(google_finding("identity", OK, fact), account)
 
     def _read_project(self) -> _Project:
         """With name **and** number: half of Google's messages use the name, the other half the number."""
