@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.objectstores.gcs import session as gcs_asking
+from supervisor.objectstores.gcs import retry
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.cloud.metadata import MetadataFake
@@ -84,7 +85,7 @@ def test_a_storm_ends_in_a_clear_word_after_a_bounded_time(
 def test_no_answer_at_all_is_given_up(fake: StorageFake) -> None:
     store = GcsStore(URL, patience_s=0.1)  # of real time: a socket waits
     fake.trouble(Hang())
-    with pytest.raises(StoreUnavailable, match=r"no clear answer.*[Tt]imed out"):
+    with pytest.raises(StoreUnavailable, match=r"no clear response.*[Tt]imed out"):
         store.stat("a/b")
     store.close()
 
@@ -142,11 +143,9 @@ def test_the_same_content_written_by_another_is_not_ours_when_no_answer_was_lost
     with pytest.raises(PreconditionFailed):
         two_that_write_the_same()
     # A store that holds every failure for a lost answer lets both of them win.
-    of_status = gcs_asking.of_status
-    doubts_all = lambda status, text: gcs_asking.Trouble(  # noqa: E731
-        status, text, of_status(status, text).passing, acted=True
-    )
-    monkeypatch.setattr(gcs_asking, "of_status", doubts_all)
+    real = retry.failure_of_status
+    doubts_all = lambda status, text: replace(real(status, text), acted=True)  # noqa: E731
+    monkeypatch.setattr(retry, "failure_of_status", doubts_all)
     two_that_write_the_same()
 
 
@@ -225,7 +224,7 @@ def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(waitin
         assert store.get("a/b")[0] == b"1"
         assert fake.requests[-1].headers["authorization"] != f"Bearer {first}"
         fake.takes_token = lambda token: False
-        with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*access token is not taken \(401\)"):
+        with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*access token is not accepted \(401\)"):
             store.put("a/b", b"2")
 
 

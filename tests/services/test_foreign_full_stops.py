@@ -20,7 +20,7 @@ from supervisor.domain.errors import Unavailable
 from supervisor.domain.texts import clause
 from supervisor.images.registry import Registries
 from supervisor.notifiers.webhook import Answered, WebhookCourier
-from supervisor.objectstores.gcs.session import Refused, unavailable
+from supervisor.objectstores.gcs.retry import RequestFailed, unavailable
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.notifier import DeliveryFailed
 from supervisor.ports.objectstore import StoreUnavailable
@@ -107,7 +107,7 @@ def test_the_search_for_the_buckets_credentials(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("status", [None, 401, 403, 404, 500])
 def test_the_buckets_answers(status: int | None) -> None:
-    assert str(unavailable("gs://b", "read", "k", Refused(status, "It is so.", False))).endswith(": It is so")
+    assert str(unavailable("gs://b", "read", "k", RequestFailed(status, "It is so.", False))).endswith(": It is so")
 
 
 def test_the_databases_words() -> None:
