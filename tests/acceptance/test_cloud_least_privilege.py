@@ -135,7 +135,7 @@ def _builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
     cloud.builds.lose_create = 1  # so that the next one is looked for by its mark
     lost = replace(request, mark="spot-lost")
     assert _built(lost).recovered
-    cloud_build.Google(lost).cancel(next(iter(cloud.builds.builds)))
+    cloud_build.CloudBuild(lost).cancel(next(iter(cloud.builds.builds)))
     # The other two ways are programs, which speak to Google by themselves.
     assert set(WAYS) == {GCLOUD, STAGED, DOCKER}
     cloud.access.note(BUILDER, "gcloud builds submit")

@@ -45,7 +45,7 @@ def test_what_cannot_be_read_is_told_as_such(bed: Bed, client: Client, aside: st
     assert client.get("/v1/gpus").status_code == 503
     answer = client.post("/v1/gpus/back", json={"gpu": aside})
     assert answer.status_code == 503
-    assert "nvidia-smi gave no answer" in answer.json()["detail"]
+    assert "nvidia-smi did not respond" in answer.json()["detail"]
 
 
 def test_a_supervisor_whose_machines_are_elsewhere_gives_out_no_gpus(bed: Bed) -> None:
