@@ -76,7 +76,7 @@ class Scene:
         for name in PRETENDED:
             _link(tools / name, STUBS / f"{name}.sh")
         for name in ("lspci", "dmesg"):
-            _link(tools / name, STUBS / "told.sh")
+            _link(tools / name, STUBS / "print_file.sh")
         for name in ("mkfs.ext4", "mkfs.xfs"):
             _link(tools / name, STUBS / "mkfs.sh")
         driver = "cos-extensions" if self.cos else "nvidia-smi"

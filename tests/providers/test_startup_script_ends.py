@@ -43,7 +43,7 @@ def test_term_reaches_the_container_within_a_second(rig: StartupRig) -> None:
     assert float((vm.machine / "heard").read_text()) - told_at < 1.0
     assert rig.off == ["off"]
     assert not vm.switched_off  # the machine is going down already
-    assert vm.lines()[-1].endswith('msg="told to end: the machine is going down"')
+    assert vm.lines()[-1].endswith('msg="received TERM: the machine is shutting down"')
     assert ["kill", "--signal", "TERM", "spot"] in vm.calls("docker")
 
 
@@ -56,7 +56,7 @@ def test_term_reaches_a_container_whose_daemon_does_not_answer(rig: StartupRig, 
     vm.acpi_shutdown()
     rig.ended(vm)
     assert float((vm.machine / "heard").read_text()) - told_at < 8.0
-    assert vm.lines()[-1].endswith('msg="told to end: the machine is going down"')
+    assert vm.lines()[-1].endswith('msg="received TERM: the machine is shutting down"')
 
 
 def test_a_script_that_waits_in_the_foreground_is_caught(rig: StartupRig) -> None:
@@ -91,7 +91,7 @@ def test_term_during_the_boot_ends_it_at_once(rig: StartupRig, scene: Scene, gpu
 
 
 def test_the_end_comes_when_nobody_listens_any_more(rig: StartupRig) -> None:
-    """Google's runner, which reads the script's output, is told to end too, and is faster."""
+    """Google's runner, which reads the script's output, gets the TERM too, and is faster."""
     vm = running(rig)
     (pid,) = [pid for pid in vm.processes() if os.getsid(pid) == pid and _is_script(pid)]
     os.kill(pid, signal.SIGPIPE)

@@ -1,4 +1,4 @@
-"""Functions of the start-up script by themselves: what is quoted, what is encoded, which refusals are for good."""
+"""Functions of the start-up script by themselves: what is quoted, what is encoded, which refusals are final."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_a_name_in_a_url_is_encoded_to_the_byte(text: str) -> None:
     ],
 )
 def test_some_refusals_are_for_good(words: str) -> None:
-    assert called("never_comes", f"Error response from daemon: {words}").returncode == 0
+    assert called("is_final", f"Error response from daemon: {words}").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_some_refusals_are_for_good(words: str) -> None:
     ],
 )
 def test_others_are_not(words: str) -> None:
-    assert called("never_comes", f"Error response from daemon: {words}").returncode == 1
+    assert called("is_final", f"Error response from daemon: {words}").returncode == 1
