@@ -1,13 +1,13 @@
 """Compute Engine v1 on loopback: `ComputeFake().url` is an `api_endpoint` for the official client.
 
-Time is `clock`'s; everything that is due happens when somebody asks, or at `tick()`. With live=True a thread ticks and
+Time is `clock`'s; everything that is due happens at the next request, or at `tick()`. With live=True a thread ticks and
 calls the hooks. Durations: `create_s delete_s stop_s fail_s queue_s preempted_stop_s`, to be set before they matter.
 What a test may do (names are machine names; every `until` is epoch seconds of the clock):
 
   look      instance(name[, zone]) names() operations.all() requests count(method, pattern) clear_requests()
   hooks     on_running(vm) on_notice(vm, notice_s) on_stop(vm, hard) on_serial(vm, data);
             append_serial(name, zone, data) write the console;
-            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or because it was told to;
+            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or after a request;
             hook_errors: what hooks raised
   ends      preempt(name, zone, record=, notice=, record_after_s=) host_error(name) delete_by(user, name)
             stop_by(user, name), and by itself: maxRunDuration (deferredDelete, deferredStop)
@@ -20,7 +20,7 @@ What a test may do (names are machine names; every `until` is epoch seconds of t
   world     catalog (zones, machine_types, absent, images, disks, quotas), advice,
             fill(resources) add_instances(count, zones, labels)
 
-`lost=True`: carried out, and the answer fails: Reset = the answer was lost, Hang = the insert hangs but the VM comes.
+`lost=True`: carried out, and the response fails: Reset = it is lost, Hang = the insert hangs but the VM appears.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TICK_S = 0.02
 class ComputeFake(Controls):
     """`accept_token`: is this bearer token good? `wait_s`: how long zoneOperations.wait waits at most (live only).
     `overlapping_delete`: status and reason of a second DELETE while the first runs; None = accepted.
-    `requests`: everything that was asked, in order."""
+    `requests`: all requests, in order."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ComputeFake(Controls):
         self.accept_token: Callable[[str], bool] = lambda _: True
         self.overlapping_delete: tuple[int, str] | None = (403, "resourceNotReady")
         self.serial_of_stopped = False
-        self.page_rows = 500  # at most, whatever was asked for
+        self.page_rows = 500  # at most, whatever the request says
         self.wait_s = 120.0 if live else 0.0
         self.advice = Advice(self.catalog)
         self.requests: list[Request] = []
@@ -82,7 +82,7 @@ class ComputeFake(Controls):
         if self.live:
             self._ticker.join()
 
-    # what was asked
+    # the requests
 
     def count(self, method: str | None = None, pattern: str = "") -> int:
         """Requests so far whose path matches (re.search)."""

@@ -1,4 +1,4 @@
-"""Which request is which method of the API, and how its answer looks. Names are those of the API reference."""
+"""The method of the API for each request, and its response. Names are those of the API reference."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def aggregated_operations(fake: ComputeFake, request: Request, at: dict[str, str
     return _aggregated(fake, request, now, rows, "operations", "operation")
 
 
-# the parts of answers
+# the parts of responses
 
 
 def _machine(fake: ComputeFake, at: dict[str, str]) -> Instance:

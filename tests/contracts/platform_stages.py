@@ -57,7 +57,7 @@ class LocalStage(PlatformStage):
 
 
 class GceStage(PlatformStage):
-    """`compute` speaks for the person; the machine was started by the subject's own provider."""
+    """`compute` acts for the user; the subject's own provider started the machine."""
 
     def __init__(self, folder: Path, subject: GceSubject | None = None) -> None:
         self.subject = subject or GceSubject(folder)

@@ -137,7 +137,7 @@ def test_a_listing_without_the_stores_time_is_none(fake: StorageFake, store: Gcs
 def test_an_item_that_cannot_be_read_makes_the_listing_unreadable() -> None:
     waiting = Waiting()
     with patch.dict(os.environ):
-        fake = StorageFake(waiting.clock)  # nobody watches: these answers are wrong on purpose
+        fake = StorageFake(waiting.clock)  # no oracle: these responses are wrong on purpose
         fake.make_bucket(BUCKET)
         os.environ["STORAGE_EMULATOR_HOST"] = fake.url
         with store_over(waiting) as store:

@@ -1,4 +1,4 @@
-"""What the environment says of proxies and certificates holds for every request, and is looked up once."""
+"""The environment's proxies and certificates apply to every request, and are read once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def far_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent_with() -> Any:
-    """What requests would send a request with: nobody is asked."""
+    """The settings that requests would use; no request is sent."""
     session = open_client("gs://bucket", "bucket").session
     return session.merge_environment_settings(ADDRESS, {}, None, None, None)
 

@@ -1,4 +1,4 @@
-"""Large objects to and from Cloud Storage: what breaks in the middle goes on, what is damaged is no answer."""
+"""Large objects to and from Cloud Storage: a broken transfer continues, and damaged bytes are not returned."""
 
 from __future__ import annotations
 
@@ -179,13 +179,13 @@ def test_what_was_damaged_in_the_store_is_not_read(
     for look in (store.get, lambda key: list(store.read(key))):
         with pytest.raises(StoreUnavailable, match="CRC32C"):
             look("model.bin")
-    # A store that compares nothing hands the damage on.
+    # A store that compares nothing returns the damaged bytes.
     monkeypatch.setattr(transfer, "_crc32c", lambda _: None)
     assert store.get("model.bin")[0] == b"weighty"
 
 
 class Headerless:
-    """An answer through a proxy that keeps Google's own headers to itself."""
+    """A response through a proxy that removes Google's own headers."""
 
     status_code, headers = 200, dict[str, str]()
 
@@ -199,7 +199,7 @@ class Once:
 
 
 def test_an_answer_without_a_generation_is_no_crash() -> None:
-    """Which object it is cannot be known from it; one whose generation was asked for needs no such word."""
+    """It does not identify the object; a request for one generation does not need the header."""
     unnamed = Download(Once(), lambda *_, **__: Headerless(), "http://127.0.0.1/o/a", None)  # type: ignore[arg-type]
     with pytest.raises(BadStatus, match="generation"):
         unnamed._open(0, None, (1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Cloud Storage in trouble: storms, lost answers, refused rights, tokens that end. Time passes only where it waits."""
+"""Faults of Cloud Storage: bursts of errors, lost responses, permissions, expired tokens. Only waits take time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(fake: StorageFake, waiting: Waiting) -> Iterator[GcsStore]:
 
 
 def everything(store: GcsStore) -> list[Callable[[], Any]]:
-    """Each way to ask the store, of the object a/b."""
+    """Each method of the store, for the object a/b."""
     return [
         lambda: store.put("a/b", b"new"),
         lambda: store.get("a/b"),
@@ -142,7 +142,7 @@ def test_the_same_content_written_by_another_is_not_ours_when_no_answer_was_lost
 
     with pytest.raises(PreconditionFailed):
         two_that_write_the_same()
-    # A store that holds every failure for a lost answer lets both of them win.
+    # A store that takes every failure for a lost response lets both of them win.
     real = retry.failure_of_status
     doubts_all = lambda status, text: replace(real(status, text), acted=True)  # noqa: E731
     monkeypatch.setattr(retry, "failure_of_status", doubts_all)
@@ -193,7 +193,7 @@ def test_a_bucket_that_is_not_there_is_no_missing_object(fake: StorageFake, stor
     for ask in everything(store):
         with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*no such bucket \(404\)"):
             ask()
-    assert waiting.pauses == []  # it is an answer: nothing to wait for
+    assert waiting.pauses == []  # it is definite: nothing to wait for
 
 
 def test_a_404_in_words_of_tomorrow_is_told_apart_by_a_listing(fake: StorageFake, store: GcsStore) -> None:

@@ -1,6 +1,6 @@
-"""A computer with two cards whose processes are only told of: launches, deaths and crashes in any order, fast.
+"""A computer with two cards and simulated processes: launches, deaths and crashes in any order, fast.
 
-The provider is the real one, with real folders. What it would see in /proc and hear from nvidia-smi comes from here,
+The provider is the real one, with real folders. The content of /proc and the output of nvidia-smi come from here,
 and each launch may be cut off where a kill -9 of the supervisor could cut it off.
 """
 
@@ -69,7 +69,7 @@ class World:
             held = {card for one in self.living.values() for card in one.cards} | self.strangers
             assert CARDS - len(held) < wanted, "there was room"
         except ProviderUnavailable:
-            return  # hidden: the same launch is asked for again
+            return  # hidden: the same launch is repeated
         except Killed:
             self.restart()
         finally:

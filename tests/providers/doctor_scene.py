@@ -1,4 +1,4 @@
-"""What the doctor of Google Cloud looks at: a project and a bucket in order, until a test spoils something."""
+"""What the doctor of Google Cloud checks: a project and a bucket in order, until a test breaks something."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORKER = "worker@p.iam.gserviceaccount.com"
 
 
 class Named(FixedToken):
-    """Credentials that say whose they are."""
+    """Credentials that name their account."""
 
     service_account_email = ACCOUNT
 

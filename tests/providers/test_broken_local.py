@@ -24,7 +24,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """The start ticks are not compared: whoever has the pid is the machine."""
+    """The start ticks are not compared: any process with the pid is the machine."""
 
     def by_pid(identity: Identity, boot: str) -> Process | None:
         return processes.read(identity.pid)
@@ -33,7 +33,7 @@ def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_session_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """Whoever is in a session of that number dies with the machine, be its leader another or not."""
+    """Every process in a session of that number dies with the machine, even if its leader is another process."""
     real = Table.members
 
     def by_number(self: Table, folder: Path, agent: Identity | None) -> list[Process]:
@@ -75,7 +75,7 @@ def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
-    """A repeated launch looks for processes only, not whether there ever was an agent."""
+    """A repeated launch checks for processes only, not whether there ever was an agent."""
 
     def may_start(self: LocalProvider, folder: Folder) -> bool:
         return not Table().members(folder.path, None)
@@ -84,7 +84,7 @@ def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
-    """Only the papers count, not the folder they lie in."""
+    """Only the files count, not the folder that contains them."""
 
     def is_there(self: LocalProvider, folder: Folder, ref: object) -> bool:
         return folder.path.exists()

@@ -96,7 +96,7 @@ def every_folder_keeps_its_cards(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_rule_is_caught(monkeypatch: pytest.MonkeyPatch, broken: Break) -> None:
     broken(monkeypatch)
     with pytest.raises(AssertionError):
-        property_of(400, Phase.generate)()  # nobody reads the story that caught it
+        property_of(400, Phase.generate)()  # no need to shrink the story that caught it
 
 
 def test_stories_reach_machines_with_cards() -> None:

@@ -1,4 +1,4 @@
-"""The project by name and number, asked for once."""
+"""The project by name and number, read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity advice reorders the offers, overrules nothing, and is silent where the API does not answer."""
+"""Capacity advice reorders the offers, removes none, and changes nothing where the API does not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The advice of a plan on Google Cloud: memory, CPUs, disks, and data that lies elsewhere, with figures and a cure."""
+"""The advice of a plan on Google Cloud: memory, CPUs, disks, and data in another region, with figures and a fix."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_bucket_that_cannot_be_looked_at_is_said_to_be_unread() -> None:
     assert "storage.buckets.get" in found.cause
 
 
-# --- where data lies, for same_region ---------------------------------------------------------------------------------
+# --- where data is, for same_region -----------------------------------------------------------------------------------
 
 
 def test_nothing_is_known_before_somebody_asked_and_then_it_is_kept() -> None:

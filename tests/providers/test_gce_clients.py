@@ -1,4 +1,4 @@
-"""The door to the API: what is loaded when, by whose account, and what goes over the wire."""
+"""The client of the API: what is loaded when, with which account, and what is sent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
 
 
 def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> None:
-    """Where its parts lie is no promise of the package; what its `__init__` brings is."""
+    """The package promises the content of its `__init__`, not the places of its modules."""
     compute = ComputeFake()
     compute.add_instances(1, ["us-east1-c"])
     try:
@@ -216,7 +216,7 @@ def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
 
 
 def test_those_who_come_while_it_is_loading_wait_for_it(subject: GceSubject) -> None:
-    """One load, whoever comes; and nobody holds a lock over it."""
+    """One load for all callers, and no lock is held during it."""
     loads: list[int] = []
     begin = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A Spot VM is taken away on purpose: the right one, in earnest, and nothing else can be done to it."""
+"""A Spot VM is preempted on purpose: the right one, with a real preemption, and nothing else can be done to it."""
 
 from __future__ import annotations
 

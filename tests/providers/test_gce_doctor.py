@@ -1,4 +1,4 @@
-"""The doctor's lines about Google: each fact with its cause and the command that mends it, against the tests' cloud."""
+"""The doctor's lines about Google: each fact with its cause and the command that fixes it, against the tests' cloud."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def subject(tmp_path: Path) -> Iterator[GceSubject]:
 
 
 def ended(subject: GceSubject, request: LaunchRequest, machine: Machine) -> Machine:
-    """The machine as a lookup by id tells of it, once it is off or gone."""
+    """The machine by a lookup with its id, once it is off or gone."""
     subject.clock.advance(300.0)
     found = subject.make().find(ref(request, machine.machine_id))
     assert found is not None
@@ -46,7 +46,7 @@ def test_preemption_is_told_while_it_ends_and_after_it_is_gone(subject: GceSubje
     assert gone.state is MachineState.ENDED
     assert gone.record is not None
     assert gone.record.cause is Cause.PREEMPTED
-    # What the loop asks, with the launch id that the machine's labels no longer tell.
+    # What the loop reads, with the launch id that the machine's labels no longer contain.
     assert look_up(subject.provider, ref(request, machine.machine_id), request.launch_id).value == gone  # type: ignore[union-attr]
     assert subject.provider.find(ref(request)) is None  # without an id nothing is known
 
@@ -177,7 +177,7 @@ def test_records_that_cannot_be_read_matter_only_where_something_ended(subject: 
     assert listing.unreachable == frozenset()
     assert machine in listing.machines
     with pytest.raises(ProviderUnavailable):
-        subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? nobody can tell
+        subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? this cannot be known
 
 
 def test_an_operation_that_is_listed_late_is_waited_for(subject: GceSubject) -> None:

@@ -78,7 +78,7 @@ def test_a_person_without_a_quota_project_is_told_so_and_not_to_switch_the_api_o
 
 
 def test_every_row_of_the_table_is_reached_by_its_own_code() -> None:
-    """A row behind a shorter prefix of another kind would never be asked."""
+    """A row after a shorter prefix of another kind would never be used."""
     for at, (prefix, kind, _) in enumerate(CODES):
         first = next(row for row in CODES if prefix.startswith(row[0]))
         assert first[1] == kind, f"row {at}: {prefix} is hidden by {first[0]}"

@@ -1,4 +1,4 @@
-"""The body of the insert: a pure function whose every answer is checked against Google's discovery document."""
+"""The body of the insert: a pure function whose every result is checked against Google's discovery document."""
 
 from __future__ import annotations
 

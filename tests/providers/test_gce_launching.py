@@ -37,7 +37,7 @@ def test_an_answer_lost_is_found_again(subject: GceSubject) -> None:
 
 
 def test_an_insert_that_times_out_says_nothing_and_the_repeat_adopts(subject: GceSubject) -> None:
-    """Every answer hangs, and the machine comes up all the same."""
+    """Every response hangs, and the machine starts anyway."""
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Hang, times=None, lost=True, for_s=1000.0)
     with pytest.raises(ProviderUnavailable):
@@ -61,7 +61,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.clock.advance(90.0)
     subject.compute.clear_requests()
     assert subject.provider.launch(request).state is MachineState.UP
-    assert subject.compute.count("POST") == 0  # the known operation was asked, nothing was inserted again
+    assert subject.compute.count("POST") == 0  # the known operation was read, nothing was inserted again
 
 
 @pytest.mark.parametrize("code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"])
@@ -126,7 +126,7 @@ def test_many_machines_share_a_data_disk_that_none_may_write_to(subject: GceSubj
 
 
 def test_a_machine_that_came_and_went_unseen_is_a_definite_no(subject: GceSubject) -> None:
-    """The supervisor was dead meanwhile: repeating the launch for ever would never give a machine."""
+    """The supervisor was dead in the meantime: repeating the launch forever would never give a machine."""
     request = subject.request()
     subject.up(request)
     subject.compute.preempt(request.name)
@@ -189,7 +189,7 @@ def test_a_refused_permission_is_told_in_words(subject: GceSubject) -> None:
 
 
 def test_a_refusal_after_a_lost_answer_is_not_definite(subject: GceSubject) -> None:
-    """The first call was carried out and its answer was lost; its repeat is refused."""
+    """The first call was carried out and its response was lost; its repeat is refused."""
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Reset, lost=True)
     subject.compute.fail_next("POST", INSERT, 403, reason="forbidden")
@@ -222,7 +222,7 @@ def test_a_machine_that_is_there_wins_over_a_refusal_of_our_own(subject: GceSubj
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 412])
 def test_a_poll_that_is_refused_says_nothing_of_the_insert(subject: GceSubject, status: int) -> None:
-    """Neither of a machine that is there, nor of a stock-out, which the same insert then tells."""
+    """Neither for an existing machine, nor for a stock-out, which the same insert then reports."""
     request, other = subject.request(), subject.request(zone=1)
     subject.compute.stock_out(other.placement.zone)
     subject.compute.fail_next("GET", "/operations/", status, times=None, for_s=1000.0, reason="forbidden")
@@ -248,7 +248,7 @@ def test_a_busy_cloud_is_asked_again_and_says_nothing_when_it_stays_busy(
 
 
 def test_many_launches_wait_in_turns(subject: GceSubject) -> None:
-    """With 20 calls under way each waits for a second or two, so that no run stands behind the others' 25 s."""
+    """With 20 calls at once each waits for a second or two, so that no run waits for the others' 25 s."""
     launcher = subject.provider._launcher
     with launcher._wait_limit_s() as alone:
         assert alone == 25.0

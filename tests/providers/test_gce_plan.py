@@ -179,7 +179,7 @@ def test_where_google_gives_no_such_judgement_a_line_says_so(scene: Scene) -> No
 
 
 def test_a_bucket_far_from_some_zone_is_advised_on_and_refused_where_it_must_be_near(scene: Scene) -> None:
-    """The tests' bucket lies in us-central1."""
+    """The tests' bucket is in us-central1."""
     (line,) = [one for one in scene.plan(SPEC)["checks"] if one["name"] == "data places"]
     assert "is in us-central1, and machines start in us-east1" in line["fact"]
     with pytest.raises(DataElsewhere, match="us-east1-c"):

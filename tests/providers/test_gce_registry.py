@@ -1,4 +1,4 @@
-"""Tags become digests: the registry's own protocol, its tokens, and to whom Google's token is never shown."""
+"""Tags become digests: the registry's own protocol, its tokens, and who never gets Google's token."""
 
 from __future__ import annotations
 

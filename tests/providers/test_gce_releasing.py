@@ -1,4 +1,4 @@
-"""Release: asked for once, never waited for, and believed only when list and machine both say that it is gone."""
+"""Release: requested once, never waited for, and done only when list and machine both say that it is gone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_one_delete_and_the_rest_is_waiting(subject: GceSubject) -> None:
 
 
 def test_overlapping_deletes_are_success(subject: GceSubject) -> None:
-    """The status was read, then somebody else's delete came first: 403 now, 404 later."""
+    """The status was read, then another user's delete came first: 403 now, 404 later."""
     request = subject.request()
     machine = subject.up(request)
     get = subject.provider._compute.get
@@ -59,7 +59,7 @@ def test_a_delete_that_is_not_allowed_is_told(subject: GceSubject) -> None:
 
 
 def test_a_failed_delete_is_asked_for_under_another_request_id(subject: GceSubject) -> None:
-    """Google repeats the answer of a known request id: the failed operation would come back for ever."""
+    """Google repeats the response of a known request id: the failed operation would come back forever."""
     request = subject.request()
     machine = subject.up(request)
     delete = subject.provider._compute.delete
@@ -113,7 +113,7 @@ def test_a_listing_alone_does_not_make_a_released_machine_gone(subject: GceSubje
     assert found.state is MachineState.ENDING
     assert found.launch_id == request.launch_id
     subject.compute.refuse(f"/instances/{request.name}", 503)
-    assert subject.listed(request) is not None  # nobody could ask
+    assert subject.listed(request) is not None  # the machine cannot be read
     subject.compute.calm()
     subject.clock.advance(301.0)
     assert subject.listed(request) is None
@@ -167,7 +167,7 @@ def test_nothing_reaches_into_a_machine(subject: GceSubject) -> None:
 
 
 class Zones:
-    """Stands for the door to the API. Every machine is going; from `silent` on, zone z0 does not answer."""
+    """A stand-in for Compute. Every machine is going; with `silent`, zone z0 does not respond."""
 
     def __init__(self) -> None:
         self.silent, self.asked = False, list[str]()

@@ -1,4 +1,4 @@
-"""Asking again ends in time, only for what is transient, and together within a budget."""
+"""Retries end in time, happen only for transient errors, and share a budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes.clock import FakeClock
 
 
 class Door:
-    """Refuses so often, then answers; every request takes `takes_s`."""
+    """Refuses that often, then succeeds; every request takes `takes_s`."""
 
     def __init__(self, clock: FakeClock, refusals: list[ApiError], takes_s: float = 0.0) -> None:
         self.clock, self.refusals, self.takes_s = clock, refusals, takes_s

@@ -30,7 +30,7 @@ def item(machine_type: str, count: int = 0, kind: str = "nvidia-tesla-t4", model
         (item("n1-standard-8", 1), "t4"),
         (item("n1-standard-8", 2), "two"),
         (item("n1-standard-8"), "plain"),
-        (item("g2-standard-8", 1, "nvidia-l4"), "l4"),  # the type brings its card, and Google tells it again
+        (item("g2-standard-8", 1, "nvidia-l4"), "l4"),  # the type includes its card, and Google repeats it
         (item("n1-standard-8", 4), "n1-standard-8+4xnvidia-tesla-t4"),
         (item("e2-small"), "e2-small"),
         (item("a9-secret-type", 1), "a9-secret-type"),

@@ -1,4 +1,4 @@
-"""What somebody else holds is not given out and not ended, and on what cannot be read nothing is started."""
+"""A card that others hold is not assigned and its process not ended, and nothing starts on an unreadable card."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_machine_on_a_card_that_was_not_given_to_it_is_told(house: LocalSubjec
 
 
 def test_leftovers_of_a_machine_of_ours_are_ended(house: LocalSubject, cards: StubCards) -> None:
-    """Its folder is gone, so nobody would ever release it."""
+    """Its folder is gone, so it would never be released."""
     gone = house.data_dir / "machines" / "spot-gone-a1-t1"
     elsewhere = house.data_dir / "elsewhere" / "spot-gone-a1-t1"
     no_machine = house.data_dir / "machines" / ".new-x"
@@ -99,7 +99,7 @@ def test_leftovers_of_a_machine_of_ours_are_ended(house: LocalSubject, cards: St
     ):
         cards.hold(0, 9000, leftover.pid)
         cards.hold(1, 9000, another_supervisors.pid, unnamed.pid)
-        with pytest.raises(NoCapacity):  # this stub goes on to tell of the dead
+        with pytest.raises(NoCapacity):  # this stub still shows dead processes
             house.provider.launch(wants(house, "first"))
         assert leftover.wait(30) == -9
         assert another_supervisors.poll() is unnamed.poll() is None

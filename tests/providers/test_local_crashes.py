@@ -23,7 +23,7 @@ from tests.providers.local_machines import SCRIPTED_AGENT, LocalSubject, alive
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-# A supervisor of its own: it launches what it is told and stays until it is killed.
+# A supervisor of its own: it launches the given machine and stays until it is killed.
 LAUNCHER = """
 import sys
 from dataclasses import replace
@@ -40,7 +40,7 @@ sys.stdin.readline()
 
 
 class Killed(BaseException):
-    """Stands for a kill -9 at this line: nothing after it runs."""
+    """A stand-in for a kill -9 at this line: nothing after it runs."""
 
 
 def die(*_: object) -> None:

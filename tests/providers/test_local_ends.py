@@ -18,7 +18,7 @@ from tests.fakes.clock import FakeClock
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Folder:
-    """A machine whose agent is gone: no process has these start ticks."""
+    """A machine whose agent has ended: no process has these start ticks."""
     path = tmp_path / "m-1"
     path.mkdir()
     names = dict.fromkeys(("zone", "supervisor_id", "run_id", "launch_id"), "x")

@@ -1,4 +1,4 @@
-"""The folders of local machines: capacity, torn and foreign papers, and what is kept when a machine is over."""
+"""The folders of local machines: capacity, broken and foreign files, and what is kept when a machine has ended."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_torn_list_of_stock_outs_is_not_taken_for_none(local: LocalSubject) ->
 
 
 def test_ten_machines_of_another_supervisor_are_told_as_theirs(local: LocalSubject) -> None:
-    """An empty database beside a full data folder."""
+    """An empty database with a full data folder."""
     theirs = [local.request(run=f"run-{n}", supervisor_id="supervisor-two") for n in range(10)]
     for request in theirs:
         local.up(request)
@@ -81,7 +81,7 @@ def test_a_torn_paper_makes_its_zone_unknown(local: LocalSubject, paper: str) ->
     (local.folder(request) / paper).write_text('{"pid": ')
     listing = local.provider.machines()
     assert (listing.machines, listing.unreachable) == ((stays,), frozenset({"local-a"}))
-    # A supervisor that never read it cannot tell which zone it is of.
+    # A supervisor that never read it does not know its zone.
     assert local.fresh().machines().unreachable == frozenset({"local-a", "local-b", "local-c"})
 
 

@@ -1,4 +1,4 @@
-"""Local machines with real processes: what lives, what is gone, what is killed, and what is left alone."""
+"""Local machines with real processes: which of them live, are gone, are killed, or stay untouched."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_freeze_stops_the_training_and_not_the_agent(local: LocalSubject) -> N
 
 
 def test_a_zombie_agent_is_gone(local: LocalSubject) -> None:
-    """Whoever is its parent may never reap it."""
+    """Its parent may never reap it."""
     request = local.request()
     machine = local.up(request)
     pids = local.pids(request)

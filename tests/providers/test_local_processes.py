@@ -118,7 +118,7 @@ def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> N
 def test_nobody_else_is_killed_before_each_thread_of_the_agent_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy computer a stop takes its time; the agent would see its training die and tell of a failure."""
+    """On a busy computer a stop takes time; the agent would see its training die and report a failure."""
     threads = "import threading, time\nfor _ in range(4): threading.Thread(target=time.sleep, args=(60,)).start()"
     environment = {"SPOT_MACHINE_DIR": str(tmp_path)}
     standing: list[bool] = []

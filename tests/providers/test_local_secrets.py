@@ -1,4 +1,4 @@
-"""Secrets on this computer: what a reference leads to, what is refused with which cure, and who gets to see a value."""
+"""Secrets on this computer: the value of a reference, refusals with their fix, and who can see a value."""
 
 import json
 import os

@@ -21,7 +21,7 @@ HOSTILE = "a 'b' \"c\" $(touch {bait}) `touch {bait}` ${{PATH}} \\ & | ; \n\ttab
 
 
 def test_shellcheck_finds_nothing_in_the_whole_script(tmp_path: Path) -> None:
-    """Each part of it is looked at by `make check`."""
+    """`make check` checks each part of it."""
     whole = tmp_path / "startup.sh"
     whole.write_text(startup_script())
     checker = Path(sys.executable).with_name("shellcheck")
@@ -75,7 +75,7 @@ def test_what_it_does_is_beaten_beside_the_beat(rig: StartupRig) -> None:
 
 @pytest.fixture
 def bait(tmp_path: Path) -> Path:
-    """A file that is there when a value was run as a command."""
+    """A file that exists only if a value was run as a command."""
     return tmp_path / "bait"
 
 
@@ -250,7 +250,7 @@ def test_a_script_that_forgets_to_switch_off_is_caught(rig: StartupRig) -> None:
 
 
 def test_sequences_leave_room_for_the_agents(rig: StartupRig) -> None:
-    """The agent goes on at 100."""
+    """The agent continues at 100."""
     scene = Scene(pulls=("i/o timeout",) * 9 + ("unauthorized",), hurry=500)
     rig.script = rig.script.replace("SEQUENCE=0", "SEQUENCE=90")
     rig.boot(replace(scene))

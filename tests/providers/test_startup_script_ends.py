@@ -49,7 +49,7 @@ def test_term_reaches_the_container_within_a_second(rig: StartupRig) -> None:
 
 @pytest.mark.parametrize("daemon", ["hang", "gone"])
 def test_term_reaches_a_container_whose_daemon_does_not_answer(rig: StartupRig, daemon: str) -> None:
-    """docker kill is not waited for longer than three seconds, and the agent is told without it."""
+    """docker kill is not waited for longer than three seconds, and the agent gets the signal without it."""
     vm = running(rig)
     (vm.stub / "daemon").write_text(daemon)
     told_at = time.monotonic()
@@ -129,7 +129,7 @@ def test_a_process_that_hid_itself_ends_too(tmp_path: Path) -> None:
 
 
 def _hid(pid: int) -> bool:
-    """It is a daemon now: in a session of somebody who is gone."""
+    """It is a daemon now: in a session whose leader has ended."""
     try:
         return not Path(f"/proc/{os.getsid(pid)}").exists()
     except OSError:

@@ -1,4 +1,4 @@
-"""The start-up script under a real systemd that shuts the machine down: who is stopped first decides what is saved."""
+"""The start-up script under a real systemd that shuts the machine down: the order of stops decides what is saved."""
 
 from collections.abc import Iterator
 from pathlib import Path
