@@ -46,7 +46,7 @@ TICK_S = 0.02
 
 
 class ComputeFake(Controls):
-    """`accept_token`: is this bearer token good? `wait_s`: how long zoneOperations.wait waits at most (live only).
+    """`accept_token`: is this bearer token good?
     `overlapping_delete`: status and reason of a second DELETE while the first runs; None = accepted.
     `requests`: all requests, in order."""
 
@@ -63,7 +63,6 @@ class ComputeFake(Controls):
         self.overlapping_delete: tuple[int, str] | None = (403, "resourceNotReady")
         self.serial_of_stopped = False
         self.page_rows = 500  # at most, whatever the request says
-        self.wait_s = 120.0 if live else 0.0
         self.advice = Advice(self.catalog)
         self.requests: list[Request] = []
         self._tokens: set[str] = set()
@@ -110,8 +109,6 @@ class ComputeFake(Controls):
             failure = self.failing(request, now)
         if failure is not None and not failure.lost:
             return carry_out(failure)
-        if self.wait_s and request.path.endswith("/wait"):
-            self._await(request)
         try:
             with self.lock:
                 response = Response(200, self._routed(request, self.catch_up()))
@@ -146,16 +143,6 @@ class ComputeFake(Controls):
             self._tokens.add(token)
         if scheme != "Bearer" or not token or token in self._expired or not self.accept_token(token):
             raise ApiError(401, "Request had invalid authentication credentials.")
-
-    def _await(self, request: Request) -> None:
-        name = request.path.split("/")[-2]
-        until = time.monotonic() + self.wait_s
-        while time.monotonic() < until and not self.server.closing.is_set():
-            self.catch_up()
-            with self.lock:
-                if all(one.status == "DONE" for one in self.operations.all() if one.name == name):
-                    return
-            self.server.closing.wait(TICK_S)
 
 
 def _check_body(request: Request) -> None:

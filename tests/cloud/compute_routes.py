@@ -10,7 +10,7 @@ from tests.cloud.compute_catalog import known_zone
 from tests.cloud.compute_errors import GOOGLE, ApiError, invalid
 from tests.cloud.compute_instances import fingerprint
 from tests.cloud.compute_pages import Row, newest_first, page
-from tests.cloud.compute_rules import check_insert, check_labels, check_metadata
+from tests.cloud.compute_rules import check_insert, check_labels
 from tests.cloud.web import Request
 
 if TYPE_CHECKING:
@@ -104,16 +104,6 @@ def set_labels(fake: ComputeFake, request: Request, at: dict[str, str], now: flo
     return _begun(fake, request, _at_once(fake, "setLabels", vm, now))
 
 
-@route("POST", "zones/{zone}/instances/{name}/setMetadata")
-def set_metadata(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    vm, given = _machine(fake, at), request.json()
-    _unchanged(given.get("fingerprint"), vm.body["metadata"]["fingerprint"])
-    check_metadata(given)
-    items = {"items": given.get("items", [])}
-    vm.change(metadata={"kind": "compute#metadata", "fingerprint": fingerprint(items), **items})
-    return _begun(fake, request, _at_once(fake, "setMetadata", vm, now))
-
-
 @route("GET", "zones/{zone}/instances/{name}/serialPort")
 def serial_port(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     vm = _machine(fake, at)
@@ -146,12 +136,6 @@ def aggregated_instances(fake: ComputeFake, request: Request, at: dict[str, str]
 
 @route("GET", "zones/{zone}/operations/{operation}")
 def get_operation(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    return fake.operations.get(at["zone"], at["operation"]).body
-
-
-@route("POST", "zones/{zone}/operations/{operation}/wait")
-def wait_for_operation(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    """Best effort: the waiting itself is done before, outside the lock; it may still be RUNNING."""
     return fake.operations.get(at["zone"], at["operation"]).body
 
 

@@ -23,10 +23,8 @@ from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
 HOURS_PER_MONTH = 730.0  # in Google's price lists
 EVERYWHERE = "*"  # the region of a row whose price is the same in all regions
-MACHINE, GPU, DISK, ADDRESS, STORAGE = KINDS = ("machine", "gpu", "disk", "address", "storage")
-UNITS: Mapping[str, str] = {
-    MACHINE: "h", GPU: "h", ADDRESS: "h", DISK: "gb_month", STORAGE: "gb_month"
-}  # fmt: skip
+MACHINE, GPU, DISK, ADDRESS = KINDS = ("machine", "gpu", "disk", "address")
+UNITS: Mapping[str, str] = {MACHINE: "h", GPU: "h", ADDRESS: "h", DISK: "gb_month"}
 EXTERNAL_IP = "external-ip"
 SETTINGS = "settings"
 TABLE = "prices.json"
