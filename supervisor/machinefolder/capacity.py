@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.domain.machines import MachineListing, MachineState, Offer, Placement, Room
+from supervisor.domain.machines import Capacity, MachineListing, MachineState, Offer, Placement
 from supervisor.machinefolder.files import Unreadable, read_json, write_json
 from supervisor.machinefolder.folders import Folder, Job
 from supervisor.machinefolder.observer import Observer, Survey
 from supervisor.ports.clock import Clock
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 
 MEMORY_BYTES = 2 * 2**30  # for each training
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
@@ -34,7 +34,7 @@ class Admission(Protocol):
     """Whether one more machine may start now, and with which cards."""
 
     def admit(self, placement: Placement) -> tuple[str, ...] | None:
-        """The UUIDs of the machine's cards; None = cards are not assigned. Raises NoCapacity, HeldByOurs,
+        """The UUIDs of the machine's cards; None = cards are not assigned. Raises NoCapacity, CapacityInUse,
         LaunchRejected, OSError."""
         ...
 
@@ -96,27 +96,27 @@ class MachineLimits:
         if self.capacity.get(zone) == 0:
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no capacity for any machine")
         if self.most is not None or self.capacity.get(zone) is not None:
-            held = self.left(self.observer.survey()).held(zone, placement.shape)
+            held = self.left(self.observer.survey()).why_full(zone, placement.shape)
             if held:
-                raise HeldByOurs(held)
+                raise CapacityInUse(held)
         return None
 
     def renew(self, folder: Folder, job: Job, placement: Placement) -> None:
         """Nothing: the folder itself counts as a machine."""
 
     def listing(self, survey: Survey) -> MachineListing:
-        return replace(survey.listing, room=self.left(survey))
+        return replace(survey.listing, capacity=self.left(survey))
 
     def keep(self, folder: Folder) -> None:
         """Nothing."""
 
-    def left(self, survey: Survey) -> Room:
+    def left(self, survey: Survey) -> Capacity:
         """The capacity that these machines leave."""
         zones_in_use = [m.zone for m in survey.listing.machines if m.state is not MachineState.ENDED]
         unreadable = len(survey.unreadable)  # they count in every zone, because they may be in any of them
         counts = Counter(zones_in_use)
         zones = {zone: limit - counts[zone] - unreadable for zone, limit in self.capacity.items() if limit}
-        return Room(None if self.most is None else self.most - len(zones_in_use) - unreadable, zones)
+        return Capacity(None if self.most is None else self.most - len(zones_in_use) - unreadable, zones)
 
 
 def default_limit(promised: Mapping[str, int], cards: Path = CARDS) -> tuple[int, str]:

@@ -69,7 +69,7 @@ class FolderPlatform:
             for shape, offer in spot.items()
         )
 
-    def refresh_prices(self) -> tuple[PriceTold, ...]:
+    def refresh_prices(self) -> tuple[ShapePrice, ...]:
         raise NotSupported(f"the prices of machines on {self.place} come from the settings")
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:

@@ -198,7 +198,7 @@ class FolderProvider:
     # --- launching ----------------------------------------------------------------------------------------------------
 
     def _make_folder(self, request: LaunchRequest) -> None:
-        """The folder of a machine that may start now. NoCapacity, HeldByOurs, LaunchRejected."""
+        """The folder of a machine that may start now. NoCapacity, CapacityInUse, LaunchRejected."""
         gpu_ids = self._admission.admit(request.placement)
         if not self._agent.is_file():
             raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
@@ -215,7 +215,7 @@ class FolderProvider:
 
     def _start(self, folder: Folder, request: LaunchRequest, cut_off: Job | None) -> None:
         """`cut_off`: the job of an earlier call of this launch, which started no agent. LaunchRejected, NoCapacity,
-        HeldByOurs."""
+        CapacityInUse."""
         try:
             if cut_off is not None:
                 self._admission.renew(folder, cut_off, request.placement)

@@ -229,9 +229,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
                 raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.shape} in {zone}")
         if self.capacity.get(zone) == 0:
             raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no capacity for any machine")
-        room = self._room()
-        if room is not None and (held := room.held(zone, placement.shape)):
-            raise HeldByOurs(held)
+        capacity = self._capacity()
+        if capacity is not None and (held := capacity.why_full(zone, placement.shape)):
+            raise CapacityInUse(held)
 
     def _capacity(self) -> Capacity | None:
         """None = no limit is set, as with a cloud."""

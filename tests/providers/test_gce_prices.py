@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, offers, parse_shape
 from supervisor.providers.gce.prices import pricebook
 from supervisor.providers.gce.prices.pricebook import Pricebook, Row, packaged_rows, read_rows, write_rows
@@ -34,7 +34,7 @@ PARTS = (
 )
 
 
-def price_of(rows: tuple[Row, ...], config: GceConfig = CONFIG, packaged: tuple[Row, ...] = ()) -> PriceTold:
+def price_of(rows: tuple[Row, ...], config: GceConfig = CONFIG, packaged: tuple[Row, ...] = ()) -> ShapePrice:
     return Pricebook(config, rows, packaged).prices["t4", "us-east1"]
 
 

@@ -47,7 +47,7 @@ def test_where_no_process_is_seen_the_memory_tells(house: LocalSubject, cards: S
     cards.hold(1, 1151)  # 5 % of the card: a desktop
     house.up(wants(house, "first"))
     assert given(house, wants(house, "first")) == [uuid(1)]
-    with pytest.raises(HeldByOurs, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that is visible"):
+    with pytest.raises(CapacityInUse, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that is visible"):
         house.provider.launch(wants(house, "second"))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines import MachineState, Room
+from supervisor.domain.machines import Capacity, MachineState
 from supervisor.machinefolder.files import Unreadable
 from supervisor.machinefolder.folders import KEPT, Folders
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive

@@ -47,9 +47,9 @@ def ready() -> None:
             )
 
 
-def open_provider(name: str, s: GceSettings, ground: Ground) -> Opened:
+def open_provider(name: str, s: GceSettings, context: ProviderContext) -> OpenedProvider:
     """Raises SettingsRefused for a shape that is not valid."""
-    from supervisor.ports.opening import Opened
+    from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.advice.data_places import DataPlaces
     from supervisor.providers.gce.calls.account import account_email
@@ -62,25 +62,25 @@ def open_provider(name: str, s: GceSettings, ground: Ground) -> Opened:
     from supervisor.providers.gce.prices.pricing import Pricing
     from supervisor.providers.gce.provider import GceProvider
 
-    config = config_of(name, s, ground)
+    config = config_of(name, s, context)
 
     # Requests that a user waits for use clients of their own: their deadlines are different, and a burst of their
     # retries does not slow a tick.
     def compute(deadline_s: float) -> Compute:
         return Compute(config, Retry(deadline_s=deadline_s, per_try_s=deadline_s))
 
-    pricing = Pricing(config, compute(PRICES_DEADLINE_S), ground.clock.now, ground.data_dir)
-    offered, wait = gce.offers(config), partial(pause, closing=ground.closing)
-    provider = GceProvider(config, offered, ground.objects, ground.agent, ground.clock, pause=wait)
+    pricing = Pricing(config, compute(PRICES_DEADLINE_S), context.clock.now, context.data_dir)
+    offered, wait = gce.offers(config), partial(pause, closing=context.closing)
+    provider = GceProvider(config, offered, context.objects, context.agent, context.clock, pause=wait)
     provider.priced = pricing.priced
 
     platform_compute = compute(PLATFORM_DEADLINE_S)
-    doctor_bucket = cast("Bucket", ground.impatient(DOCTOR_DEADLINE_S))
+    doctor_bucket = cast("Bucket", context.impatient(DOCTOR_DEADLINE_S))
     doctor = Doctor(
-        config, compute(DOCTOR_DEADLINE_S), doctor_bucket, prices=pricing.finding, image=ground.image, pin=provider.pin
+        config, compute(DOCTOR_DEADLINE_S), doctor_bucket, prices=pricing.finding, image=context.image, pin=provider.pin
     )
-    places = DataPlaces(config, cast("Bucket", ground.objects).bucket)
-    platform = GcePlatform(config, platform_compute, places, ground.agent, pricing)
+    places = DataPlaces(config, cast("Bucket", context.objects).bucket)
+    platform = GcePlatform(config, platform_compute, places, context.agent, pricing)
 
     def warm() -> None:
         provider.warm()
@@ -123,7 +123,7 @@ def pause(for_s: float, closing: threading.Event) -> None:
         raise ProviderUnavailable("the supervisor is closing")
 
 
-def config_of(name: str, s: GceSettings, ground: Ground) -> GceConfig:
+def config_of(name: str, s: GceSettings, context: ProviderContext) -> GceConfig:
     """Raises SettingsRefused for a shape that is not valid."""
     from supervisor.providers.gce.config import GceConfig, parse_shape
 
@@ -145,10 +145,10 @@ def config_of(name: str, s: GceSettings, ground: Ground) -> GceConfig:
         | {
             "name": name,
             "shapes": shapes,
-            "gpu_timeout_s": ground.gpu_timeout_s,
-            "machine_prefix": ground.machine_prefix,
-            "public_url": ground.public_url,
-            "store_url": ground.objects.url,
+            "gpu_timeout_s": context.gpu_timeout_s,
+            "machine_prefix": context.machine_prefix,
+            "public_url": context.public_url,
+            "store_url": context.objects.url,
             "storage_endpoint": _storage_endpoint(),
         }
     )

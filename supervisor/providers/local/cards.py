@@ -26,7 +26,7 @@ from supervisor.machinefolder.files import Unreadable, read_json, write_json
 from supervisor.machinefolder.folders import NAME, Folder, Folders
 from supervisor.machinefolder.inspector import end_processes
 from supervisor.machinefolder.observer import Survey
-from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.telemetry import logs as telemetry
 
@@ -107,7 +107,7 @@ class Cards:
 
     def choose(self, shape: str, survey: Callable[[], Survey], first: Iterable[str] = ()) -> tuple[str, ...] | None:
         """The UUIDs for one more machine, those in `first` first; None: cards are not assigned. Call it under the lock
-        of the folders. Raises NoCapacity, HeldByOurs, LaunchRejected, OSError."""
+        of the folders. Raises NoCapacity, CapacityInUse, LaunchRejected, OSError."""
         if not self.promised:
             return None
         needed = self.promised.get(shape, 0)
@@ -135,7 +135,7 @@ class Cards:
             text = f"{shape} needs {_gpus(needed)}, free: {len(free)}. {_busy(cards)}"
             if len(free) + sum(card.ours and card.aside is None for card in cards) < needed:
                 raise NoCapacity(text)
-            raise HeldByOurs(text)
+            raise CapacityInUse(text)
         preferred = frozenset(first)
         free.sort(key=lambda card: (card.uuid not in preferred, card.index))
         return tuple(card.uuid for card in free[:needed])

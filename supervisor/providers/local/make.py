@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.ports.opening import OpenedProvider, ProviderContext
 
 
-def open_provider(name: str, s: LocalSettings, ground: Ground) -> Opened:
+def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> OpenedProvider:
     """Raises SettingsRefused where the name of this set of machines is lost."""
     from supervisor.machinefolder.agent_archive import with_bytecode
     from supervisor.ports.opening import OpenedProvider

@@ -18,7 +18,7 @@ from supervisor.machinefolder.folders import Folder, Job
 from supervisor.machinefolder.observer import Survey
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
 from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.nvidia_smi import NvidiaSmi
@@ -43,10 +43,10 @@ class CardAdmission:
 
     def listing(self, survey: Survey) -> MachineListing:
         cards, all_cards, others = self.cards.left(survey)
-        room = replace(
+        capacity = replace(
             self.limits.left(survey), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
         )
-        return replace(survey.listing, room=room)
+        return replace(survey.listing, capacity=capacity)
 
     def keep(self, folder: Folder) -> None:
         self.cards.quarantine.keep(folder)

@@ -203,11 +203,11 @@ class Launcher:
         raise ProviderUnavailable(f"{request.name} was requested, and the result cannot be read: {error}") from error
 
     def _ended(self, zone: str, operation: Operation, end: float) -> Operation:
-        """The operation when it is done. `end`: the limit of the wait, monotonic. ApiError, StillLooking."""
+        """The operation when it is done. `end`: the limit of the wait, monotonic. ApiError, LaunchPending."""
         backoff_s = FIRST_BACKOFF_S
         while operation.get("status") != "DONE":
             if self._clock.monotonic() + backoff_s > end:
-                raise StillLooking("the machine is still being created: Google is looking for capacity")
+                raise LaunchPending("the machine is still being created: Google is looking for capacity")
             self._pause(backoff_s)
             backoff_s = min(LONGEST_BACKOFF_S, 1.6 * backoff_s)
             operation = self._compute.operation(zone, str(operation["name"]))

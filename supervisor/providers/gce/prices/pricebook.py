@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from supervisor.domain.machines import Offer
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import ShapePrice
 from supervisor.providers.gce.config import GceConfig, Shape
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
@@ -69,7 +69,7 @@ class Pricebook:
         self.fetched = tuple(fetched)
         sources = (self.fetched, packaged_rows() if packaged is None else packaged)
         self._sources = tuple({row.key: row for row in rows} for rows in sources)
-        self.prices: Mapping[tuple[str, str], PriceTold] = {
+        self.prices: Mapping[tuple[str, str], ShapePrice] = {
             (shape, region): self._price(shape, region) for shape in config.shapes for region in config.offered_regions
         }
 
@@ -81,16 +81,16 @@ class Pricebook:
         usd = price.spot_usd_per_h if offer.placement.spot else price.on_demand_usd_per_h
         return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=price.on_demand_usd_per_h)
 
-    def _price(self, shape: str, region: str) -> PriceTold:
+    def _price(self, shape: str, region: str) -> ShapePrice:
         from_settings = self._config.prices.get(shape)
         if from_settings is not None:
-            return PriceTold(shape, region, *from_settings, SETTINGS)
+            return ShapePrice(shape, region, *from_settings, SETTINGS)
         parts = parts_of(self._config, self._config.shapes[shape])
         spot, spot_rows = self._sum(parts, region, "spot_usd")
         on_demand, on_demand_rows = self._sum(parts, region, "on_demand_usd")
         rows = spot_rows + on_demand_rows
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
-        return PriceTold(shape, region, spot, on_demand, sources, min((row.dated for row in rows), default=""))
+        return ShapePrice(shape, region, spot, on_demand, sources, min((row.dated for row in rows), default=""))
 
     def _sum(self, parts: Sequence[Part], region: str, market: str) -> tuple[float | None, list[Row]]:
         """(dollars per hour, the rows that they come from); None and no rows where one part is unknown."""

@@ -46,7 +46,7 @@ class Pricing:
         self._book = Pricebook(config, self._load())
         self._last: tuple[Sequence[Offer], Pricebook, tuple[Offer, ...]] | None = None
 
-    def prices(self) -> tuple[PriceTold, ...]:
+    def prices(self) -> tuple[ShapePrice, ...]:
         return tuple(self._book.prices.values())
 
     def priced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
@@ -56,7 +56,7 @@ class Pricing:
             last = self._last = offers, book, tuple(book.priced(offer) for offer in offers)
         return last[2]
 
-    def refresh(self) -> tuple[PriceTold, ...]:
+    def refresh(self) -> tuple[ShapePrice, ...]:
         """Raises ProviderUnavailable: nothing has changed then."""
         with self._lock:
             fetched = self._reader.read(self._today())
@@ -130,7 +130,7 @@ class Pricing:
         return datetime.fromtimestamp(self._now(), UTC).date()
 
 
-def finding(prices: Sequence[PriceTold], today: date, unreadable: str = "") -> Finding:
+def finding(prices: Sequence[ShapePrice], today: date, unreadable: str = "") -> Finding:
     """Unknown prices, old prices, or that all is well; prices from the settings do not age."""
     if unreadable:
         fact = f"the fetched prices cannot be read ({unreadable}), so the prices of the package are used"
