@@ -50,11 +50,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Write by rename, readable by this user only: a reader sees the old file or the new file."""
+    write_text(path, json.dumps(data, indent=1))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write by rename, readable by this user only: a reader sees the old file or the new file. OSError."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(path)

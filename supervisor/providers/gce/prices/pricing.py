@@ -7,7 +7,6 @@ data folder and apply to every later placement. A running attempt keeps the pric
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.domain.machines import Offer
+from supervisor.machinefolder.files import write_text
 from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute
@@ -113,16 +113,9 @@ class Pricing:
     def _save(self, rows: Sequence[Row]) -> None:
         if self._path is None:
             return
-        draft = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            draft.unlink(missing_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(write_rows(rows))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self._path)
+            write_text(self._path, write_rows(rows))
         except OSError as error:
-            draft.unlink(missing_ok=True)
             text = f"the new prices could not be written ({error}); the old prices stay"
             raise ProviderUnavailable(text) from error
 
