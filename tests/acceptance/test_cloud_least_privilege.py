@@ -166,7 +166,9 @@ def _mounts_a_data_disk(folder: Path, read_only: bool) -> set[Use]:
     assert len(subject.compute.instance(name).body["disks"]) == 2
     compute = Compute(subject.config, Retry(deadline_s=5.0, per_try_s=5.0), _credentials)
     assert doctor_places.boot_image(subject.config, compute.read).result == "ok"
-    assert [line.result for line in doctor_places.data_disk(subject.config, compute.read)] == ["ok"]
+    disk = subject.config.data_disk
+    assert disk is not None
+    assert doctor_places.data_disk(subject.config, disk, compute.read).result == "ok"
     subject.close()
     assert access.faults == []
     return access.used
