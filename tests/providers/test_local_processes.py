@@ -101,8 +101,10 @@ def test_a_process_belongs_to_the_folder_that_it_carries(tmp_path: Path, carried
     if carried is not None:
         environment["SPOT_MACHINE_DIR"] = str(tmp_path / carried)
     with bystander(env=environment) as child:
-        found = [p.pid for p in Table().members(tmp_path / "here", None)]
-    assert (child.pid in found) is ours
+        # In the moment of its exec a process has no environment.
+        wait_for(lambda: Path(f"/proc/{child.pid}/environ").read_bytes(), what="the environment of the process")
+        members = [p.pid for p in Table().members(tmp_path / "here", None)]
+    assert (child.pid in members) is ours
 
 
 def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> None:
