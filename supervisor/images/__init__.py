@@ -1,1 +1,1 @@
-"""Training images: made from a folder of the user, and found in their registry."""
+"""Training images: built from a folder of the user, and looked up in their registry."""

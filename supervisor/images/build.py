@@ -1,13 +1,13 @@
-"""An image of a folder: one way after the other, until one leads to an image in the registry.
+"""Builds an image from a folder: tries one way after the other, until the image is in the registry.
 
-1. `gcloud builds submit`: staging folder, list and project are said, nothing is left to gcloud's own defaults.
+1. `gcloud builds submit`: staging folder, list and project are given, so gcloud's own defaults do not matter.
 2. Our own archive, staged by HTTP, and the Cloud Build API: needs no gcloud.
 3. `docker buildx build --push` on this computer: needs no Cloud Build.
 
-A way that fails says why, in a line or two, and the next one is tried; only a Dockerfile that fails ends it, because
-the same Dockerfile would fail again. Before the next way it is made sure that the last one has not built after all.
-Other programs (gcloud, docker) run in a session of their own, so that Ctrl-C reaches us and not them; their lines are
-passed on without secrets; and none outlives its time, or us.
+A way that fails says why, in a line or two, and the next one is tried. Only a Dockerfile that fails ends the build,
+because it would fail again. Before the next way it is checked that the last one has not built the image after all.
+Other programs (gcloud, docker) run in a session of their own, so that Ctrl-C reaches this process and not them. Their
+lines are passed on without secrets. None of them runs longer than its time limit, or than this process.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from pathlib import Path
 
 import yaml
 
-from supervisor.images import context as template
 from supervisor.images import reasons
-from supervisor.images.cloud_build import DIGEST, Afterwards, Google, ServiceError
-from supervisor.images.context import DOCKERFILE, TIME_S, Context, chosen, lay_out
+from supervisor.images.cloud_build import DIGEST, BuildResult, CloudBuild, ServiceError
+from supervisor.images.context import BUILD_CONFIG, DOCKERFILE, TIME_S, Context, build_config, chosen, lay_out
 from supervisor.images.reasons import masked
 from supervisor.images.request import (
     DOCKER,
@@ -52,174 +51,186 @@ from supervisor.images.request import (
 )
 from supervisor.wording.figures import size_text
 
-_LINES = 400  # of the output, kept to find the reason in
-_LEAVE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Ended:
-    """`code` None: its time was over, and it was ended."""
-
-    code: int | None
-    text: str
-
-
-class NotInstalled(Exception):
-    pass
-
-
-def run(argv: Sequence[str], limit_s: float, line: Say, environment: Mapping[str, str] | None = None) -> Ended:
-    """Each line of both outputs goes to `line`. NotInstalled where there is no such program. On KeyboardInterrupt, and
-    on every other exception, the program and what it started are ended first."""
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except (FileNotFoundError, PermissionError) as error:
-        raise NotInstalled(argv[0]) from error
-    kept: deque[str] = deque(maxlen=_LINES)
-    reader = threading.Thread(target=_read, args=(process, kept, line), daemon=True)
-    reader.start()
-    try:
-        code: int | None = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        code = None
-    finally:
-        _end(process)
-    reader.join(_LEAVE_S)
-    return Ended(code, "\n".join(kept))
-
-
-def _read(process: subprocess.Popen[str], kept: deque[str], line: Say) -> None:
-    assert process.stdout is not None
-    with process.stdout, suppress(ValueError):
-        for words in process.stdout:
-            text = masked(words.rstrip())
-            kept.append(text)
-            line(text)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """TERM to its group, KILL to what is left of it."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_LEAVE_S)
-
-
-def pack(folder: Path, target: Path) -> int:
-    """Writes `target`; its size in bytes. OSError."""
-    with (
-        target.open("wb") as raw,
-        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in sorted(_files(folder), key=os.fsencode):
-            archive.add(path, str(path.relative_to(folder)), recursive=False, filter=_plain)
-    return target.stat().st_size
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
-
-
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mtime = TIME_S
-    return member
-
-
 UPLOAD_S = 1800.0
+PUSHED = "pushed"  # the kind of a reason: built and pushed, but the digest is unknown
+_FINAL = frozenset({reasons.SOURCE, PUSHED})
+_MOST_IMPORTANT = (PUSHED, reasons.SOURCE, reasons.PERMISSION, reasons.IDENTITY)
+_LINES = 400  # of the output, kept to find the reason in
+_END_S = 10.0
 _CREATED = re.compile(r"Created \[[^\]]*/builds/([\w-]+)\]")
 
 
 @dataclass(frozen=True)
 class Job:
-    """`source`: the laid-out folder; `work`: room for files beside it. `line`: other programs' output."""
+    """`source`: the laid-out folder; `work`: for other files. `line`: gets the output of other programs."""
 
     request: BuildRequest
     source: Path
     work: Path
-    google: Google
-    afterwards: Afterwards
+    cloud_build: CloudBuild
+    result: BuildResult
     say: Say
     line: Say
 
 
-def by_gcloud(job: Job) -> Outcome:
+def build(request: BuildRequest, say: Say, line: Say, context: Context | None = None) -> Built:
+    """`request`: from `checked`; `context`: files that were already chosen and shown. `say`: gets messages for the
+    user; `line`: gets the output of other programs. Raises AllWaysFailed, ImageBuildRefused, and Interrupted for
+    Ctrl-C."""
+    cloud_build = CloudBuild(request)
+    result = BuildResult(request, cloud_build, say)
+    failures: list[Failure] = []
+    with tempfile.TemporaryDirectory(prefix="spot-build-") as folder:
+        work = Path(folder)
+        lay_out(context or chosen(request.folder), work / "source")
+        job = Job(request, work / "source", work, cloud_build, result, say, line)
+        for number, way in enumerate(request.ways, start=1):
+            say(f"Way {number} of {len(request.ways)}: {WAY_NAMES[way]}")
+            try:
+                outcome = _try_way(job, way)
+            except WayFailed as failed:
+                failures.append(Failure(way, failed.reason))
+                say(f"  failed: {failed.reason.sentence}")
+                if failed.reason.kind in _FINAL:
+                    break
+            except KeyboardInterrupt:
+                raise Interrupted(_still_running(request, way, result)) from None
+            else:
+                return Built(request.image, outcome.digest, way, outcome.build, outcome.recovered, tuple(failures))
+    first = leading(tuple(failures))
+    prefix = "" if first.kind == PUSHED else "No image was built. "
+    raise AllWaysFailed(f"{prefix}{first.sentence}", tuple(failures))
+
+
+def leading(failures: tuple[Failure, ...]) -> Reason:
+    """The reason to fix first: one that every way would meet again."""
+    order = {kind: number for number, kind in enumerate(_MOST_IMPORTANT)}
+    return min((failure.reason for failure in failures), key=lambda reason: order.get(reason.kind, len(order)))
+
+
+def pack(folder: Path, target: Path) -> int:
+    """Writes `target`; returns its size in bytes. OSError."""
+    files = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in sorted(files, key=os.fsencode):
+            archive.add(path, str(path.relative_to(folder)), recursive=False, filter=_plain)
+    return target.stat().st_size
+
+
+def _try_way(job: Job, way: str) -> Outcome:
+    """WayFailed when, as far as it can be known, this way has built nothing."""
+    try:
+        outcome = _WAYS[way](job)
+    except WayFailed as failed:
+        recovered = _recovered(job, way, failed) if failed.began else None
+        if recovered is None:
+            raise
+        job.say("  the response was lost, but the image is in the registry")
+        outcome = recovered
+    if outcome.digest:
+        return outcome
+    digest = job.result.digest_of(outcome.build)
+    if not digest:
+        text = f"{job.request.image} was built and pushed, but its digest cannot be read from the registry."
+        raise WayFailed(Reason(text, f"Look up {job.request.marked} there.", PUSHED), build=outcome.build)
+    return Outcome(digest, outcome.build, outcome.recovered)
+
+
+def _recovered(job: Job, way: str, failed: WayFailed) -> Outcome | None:
+    """None = nothing was built. WayFailed where Cloud Build has a better reason than the known one."""
+    if way == DOCKER:
+        return job.result.in_registry()
+    try:
+        return job.result.recover(failed.build)
+    except WayFailed:
+        if failed.reason.kind == reasons.PERMISSION:  # it names the account and the permission, unlike the build
+            return None
+        raise
+
+
+def _still_running(request: BuildRequest, way: str, result: BuildResult) -> str:
+    """After Ctrl-C: the build that still runs, and how to end it; "" = none. The programs here have ended already."""
+    if way == DOCKER:
+        return ""
+    where = f"--project={request.project} --region={request.region or GLOBAL}"
+    try:
+        build_id = result.running()
+    except ServiceError:
+        command = f'gcloud builds list --ongoing --filter="tags={request.mark}" {where}'
+        return f"Whether a build still runs at Cloud Build cannot be read now. To see it: {command}"
+    if not build_id:
+        return ""
+    return f"Build {build_id} still runs at Cloud Build. To end it: gcloud builds cancel {build_id} {where}"
+
+
+# --- the ways ---------------------------------------------------------------------------------------------------------
+
+
+def _by_gcloud(job: Job) -> Outcome:
     request = job.request
-    config = job.work / template.BUILD_CONFIG
-    config.write_text(yaml.safe_dump(template.build_config(request), sort_keys=False), encoding="utf-8")
-    everything = job.work / "ignore-nothing"  # without a list, gcloud would apply rules of its own
-    everything.write_text("# everything in the folder has been chosen\n", encoding="utf-8")
+    config = job.work / BUILD_CONFIG
+    config.write_text(yaml.safe_dump(build_config(request), sort_keys=False), encoding="utf-8")
+    ignore_file = job.work / "ignore-nothing"  # without a list, gcloud would apply rules of its own
+    ignore_file.write_text("# everything in the folder has been chosen\n", encoding="utf-8")
     argv = [
         "gcloud", "builds", "submit", str(job.source),
         f"--project={request.project}",
         f"--region={request.region}",
         f"--config={config}",
         f"--gcs-source-staging-dir={request.staging}",
-        f"--ignore-file={everything}",
+        f"--ignore-file={ignore_file}",
         "--format=value(results.images[].digest)",
         "--quiet",
     ]  # fmt: skip
-    ended = _run(argv, request.build_s + UPLOAD_S, job, "gcloud")
+    limit_s = request.build_s + UPLOAD_S
+    ended = _run(argv, limit_s, job.line)
     created = _CREATED.search(ended.text)
-    build = created[1] if created else ""
+    build_id = created[1] if created else ""
     if ended.code == 0:
         digest_lines = [line for line in ended.text.splitlines() if DIGEST.match(line)]
-        return Outcome(DIGEST.findall(digest_lines[-1])[0] if digest_lines else "", build)
-    reason = reasons.diagnose(ended.text, request, GCLOUD)
-    if ended.code is None:
-        minutes = (request.build_s + UPLOAD_S) / 60
-        reason = Reason(f"gcloud had not finished after {minutes:.0f} min and was ended.", kind=reasons.LIMIT)
-    raise WayFailed(reason, began=bool(build) or reason.kind != reasons.IDENTITY, build=build)
+        return Outcome(DIGEST.findall(digest_lines[-1])[0] if digest_lines else "", build_id)
+    reason = _reason_of_end("gcloud", ended, limit_s, job, GCLOUD)
+    raise WayFailed(reason, began=bool(build_id) or reason.kind != reasons.IDENTITY, build=build_id)
 
 
-def by_upload(job: Job) -> Outcome:
-    request, google = job.request, job.google
+def _by_upload(job: Job) -> Outcome:
+    request = job.request
     packed = job.work / "source.tgz"
     size = pack(job.source, packed)
     job.say(f"  {size_text(size)} to gs://{request.bucket}/{request.source}")
     try:
-        generation = google.upload(packed)
+        generation = job.cloud_build.upload(packed)
     except ServiceError as error:
-        raise WayFailed(_reason(error, request)) from error
+        raise WayFailed(_reason_of_error(error, request)) from error
     try:
-        outcome = _started(job, generation)
+        outcome = _build_staged(job, generation)
     except WayFailed as failed:
         if not failed.began:
-            google.remove_source()
+            job.cloud_build.remove_source()
         raise
-    google.remove_source()
+    job.cloud_build.remove_source()
     return outcome
 
 
-def _started(job: Job, generation: str) -> Outcome:
+def _build_staged(job: Job, generation: str) -> Outcome:
     request = job.request
     source = {"bucket": request.bucket, "object": request.source}
     if generation:
         source["generation"] = generation
-    build = {**template.build_config(request), "source": {"storageSource": source}}
     try:
-        name = job.google.create(build)
+        build_id = job.cloud_build.create({**build_config(request), "source": {"storageSource": source}})
     except ServiceError as error:
         lost = error.status is None or error.status >= 500
-        raise WayFailed(_reason(error, request), began=lost) from error
-    job.say(f"  build {name} has begun in project {request.project}")
-    return job.afterwards.wait(name)
+        raise WayFailed(_reason_of_error(error, request), began=lost) from error
+    job.say(f"  build {build_id} has started in project {request.project}")
+    return job.result.wait(build_id)
 
 
-def by_docker(job: Job) -> Outcome:
+def _by_docker(job: Job) -> Outcome:
     request = job.request
     metadata = job.work / "docker.json"
     argv = [
@@ -230,127 +241,98 @@ def by_docker(job: Job) -> Outcome:
         f"--file={job.source / DOCKERFILE}",
         str(job.source),
     ]  # fmt: skip
-    ended = _run(argv, request.build_s, job, "docker")
+    ended = _run(argv, request.build_s, job.line)
     if ended.code == 0:
-        return Outcome(_told_digest(metadata))
-    reason = reasons.diagnose(ended.text, request, DOCKER)
-    if ended.code is None:
-        minutes = request.build_s / 60
-        reason = Reason(f"docker had not finished after {minutes:.0f} min and was ended.", kind=reasons.LIMIT)
-    raise WayFailed(reason, began=True)
+        return Outcome(_digest_in(metadata))
+    raise WayFailed(_reason_of_end("docker", ended, request.build_s, job, DOCKER), began=True)
 
 
-WAYS: Mapping[str, Callable[[Job], Outcome]] = {GCLOUD: by_gcloud, STAGED: by_upload, DOCKER: by_docker}
+_WAYS: Mapping[str, Callable[[Job], Outcome]] = {GCLOUD: _by_gcloud, STAGED: _by_upload, DOCKER: _by_docker}
 
 
-def _run(argv: list[str], limit_s: float, job: Job, program: str) -> Ended:
-    try:
-        return run(argv, limit_s, job.line)
-    except NotInstalled:
-        raise WayFailed(Reason(f"{program} is not installed on this computer.")) from None
-
-
-def _reason(error: ServiceError, request: BuildRequest) -> Reason:
+def _reason_of_error(error: ServiceError, request: BuildRequest) -> Reason:
     reason = reasons.diagnose(str(error), request, STAGED)
     if error.status == 403 and reason.kind == reasons.OTHER:
         return Reason(f"{reason.text} (HTTP 403)", reason.fix, reasons.PERMISSION)
     return reason
 
 
-def _told_digest(path: Path) -> str:
+def _reason_of_end(program: str, ended: Ended, limit_s: float, job: Job, way: str) -> Reason:
+    if ended.code is None:
+        text = f"{program} had not finished after {limit_s / 60:.0f} min and was ended."
+        return Reason(text, kind=reasons.LIMIT)
+    return reasons.diagnose(ended.text, job.request, way)
+
+
+def _digest_in(metadata: Path) -> str:
+    """ "" = unknown."""
     try:
-        digest = json.loads(path.read_text(encoding="utf-8")).get("containerimage.digest", "")
+        digest = json.loads(metadata.read_text(encoding="utf-8")).get("containerimage.digest", "")
     except (OSError, ValueError, AttributeError):
         return ""
     return digest if isinstance(digest, str) and DIGEST.fullmatch(digest) else ""
 
 
-PUSHED = "pushed"  # the kind of a reason: built and pushed, but nobody tells the digest
-_FINAL = frozenset({reasons.SOURCE, PUSHED})
-_FIRST = (PUSHED, reasons.SOURCE, reasons.PERMISSION, reasons.IDENTITY)
+# --- other programs ---------------------------------------------------------------------------------------------------
 
 
-def build(request: BuildRequest, say: Say, line: Say, context: Context | None = None) -> Built:
-    """`request` as `checked` gave it; `context`: what was chosen and shown already. `say`: what a person should know;
-    `line`: the output of other programs. Raises AllWaysFailed, ImageBuildRefused, and Interrupted for Ctrl-C."""
-    google = Google(request)
-    afterwards = Afterwards(request, google, say)
-    failures: list[Failure] = []
-    with tempfile.TemporaryDirectory(prefix="spot-build-") as room:
-        work = Path(room)
-        lay_out(context or chosen(request.folder), work / "source")
-        job = Job(request, work / "source", work, google, afterwards, say, line)
-        for number, way in enumerate(request.ways, start=1):
-            say(f"Way {number} of {len(request.ways)}: {WAY_NAMES[way]}")
-            try:
-                outcome = _tried(job, way)
-            except WayFailed as failed:
-                failures.append(Failure(way, failed.reason))
-                say(f"  did not work: {failed.reason.sentence}")
-                if failed.reason.kind in _FINAL:
-                    break
-            except KeyboardInterrupt:
-                raise Interrupted(_left(request, way, afterwards)) from None
-            else:
-                return Built(request.image, outcome.digest, way, outcome.build, outcome.recovered, tuple(failures))
-    raise AllWaysFailed(_verdict(failures), tuple(failures))
+@dataclass(frozen=True)
+class Ended:
+    """`code` None: it was ended at its time limit."""
+
+    code: int | None
+    text: str
 
 
-def _tried(job: Job, way: str) -> Outcome:
-    """WayFailed when it is sure, as far as it can be known, that this way has built nothing."""
+def _run(argv: Sequence[str], limit_s: float, line: Say) -> Ended:
+    """Each line of both outputs goes to `line`. WayFailed where the program is not installed. On every exception,
+    KeyboardInterrupt included, the program and its children are ended first."""
     try:
-        outcome = WAYS[way](job)
-    except WayFailed as failed:
-        recovered = _recovered(job, way, failed) if failed.began else None
-        if recovered is None:
-            raise
-        job.say("  the answer was lost, but the image is in the registry")
-        outcome = recovered
-    if outcome.digest:
-        return outcome
-    digest = job.afterwards.digest_of(outcome.build)
-    if not digest:
-        text = f"{job.request.image} was built and pushed, but its digest cannot be read from the registry."
-        raise WayFailed(Reason(text, f"Look at {job.request.marked} there.", PUSHED), build=outcome.build)
-    return Outcome(digest, outcome.build, outcome.recovered)
-
-
-def _recovered(job: Job, way: str, failed: WayFailed) -> Outcome | None:
-    """None = nothing was built. WayFailed where Cloud Build has a better reason than the one that is known."""
-    if way == DOCKER:
-        return job.afterwards.in_registry()
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise WayFailed(Reason(f"{argv[0]} is not installed on this computer.")) from error
+    lines: deque[str] = deque(maxlen=_LINES)
+    reader = threading.Thread(target=_read, args=(process, lines, line), daemon=True)
+    reader.start()
     try:
-        return job.afterwards.recover(failed.build)
-    except WayFailed:
-        if failed.reason.kind == reasons.PERMISSION:  # names who lacks what, which the build itself does not
-            return None
-        raise
+        code: int | None = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        _end(process)
+    reader.join(_END_S)
+    return Ended(code, "\n".join(lines))
 
 
-def _verdict(failures: list[Failure]) -> str:
-    """The reason that matters most stands first: one that any way would meet again."""
-    first = leading(tuple(failures))
-    begin = "" if first.kind == PUSHED else "No image was built. "
-    return f"{begin}{first.sentence}"
+def _read(process: subprocess.Popen[str], lines: deque[str], line: Say) -> None:
+    assert process.stdout is not None
+    with process.stdout, suppress(ValueError):
+        for words in process.stdout:
+            text = masked(words.rstrip())
+            lines.append(text)
+            line(text)
 
 
-def leading(failures: tuple[Failure, ...]) -> Reason:
-    """What to mend first."""
-    order = {kind: number for number, kind in enumerate(_FIRST)}
-    return min((failure.reason for failure in failures), key=lambda reason: order.get(reason.kind, len(order)))
+def _end(process: subprocess.Popen[str]) -> None:
+    """SIGTERM to its group, then SIGKILL to the rest of it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
 
 
-def _left(request: BuildRequest, way: str, afterwards: Afterwards) -> str:
-    """After Ctrl-C: what still runs, and how to end it; "" = nothing. The programs here have been ended already."""
-    if way == DOCKER:
-        return ""
-    where = f"--project={request.project} --region={request.region or GLOBAL}"
-    try:
-        build = afterwards.running()
-    except ServiceError:
-        listed = f'gcloud builds list --ongoing --filter="tags={request.mark}" {where}'
-        return f"Whether a build still runs at Cloud Build cannot be read now. To see it: {listed}"
-    if not build:
-        return ""
-    command = f"gcloud builds cancel {build} {where}"
-    return f"Build {build} still runs at Cloud Build. To end it: {command}"
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = TIME_S
+    return member

@@ -1,8 +1,7 @@
-"""Which content a tag names now: one HEAD request to the image's own registry (Docker registry API, version 2).
+"""The current content of a tag: one HEAD request to the image's own registry (Docker registry API, version 2).
 
-A registry that wants a token says where one is to be had; without an account that is an anonymous one. Google's
-registries get the supervisor's own token, and nobody else does: neither another registry nor a token service that is
-not Google's. Plain http only where the registry is on this computer.
+A registry that needs a token says where to get one; without an account the token is anonymous. Only Google's registries
+and Google's token service get the supervisor's own token. Plain http is used only for a registry on this computer.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _GOOGLE = re.compile(r"(?:[a-z0-9-]+\.)*(?:pkg\.dev|gcr\.io)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`name` as it was written, without its tag; `host` and `path` as the registry knows them."""
+    """`name` as it was written, without its tag; `host` and `path` in the form for the registry."""
 
     name: str
     host: str
@@ -50,8 +49,8 @@ class Reference:
 
 
 def parse(image: str) -> Reference:
-    """Docker's rules for names: a first part with a dot or a colon, or `localhost`, is a registry. ImageMissing for
-    what is no reference."""
+    """By Docker's rules: a first part with a dot or a colon, or `localhost`, is a registry. ImageMissing for a text
+    that is not a reference."""
     before, _, digest = image.partition("@")
     name, colon, tag = before.rpartition(":")
     if not colon or "/" in tag:
@@ -64,12 +63,12 @@ def parse(image: str) -> Reference:
     if host in (DOCKER_HUB, "index.docker.io"):
         host, path = DOCKER_HUB_HOST, path if "/" in path else f"library/{path}"
     if not _PATH.match(path) or not _TAG.match(tag) or (digest and not _DIGEST.match(digest)):
-        raise ImageMissing(f"{image!r} is no reference to an image: write HOST/PATH:TAG or HOST/PATH@sha256:...")
+        raise ImageMissing(f"{image!r} is not a reference to an image: write HOST/PATH:TAG or HOST/PATH@sha256:...")
     return Reference(name, host, path, tag, digest)
 
 
 class Registries:
-    """`authorization`: the header for Google's registries; it may raise ProviderUnavailable."""
+    """`authorization`: makes the header for Google's registries; it may raise ProviderUnavailable."""
 
     def __init__(self, authorization: Callable[[], str], timeout_s: float = TIMEOUT_S) -> None:
         self._authorization, self._timeout_s = authorization, timeout_s
@@ -84,63 +83,61 @@ class Registries:
                 return f"{reference.name}@{self._digest(client, reference)}"
         except httpx.HTTPError as error:
             raise ProviderUnavailable(
-                f"the registry {reference.host} does not answer: {type(error).__name__} {clause(error)}"
+                f"the registry {reference.host} does not respond: {type(error).__name__} {clause(error)}"
             ) from error
 
     def _digest(self, client: httpx.Client, reference: Reference) -> str:
         headers = {"Accept": MANIFESTS}
         if _is_google(reference.host):
             headers["Authorization"] = self._authorization()
-        answer = client.head(reference.url, headers=headers)
-        if answer.status_code == 401 and "www-authenticate" in answer.headers:
-            token = self._token(client, reference, answer.headers["www-authenticate"])
+        response = client.head(reference.url, headers=headers)
+        if response.status_code == 401 and "www-authenticate" in response.headers:
+            token = self._token(client, reference, response.headers["www-authenticate"])
             if token:
                 headers["Authorization"] = f"Bearer {token}"
-                answer = client.head(reference.url, headers=headers)
-        _refuse(reference, answer)
-        digest = answer.headers.get("docker-content-digest", "")
-        if not digest:  # old registries tell it for a GET only, or not at all
-            answer = client.get(reference.url, headers=headers)
-            _refuse(reference, answer)
-            digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+                response = client.head(reference.url, headers=headers)
+        _raise_for_status(reference, response)
+        digest = response.headers.get("docker-content-digest", "")
+        if not digest:  # old registries send it for a GET only, or not at all
+            response = client.get(reference.url, headers=headers)
+            _raise_for_status(reference, response)
+            digest = f"sha256:{hashlib.sha256(response.content).hexdigest()}"
         if not _DIGEST.match(digest):
-            raise ProviderUnavailable(f"the registry {reference.host} names no sha256 of {reference.name}")
+            raise ProviderUnavailable(f"the registry {reference.host} sends no sha256 of {reference.name}")
         return str(digest)
 
     def _token(self, client: httpx.Client, reference: Reference, challenge: str) -> str:
-        """What the registry's token service gives us; "" = nothing."""
+        """From the registry's token service; "" = none."""
         fields = dict(re.findall(r'([a-z_]+)="([^"]*)"', challenge))
         realm = urlsplit(fields.get("realm", ""))
         safe = realm.scheme == "https" or (_is_loopback(realm.netloc) and _is_loopback(reference.host))
         if not challenge.lower().startswith("bearer") or not safe:
             return ""
-        wanted = {
-            "service": fields.get("service", ""),
-            "scope": fields.get("scope") or f"repository:{reference.path}:pull",
-        }
+        scope = fields.get("scope") or f"repository:{reference.path}:pull"
         headers = {}
         if _is_google(reference.host) and _is_google(realm.netloc):
             own = self._authorization().removeprefix("Bearer ")
             headers["Authorization"] = "Basic " + base64.b64encode(f"oauth2accesstoken:{own}".encode()).decode()
-        answer = client.get(fields["realm"], params=wanted, headers=headers)
-        if answer.status_code in (400, 401, 403, 404):
+        query = {"service": fields.get("service", ""), "scope": scope}
+        response = client.get(fields["realm"], params=query, headers=headers)
+        if response.status_code in (400, 401, 403, 404):
             return ""
-        answer.raise_for_status()
+        response.raise_for_status()
         try:
-            grant = answer.json()
+            grant = response.json()
             return str(grant.get("token") or grant.get("access_token") or "")
         except (ValueError, AttributeError):
             return ""
 
 
-def _refuse(reference: Reference, answer: httpx.Response) -> None:
+def _raise_for_status(reference: Reference, response: httpx.Response) -> None:
     whole = f"{reference.name}:{reference.tag}"
-    if answer.status_code in (400, 404):
+    if response.status_code in (400, 404):
         raise ImageMissing(f"the registry {reference.host} has no image {whole}")
-    if answer.status_code in (401, 403):
-        raise ImageHidden(f"the registry {reference.host} does not let the supervisor look at {whole}")
-    if answer.status_code != 200:
-        raise ProviderUnavailable(f"the registry {reference.host} answers {answer.status_code} for {whole}")
+    if response.status_code in (401, 403):
+        raise ImageHidden(f"the registry {reference.host} does not allow the supervisor to read {whole}")
+    if response.status_code != 200:
+        raise ProviderUnavailable(f"the registry {reference.host} responds with {response.status_code} for {whole}")
 
 
 def _is_loopback(host: str) -> bool:

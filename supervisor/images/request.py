@@ -1,7 +1,7 @@
-"""The nouns of a build: what is asked for, what came of it, and why a way did not work.
+"""The nouns of a build: its request, its result, and why a way failed.
 
-A build has a mark: a tag of the image that nobody else uses. It also names the build at Cloud Build. Whatever answer is
-lost, the mark finds the build, or the image that it pushed, so nothing is built twice.
+A build has a mark: a unique tag of the image, and also a tag of the build at Cloud Build. If a response is lost, the
+mark finds the build, or the image that it pushed, so nothing is built twice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """`image`: HOST/PATH:TAG. `staging`: gs://BUCKET/PREFIX, where sources are put for Cloud Build. `account`: whom
-    Cloud Build works as, "" = the project's default. `endpoint`: of Cloud Build, "" = Google's own. `mark`: see above.
-    `poll_s`: between two looks at a build."""
+    """`image`: HOST/PATH:TAG. `staging`: gs://BUCKET/PREFIX for the sources of Cloud Build. `account`: that Cloud Build
+    works as, "" = the project's default. `endpoint`: of Cloud Build, "" = Google's own. `mark`: see above. `poll_s`:
+    between two reads of a build."""
 
     folder: Path
     image: str
@@ -75,9 +75,9 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a way did not work. `text`: what happened, one or two sentences. `fix`: what mends it, a command where there
-    is one, or "". `kind`: permission, identity, limit, source or other; `source` = the folder or its Dockerfile is at
-    fault, which no other way would change."""
+    """Why a way failed. `text`: what happened, one or two sentences. `fix`: a command where there is one, or "".
+    `kind`: permission, identity, limit, source or other; `source` = the fault is in the folder or its Dockerfile, and
+    no other way changes that."""
 
     text: str
     fix: str = ""
@@ -97,7 +97,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Built:
-    """`recovered`: the answer was lost, and the image was found by its mark. `build`: Cloud Build's id, "" = none."""
+    """`recovered`: the response was lost, and the image was found by its mark. `build`: Cloud Build's id, "" = none."""
 
     image: str
     digest: str
@@ -108,13 +108,13 @@ class Built:
 
     @property
     def reference(self) -> str:
-        """NAME@sha256:..., what a run should name."""
+        """NAME@sha256:..., for the spec of a run."""
         return f"{parse(self.image).name}@{self.digest}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`digest` "" = the way worked, but did not say what it has pushed. `build`: Cloud Build's id, "" = none."""
+    """`digest` "" = the way worked without naming the pushed digest. `build`: Cloud Build's id, "" = none."""
 
     digest: str
     build: str = ""
@@ -122,8 +122,8 @@ class Outcome:
 
 
 class WayFailed(Exception):
-    """A way did not work. `began`: Cloud Build or a registry may have got something, so the mark must be looked for.
-    `build`: Cloud Build's id as far as known."""
+    """A way failed. `began`: Cloud Build or a registry may have received something, so the mark must be looked up.
+    `build`: Cloud Build's id, "" = unknown."""
 
     def __init__(self, reason: Reason, began: bool = False, build: str = "") -> None:
         super().__init__(reason.text)
@@ -137,10 +137,10 @@ class AllWaysFailed(ImageBuildFailed):
 
 
 class Interrupted(ImageBuildFailed):
-    """Ctrl-C. `left`: what still runs, and how to end it; "" = nothing."""
+    """Ctrl-C. `left`: the build that still runs, and how to end it; "" = none."""
 
     def __init__(self, left: str) -> None:
-        super().__init__(left or "The build was cut off; nothing of it runs any more.")
+        super().__init__(left or "The build was interrupted; nothing of it runs any more.")
         self.left = left
 
 
@@ -150,25 +150,25 @@ def new_mark(now: float) -> str:
 
 
 def checked(request: BuildRequest) -> BuildRequest:
-    """The request, its image with a tag. ImageBuildRefused for what cannot be built, naming the option."""
+    """The request, its image with a tag. ImageBuildRefused with the option that is wrong."""
     try:
         reference = parse(request.image)
     except ImageMissing as error:
         raise ImageBuildRefused(str(error)) from None
     if reference.digest:
         example = f"{reference.name}:1"
-        raise ImageBuildRefused(f"{request.image} names one content. Give a name with a tag, such as {example}.")
-    cloud = [way for way in request.ways if way != DOCKER]
+        raise ImageBuildRefused(f"{request.image} has a digest. Use a name with a tag, such as {example}.")
+    uses_cloud_build = any(way != DOCKER for way in request.ways)
     for option, value, form, example in (
         ("--project", request.project, _PROJECT, "my-project-123456"),
         ("--region", request.region, _REGION, "us-east1, or global"),
         ("--staging", request.staging, _STAGING, "gs://my-bucket/build-staging"),
     ):
-        if cloud and not form.match(value):
-            said = f"{option} {value!r} is not one" if value else f"{option} is not known"
+        if uses_cloud_build and not form.match(value):
+            problem = f"{option} {value!r} is not valid" if value else f"{option} is not set"
             raise ImageBuildRefused(
-                f"{said}. Cloud Build needs it: for example {example}. (Or build with --way docker.)"
+                f"{problem}. Cloud Build needs it: for example {example}. (Or build with --way docker.)"
             )
     if request.account and not _ACCOUNT.match(request.account):
-        raise ImageBuildRefused(f"--service-account {request.account!r} is no account's address.")
+        raise ImageBuildRefused(f"--service-account {request.account!r} is not the address of an account.")
     return replace(request, image=f"{reference.name}:{reference.tag}")

@@ -1,1 +1,1 @@
-"""One machine as a folder and a process group through the agent."""
+"""Machines that are a folder and a process group each, through the agent."""

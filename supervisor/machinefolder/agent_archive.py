@@ -1,7 +1,7 @@
-"""The agent as one file: what a machine is started with.
+"""The agent as one file, with which a machine is started.
 
-An installed package carries it (`supervisor/_agent.pyz`, put there by the wheel build). In a source checkout it is
-built from the sources at hand whenever it is asked for. The same sources give the same bytes: fixed order and times.
+An installed package contains it (`supervisor/_agent.pyz`, put there by the wheel build). A source checkout builds it
+from its sources at each call. The same sources give the same bytes: order and times are fixed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
-# Any Python since 2.7 understands it, so that an old one can be told in words. Exit code 4.
+# Every Python since 2.7 can parse it, so that an old one exits with a message. Exit code 4.
 _MAIN = b"""\
 import sys
 
@@ -32,24 +32,23 @@ from supervisor.agent.__main__ import main
 
 sys.exit(main())
 """
-_UNCHECKED_HASH = (0b01).to_bytes(4, "little")  # PEP 552: no time of the source, and nobody compares it
+_UNCHECKED_HASH = (0b01).to_bytes(4, "little")  # PEP 552: a hash of the source that Python does not compare
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def agent_path(cache: Path) -> Path:
-    """The archive to start machines with; built into the folder `cache` where the package carries none. OSError."""
+    """The archive to start machines with; built in the folder `cache` if the package contains none. OSError."""
     return _PACKAGED if _PACKAGED.exists() else write_agent(cache / "agent.pyz")
 
 
 def write_agent(target: Path) -> Path:
-    """Build the archive from this package's sources; a file with the same content stays untouched."""
+    """Build the archive from the sources of this package; a file with the same content is not written again."""
     return _write(target, build_agent())
 
 
 def with_bytecode(archive: Path, target: Path) -> Path:
-    """The archive for machines that run this very Python: with its bytecode beside the sources, an agent starts in half
-    the CPU time. Another Python finds the bytecode to be none of its own and takes the sources. The archive itself
-    where it cannot be read."""
+    """The archive for machines that run this very Python: with bytecode an agent starts in half the CPU time. Another
+    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read."""
     buffer = io.BytesIO()
     try:
         with zipfile.ZipFile(archive) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled:
@@ -58,7 +57,7 @@ def with_bytecode(archive: Path, target: Path) -> Path:
                 compiled.writestr(info, source)
                 if info.filename.endswith(".py"):
                     code = compile(source, info.filename, "exec", dont_inherit=True)
-                    # Unchecked: whoever can change the one file can change the other.
+                    # Unchecked: a user who can change one of the two files can also change the other.
                     header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
                     compiled.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
     except (OSError, zipfile.BadZipFile):
@@ -69,11 +68,11 @@ def with_bytecode(archive: Path, target: Path) -> Path:
 def _write(target: Path, content: bytes) -> Path:
     if not target.exists() or target.read_bytes() != content:
         target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, half_made = tempfile.mkstemp(prefix=".agent-", dir=target.parent)
+        descriptor, draft = tempfile.mkstemp(prefix=".agent-", dir=target.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        Path(half_made).chmod(0o644)
-        Path(half_made).replace(target)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(target)
     return target
 
 

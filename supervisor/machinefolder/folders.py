@@ -1,12 +1,12 @@
-"""A machine's folder: the papers in it, and what is kept of it after its end.
+"""A machine's folder: the files in it, and what is kept of it after its end.
 
     <data>/machines/<name>/  job.json agent.pyz lock agent.json console.log notice.json record.json gone.json
                              bad_gpus.json work/
-    <data>/<own>/released/   the last RELEASED_KEPT of them, without work, environment and nonce: evidence for people
+    <data>/<own>/released/   the last RELEASED_KEPT of them, without work, environment and nonce: evidence for users
 
-A folder appears by one rename with everything that a start needs, so no crash leaves half of one. Every paper is
-written by rename too. "Not there" is told apart from "could not be read": the second raises Unreadable, and whoever
-asks must not conclude that no machine is there.
+A folder appears by one rename with everything that a start needs, so no crash leaves half of a folder. Each file is
+written by rename too. A missing file is different from an unreadable one: the second raises Unreadable, and the caller
+must not conclude that there is no machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from supervisor.contract.stores.durable import sync_folder
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineRecord
-from supervisor.machinefolder.papers import Unreadable, private, read_json, remove, write_json
+from supervisor.machinefolder.files import Unreadable, private_opener, read_json, remove, write_json
 from supervisor.machinefolder.processes import Identity
 from supervisor.ports.provider import LaunchRequest
 
@@ -35,13 +35,15 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 SECRETS = ("nonce", "env")
 KEPT = frozenset({"job.json", "agent.json", "console.log", "notice.json", "record.json", "gone.json"})
 RELEASED_KEPT = 100
+DRAFT = ".new-"  # prefix of folders that are being made or removed
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What job.json says of the machine itself; `created_at` in epoch seconds."""
+    """The part of job.json about the machine itself. `created_at`: epoch seconds. `gpu_ids`: its cards; None = this
+    supervisor does not assign cards."""
 
     name: str
     zone: str
@@ -49,7 +51,7 @@ class Job:
     run_id: str
     launch_id: str
     created_at: float | None
-    gpu_ids: tuple[str, ...] | None  # its cards; None = made where cards were left alone
+    gpu_ids: tuple[str, ...] | None
 
     def is_of(self, request: LaunchRequest) -> bool:
         """This machine was made for that very launch."""
@@ -59,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A preemption notice. `deadline_boottime_s` is on CLOCK_BOOTTIME of this boot: it goes on while asleep."""
+    """A preemption notice. `deadline_boottime_s`: on CLOCK_BOOTTIME of this boot, which continues during suspend."""
 
     deadline_boottime_s: float
     notice_s: float
@@ -67,7 +69,7 @@ class Notice:
 
 
 class Folder:
-    """The papers of one machine. Readers give None when a paper is not there, and raise Unreadable otherwise."""
+    """The files of one machine. A reader returns None for a missing file, and raises Unreadable otherwise."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,35 +94,41 @@ class Folder:
         )
 
     def gone_at(self) -> float | None:
-        """Since when this machine is known to be gone without a record; None = not known to be."""
+        """Since when the machine is known to be gone without a record; None = not known to be gone."""
         return self._read("gone.json", lambda d: float(d["at"]))
 
-    def write_notice(self, notice: Notice) -> None:
-        self._write(
-            "notice.json",
-            {"deadline_boottime_s": notice.deadline_boottime_s, "notice_s": notice.notice_s, "at": notice.at},
+    def bad_gpus(self) -> dict[str, tuple[str, float]] | None:
+        """Card -> (the driver's message, its time), as the agent saw it; None = the agent saw no fault."""
+        return self._read(
+            "bad_gpus.json", lambda d: {uuid: (str(fault["why"]), float(fault["at"])) for uuid, fault in d.items()}
         )
+
+    def write_notice(self, notice: Notice) -> None:
+        write_json(self.path / "notice.json", asdict(notice))
 
     def write_record(self, record: MachineRecord) -> None:
-        self._write(
-            "record.json",
-            {"cause": record.cause, "detail": record.detail, "at": record.at, "notice_s": record.notice_s},
-        )
+        write_json(self.path / "record.json", asdict(record))
 
     def write_gone(self, at: float) -> None:
-        self._write("gone.json", {"at": at})
+        write_json(self.path / "gone.json", {"at": at})
+
+    def forget_bad_gpus(self) -> None:
+        (self.path / "bad_gpus.json").unlink(missing_ok=True)
+
+    def write_cards(self, gpu_ids: Sequence[str]) -> None:
+        """Replace the cards in job.json; only before the start of the agent."""
+        self._change_job(lambda job: {**job, "gpus": len(gpu_ids), "gpu_ids": list(gpu_ids)})
+
+    def remove_secrets(self) -> None:
+        """Remove the secrets from job.json; they are not needed any more."""
+        self._change_job(lambda job: {key: value for key, value in job.items() if key not in SECRETS})
 
     def console(self, max_bytes: int) -> bytes:
-        """The last bytes of what the agent printed; empty when it printed nothing."""
-        try:
-            with (self.path / "console.log").open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - max_bytes))
-                return file.read(max_bytes)
-        except FileNotFoundError:
-            return b""
+        """The last bytes of the agent's output; empty where there is none."""
+        return self.console_after(-max_bytes, max_bytes)[0]
 
     def console_after(self, start: int, max_bytes: int) -> tuple[bytes, int]:
-        """(at most so many bytes from `start` on, where they begin); a negative start counts from the end."""
+        """(at most that many bytes from `start` on, the offset of the first); a negative start counts from the end."""
         try:
             with (self.path / "console.log").open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -130,35 +138,15 @@ class Folder:
         except FileNotFoundError:
             return b"", 0
 
-    def bad_gpus(self) -> dict[str, tuple[str, float]] | None:
-        """Card -> (what its driver said of it, when), as the agent has seen it; None = it has seen nothing wrong."""
-        return self._read(
-            "bad_gpus.json", lambda d: {uuid: (str(word["why"]), float(word["at"])) for uuid, word in d.items()}
-        )
-
-    def forget_bad_gpus(self) -> None:
-        with suppress(FileNotFoundError):
-            (self.path / "bad_gpus.json").unlink()
-
-    def write_cards(self, gpu_ids: Sequence[str]) -> None:
-        """Other cards than job.json names; only before the agent was started."""
-        data = read_json(self.path / "job.json") or {}
-        self._write("job.json", {**data, "gpus": len(gpu_ids), "gpu_ids": list(gpu_ids)})
-
-    def scrub(self) -> None:
-        """Take secrets out of job.json; they have no use any more."""
-        data = read_json(self.path / "job.json") or {}
-        self._write("job.json", {key: value for key, value in data.items() if key not in SECRETS})
-
-    def _read(self, paper: str, make: Callable[[dict[str, Any]], T]) -> T | None:
-        data = read_json(self.path / paper)
+    def _read(self, name: str, make: Callable[[dict[str, Any]], T]) -> T | None:
+        data = read_json(self.path / name)
         try:
             return None if data is None else make(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"{self.path / paper} is not what was written there: {error!r}") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable(f"{self.path / name} does not have its expected content: {error!r}") from None
 
-    def _write(self, paper: str, data: Mapping[str, object]) -> None:
-        write_json(self.path / paper, data)
+    def _change_job(self, change: Callable[[dict[str, Any]], Mapping[str, object]]) -> None:
+        write_json(self.path / "job.json", change(read_json(self.path / "job.json") or {}))
 
 
 def _job(data: dict[str, Any]) -> Job:
@@ -176,43 +164,44 @@ def _job(data: dict[str, Any]) -> Job:
 
 class Folders:
     """All machine folders below one data folder, and the lock for changes that concern more than one of them. `own`:
-    the name of the folder for papers of the provider itself."""
+    the name of the folder for files of the provider itself."""
 
     def __init__(self, data_dir: Path, own: str) -> None:
-        # Resolved: a process is known by the path it carries, and this folder may be a link to a larger disk.
+        # Resolved: a process is known by the path in its environment, and this folder may be a link to a larger disk.
         self.machines = (data_dir / "machines").resolve()
         self.own = data_dir / own
         self.released = self.own / "released"
         for path in (self.machines, self.own, self.released):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.locked():
-            for half_made in self.machines.glob(".new-*"):
-                remove(half_made)
-            for place in self.released.iterdir():  # of a crash between the two steps of `archive`
-                _strip(place)
+            for draft in self.machines.glob(f"{DRAFT}*"):
+                remove(draft)
+            for archived in self.released.iterdir():  # after a crash between the two steps of `archive`
+                _strip(archived)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One launch, release or clean-up at a time, across threads and processes; free when its holder dies."""
-        with open(self.own / "lock", "ab", opener=private) as file:
+        """One launch, release or cleanup at a time, across threads and processes; free when its holder dies."""
+        with open(self.own / "lock", "ab", opener=private_opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def scope(self, before: Callable[[], str] = lambda: "") -> str:
-        """The name of this set of machines, made before the first of them. `before`, asked of an empty folder only:
-        what runs call it that were here when the folder was lost; "" = there are none.
-        Unreadable when it cannot be told: under another name the machines that are here would serve nobody."""
-        paper = self.own / "scope.json"
+        """The name of this set of machines, made before the first of them. `before`: the name in the database of runs
+        that ran here when the folder was lost, "" = none; called for an empty folder only.
+
+        Unreadable when the name is lost: under another name the existing machines would serve no run."""
+        path = self.own / "scope.json"
         with self.locked():
-            data = read_json(paper)
+            data = read_json(path)
             if data is None and self.all():
-                raise Unreadable(f"{paper} is missing, and there are machines in {self.machines}")
+                raise Unreadable(f"{path} is missing, and there are machines in {self.machines}")
             if data is None:
                 data = {"scope": before() or secrets.token_hex(6)}
-                write_json(paper, data)
+                write_json(path, data)
         name = data.get("scope")
         if not isinstance(name, str) or not NAME.match(name):
-            raise Unreadable(f"{paper} does not hold a name")
+            raise Unreadable(f"{path} does not contain a name")
         return name
 
     def folder(self, name: str) -> Folder:
@@ -222,13 +211,13 @@ class Folders:
         return Folder(self.machines / name)
 
     def all(self) -> list[Folder]:
-        """Every machine folder, in order of name. OSError when the folder of folders cannot be read."""
+        """Every machine folder, in order of name. OSError when the folder of the folders cannot be read."""
         return [Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)]
 
     def make(
         self, request: LaunchRequest, agent: Path, created_at: float, gpu_ids: Sequence[str] | None = None
     ) -> Folder:
-        """The folder with its job and its own copy of the agent: a later build must not change a living one."""
+        """The folder with its job and its own copy of the agent: a later build must not change a running one."""
         job = {
             **request.job,
             "name": request.name,
@@ -240,62 +229,62 @@ class Folders:
         }
         if gpu_ids is not None:
             job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
-        half_made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.machines))
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=self.machines))
         try:
-            shutil.copyfile(agent, half_made / "agent.pyz")
-            write_json(half_made / "job.json", job)
-            # Onto an empty folder, which a crash may have left, this succeeds; onto any other it does not.
-            half_made.rename(self.machines / request.name)
+            shutil.copyfile(agent, draft / "agent.pyz")
+            write_json(draft / "job.json", job)
+            # The rename succeeds onto an empty folder, which a crash may have left, and fails onto any other one.
+            draft.rename(self.machines / request.name)
             sync_folder(self.machines)
         except BaseException:
-            shutil.rmtree(half_made, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
             raise
         return self.folder(request.name)
 
     def archive(self, folder: Folder) -> None:
-        """Put a machine's folder away: nothing of it lives. Safe to repeat after a crash at any point."""
-        remove(folder.path / "work")  # its room first: on a full disk nothing below could be written
-        folder.scrub()
-        place = self.released / folder.name
-        remove(place)
+        """Move away the folder of a machine without living processes. Safe to repeat after a crash at any point."""
+        remove(folder.path / "work")  # first, because nothing below can be written to a full disk
+        folder.remove_secrets()
+        target = self.released / folder.name
+        remove(target)
         try:
-            folder.path.rename(place)
+            folder.path.rename(target)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            _copy_papers(folder.path, place)  # machines have a disk of their own
+            _copy_kept(folder.path, target)  # the machines are on another disk
             self.discard(folder)
-        _strip(place)
+        _strip(target)
         self._forget_oldest()
 
     def discard(self, folder: Folder) -> None:
-        """Remove the folder of a machine that never came to be."""
-        folder.path.rename(self.machines / f".new-{folder.name}")
-        remove(self.machines / f".new-{folder.name}")
+        """Remove the folder of a machine that never started."""
+        draft = folder.path.rename(self.machines / f"{DRAFT}{folder.name}")
+        remove(draft)
 
     def console(self, name: str, max_bytes: int) -> bytes:
-        """Of the machine, or of what was kept of it."""
+        """Of the machine, or of its archived folder."""
         folder = self.folder(name)
         return folder.console(max_bytes) or Folder(self.released / name).console(max_bytes)
 
     def _forget_oldest(self) -> None:
-        kept = []
+        archived = []
         for path in self.released.iterdir():
             with suppress(FileNotFoundError):
-                kept.append((path.stat().st_mtime, path))
-        for _, path in sorted(kept, reverse=True)[RELEASED_KEPT:]:
+                archived.append((path.stat().st_mtime, path))
+        for _, path in sorted(archived, reverse=True)[RELEASED_KEPT:]:
             remove(path)
 
 
-def _copy_papers(source: Path, place: Path) -> None:
-    place.mkdir(mode=0o700)
+def _copy_kept(source: Path, target: Path) -> None:
+    target.mkdir(mode=0o700)
     for name in KEPT:
         with suppress(FileNotFoundError):
-            shutil.copyfile(source / name, place / name, follow_symlinks=False)
+            shutil.copyfile(source / name, target / name, follow_symlinks=False)
 
 
-def _strip(place: Path) -> None:
-    """Only known papers are evidence: the rest may hold raw output, and with it the values of secrets."""
-    for path in list(place.iterdir()) if place.is_dir() else ():
+def _strip(folder: Path) -> None:
+    """Only known files are kept: the rest may contain raw output, and with it the values of secrets."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
         if path.name not in KEPT:
             remove(path)

@@ -1,7 +1,7 @@
-"""What a person can be shown of machines that are folders, beside the machines: not much, for nobody rents them out.
+"""What a user can ask about machines that are folders, beside the machines themselves.
 
-The preview of a launch makes nothing. Of the environment it shows the names, never a value: the service's own variables
-are among it. A provider of such machines subclasses the platform and says in words of its own what its settings decide.
+The preview of a launch makes nothing. It shows the names in the environment, never a value, because variables of the
+service are among them. A provider of such machines subclasses the platform with texts about its own settings.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from supervisor.ports.provider import LaunchRequest, NotSupported
 
 
 def preview(data_dir: Path, request: LaunchRequest) -> Mapping[str, object]:
-    """`argv`: the agent's; `job`: what it reads; `environment`: names of what it inherits and gets, secrets left out;
-    `secrets`: name -> reference."""
+    """`argv`: the agent's; `job`: what it reads; `environment`: names of its variables without secrets; `secrets`:
+    name -> reference."""
     folder = data_dir.resolve() / "machines" / request.name
     inherited = without_secrets(os.environ, variables(request.secrets.values()))
     return {
@@ -36,7 +36,7 @@ def preview(data_dir: Path, request: LaunchRequest) -> Mapping[str, object]:
 
 
 class FolderPlatform:
-    """Platform of ports/platform.py. A subclass names the place, as people say it: `this computer`."""
+    """Platform of ports/platform.py. A subclass has the place in words: `this computer`."""
 
     log_service = ""
     place: str
@@ -57,7 +57,7 @@ class FolderPlatform:
         return ()
 
     def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
-        raise NotSupported(f"nobody judges how likely a machine on {self.place} is")
+        raise NotSupported(f"there is no estimate of the capacity on {self.place}")
 
     def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
         return ()
@@ -70,7 +70,7 @@ class FolderPlatform:
         )
 
     def refresh_prices(self) -> tuple[ShapePrice, ...]:
-        raise NotSupported(f"the prices of machines on {self.place} are those of the settings")
+        raise NotSupported(f"the prices of machines on {self.place} come from the settings")
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
         return ()
@@ -85,7 +85,7 @@ class FolderPlatform:
 
 
 def whole_characters(content: bytes) -> bytes:
-    """Without the beginning of a character whose rest is still to be written, or lies behind the limit."""
+    """Without an incomplete character at the end: its rest is not yet written, or beyond the limit."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(content)
     return content[: len(content) - len(decoder.getstate()[0])]

@@ -1,11 +1,11 @@
-"""Which processes are a machine's, and how to end exactly those.
+"""The processes of a machine, and how to end exactly those.
 
-A pid alone names nobody: it is used again. A process is pid + start ticks (field 22 of /proc/<pid>/stat) within one
-boot; every signal goes through a pidfd that was checked against the start ticks after it was opened, so no reuse can
-slip in between. A process in state Z is gone: pid 1 of a container may never reap it.
+A pid alone does not identify a process, because pids are reused. A process is pid + start ticks (field 22 of
+/proc/<pid>/stat) within one boot. Every signal goes through a pidfd that is compared with the start ticks after it is
+opened, so no reuse can come between. A process in state Z is gone: pid 1 of a container may never reap it.
 
-A machine's processes are: the agent's session while its leader is provably the agent, whoever carries the machine's
-folder in its environment (a stray that called setsid), and all their descendants.
+The processes of a machine are the agent's session while its leader is certainly the agent, every process with the
+machine's folder in its environment (such as one that called setsid), and all their descendants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from supervisor.contract.identifiers import process_machine_id
 
 PROC = Path("/proc")
-MARKER = b"SPOT_MACHINE_DIR="  # every process of a machine inherits it; a name would not tell two data folders apart
+MARKER = b"SPOT_MACHINE_DIR="  # every process of a machine inherits it; a name would not distinguish two data folders
 GONE_STATES = "ZX"
 POLL_S = 0.01
 STOP_WAIT_S = 0.5
@@ -30,7 +30,7 @@ STOP_WAIT_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process for ever: `start_ticks` since boot, in clock ticks; `boot_id` of the boot it lived in."""
+    """Identifies one process forever. `start_ticks`: since boot, in clock ticks; `boot_id`: of that boot."""
 
     pid: int
     start_ticks: int
@@ -43,7 +43,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What /proc/<pid>/stat said at one instant."""
+    """/proc/<pid>/stat at one instant."""
 
     pid: int
     state: str
@@ -58,8 +58,13 @@ class Process:
 
 
 def boot_id() -> str:
-    """This boot of the computer. OSError where there is no Linux /proc, so that nothing is taken for dead there."""
+    """This boot of the computer. OSError where there is no Linux /proc, so that no machine counts as dead there."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def same_boot(first: str, second: str) -> bool:
+    """By the first eight characters, which are part of a machine id."""
+    return first[:8] == second[:8]
 
 
 def read(pid: int) -> Process | None:
@@ -68,21 +73,21 @@ def read(pid: int) -> Process | None:
         raw = (PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in field 2 may hold blanks and brackets: only the last bracket ends it.
+    # The name in field 2 may contain blanks and brackets: only the last bracket ends it.
     fields = raw[raw.rindex(b")") + 2 :].split()
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def find(identity: Identity, boot: str) -> Process | None:
-    """That very process if it lives or waits to be reaped in this boot, never another one with its pid."""
-    if identity.boot_id[:8] != boot[:8]:
+    """That very process if it lives or waits to be reaped in this boot, never another process with its pid."""
+    if not same_boot(identity.boot_id, boot):
         return None
     process = read(identity.pid)
     return process if process is not None and process.start_ticks == identity.start_ticks else None
 
 
 def send(process: Process, signum: int) -> None:
-    """Signal this very process; nothing happens when it is gone. PermissionError when it is another user's."""
+    """Signal this very process; nothing happens if it is gone. PermissionError for a process of another user."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -112,7 +117,7 @@ def _same(process: Process) -> bool:
 
 
 class Table:
-    """All processes at one instant; their environments are read only when somebody asks."""
+    """All processes at one instant; their environments are read only when needed."""
 
     def __init__(self) -> None:
         readings = (read(int(name)) for name in os.listdir(PROC) if name.isdigit())
@@ -120,8 +125,8 @@ class Table:
         self._folders: dict[int, bytes] = {}
 
     def members(self, folder: Path, agent: Identity | None) -> list[Process]:
-        """Living processes of the machine in `folder`. `agent` = what its agent.json says, if it is of this boot."""
-        # A dead leader that is not reaped yet still proves that its session is ours; a reused pid proves nothing.
+        """Living processes of the machine in `folder`. `agent`: from its agent.json, if it is of this boot."""
+        # A dead leader that is not yet reaped still proves that its session is ours; a reused pid proves nothing.
         leader = next(
             (p for p in self.processes if agent and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)), None
         )
@@ -152,7 +157,7 @@ class Table:
 
 
 def folder_of(pid: int) -> str:
-    """The machine's folder that this process carries; empty for none, and for a process that is gone."""
+    """The machine's folder in the environment of this process; empty for none, and for a process that is gone."""
     return os.fsdecode(_read_marker(pid))
 
 
@@ -165,11 +170,11 @@ def _read_marker(pid: int) -> bytes:
 
 
 def kill_all(members: Callable[[], Sequence[Process]], agent: Identity | None, wait_s: float) -> Sequence[Process]:
-    """SIGKILL everything that `members` names until it names nothing; what is left after `wait_s` is returned.
+    """SIGKILL all `members` until there are none. Returns those that are left after `wait_s`.
 
-    The agent is stopped first and killed last: it must not see its training die and tell of a failure, and while it
-    is there its session proves which processes are the machine's, also those born during the kill. On a busy computer a
-    stop takes its time, so the others live until each thread of the agent stands still, at most STOP_WAIT_S.
+    The agent is stopped first and killed last: it must not see its training die and report a failure. While it exists,
+    its session proves which processes belong to the machine, also those that start during the kill. On a busy computer
+    a stop takes time, so the others are killed only when every thread of the agent has stopped, or after STOP_WAIT_S.
     """
     began = time.monotonic()
     deadline = began + wait_s
@@ -179,8 +184,8 @@ def kill_all(members: Callable[[], Sequence[Process]], agent: Identity | None, w
         others = [p for p in left if p not in lead]
         for process in lead:
             send(process, signal.SIGSTOP if others and not late else signal.SIGKILL)
-        standing = all(map(_stands_still, lead)) or time.monotonic() >= began + STOP_WAIT_S
-        for process in others if standing or late else ():
+        stopped = all(map(_is_stopped, lead)) or time.monotonic() >= began + STOP_WAIT_S
+        for process in others if stopped or late else ():
             send(process, signal.SIGKILL)
         if late:
             break
@@ -188,10 +193,10 @@ def kill_all(members: Callable[[], Sequence[Process]], agent: Identity | None, w
     return left
 
 
-def _stands_still(process: Process) -> bool:
-    """Every thread of it is stopped or gone: a signal stops a process one thread at a time."""
+def _is_stopped(process: Process) -> bool:
+    """All its threads are stopped or gone: a signal stops a process one thread at a time."""
     try:
         stats = [path.read_bytes() for path in (PROC / str(process.pid) / "task").glob("*/stat")]
     except (FileNotFoundError, ProcessLookupError):
-        return False  # a thread went meanwhile: look again
+        return False  # a thread ended in the meantime: check again
     return all(stat[stat.rindex(b")") + 2 :][:1] in b"TtZX" for stat in stats)

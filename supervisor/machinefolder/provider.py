@@ -1,11 +1,11 @@
 """Machines that are a folder and the processes of one agent each, on the computer where the supervisor runs.
 
-Nothing here lives in memory that matters: machines are found again from their folders and processes by any later
-supervisor. A launch is a folder (by one rename), then a process; whatever a crash leaves between the two, the same
-launch finishes. Only the agent itself, by its lock on the folder, decides that there is exactly one.
+No state in memory matters: any later supervisor finds the machines by their folders and processes. A launch makes a
+folder (by one rename), then a process; a crash between the two is completed by the same launch. Only the lock that the
+agent itself takes on the folder ensures that there is exactly one agent.
 
-A provider of such machines subclasses this with its name and traits, and with an admission of its own where more than
-places is scarce.
+A provider of such machines subclasses this class with its name and traits, and with an admission of its own where more
+than the number of machines is limited.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from signal import SIGSTOP, SIGTERM
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
 from supervisor.domain.texts import clause
 from supervisor.machinefolder import processes, secrets
+from supervisor.machinefolder.capacity import Admission, MachineLimits, Stockouts
+from supervisor.machinefolder.files import Unreadable, as_unavailable, remove
 from supervisor.machinefolder.folders import Folder, Folders, Job, Notice
-from supervisor.machinefolder.lookout import Lookout
-from supervisor.machinefolder.papers import Unreadable, clear_answers, remove
-from supervisor.machinefolder.room import Admission, Places, Stockouts
-from supervisor.machinefolder.sighting import KILL_WAIT_S, Sight, boottime, end, ended
+from supervisor.machinefolder.inspector import KILL_WAIT_S, Inspector, boottime_s, end_processes, ended
+from supervisor.machinefolder.observer import Observer
 from supervisor.machinefolder.starting import Agents
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, LaunchRequest, MachineMissing, ProviderUnavailable
@@ -35,14 +35,14 @@ from supervisor.telemetry import logs as telemetry
 LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
 START_POLL_S = 0.05
-DEAD_KEPT_S = 3600.0  # a machine that nobody released, after its end: its raw output may hold secrets
+DEAD_KEPT_S = 3600.0  # an ended machine that was not released: its raw output may contain secrets
 
 
 class FolderProvider:
-    """Provider and Disasters of ports/provider.py. `data_dir`: the supervisor's; `agent`: the zipapp that is copied
+    """Provider and Disasters of ports/provider.py. `data_dir`: of the supervisor; `agent`: the zipapp that is copied
     into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit; `most`: machines at
-    once altogether, None = no limit. A subclass gives `name` and `traits`; the folder of its own papers has the name
-    of its kind."""
+    once in total, None = no limit. A subclass has `name` and `traits`; the folder of its own files has the name of its
+    kind."""
 
     name: str
     traits: Traits
@@ -62,22 +62,22 @@ class FolderProvider:
         self._offers = tuple(offers)
         self._agent = agent
         self._clock = clock
-        self._lookout = Lookout(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
+        self._observer = Observer(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
         self._agents = Agents(sys.executable)
-        self._places = Places(
+        self._limits = MachineLimits(
             offers=self._offers,
             capacity=capacity,
             most=most,
             stockouts=Stockouts(self._folders.own / "stockouts.json"),
-            lookout=self._lookout,
+            observer=self._observer,
             clock=clock,
         )
-        self._admission: Admission = self._places
+        self._admission: Admission = self._limits
         self._dead_kept_s = dead_kept_s
 
     def scope(self, before: Callable[[], str] = lambda: "") -> str:
-        """Which machines it sees: those of its data folder, wherever that is moved. `before`: as in Folders.scope."""
-        with clear_answers("the name of this set of machines"):
+        """This provider sees the machines of its data folder, also after a move. `before`: as in Folders.scope."""
+        with as_unavailable("the name of this set of machines"):
             return self._folders.scope(before)
 
     def pin(self, image: str) -> str:
@@ -87,10 +87,10 @@ class FolderProvider:
         return self._offers
 
     def gpus(self, shape: str) -> str:
-        return ""  # of which kind cards are is known to their driver's tools only, and nobody may be asked here
+        return ""  # only the tools of the driver know the type of the cards, and this method must not call them
 
     def launch(self, request: LaunchRequest) -> Machine:
-        with clear_answers(f"launch of {request.name}"):
+        with as_unavailable(f"launch of {request.name}"):
             try:
                 folder = self._folders.folder(request.name)
             except ValueError as error:
@@ -98,10 +98,10 @@ class FolderProvider:
             with self._folders.locked():
                 job = folder.job()
                 if job is None:
-                    self._make_room(request)
+                    self._make_folder(request)
                 elif not job.is_of(request):
                     raise LaunchRejected(
-                        f"machine {request.name} is there already, of launch {job.launch_id} of run {job.run_id}"
+                        f"machine {request.name} already exists, of launch {job.launch_id} of run {job.run_id}"
                     )
                 if self._may_start(folder):
                     self._start(folder, request, job)
@@ -109,34 +109,34 @@ class FolderProvider:
 
     def machines(self) -> MachineListing:
         self._agents.reap()
-        with clear_answers("the list of machines"):
-            seen = self._lookout.all()
-            self._lookout.complain(seen)
-            self._put_away(seen.over)
-            return self._admission.listing(seen)
+        with as_unavailable("the list of machines"):
+            survey = self._observer.survey()
+            self._observer.log_unreadable(survey)
+            self._archive_old(survey.over)
+            return self._admission.listing(survey)
 
     def find(self, ref: MachineRef) -> Machine | None:
         self._agents.reap()
-        with clear_answers(f"machine {ref.name}"):
-            machine = self._lookout.one(self._folder(ref))
+        with as_unavailable(f"machine {ref.name}"):
+            machine = self._observer.machine(self._folder(ref))
         return machine if machine is not None and _is(ref, machine.machine_id) else None
 
     def release(self, ref: MachineRef) -> None:
         self._agents.reap()
-        with clear_answers(f"release of {ref.name}"):
+        with as_unavailable(f"release of {ref.name}"):
             folder = self._folder(ref)
             if not self._is_there(folder, ref):
                 return
-            end(folder, folder.agent())
+            end_processes(folder, folder.agent())
             with self._folders.locked():
                 if not self._is_there(folder, ref):
                     return
-                self._end_for_good(folder)  # once more: a start may have come between
+                self._end_all(folder)  # again, under the lock: a start may have come between
                 self._archive(folder)
         self._agents.reap()
 
     def ask_to_stop(self, ref: MachineRef) -> None:
-        with clear_answers(f"stop of {ref.name}"):
+        with as_unavailable(f"stop of {ref.name}"):
             folder = self._folder(ref)
             if (agent := folder.agent()) is None or not self._is_there(folder, ref):
                 return
@@ -144,14 +144,14 @@ class FolderProvider:
                 processes.send(process, SIGTERM)
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
-        with clear_answers(f"console of {ref.name}"):
+        with as_unavailable(f"console of {ref.name}"):
             return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
-        """(bytes, the offset of the first); a negative start counts from the end. Only of a machine that is there.
-        Raises MachineMissing, ProviderUnavailable."""
-        with clear_answers(f"console of {ref.name}"):
-            return self._demand(ref).console_after(start, max_bytes)
+        """(bytes, the offset of the first); a negative start counts from the end. Raises MachineMissing,
+        ProviderUnavailable."""
+        with as_unavailable(f"console of {ref.name}"):
+            return self._existing(ref).console_after(start, max_bytes)
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
@@ -159,57 +159,46 @@ class FolderProvider:
     # --- disasters ----------------------------------------------------------------------------------------------------
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
-        with clear_answers(f"preemption of {ref.name}"):
-            folder = self._demand(ref)
-            notice = Notice(boottime() + notice_s, notice_s, self._clock.now())
+        with as_unavailable(f"preemption of {ref.name}"):
+            folder = self._existing(ref)
+            notice = Notice(boottime_s() + notice_s, notice_s, self._clock.now())
             earlier = folder.notice()
             if earlier is None or notice.deadline_boottime_s < earlier.deadline_boottime_s:
                 folder.write_notice(notice)
             if notice_s <= 0:
-                self._lookout.one(folder)
+                self._observer.machine(folder)
             else:
-                self._lookout.watch(folder.name, notice.deadline_boottime_s)
+                self._observer.watch(folder.name, notice.deadline_boottime_s)
 
     def kill(self, ref: MachineRef) -> None:
-        with clear_answers(f"kill of {ref.name}"):
-            folder = self._demand(ref)
-            left = end(folder, folder.agent())
+        with as_unavailable(f"kill of {ref.name}"):
+            folder = self._existing(ref)
+            left = end_processes(folder, folder.agent())
             if left:
-                raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
+                raise ProviderUnavailable(f"{ref.name}: killed, but not ended yet; pids: {left}")
 
     def freeze(self, ref: MachineRef) -> None:
-        with clear_answers(f"freeze of {ref.name}"):
-            folder = self._demand(ref)
+        with as_unavailable(f"freeze of {ref.name}"):
+            folder = self._existing(ref)
             agent = folder.agent()
-            members = Sight(self._clock).members(folder, agent)
+            members = Inspector(self._clock).members(folder, agent)
             training = [p for p in members if agent is not None and p.group != agent.pid]
             if not training:
-                raise ProviderUnavailable(f"{ref.name} has no training process yet; try again when it trains")
+                raise ProviderUnavailable(f"{ref.name} has no training process yet; repeat when the training runs")
             for process in training:
                 processes.send(process, SIGSTOP)
 
     def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
-        unknown = set(zones) - self._lookout.zones()
+        unknown = set(zones) - self._observer.zones()
         if unknown:
             raise ValueError(f"no such zone: {', '.join(sorted(unknown))}")
-        with clear_answers("stock-out"), self._folders.locked():
-            self._places.stockouts.set(zones, for_s, self._clock.now())
-
-    def _end_for_good(self, folder: Folder) -> None:
-        """Kill the machine's processes and wait until the agent is reaped. ProviderUnavailable when one stays.
-
-        Two agents are in no list of living processes and not over yet: one just started, in the moment of its exec,
-        and one just killed, while threads of it end: a busy computer takes its time, and then it can be reaped."""
-        deadline = time.monotonic() + KILL_WAIT_S
-        while (left := end(folder, folder.agent())) or self._agents.lives(folder):
-            if time.monotonic() >= deadline:
-                raise ProviderUnavailable(f"{folder.name}: killed, but still there: pids {left}")
-            time.sleep(processes.POLL_S)
+        with as_unavailable("stock-out"), self._folders.locked():
+            self._limits.stockouts.set(zones, for_s, self._clock.now())
 
     # --- launching ----------------------------------------------------------------------------------------------------
 
-    def _make_room(self, request: LaunchRequest) -> None:
-        """The folder for a machine that may be started here and now. NoCapacity, CapacityInUse, LaunchRejected."""
+    def _make_folder(self, request: LaunchRequest) -> None:
+        """The folder of a machine that may start now. NoCapacity, CapacityInUse, LaunchRejected."""
         gpu_ids = self._admission.admit(request.placement)
         if not self._agent.is_file():
             raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
@@ -219,13 +208,13 @@ class FolderProvider:
             raise LaunchRejected(f"the folder of {request.name} cannot be made: {error}") from error
 
     def _may_start(self, folder: Folder) -> bool:
-        """Nothing of this machine has ever come so far as to say its name, and nothing is on its way."""
+        """No agent of this machine ever wrote its identity, and none is starting."""
         if folder.agent() is not None or self._agents.lives(folder):
             return False
-        return not Sight(self._clock).members(folder, None)
+        return not Inspector(self._clock).members(folder, None)
 
     def _start(self, folder: Folder, request: LaunchRequest, cut_off: Job | None) -> None:
-        """`cut_off`: of the same launch, which did not come so far. LaunchRejected, NoCapacity,
+        """`cut_off`: the job of an earlier call of this launch, which started no agent. LaunchRejected, NoCapacity,
         CapacityInUse."""
         try:
             if cut_off is not None:
@@ -238,22 +227,22 @@ class FolderProvider:
             raise LaunchRejected(f"the agent of {folder.name} cannot be started: {error}") from error
 
     def _await_agent(self, folder: Folder) -> Machine:
-        """The machine once its agent has said its name, or STARTING after a while."""
+        """The machine when its agent has written its identity, or STARTING after START_WAIT_S."""
         deadline = time.monotonic() + START_WAIT_S
         while True:
-            machine = self._look_for_agent(folder, deadline)
+            machine = self._started(folder, deadline)
             if machine is not None:
                 return machine
-            # Nobody was seen, and then somebody: a process between its fork and its new name. Look again.
+            # First there was no process, then one: it was between its fork and its exec. Check again.
             if time.monotonic() >= deadline:
-                raise ProviderUnavailable(f"{folder.name} is being started once more")
+                raise ProviderUnavailable(f"{folder.name} is being started again")
 
-    def _look_for_agent(self, folder: Folder, deadline: float) -> Machine | None:
-        """None when an agent appeared between two looks. Raises LaunchRejected when there will be none."""
+    def _started(self, folder: Folder, deadline: float) -> Machine | None:
+        """None: an agent appeared between two checks. LaunchRejected: there will be none."""
         while folder.agent() is None and time.monotonic() < deadline and not self._may_start(folder):
             time.sleep(START_POLL_S)
         self._agents.reap()
-        machine = self._lookout.one(folder)
+        machine = self._observer.machine(folder)
         if machine is not None:
             return machine
         job, agent = folder.job(), folder.agent()
@@ -264,38 +253,51 @@ class FolderProvider:
         with self._folders.locked():
             if not self._may_start(folder):
                 return None
-            last_words = clause(folder.console(300).decode(errors="replace").strip()) or "it said nothing"
+            last_output = clause(folder.console(300).decode(errors="replace").strip()) or "it printed nothing"
             self._archive(folder)
-        raise LaunchRejected(f"the agent of {folder.name} ended before it began: {last_words}")
+        raise LaunchRejected(f"the agent of {folder.name} ended before its work began: {last_output}")
 
-    def _put_away(self, over: Sequence[Folder]) -> None:
-        """Archive machines that ended long ago and that nobody released."""
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def _end_all(self, folder: Folder) -> None:
+        """Kill the machine's processes and wait until the agent is reaped. ProviderUnavailable when a process stays.
+
+        Two kinds of agents are in no list of living processes and have not ended: an agent in the moment of its exec,
+        and a killed agent whose threads are still ending, which takes time on a busy computer."""
+        deadline = time.monotonic() + KILL_WAIT_S
+        while (left := end_processes(folder, folder.agent())) or self._agents.lives(folder):
+            if time.monotonic() >= deadline:
+                raise ProviderUnavailable(f"{folder.name}: killed, but not ended yet; pids: {left}")
+            time.sleep(processes.POLL_S)
+
+    def _archive_old(self, over: Sequence[Folder]) -> None:
+        """Archive machines that ended long ago and were not released."""
         for folder in over:
             job = folder.job()
             since = folder.gone_at() or (job.created_at if job is not None else None)
             if since is None or self._clock.now() - since < self._dead_kept_s:
                 continue
             with self._folders.locked():
-                if self._lookout.one(folder) is None and folder.path.exists():
+                if self._observer.machine(folder) is None and folder.path.exists():
                     self._archive(folder)
 
     def _archive(self, folder: Folder) -> None:
-        """Under the folders' lock. A machine goes also where nothing of it can be kept."""
-        remove(folder.path / "work")  # its room first
+        """Under the lock of the folders. A machine is archived even if nothing of it can be kept."""
+        remove(folder.path / "work")  # first, because nothing can be written to a full disk
         try:
             self._admission.keep(folder)
         except (OSError, Unreadable) as error:
             extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
-            LOG.warning("Machine %s has seen a bad GPU, and that is not kept: %s.", folder.name, error, extra=extra)
+            LOG.warning("Machine %s reported a bad GPU, and this was not saved: %s.", folder.name, error, extra=extra)
         self._folders.archive(folder)
 
     def _folder(self, ref: MachineRef) -> Folder:
-        # Without the folder of folders nothing is known, least of all that one machine is gone.
+        # Without the folder of the folders nothing is known, least of all that one machine is gone.
         os.stat(self._folders.machines)
         return self._folders.folder(ref.name)
 
     def _is_there(self, folder: Folder, ref: MachineRef) -> bool:
-        """The folder is of the very machine that is meant, alive or not. Unreadable when that cannot be told."""
+        """The folder belongs to the machine of this reference, alive or not. Unreadable when this cannot be known."""
         job, agent = folder.job(), folder.agent()
         if job is None and agent is not None:
             raise Unreadable(f"{folder.path} has an agent but no job.json")
@@ -303,14 +305,15 @@ class FolderProvider:
             return False
         return not ref.machine_id or (agent is not None and agent.machine_id == ref.machine_id)
 
-    def _demand(self, ref: MachineRef) -> Folder:
+    def _existing(self, ref: MachineRef) -> Folder:
+        """The folder of a machine that has not ended. MachineMissing."""
         folder = self._folder(ref)
-        machine = self._lookout.one(folder)
+        machine = self._observer.machine(folder)
         if machine is None or machine.state is MachineState.ENDED or not _is(ref, machine.machine_id):
             raise MachineMissing(f"there is no machine {ref.name} {ref.machine_id or ''}".rstrip())
         return folder
 
 
 def _is(ref: MachineRef, machine_id: str) -> bool:
-    """A machine is what its id says; a name alone will do only where the asker, or the machine, has no id yet."""
+    """The id identifies a machine; the name is enough only where the reference, or the machine, has no id yet."""
     return not ref.machine_id or not machine_id or ref.machine_id == machine_id

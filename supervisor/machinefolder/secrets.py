@@ -1,10 +1,10 @@
-"""Secrets of a launch on this computer: read from where their references point, at the launch and never before.
+"""Secrets of a launch on this computer, read by their references at the launch and never before.
 
-    env:NAME     the environment of the service; SPOT_* is its own and not for runs
-    file:/PATH   a plain file, at most FILE_BYTES, that nobody but its owner (us or root) can read; one newline at its
-                 end does not count
+    env:NAME     a variable in the environment of the service; SPOT_* variables are its own settings and not for runs
+    file:/PATH   a regular file of at most FILE_BYTES that only its owner (this user or root) can read; one newline at
+                 its end is removed
 
-What is refused is told with the name, the reference and the cure, never with a value or a part of one.
+An error contains the name, the reference and the fix, never a value or a part of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from supervisor.domain.texts import is_utf8, looks_secret
 from supervisor.ports.provider import SecretRefused
 
 FILE_BYTES = 65536
-MIN_CHARS = 4  # what is shorter cannot be masked: it is a part of too many words
+MIN_CHARS = 4  # a shorter value cannot be masked, because it is a part of too many words
 
 
 class SecretUnreadable(Exception):
-    """The reference leads to no value; the text says why and what helps."""
+    """The reference has no value; the text says why and how to fix it."""
 
 
 def read_all(references: Mapping[str, str]) -> dict[str, str]:
@@ -36,7 +36,7 @@ def read_all(references: Mapping[str, str]) -> dict[str, str]:
 
 
 def problem(reference: str) -> str:
-    """Why it cannot be read; "" = it can."""
+    """Why it cannot be read; "" = it can be read."""
     try:
         read(reference)
     except SecretUnreadable as error:
@@ -52,7 +52,7 @@ def read(reference: str) -> str:
     elif kind == "file" and rest.startswith("/"):
         value = _from_file(rest)
     else:
-        raise SecretUnreadable(f"{reference} is no reference; write env:NAME or file:/PATH")
+        raise SecretUnreadable(f"{reference} is not a reference; write env:NAME or file:/PATH")
     if len(value.strip()) < MIN_CHARS:
         trouble = f"holds fewer than {MIN_CHARS} characters" if value.strip() else "is empty"
         raise SecretUnreadable(f"{reference} {trouble}")
@@ -60,13 +60,13 @@ def read(reference: str) -> str:
 
 
 def variables(references: Iterable[str]) -> set[str]:
-    """Names of the service's environment that some of these references lead to."""
+    """The variables of the service's environment that these references name."""
     return {reference[4:] for reference in references if reference.startswith("env:")}
 
 
 def without_secrets(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """What an agent may inherit of the service's environment: everything but the service's own settings and what is a
-    secret, by its name or because it is one of `named`."""
+    """The part of the service's environment that an agent may inherit: without the settings of the service, without
+    variables whose name looks like a secret, and without those in `named`."""
     return {
         name: value
         for name, value in environment.items()
@@ -77,24 +77,22 @@ def without_secrets(environment: Mapping[str, str], named: Collection[str]) -> d
 def _from_environment(name: str) -> str:
     value = None if name.startswith("SPOT_") else os.environ.get(name)
     if value is None:
-        raise SecretUnreadable(
-            f"{name} is not set in the service's environment; set it there and start the service again"
-        )
+        raise SecretUnreadable(f"{name} is not set in the service's environment; set it there and restart the service")
     if "\0" in value or not is_utf8(value):
         raise SecretUnreadable(f"env:{name} is not UTF-8 text")
     return value
 
 
 def _from_file(path: str) -> str:
-    """The path comes last in each text: a long one is cut in a sentence, and then the rest is still there."""
+    """The path is at the end of each text, so that shortening a long text keeps the rest of the sentence."""
     try:
-        # Not blocked by a pipe that nobody writes to; what was opened is what is judged.
+        # A pipe without a writer does not block this; the checks apply to the opened file.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SecretUnreadable(f"cannot be read ({reason}): file:{path}") from None
     try:
-        _judge(os.fstat(descriptor), path)
+        _check(os.fstat(descriptor), path)
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(FILE_BYTES + 1)
     except OSError as error:
@@ -112,11 +110,11 @@ def _from_file(path: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _judge(seen: os.stat_result, path: str) -> None:
-    mode = stat.S_IMODE(seen.st_mode)
-    if not stat.S_ISREG(seen.st_mode):
-        raise SecretUnreadable(f"is no plain file: file:{path}")
-    if seen.st_uid not in (os.geteuid(), 0):
-        raise SecretUnreadable(f"belongs to another user (uid {seen.st_uid}): file:{path}")
+def _check(file_stat: os.stat_result, path: str) -> None:
+    mode = stat.S_IMODE(file_stat.st_mode)
+    if not stat.S_ISREG(file_stat.st_mode):
+        raise SecretUnreadable(f"is not a regular file: file:{path}")
+    if file_stat.st_uid not in (os.geteuid(), 0):
+        raise SecretUnreadable(f"belongs to another user (uid {file_stat.st_uid}): file:{path}")
     if mode & 0o077:
         raise SecretUnreadable(f"others can read it (mode {mode:04o}); run chmod 600 {path}")

@@ -1,6 +1,6 @@
-"""A store that counts its calls: the same promises, kept by the store behind it.
+"""A store that counts its calls and passes them to another store.
 
-A listing is counted page by page, as the platform bills it; a stream once, when it begins.
+Each page of a listing counts, as the platform bills it; a stream counts once, when it begins.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def _counted(method: str, call: Callable[P, T]) -> Callable[P, T]:
             outcome = "ok"
             return result
         except (ObjectMissing, PreconditionFailed, ValueError):
-            outcome = "answered"  # a clear word of the store
+            outcome = "answered"  # a clear response of the store
             raise
         except StopIteration:
-            outcome = ""  # the page before was the last one: nobody was called
+            outcome = ""  # the page before was the last one: there was no call
             raise
         finally:
             if outcome:

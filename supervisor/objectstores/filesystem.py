@@ -1,15 +1,15 @@
-"""Folders of this computer as object stores: our own, and somebody else's that is only read.
+"""Folders of this computer as object stores: our own, and those of others, which are only read.
 
-Our own is the contract's folder store: the supervisor and the agents of one machine write the same folder, so its
-locking protocol is written once. A plain folder, such as a copy of somebody else's bucket, needs no marker, and nothing
-of ours is kept there. Links that lead out of it are not followed, so that a name cannot reach other files of this
-computer.
+Our own store is the folder store of the contract: the supervisor and the agents of one machine write to the same
+folder, so there is one implementation of its locking. A plain folder, such as a copy of another bucket, needs no marker
+and contains nothing of ours. Links that lead out of it are not followed, so that a name cannot reach other files of
+this computer.
 """
 
 from __future__ import annotations
 
 import os
-import stat as stat_module
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ PIECE_BYTES = 1 << 20
 
 
 class FilesystemStore(FolderStore):
-    """Our own objects in the folder `root`, which `create` made once; until then every answer is StoreUnavailable."""
+    """Our own objects in the folder `root`, which `create` made once; until then every call is StoreUnavailable."""
 
     @property
     def folder(self) -> Path:
@@ -42,15 +42,16 @@ class PlainFolder:
 
     def stat(self, key: str) -> ObjectInfo:
         try:
-            seen = os.stat(self._path(key))
+            file_stat = os.stat(self._path(key))
         except (FileNotFoundError, NotADirectoryError):
             self._require_root()
             raise ObjectMissing(key) from None
         except OSError as error:
             raise self._unreadable(key, error) from error
-        if not stat_module.S_ISREG(seen.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             raise ObjectMissing(key)
-        return ObjectInfo(key, seen.st_size, f"{seen.st_mtime_ns}-{seen.st_size}", seen.st_mtime)
+        generation = f"{file_stat.st_mtime_ns}-{file_stat.st_size}"
+        return ObjectInfo(key, file_stat.st_size, generation, file_stat.st_mtime)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         self.stat(key)

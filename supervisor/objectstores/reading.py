@@ -1,6 +1,6 @@
-"""Remote object stores by the scheme of their address, and stores that are not ours, opened to be read.
+"""Remote object stores by the scheme of their address, and stores of others, opened for reading.
 
-`REMOTE` is the one list of remote stores. Each one's client is imported when a store of its scheme is opened.
+`REMOTE` is the one list of remote stores. The client of a store is imported when a store of its scheme is opened.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ REMOTE: dict[str, Callable[[str, float], RemoteStore]] = {"gs": _cloud_storage}
 
 
 def open_remote(url: str, patience_s: float = PATIENCE_S) -> RemoteStore:
-    """Our own store at this address; asks nobody. `patience_s`: how long a passing trouble is waited for, at each
-    request. ValueError for an address that is none of a remote store; ImportError where its client is not installed."""
+    """Our own store at this address; sends no request. `patience_s`: how long a transient error is retried, for each
+    request. ValueError for an address that is not of a remote store; ImportError where its client is not installed."""
     scheme = url.partition("://")[0]
     if scheme not in REMOTE:
-        raise ValueError(f"no remote object store has an address such as {scheme}://")
+        raise ValueError(f"there is no remote object store for addresses like {scheme}://")
     return REMOTE[scheme](url, patience_s)
 
 
 @contextlib.contextmanager
 def open_objects(url: str) -> Iterator[ObjectReader]:
-    """A store that is not ours, to be read with our account. ValueError for one that cannot be read from here."""
+    """A store of others, read with our account. ValueError for a store that cannot be read from here."""
     if url.startswith("file:"):
         yield PlainFolder(url)
         return

@@ -1,7 +1,7 @@
-"""The one list of all kinds of providers. The first one is taken where the settings name none.
+"""The one list of all kinds of providers. The first kind is the default where the settings name none.
 
-A new kind is a folder beside this file and one line here. What is imported here is light: a kind loads its vendor's
-libraries when it is used.
+A new kind is a folder beside this file and one line here. The imports here are light: a kind loads the libraries of its
+vendor when it is used.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ TRANSCRIPT = (
     Row(
         "",
         f"spot events {RUN} --since 24h",
-        (r"attempt 1 +attempt_ended +.* as preempted: Google took the machine back", r"stopped +Stopped by local"),
+        (r"attempt 1 +attempt_ended +.* as preempted: Google preempted the machine", r"stopped +Stopped by local"),
     ),
     Row("ops delete --yes", "spot stop --yes", (r"fresh-1 ",), lambda world: world.running("fresh-1")),
     Row("submit --run-id RUN", f"spot resume {RUN}", (rf"{RUN}  ○ pending",), World.gone),

@@ -17,7 +17,7 @@ from google.oauth2.credentials import Credentials
 from supervisor.domain.machines import RUN_LABEL
 from supervisor.domain.run import attempt_cost_usd
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.prices.pricing import Pricing
 from supervisor.services.views.run_view import run_json

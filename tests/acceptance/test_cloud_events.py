@@ -14,7 +14,7 @@ from google.oauth2.credentials import Credentials
 from supervisor.domain.errors import ConfirmNeeded, EvidenceNotFound
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines.releasing import GceDisasters
 from supervisor.providers.gce.platform import GcePlatform

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.domain.machines import Machine
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.gce.calls import errors
-from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls import retry
+from supervisor.providers.gce.calls.errors import ApiError, failure_of_request
 from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.cloud_matrix import ANSWERS, CALLS, OF_ALL, Cell, MatrixHouse, cells, matrix_house
 
@@ -25,7 +25,7 @@ MOST_S = 3600.0
 @pytest.fixture(autouse=True)
 def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault outlasts them either way, and they are most of the requests."""
-    monkeypatch.setattr(errors, "TRIES", 2)
+    monkeypatch.setattr(retry, "TRIES", 2)
 
 
 def play(house: MatrixHouse, chosen: list[Cell]) -> None:
@@ -69,7 +69,7 @@ def test_a_poll_that_is_taken_for_the_insert_s_own_answer(folder: Path, monkeypa
     """The matrix bites: one `except` for the insert and the poll of its operation."""
 
     def unread(self: Launcher, request: LaunchRequest, error: ApiError) -> Machine:
-        raise errors.of_request(error, request.placement.region) from error
+        raise failure_of_request(error, request.placement.region) from error
 
     monkeypatch.setattr(Launcher, "_unread", unread)
     chosen = [cell for cell in cells("poll") if cell.answer in ("400", "403", "404")]

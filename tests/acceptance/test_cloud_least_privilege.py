@@ -19,7 +19,7 @@ from supervisor.images import cloud_build
 from supervisor.images.build import build
 from supervisor.images.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
 from supervisor.providers.gce.doctor import places as doctor_places
 from tests.acceptance.cloud_story import CloudStory, cloud_story
@@ -105,7 +105,7 @@ def _asked_by_a_person() -> set[Use]:
     config = GceConfig(PROJECT, (ZONE,), {}, endpoint=cloud.compute.url)
     compute = Compute(config, Retry(), lambda: Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
     url = f"{cloud.projects.url}/v1/projects/{PROJECT}:testIamPermissions"
-    compute.elsewhere("POST", url, {"permissions": ["compute.zones.get"]})
+    compute.other_api("POST", url, {"permissions": ["compute.zones.get"]})
     cloud.close()
     return set(cloud.access.used)
 
@@ -135,7 +135,7 @@ def _builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
     cloud.builds.lose_create = 1  # so that the next one is looked for by its mark
     lost = replace(request, mark="spot-lost")
     assert _built(lost).recovered
-    cloud_build.Google(lost).cancel(next(iter(cloud.builds.builds)))
+    cloud_build.CloudBuild(lost).cancel(next(iter(cloud.builds.builds)))
     # The other two ways are programs, which speak to Google by themselves.
     assert set(WAYS) == {GCLOUD, STAGED, DOCKER}
     cloud.access.note(BUILDER, "gcloud builds submit")
@@ -166,7 +166,9 @@ def _mounts_a_data_disk(folder: Path, read_only: bool) -> set[Use]:
     assert len(subject.compute.instance(name).body["disks"]) == 2
     compute = Compute(subject.config, Retry(deadline_s=5.0, per_try_s=5.0), _credentials)
     assert doctor_places.boot_image(subject.config, compute.read).result == "ok"
-    assert [line.result for line in doctor_places.data_disk(subject.config, compute.read)] == ["ok"]
+    disk = subject.config.data_disk
+    assert disk is not None
+    assert doctor_places.data_disk(subject.config, disk, compute.read).result == "ok"
     subject.close()
     assert access.faults == []
     return access.used

@@ -115,7 +115,7 @@ def test_the_whole_way_is_reported_recorded_and_leaves_nothing(trial: Trial) -> 
     assert report["ok"] is True
     assert report["cost_usd"] is not None
     seen = {phase["name"]: phase["seen"] for phase in report["phases"]}
-    assert "GPUs answer" in seen["driver"]
+    assert "GPUs respond" in seen["driver"]
     assert "Tesla T4" in seen["card"]
     assert "preempted" in seen["notice"]
     assert "attempt 2" in seen["resume"]

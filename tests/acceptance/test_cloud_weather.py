@@ -15,8 +15,7 @@ import pytest
 
 from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchFailed, LaunchRequest, NoCapacity
-from supervisor.providers.gce.calls import errors
-from supervisor.providers.gce.machines import machine, records
+from supervisor.providers.gce.machines import launching, machine, records
 from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.weather_story import live
 from tests.scenarios.conftest import memory_folder
@@ -31,8 +30,8 @@ def test_every_run_completes_in_the_end(seed: int, folder: Path) -> None:
 
 
 def partial_lists_are_complete() -> AbstractContextManager[object]:
-    def read(self: machine.Listing) -> machine.Found:
-        return machine.Found(READ(self).machines, frozenset())
+    def read(self: machine.Listing) -> machine.Instances:
+        return machine.Instances(READ(self).items, frozenset())
 
     return patch.object(machine.Listing, "read", read)
 
@@ -49,7 +48,7 @@ def no_answer_is_a_no() -> AbstractContextManager[object]:
         raise refusal
 
     broken = ExitStack()
-    broken.enter_context(patch.object(errors, "of_request", lambda error, _: NoCapacity(str(error))))
+    broken.enter_context(patch.object(launching, "failure_of_request", lambda error, _: NoCapacity(str(error))))
     broken.enter_context(patch.object(Launcher, "unless_present", unless_present))
     return broken
 

@@ -41,11 +41,11 @@ def test_what_is_not_set_aside_cannot_come_back(bed: Bed, client: Client, aside:
 
 
 def test_gpus_that_cannot_be_read_are_a_503(bed: Bed, client: Client, aside: str) -> None:
-    bed.cards.trouble = "nvidia-smi gave no answer within 10 s"
+    bed.cards.trouble = "nvidia-smi did not respond within 10 s"
     assert client.get("/v1/gpus").status_code == 503
     answer = client.post("/v1/gpus/back", json={"gpu": aside})
     assert answer.status_code == 503
-    assert "nvidia-smi gave no answer" in answer.json()["detail"]
+    assert "nvidia-smi did not respond" in answer.json()["detail"]
 
 
 def test_a_supervisor_whose_machines_are_elsewhere_gives_out_no_gpus(bed: Bed) -> None:

@@ -31,7 +31,7 @@ def spot(
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SPOT_{name}", value)
     monkeypatch.setattr("supervisor.cli.files.build_image.POLL_S", 0.0)
-    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.BACKOFF_S", 0.0)
 
     def run(*words: Any) -> tuple[int, str, str]:
         code = main.run(["build-image", *map(str, words)])
@@ -124,12 +124,12 @@ def test_nothing_secret_is_printed(scene: Scene, spot: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--image", "UPPER/case:1"], "is no reference to an image"),
-        (["--image", f"a.b/c@sha256:{'0' * 64}"], "names one content"),
-        (["--project", "Not A Project"], "--project 'Not A Project' is not one"),
-        (["--staging", "my-bucket"], "--staging 'my-bucket' is not one"),
-        (["--region", "US"], "--region 'US' is not one"),
-        (["--service-account", "nobody"], "no account's address"),
+        (["--image", "UPPER/case:1"], "is not a reference to an image"),
+        (["--image", f"a.b/c@sha256:{'0' * 64}"], "has a digest"),
+        (["--project", "Not A Project"], "--project 'Not A Project' is not valid"),
+        (["--staging", "my-bucket"], "--staging 'my-bucket' is not valid"),
+        (["--region", "US"], "--region 'US' is not valid"),
+        (["--service-account", "nobody"], "is not the address of an account"),
         (["--way", "magic"], "is not one of"),
         (["--timeout", "soon"], "is not a duration"),
     ],

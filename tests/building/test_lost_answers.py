@@ -21,7 +21,7 @@ LOGS = "ERROR: (gcloud.builds.submit) This tool can only stream logs if you are 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.BACKOFF_S", 0.0)
 
 
 def test_gcloud_died_after_the_push(scene: Scene) -> None:
@@ -61,7 +61,7 @@ def test_the_build_is_unreadable_and_the_registry_has_the_digest(scene: Scene) -
     made = build(request, look, scene.lines.append)
     assert (made.recovered, made.digest) == (True, scene.digest())
     assert scene.builds_begun() == 1
-    assert any("Cloud Build cannot be asked" in words for words in looked)
+    assert any("Cloud Build cannot be read" in words for words in looked)
 
 
 def test_the_response_to_create_is_lost_no_build_is_readable_and_the_digest_proves_the_push(
@@ -114,7 +114,7 @@ def test_a_failure_of_an_earlier_way_is_not_counted_for_the_next(scene: Scene) -
         build(scene.request(ways=("cloud-build", "staged")), say, scene.lines.append)
     first, second = (failure.reason.text for failure in caught.value.failures)
     assert "Push broke off" in first
-    assert "no clear answer" in second
+    assert "no clear response" in second
 
 
 def test_a_build_of_another_user_does_not_count_as_this_one(scene: Scene) -> None:

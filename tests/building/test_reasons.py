@@ -82,12 +82,12 @@ MET = [
     ),
     (
         "docker", "pull access denied for nobody/nothing, repository does not exist", "other",
-        "The image that the Dockerfile begins with cannot be pulled", "",
+        "The base image of the Dockerfile cannot be pulled", "",
     ),
     ("staged", "RESOURCE_EXHAUSTED Quota exceeded for builds", "other", "A quota of Cloud Build", "another --region"),
     ("staged", "The specified bucket does not exist.", "other", "There is no bucket gs://bkt", "buckets create gs://bkt"),
     ("docker", "step 1\nERROR: the moon is in the way\n----", "other", "the moon is in the way", ""),
-    ("docker", "", "other", "It ended without a word", ""),
+    ("docker", "", "other", "It ended without a message", ""),
 ]  # fmt: skip
 
 

@@ -156,7 +156,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_way_taken(scene: Scene, monk
 
 
 def test_a_request_to_a_busy_service_is_retried(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.BACKOFF_S", 0.0)
     scene.storage.trouble(503, times=2, when="storage.objects.insert")
     scene.builds.fail("GET", Response(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}), 2)
     assert scene.build(ways=("staged",)).digest == scene.digest()

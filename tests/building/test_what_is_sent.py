@@ -130,7 +130,7 @@ def test_a_dockerfile_that_leads_elsewhere_is_refused_and_not_replaced_by_ours(p
 
 def test_a_list_that_never_ends_is_refused(project: Path) -> None:
     (project / ".gcloudignore").write_text("#!include:/dev/zero\n")
-    with pytest.raises(ImageBuildRefused, match="/dev/zero is no list of patterns"):
+    with pytest.raises(ImageBuildRefused, match="/dev/zero is not a list of patterns"):
         chosen(project)
 
 

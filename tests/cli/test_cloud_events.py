@@ -11,7 +11,7 @@ from tests.cli.fake_api import a_run, an_event, serve_run
 PATH = "/v1/runs/digits-7/events"
 CLOUD = {
     "id": None, "run_id": "digits-7", "at": "2026-01-01T02:14:00.000Z", "generation": 1, "attempt": 1,
-    "kind": "compute.instances.preempted", "text": "m-a1: Google took the machine back", "actor": "system",
+    "kind": "compute.instances.preempted", "text": "m-a1: Google preempted the machine", "actor": "system",
     "data": {"operation_id": "9", "machine": "m-a1", "zone": "us-east1-c"}, "source": "cloud",
 }  # fmt: skip
 
@@ -27,7 +27,7 @@ class TestEvents:
         assert api.requests[-1].query["cloud"] == ["true"]
         ours, theirs, _ = ended.lines
         assert "cloud:" not in ours
-        assert "attempt 1   cloud: preempted     m-a1: Google took the machine back" in theirs
+        assert "attempt 1   cloud: preempted     m-a1: Google preempted the machine" in theirs
 
     def test_they_can_be_left_out(self, api, spot) -> None:
         api.respond("GET", PATH, page(an_event(1, "started", "one")))

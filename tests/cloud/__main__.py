@@ -1,9 +1,9 @@
-"""The tests' cloud as a process of its own: for the benchmarks, and to look at by hand.
+"""The tests' cloud as a process of its own: for the benchmarks, and for use by hand.
 
     python -m tests.cloud [--folder FOLDER] [--no-machines]
 
 Its first line is JSON: {"environment": {...}, "control": URL}. `control` takes POST {"call": "compute.preempt", "args":
-[...], "kwargs": {...}} and answers {"value": ...} or {"error": ...}. It ends when its standard input is closed.
+[...], "kwargs": {...}} and responds with {"value": ...} or {"error": ...}. It ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _controls(cloud: Cloud) -> Iterator[str]:
         body = request.json()
         try:
             return Response(200, {"value": _value(_call(cloud, body))})
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
+        except Exception as error:  # noqa: BLE001 - the caller gets every error
             return Response(400, {"error": f"{type(error).__name__}: {error}"})
 
     server = WebServer(answer)
@@ -58,7 +58,7 @@ def _controls(cloud: Cloud) -> Iterator[str]:
 
 
 def _call(cloud: Cloud, body: dict[str, Any]) -> Any:
-    """`compute.preempt` is cloud.compute.preempt; what is no function is read."""
+    """`compute.preempt` is cloud.compute.preempt; a name that is not a function is read."""
     found: Any = cloud
     for word in body["call"].split("."):
         if word.startswith("_"):

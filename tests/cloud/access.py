@@ -1,7 +1,7 @@
 """Who may do what in the tests' cloud: every call of every fake is held against the role files of deploy/terraform.
 
-A call whose permission is not granted is answered 403 in Google's words, as in a real project, and is a fault of the
-test (`faults`), unless the test itself has taken the right away (`withhold`). `used` tells what was needed, by whom.
+A call without its permission gets 403 in Google's words, as in a real project, and is a fault of the
+test (`faults`), unless the test itself removed the permission (`withhold`). `used`: the needed permissions by account.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Use:
 
 
 class Access:
-    """`identify`: whose call an Authorization header makes it; None = nobody's, the fake itself will say 401.
+    """`identify`: the account of an Authorization header; None = no account, and the fake itself responds with 401.
     `exists`: whether there is that object in that bucket."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Access:
         self._lock = threading.Lock()
 
     def gate(self, service: str) -> Gate:
-        """What the service's server asks before it answers. `service`: as for an Oracle, or registry."""
+        """The check of the service's server before each response. `service`: as for an Oracle, or registry."""
         find = _registry_method if service == "registry" else Oracle(service).find
 
         def gate(request: Request) -> Response | None:
@@ -60,7 +60,7 @@ class Access:
             if identity is None and service == "registry" and not header:
                 identity = rolefiles.SUPERVISOR  # only Google's own registries are sent a token
             if found is None or identity is None:
-                return None  # no such method, or nobody's token: the fake has the words for that
+                return None  # no such method, or an unknown token: the fake responds itself
             call = Call(found.method["id"], found.arguments, request, self._exists)
             missing = self._missing(identity, call)
             if missing is None and "x-goog-user-project" in request.headers:
@@ -71,7 +71,7 @@ class Access:
         return gate
 
     def is_of(self, token: str, identity: str) -> None:
-        """A token of a test: whose it is."""
+        """A token of a test: its account."""
         self._tokens[f"Bearer {token}"] = identity
 
     def holds(self, permission: str, identity: str = rolefiles.SUPERVISOR, where: str | None = None) -> bool:

@@ -19,7 +19,7 @@ PER_HOUR, PER_GIB_HOUR, PER_GIB_MONTH = "h", "GiBy.h", "GiBy.mo"
 
 
 class BillingFake:
-    """`page_rows`: lines of one page at most, whatever was asked for. `currency`: what prices are told in."""
+    """`page_rows`: lines of one page at most, whatever the request says. `currency`: of the prices."""
 
     def __init__(self, watch: Watch | None = None) -> None:
         self.requests: list[Request] = []
@@ -83,7 +83,7 @@ class BillingFake:
             self.add(f"External IP Charge on a {kind} VM", price, region="global", group="IpAddress")
 
     def fail_page(self, number: int, answer: Response | Exception) -> None:
-        """The request for that page (from 1), each time it is asked for."""
+        """The request for that page (from 1), each time."""
         self._faults[number] = answer
 
     def calm(self) -> None:

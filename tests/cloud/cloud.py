@@ -42,7 +42,7 @@ GONE_WITHIN_S = 20.0
 
 class Cloud:
     """`folder`: where machines live; None = machines do not boot, they are only RUNNING. `live` False: time passes only
-    when somebody looks, for clocks that stand still."""
+    at the next request, for clocks that stand still."""
 
     def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time, live: bool = True) -> None:
         self.violations: list[str] = []
@@ -91,7 +91,7 @@ class Cloud:
         self.storage.holds = self.projects.holds = self.iam.holds = self.access.holds
 
     def _whose(self, authorization: str) -> str | None:
-        """Where no machine boots there is nobody but the supervisor, whatever its token."""
+        """Where no machine boots, the supervisor is the only caller, whatever its token."""
         if self.machines is None or self.metadata.accepts(authorization):
             return SUPERVISOR
         return WORKER if self._knows(authorization) else None
@@ -145,7 +145,7 @@ class Cloud:
             "SPOT_IAM_ENDPOINT": self.iam.url,
             "SPOT_CLOUD_BUILD_ENDPOINT": self.builds.url,
             "STORAGE_EMULATOR_HOST": self.storage.url,
-            "CLOUDSDK_CONFIG": "no-such-folder",  # nobody's own credentials come before the metadata server
+            "CLOUDSDK_CONFIG": "no-such-folder",  # no user's own credentials come before the metadata server
             **self.metadata.environment(),
         }
 
@@ -185,7 +185,7 @@ class Cloud:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Pids of living processes whose environment or arguments name the folder; this one is not among them."""
+    """Pids of living processes with the folder in their environment or arguments, without this process."""
     needle, found = os.fsencode(str(folder)) + b"/", []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

@@ -1,7 +1,7 @@
 """Cloud Build's four methods that a build of an image needs: create, get, list by tag, cancel.
 
-A build takes `looks` looks to end. With SUCCESS its images are in the registry, under every name that it was given;
-what goes wrong is asked for by name. Sources are looked up in the fake Cloud Storage, as the build's own account would.
+A build ends after `looks` reads. With SUCCESS its images are in the registry, with every name that it got;
+faults are requested by name. Sources are read from the fake Cloud Storage, as the build's own account does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FILTER = re.compile(r'tags="([^"]+)"')
 
 
 class CloudBuildFake:
-    """`builds`: by id, as Cloud Build tells them. `lose_create`: the next builds begin, and nobody is told.
+    """`builds`: by id, in Cloud Build's form. `lose_create`: the next builds start, and the response is lost.
     `ends_as`: status and failureInfo of the builds to come. `reads_source` False: the account may not read it."""
 
     def __init__(
@@ -167,7 +167,7 @@ class CloudBuildFake:
 
 
 def _filled(value: Any, substitutions: dict[str, str]) -> Any:
-    """The build with its substitutions filled in, as Cloud Build tells it afterwards."""
+    """The build with its substitutions filled in, as Cloud Build shows it afterward."""
     if isinstance(value, str):
         for name, text in substitutions.items():
             value = value.replace("${%s}" % name, text)

@@ -1,13 +1,13 @@
 """Compute Engine v1 on loopback: `ComputeFake().url` is an `api_endpoint` for the official client.
 
-Time is `clock`'s; everything that is due happens when somebody asks, or at `tick()`. With live=True a thread ticks and
+Time is `clock`'s; everything that is due happens at the next request, or at `tick()`. With live=True a thread ticks and
 calls the hooks. Durations: `create_s delete_s stop_s fail_s queue_s preempted_stop_s`, to be set before they matter.
 What a test may do (names are machine names; every `until` is epoch seconds of the clock):
 
   look      instance(name[, zone]) names() operations.all() requests count(method, pattern) clear_requests()
   hooks     on_running(vm) on_notice(vm, notice_s) on_stop(vm, hard) on_serial(vm, data);
             append_serial(name, zone, data) write the console;
-            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or because it was told to;
+            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or after a request;
             hook_errors: what hooks raised
   ends      preempt(name, zone, record=, notice=, record_after_s=) host_error(name) delete_by(user, name)
             stop_by(user, name), and by itself: maxRunDuration (deferredDelete, deferredStop)
@@ -20,7 +20,7 @@ What a test may do (names are machine names; every `until` is epoch seconds of t
   world     catalog (zones, machine_types, absent, images, disks, quotas), advice,
             fill(resources) add_instances(count, zones, labels)
 
-`lost=True`: carried out, and the answer fails: Reset = the answer was lost, Hang = the insert hangs but the VM comes.
+`lost=True`: carried out, and the response fails: Reset = it is lost, Hang = the insert hangs but the VM appears.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ TICK_S = 0.02
 
 
 class ComputeFake(Controls):
-    """`accept_token`: is this bearer token good? `wait_s`: how long zoneOperations.wait waits at most (live only).
+    """`accept_token`: is this bearer token good?
     `overlapping_delete`: status and reason of a second DELETE while the first runs; None = accepted.
-    `requests`: everything that was asked, in order."""
+    `requests`: all requests, in order."""
 
     def __init__(
         self,
@@ -62,8 +62,7 @@ class ComputeFake(Controls):
         self.accept_token: Callable[[str], bool] = lambda _: True
         self.overlapping_delete: tuple[int, str] | None = (403, "resourceNotReady")
         self.serial_of_stopped = False
-        self.page_rows = 500  # at most, whatever was asked for
-        self.wait_s = 120.0 if live else 0.0
+        self.page_rows = 500  # at most, whatever the request says
         self.advice = Advice(self.catalog)
         self.requests: list[Request] = []
         self._tokens: set[str] = set()
@@ -82,7 +81,7 @@ class ComputeFake(Controls):
         if self.live:
             self._ticker.join()
 
-    # what was asked
+    # the requests
 
     def count(self, method: str | None = None, pattern: str = "") -> int:
         """Requests so far whose path matches (re.search)."""
@@ -110,8 +109,6 @@ class ComputeFake(Controls):
             failure = self.failing(request, now)
         if failure is not None and not failure.lost:
             return carry_out(failure)
-        if self.wait_s and request.path.endswith("/wait"):
-            self._await(request)
         try:
             with self.lock:
                 response = Response(200, self._routed(request, self.catch_up()))
@@ -146,16 +143,6 @@ class ComputeFake(Controls):
             self._tokens.add(token)
         if scheme != "Bearer" or not token or token in self._expired or not self.accept_token(token):
             raise ApiError(401, "Request had invalid authentication credentials.")
-
-    def _await(self, request: Request) -> None:
-        name = request.path.split("/")[-2]
-        until = time.monotonic() + self.wait_s
-        while time.monotonic() < until and not self.server.closing.is_set():
-            self.catch_up()
-            with self.lock:
-                if all(one.status == "DONE" for one in self.operations.all() if one.name == name):
-                    return
-            self.server.closing.wait(TICK_S)
 
 
 def _check_body(request: Request) -> None:

@@ -1,7 +1,7 @@
 """Capacity advice: how likely a zone is to give machines, how long Spot VMs live there, and what they cost.
 
-A test says what is true: `advice.obtainability[zone]`, `advice.uptime_s[zone]`, `advice.preemption_rate[zone]`,
-`advice.price_usd[zone]`; what is not said is a middling zone. `advice.offered = False`: the API is not there (404).
+A test sets the truth: `advice.obtainability[zone]`, `advice.uptime_s[zone]`, `advice.preemption_rate[zone]`,
+`advice.price_usd[zone]`; the default is an average zone. `advice.offered = False`: the API does not exist (404).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Advice:
         self._catalog = catalog
 
     def capacity(self, region: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """advice.capacity: one recommendation, in the best of the zones that were asked about."""
+        """advice.capacity: one recommendation, in the best of the requested zones."""
         self._check(region)
         model = asked.get("instanceProperties", {}).get("scheduling", {}).get("provisioningModel")
         if model != "SPOT":

@@ -1,6 +1,6 @@
-"""What the fake cloud bills: its own meter and its own price list, read by nobody else's code.
+"""What the fake cloud bills: its own meter and its own price list, which no other code reads.
 
-As Google does it: a VM by the second while it is RUNNING (or is asked to stop and has not begun to), at least one
+As Google does it: a VM by the second while it is RUNNING (or has a stop request that has not started), at least one
 minute each time it was started; its cards and its external address with it; the boot disk from its creation until it
 is deleted, also while the VM boots, stops, or is switched off. Nothing for a VM that was never made.
 Sources: cloud.google.com/compute/docs/instances/instance-lifecycle, /compute/vm-instance-pricing and
@@ -52,7 +52,7 @@ class Bill:
         self.lines: dict[int, Line] = {}
 
     def created(self, vm: Instance, disks: list[dict[str, Any]], machine: dict[str, Any], now: float) -> None:
-        """`disks`: as they were asked for; one that was there before is not on this bill. `machine`: its type."""
+        """`disks`: as requested; a disk that existed before is not on this bill. `machine`: its type."""
         market = 0 if vm.spot else 1
         series = vm.machine_type.split("-")[0]
         rate = disk_rate = 0.0

@@ -78,7 +78,7 @@ class Controls(Faults):
         self._settle()
 
     def guest_powered_off(self, name: str, zone: str | None = None, machine_id: str | None = None) -> None:
-        """Nothing happens when that machine is gone, or `machine_id` is no longer the one of that name."""
+        """Nothing happens if that machine is gone, or `machine_id` no longer has that name."""
         now = self.catch_up()
         with self.lock:
             for (in_zone, called), vm in list(self.instances.items()):
@@ -101,7 +101,7 @@ class Controls(Faults):
 
     def fill(self, resources: Sequence[Mapping[str, Any]]) -> list[Instance]:
         """RUNNING machines at once, without operations or hooks, of anybody: each `{"name", "zone", ...}` as in an
-        insert; nothing is checked, and what is left out is a Spot VM without labels."""
+        insert; nothing is checked, and the defaults make a Spot VM without labels."""
         now, made = self.catch_up(), []
         with self.lock:
             for given in resources:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cloud.web import Response
 
-GOOGLE = "https://www.googleapis.com/compute/v1"  # in every link of an answer, whatever the endpoint is
+GOOGLE = "https://www.googleapis.com/compute/v1"  # in every link of a response, whatever the endpoint is
 REASONS = {
     400: "invalid",
     401: "authError",
@@ -30,7 +30,7 @@ _PACIFIC = timezone(timedelta(hours=-8))
 
 
 class ApiError(Exception):
-    """An HTTP error answer; nothing was done."""
+    """An HTTP error; nothing was done."""
 
     def __init__(self, status: int, message: str, reason: str | None = None) -> None:
         super().__init__(message)

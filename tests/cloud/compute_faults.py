@@ -1,4 +1,4 @@
-"""What goes wrong, on order: no capacity, no quota, answers that fail, hang or get lost, places that cannot be reached.
+"""Faults on request: no capacity, no quota, responses that fail, hang or get lost, places that cannot be reached.
 
 Every order ends by itself: after so many times, or at a moment of the fake's clock (`until`, `for_s`).
 """
@@ -115,7 +115,7 @@ class Faults(Life):
         lost: bool = False,
     ) -> None:
         """Requests whose path matches `pattern` (re.search). `how`: an HTTP status, web.Hang, web.Reset, or a status
-        with a body that is no JSON, as of something in between. `for_s` given: all of that time, however many."""
+        with a body that is not JSON, as from a proxy. `for_s`: all requests of that time, however many."""
         until = None if for_s is None else self.clock() + for_s
         left = times if for_s is None else None
         self._failures.append(Failure(method, re.compile(pattern), how, reason, left, until, lost))

@@ -100,7 +100,7 @@ def _unquoted(value: str) -> str:
 
 
 def _values(row: Any, path: list[str]) -> list[Any]:
-    """Every value at this path; lists are looked through. Label keys may hold dots no more than paths do."""
+    """Every value at this path, in lists too. Label keys have no dots, as paths have none."""
     found = [row]
     for step in path:
         found = [one for value in found for one in (value if isinstance(value, list) else [value])]

@@ -1,6 +1,6 @@
-"""One VM as Compute Engine tells of it, and its serial console: a ring of 1 MB whose offsets go on counting.
+"""One VM in Compute Engine's form, and its serial console: a ring of 1 MB whose offsets keep counting.
 
-The body is never changed in place but replaced: an answer that is being written out stays what it was.
+The body is never changed in place but replaced, so a response that is being sent does not change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SerialPort:
             self.dropped += over
 
     def read(self, start: int) -> tuple[int, bytes]:
-        """-> (where the answer really starts, everything from there). Negative: that many of the last bytes."""
+        """-> (the actual start of the response, everything from there). Negative: that many of the last bytes."""
         if start < 0:
             start = self.end + start
         start = min(max(start, self.dropped), self.end)
@@ -44,7 +44,7 @@ class SerialPort:
 
 
 class Instance:
-    """`body`: the resource, as `instances.get` answers. `zombie`: it will be RUNNING and boot nothing."""
+    """`body`: the resource, as in `instances.get`. `zombie`: it will be RUNNING and boot nothing."""
 
     def __init__(self, project: str, zone: str, vm_id: int, resource: Mapping[str, Any], at: float) -> None:
         self.project, self.zone, self.vm_id, self.created_at = project, zone, vm_id, at
@@ -52,7 +52,7 @@ class Instance:
         self.serial = SerialPort()
         self.body = _whole(self, resource)
         self.zombie = False
-        self.powered = False  # something runs on it that must hear of its end
+        self.powered = False  # a program on it must get the signal of its end
         self.life = 0  # counts its changes of course: what was planned before one is not carried out
         self.insert_operation: Operation | None = None
         self.delete_operation: Operation | None = None

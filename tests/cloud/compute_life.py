@@ -1,7 +1,7 @@
 """The life of a VM: PROVISIONING, STAGING, RUNNING, STOPPING, then TERMINATED or gone, and who ended it.
 
 Every change of course raises `life`, so that what was planned before (the end of a creation, the time limit) is off.
-A machine that stops first hears of it (ACPI soft off: `on_stop(vm, False)`), then is cut off (`on_stop(vm, True)`).
+A machine that stops first gets a signal (ACPI soft off: `on_stop(vm, False)`), then is cut off (`on_stop(vm, True)`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LIVING = ("RUNNING", "REPAIRING")
 
 
 class Life(World):
-    """Durations in seconds, to be set by tests. `account`: the user of what is asked over HTTP."""
+    """Durations in seconds, set by tests. `account`: the user of requests over HTTP."""
 
     queue_s = 0.2  # PENDING -> RUNNING of an operation
     create_s = 4.0
-    fail_s = 2.0  # until a stock-out is told
+    fail_s = 2.0  # until a stock-out is reported
     delete_s = 3.0
     stop_s = 3.0
     preempted_stop_s = 30.0  # "best effort and up to 30 s"; less when the guest is off before
@@ -79,7 +79,7 @@ class Life(World):
         return operation
 
     def _arrived(self, vm: Instance, now: float) -> None:
-        """Everything that was asked of it has ended one way or the other, also what something later overtook."""
+        """All operations on it have ended one way or the other, also those that a later operation replaced."""
         for operation in vm.open_operations:
             self.end(operation, now)
         vm.open_operations = []
@@ -151,7 +151,7 @@ class Life(World):
         self.plan_for(vm, now + self.create_s, again)
 
     def power_off(self, vm: Instance, now: float) -> None:
-        """The guest has shut itself down, by its own wish or because it was told to."""
+        """The guest has shut itself down, by itself or after a signal."""
         if vm.status == "STOPPING" and vm.finish is not None:
             vm.finish(now)
         elif vm.status in LIVING:

@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"\s*([(),/]|[A-Za-z0-9_*$-]+)")
 
 @lru_cache(maxsize=256)
 def parse_mask(text: str) -> Mask | None:
-    """None for a mask that leaves everything in. Raises ApiError (400) for what is no mask."""
+    """None for a mask that keeps everything. Raises ApiError (400) for a text that is not a mask."""
     tokens, at = [], 0
     text = text.strip()
     while at < len(text):

@@ -1,4 +1,4 @@
-"""Operations: what was asked of Compute Engine, by whom, about which machine, and how it ended.
+"""Operations: the requests to Compute Engine with their user, their machine and their end.
 
 The records of a machine's end are operations too (`systemevent-...`, user `system`); they outlive their machine and are
 matched by targetId, since names are used again.

@@ -35,7 +35,7 @@ def newest_first(request: Request) -> bool:
 
 def page(rows: Sequence[tuple[Key, Row]], request: Request, most: int = PAGE_ROWS) -> tuple[list[Row], str | None]:
     """`rows` in ascending order of their keys -> the rows of this page, and the token of the next (None = the last).
-    `most`: a server may always give fewer than it was asked for."""
+    `most`: a server may always return fewer than requested."""
     limit = min(_limit(request), most)
     test = parse_filter(request.one("filter") or "")
     token = request.one("pageToken")

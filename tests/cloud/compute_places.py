@@ -46,11 +46,6 @@ def get_zone(fake: ComputeFake, request: Request, at: dict[str, str], now: float
     return fake.catalog.zone(at["zone"])
 
 
-@route("GET", "regions")
-def list_regions(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    return _places(fake, request, "region", [fake.catalog.region(name) for name in fake.catalog.regions])
-
-
 @route("GET", "regions/{region}")
 def get_region(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     return fake.catalog.region(at["region"])
@@ -59,13 +54,6 @@ def get_region(fake: ComputeFake, request: Request, at: dict[str, str], now: flo
 @route("GET", "zones/{zone}/machineTypes/{name}")
 def get_machine_type(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     return fake.catalog.machine_type(at["zone"], at["name"])
-
-
-@route("GET", "zones/{zone}/machineTypes")
-def list_machine_types(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    here = [name for name in fake.catalog.machine_types if (at["zone"], name) not in fake.catalog.absent]
-    bodies = [fake.catalog.machine_type(at["zone"], name) for name in here]
-    return _places(fake, request, "machineType", bodies)
 
 
 @route("GET", "zones/{zone}/acceleratorTypes/{name}")
@@ -91,11 +79,6 @@ def get_image_from_family(fake: ComputeFake, request: Request, at: dict[str, str
 @route("GET", "global/images/{image}")
 def get_image(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     return fake.catalog.image(at["project"], at["image"], family=False)
-
-
-@route("GET", "zones/{zone}/imageFamilyViews/{family}")
-def get_image_family_view(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    return {"image": fake.catalog.image(at["project"], at["family"], family=True)}
 
 
 @route("POST", "regions/{region}/advice/capacity")

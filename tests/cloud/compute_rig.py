@@ -1,4 +1,4 @@
-"""The fake Compute Engine on a clock that stands still, asked by the official client, with the oracle watching."""
+"""The fake Compute Engine on a clock that stands still, used by the official client, with the oracle watching."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 1_800_000_000.0
 
 
 class FixedToken(Credentials):
-    """A bearer token that nobody has to fetch."""
+    """A bearer token that needs no request."""
 
     def __init__(self) -> None:
         super().__init__()

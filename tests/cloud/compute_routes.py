@@ -1,4 +1,4 @@
-"""Which request is which method of the API, and how its answer looks. Names are those of the API reference."""
+"""The method of the API for each request, and its response. Names are those of the API reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cloud.compute_catalog import known_zone
 from tests.cloud.compute_errors import GOOGLE, ApiError, invalid
 from tests.cloud.compute_instances import fingerprint
 from tests.cloud.compute_pages import Row, newest_first, page
-from tests.cloud.compute_rules import check_insert, check_labels, check_metadata
+from tests.cloud.compute_rules import check_insert, check_labels
 from tests.cloud.web import Request
 
 if TYPE_CHECKING:
@@ -104,16 +104,6 @@ def set_labels(fake: ComputeFake, request: Request, at: dict[str, str], now: flo
     return _begun(fake, request, _at_once(fake, "setLabels", vm, now))
 
 
-@route("POST", "zones/{zone}/instances/{name}/setMetadata")
-def set_metadata(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    vm, given = _machine(fake, at), request.json()
-    _unchanged(given.get("fingerprint"), vm.body["metadata"]["fingerprint"])
-    check_metadata(given)
-    items = {"items": given.get("items", [])}
-    vm.change(metadata={"kind": "compute#metadata", "fingerprint": fingerprint(items), **items})
-    return _begun(fake, request, _at_once(fake, "setMetadata", vm, now))
-
-
 @route("GET", "zones/{zone}/instances/{name}/serialPort")
 def serial_port(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     vm = _machine(fake, at)
@@ -149,12 +139,6 @@ def get_operation(fake: ComputeFake, request: Request, at: dict[str, str], now: 
     return fake.operations.get(at["zone"], at["operation"]).body
 
 
-@route("POST", "zones/{zone}/operations/{operation}/wait")
-def wait_for_operation(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
-    """Best effort: the waiting itself is done before, outside the lock; it may still be RUNNING."""
-    return fake.operations.get(at["zone"], at["operation"]).body
-
-
 @route("GET", "zones/{zone}/operations")
 def list_operations(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     known_zone(fake.catalog, at["zone"])
@@ -168,7 +152,7 @@ def aggregated_operations(fake: ComputeFake, request: Request, at: dict[str, str
     return _aggregated(fake, request, now, rows, "operations", "operation")
 
 
-# the parts of answers
+# the parts of responses
 
 
 def _machine(fake: ComputeFake, at: dict[str, str]) -> Instance:

@@ -1,4 +1,4 @@
-"""What there is in the fake project, and its time: what is due happens when somebody looks (or a ticker does).
+"""The content of the fake project, and its time: what is due happens at the next request (or at a tick).
 
 Plans are kept in a heap by their moment, so that a clock which jumps still sees them in order, each at its own time.
 """
@@ -22,7 +22,7 @@ Plan = Callable[[float], None]  # called with the moment that it was planned for
 
 
 class World:
-    """`live`: hooks are called by a ticker thread of its own; otherwise by whoever looks, after his answer is made."""
+    """`live`: hooks run in a thread of their own; otherwise in the thread of the request, after its response."""
 
     def __init__(self, clock: Callable[[], float], project: str, live: bool) -> None:
         self.clock, self.project, self.live = clock, project, live
@@ -76,7 +76,7 @@ class World:
             self._calls.append(lambda: hook(*given))
 
     def call_hooks(self) -> None:
-        """In order, and never under the lock: a hook may ask the API. What one raises is kept in `hook_errors` and
+        """In order, and never under the lock: a hook may call the API. Its exceptions are kept in `hook_errors` and
         shown, since the thread that happens to call it has nothing to do with it."""
         while self._calls and self._calling.acquire(blocking=False):
             try:

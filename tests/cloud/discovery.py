@@ -56,11 +56,11 @@ class Oracle:
         self.service = service
 
     def find(self, request: Request) -> Found | None:
-        """The method that is asked for; None: there is none."""
+        """The requested method; None: there is none."""
         return _document(self.service).find(request)
 
     def check(self, request: Request, response: Response) -> list[str]:
-        """What is wrong with this exchange, in sentences; [] = nothing."""
+        """The faults of this exchange, in sentences; [] = none."""
         document = _document(self.service)
         found = document.find(request)
         line = f"{request.method} {request.raw_path}"
@@ -98,7 +98,7 @@ class Document:
         return Found(method, dict(zip(names, bound, strict=True)), prefix)
 
     def _find_flat(self, request: Request) -> Found | None:
-        """Of methods with the same path, such as those with and without a location, the one whose names fit."""
+        """Of several methods with the same path, such as those with and without a location, the one whose names fit."""
         found = []
         for verb, pattern, method in self.flat:
             match = pattern.fullmatch(request.raw_path) if verb == request.method else None
@@ -211,7 +211,7 @@ def _request_body(document: Document, found: Found, request: Request) -> Iterato
 
 
 def _first_part(request: Request) -> bytes:
-    """The JSON of a multipart/related upload; what is no such upload is no JSON either."""
+    """The JSON of a multipart/related upload; a body of another form is not JSON either."""
     kind = request.headers.get("content-type", "")
     _, _, boundary = kind.partition("boundary=")
     parts = request.body.split(b"--" + boundary.strip('"').encode(), 2) if boundary else []
@@ -260,7 +260,7 @@ def _masked(document: Document, schema: Any, body: Any, words: str | None) -> It
 
 
 def _error(document: Document, found: Found, response: Response) -> Iterator[str]:
-    """Google's own form; downloads of content and front ends (5xx) may answer plain text."""
+    """Google's own form; downloads of content and front ends (5xx) may respond with plain text."""
     told = _json(response)
     if told is None and (found.way in ("media", "session") or response.status >= 500):
         return

@@ -171,7 +171,7 @@ def _selection(tokens: list[str]) -> Mask:
 
 
 def unknown_in_mask(mask: Mask, schema: Schema, schemas: Mapping[str, Schema], where: str) -> Iterator[str]:
-    """Fields that the mask names and the schema lacks: the real service answers those with 400."""
+    """Fields that are in the mask and not in the schema: the real service responds with 400."""
     while "$ref" in schema or schema.get("type") == "array":
         schema = schemas[schema["$ref"]] if "$ref" in schema else schema["items"]
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
@@ -191,7 +191,7 @@ def unknown_in_mask(mask: Mask, schema: Schema, schemas: Mapping[str, Schema], w
 
 
 def outside_mask(value: Any, mask: Mask, where: str) -> Iterator[str]:
-    """Fields of an answer that its mask did not ask for."""
+    """Fields of a response that are not in its mask."""
     if isinstance(value, list):
         for number, one in enumerate(value):
             yield from outside_mask(one, mask, f"{where}[{number}]")

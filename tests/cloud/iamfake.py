@@ -16,8 +16,8 @@ _TEST = re.compile(r"/v1/projects/([^/]+)/serviceAccounts/([^/:]+):testIamPermis
 
 
 class IamFake:
-    """`accounts`: those that are there; None = whatever is asked for. `holds`: whether the caller has a permission on
-    them. `trouble`: what is answered instead."""
+    """`accounts`: those that exist; None = every requested one. `holds`: whether the caller has a permission on
+    them. `trouble`: the response instead."""
 
     def __init__(self, watch: Watch | None = None) -> None:
         self.accounts: set[str] | None = None

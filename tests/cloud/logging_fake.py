@@ -1,6 +1,6 @@
 """Cloud Logging's `entries:list`, over what the tests' VMs wrote to their serial ports and what a test adds.
 
-Of the query language only what is used: comparisons joined by AND. What cannot be read is 400, never "everything".
+Of the query language only the used part: comparisons joined by AND. An unreadable filter is 400, never "everything".
 Entries come in by `log`, or by `on_serial`, which keeps a console only where the VM was started with
 `serial-port-logging-enable`, as the real service does, and a line at a time.
 """

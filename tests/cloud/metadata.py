@@ -1,8 +1,8 @@
-"""The metadata server of one machine: what it may know of itself, its account's token, and its preemption.
+"""The metadata server of one machine: its own values, its account's token, and its preemption.
 
 As documented: nothing without the header `Metadata-Flavor: Google` nor through a proxy, text for a value and JSON for
 what is asked recursively (names in camelCase there, attributes as they are), an ETag with each answer, and
-`wait_for_change`, which answers at once where `last_etag` is not the present one. A token is handed out again until
+`wait_for_change`, which responds at once where `last_etag` is not the current one. A token is returned again until
 five minutes before its end. With `instance=None` there is an account and a project, and no machine: for a supervisor.
 """
 
@@ -25,7 +25,7 @@ _TEXT = {**_FLAVOR, "Content-Type": "application/text"}
 
 
 class MetadataFake:
-    """`instance`: id, name, zone (its short name) and, where told, machine-type. `watch` sees every exchange.
+    """`instance`: id, name, zone (its short name) and optionally machine-type. `watch` sees every exchange.
 
     GCE_METADATA_HOST and GCE_METADATA_IP are both `host`.
     """
@@ -44,7 +44,7 @@ class MetadataFake:
         robot = f"spot@{project}.iam.gserviceaccount.com"
         self.email = f"{project}.svc.id.goog" if instance is None else robot
         self.token_lifetime_s = 3599.0
-        self.requests: list[str] = []  # paths asked for, in order
+        self.requests: list[str] = []  # requested paths, in order
         self.waiting = 0  # requests that wait for a change now
         self._instance = None if instance is None else dict(instance)
         self._attributes = dict(attributes or {})
@@ -98,7 +98,7 @@ class MetadataFake:
             self._changed.notify_all()
 
     def revoke(self) -> None:
-        """No token given out so far is worth anything; the next one asked for is a new one."""
+        """No earlier token is valid; the next request gets a new one."""
         with self._changed:
             self._tokens.clear()
             self._current = ""
@@ -114,7 +114,7 @@ class MetadataFake:
         return self._issued
 
     def fail(self, part: str, *answers: Response | Exception) -> None:
-        """The next requests whose path holds `part` get these instead: answers, Hang() or Reset()."""
+        """The next requests with `part` in their path get these instead: responses, Hang() or Reset()."""
         self._faults += [(part, answer) for answer in answers]
 
     # --- answering ------------------------------------------------------------------------------------------------

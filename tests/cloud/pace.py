@@ -1,6 +1,6 @@
 """In which order machines and operations changed in a recording, and how long that took, held against the fakes.
 
-A recording shows a status only when somebody looked, so statuses may be left out but never come back. Two looks that
+A recording shows a status only at a read, so statuses may be left out but never come back. Two reads that
 overlapped say nothing about their order. Times are compared by class, not by the second: a fake that is a little
 quicker than Google proves nothing wrong, but one that is done at once where Google takes minutes may hide a race.
 """
@@ -25,7 +25,7 @@ RANKS = {
 BEGINS_ANEW = "REPAIRING"  # after a host error the machine is RUNNING again
 # Kind of operation -> seconds that the fakes take for it.
 TAKES_S = {"insert": Life.create_s, "delete": Life.delete_s, "stop": Life.stop_s, "simulateMaintenanceEvent": 0.0}
-ANSWER_S = 0.1  # a fake's answer to one request
+ANSWER_S = 0.1  # a fake's response to one request
 CLASSES = ((10.0, "less than 10 s"), (60.0, "less than a minute"), (float("inf"), "a minute or more"))
 
 
@@ -84,7 +84,7 @@ def _class(seconds: float) -> str:
 
 
 def _statuses(line: Json) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, status) of machines and operations in an answer of Compute Engine. A mask may leave the name out:
+    """(kind, name, status) of machines and operations in a response of Compute Engine. A mask may leave out the name:
     then the path says it."""
     if "/compute/v1/" not in line["path"] or line["status"] != 200:
         return

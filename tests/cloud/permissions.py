@@ -62,7 +62,7 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "logging.entries.write": (Need("logging.logEntries.create"),),
     "registry.manifests.get": (Need("artifactregistry.repositories.downloadArtifacts", REPOSITORY),),
     "registry.upload": (Need("artifactregistry.repositories.uploadArtifacts", REPOSITORY),),
-    # Everybody may ask what he may do himself, and what Google's public prices are.
+    # Every caller may read its own permissions, and Google's public prices.
     "cloudresourcemanager.projects.testIamPermissions": (),
     "iam.projects.serviceAccounts.testIamPermissions": (),
     "storage.buckets.testIamPermissions": (),
@@ -71,7 +71,7 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "registry.token": (),
 }
 # What programs do that no fake sees: https://cloud.google.com/build/docs/running-builds/submit-build-via-cli-api and
-# https://cloud.google.com/artifact-registry/docs/access-control. Docker asks for a layer before it pushes it.
+# https://cloud.google.com/artifact-registry/docs/access-control. Docker requests a layer before it pushes it.
 PROGRAMS: Mapping[str, tuple[Need, ...]] = {
     "docker pull": _PLAIN["registry.manifests.get"],
     "docker push": (*_PLAIN["registry.manifests.get"], *_PLAIN["registry.upload"]),
@@ -134,7 +134,7 @@ def _object(permission: str) -> Callable[[Call], Iterator[Need]]:
 
 
 def _write(call: Call) -> Iterator[Need]:
-    """Where the upload began, its right was asked for; its later pieces carry a session instead."""
+    """The permission is checked at the start of an upload; its later pieces have a session instead."""
     if call.request.one("upload_id") is not None:
         return
     name = call.request.one("name") or _name_in(call.request.body)

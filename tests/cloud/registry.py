@@ -1,4 +1,4 @@
-"""A Docker registry (version 2) on loopback, as far as a digest is asked of it: manifests by tag or digest, with HEAD
+"""A Docker registry (version 2) on loopback, as far as digests need it: manifests by tag or digest, with HEAD
 or GET; tags that move; the Bearer dance of private and public registries.
 
 `challenge`: nothing without a token, which `/token` gives to everybody, or only to those of `accounts` (Basic). A
@@ -62,7 +62,7 @@ class RegistryFake:
         return digest
 
     def fail(self, *answers: Response | Exception) -> None:
-        """The next requests get these instead: answers, Hang() or Reset()."""
+        """The next requests get these instead: responses, Hang() or Reset()."""
         self._faults += answers
 
     def _answer(self, request: Request) -> Response:

@@ -2,11 +2,11 @@
 
     python -m tests.cloud.replay RECORDING
 
-Each request is put to a fresh cloud whose clock is the recording's. Names that a service makes up (ids, generations,
+Each request is sent to a new cloud with the clock of the recording. Names that a service generates (ids, generations,
 operations, page tokens) are translated as they come; what others did meanwhile, such as a machine that switched itself
-off or wrote an object, is brought about before a request whose recorded answer shows it. Named are: another status, and
+off or wrote an object, is applied before a request whose recorded response shows it. Reported are: another status, and
 for each method, status and mask the fields, their types, and the headers we rely on, which only one side ever has;
-an order of statuses that the fakes never show, and operations and answers of another class of time (pace).
+an order of statuses that the fakes never show, and operations and responses of another class of time (pace).
 The exit code is 1 where there is any difference, 2 where the recording cannot be read.
 """
 
@@ -81,9 +81,9 @@ class Replay:
         self.came_up: set[tuple[str, str]] = set()  # of machines that were shown running
 
     def differences(self) -> list[str]:
-        """In sentences; [] = the fakes answer as Google did."""
+        """In sentences; [] = the fakes respond as Google did."""
         for number, line in enumerate(self.lines, 1):
-            if "status" in line:  # the others got no answer
+            if "status" in line:  # the others got no response
                 self._exchange(number, line)
         found = [f"{text} ({count} times)" for text, count in self.statuses.items()]
         for key in sorted(self.google):
@@ -120,7 +120,7 @@ class Replay:
         self.cloud.compute.catch_up()
 
     def _service(self, host: str, request: Request) -> tuple[str, Found | None]:
-        """By its host; stand-ins have none that says it."""
+        """By its host; stand-ins have other hosts."""
         named = host.removesuffix(".googleapis.com")
         for service in (named,) if named in SERVICES else SERVICES:
             found = self.oracles[service].find(request)
@@ -153,7 +153,7 @@ class Replay:
         return self.name(value) if isinstance(value, str) else value
 
     def _learn(self, google: Any, ours: Any) -> None:
-        """Of the two answers to one question."""
+        """Of the two responses to one request."""
         if isinstance(google, dict) and isinstance(ours, dict):
             for key in google.keys() & ours.keys():
                 one, other = google[key], ours[key]
@@ -170,7 +170,7 @@ class Replay:
         path = "/".join(quote(self.name(unquote(part)), safe="~:@-._") for part in line["path"].split("/"))
         query = {name: [self.name(value) for value in values] for name, values in line["query"].items()}
         headers = {**line["request_headers"], "authorization": "Bearer replay"}
-        headers.pop("x-goog-user-project", None)  # who asks is not what is compared
+        headers.pop("x-goog-user-project", None)  # the caller is not compared
         body, kind = _sent(self.named(line["request"]), headers.get("content-type", ""))
         if kind:
             headers["content-type"] = kind

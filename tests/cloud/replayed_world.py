@@ -1,7 +1,7 @@
 """What others did between the requests of a recording, brought about in the fakes before a request that shows it.
 
-A machine that switched itself off, an object that an agent wrote, an operation that was over: the recorded answer says
-so, and the fakes are told (tests/cloud/replay.py).
+A machine that switched itself off, an object that an agent wrote, an operation that ended: the recorded response shows
+it, and the fakes are changed (tests/cloud/replay.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 class World:
-    """What others did before this request, as its recorded answer shows."""
+    """What others did before this request, as its recorded response shows."""
 
     def __init__(self, replay: Replay, found: Found, line: Json) -> None:
         self.cloud, self.found, self.line, self.name = replay.cloud, found, line, replay.name
@@ -123,7 +123,7 @@ class World:
         self.listed |= listed.keys()
 
     def _brought(self, zone: str, name: str, status: str) -> None:
-        """A machine in the status that Google told of it. Here it runs as soon as it is asked for."""
+        """A machine in the status that Google reported. Here it runs as soon as it is requested."""
         compute = self.cloud.compute
         if status == "RUNNING":
             self.replay.came_up.add((zone, name))

@@ -17,7 +17,7 @@ _TEST = re.compile(r"/v1/projects/([^/:]+):testIamPermissions")
 
 
 class ResourceManagerFake:
-    """`holds`: whether the caller has a permission on the project. `trouble`: what is answered instead."""
+    """`holds`: whether the caller has a permission on the project. `trouble`: the response instead."""
 
     def __init__(self, project: str, watch: Watch | None = None) -> None:
         self.project = project

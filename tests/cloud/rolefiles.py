@@ -1,6 +1,6 @@
 """What deploy/terraform grants: read from the files themselves, once a process, with a real parser of HCL.
 
-Only what these files use is understood: roles whose permissions are lists of `locals`, `*_iam_member` resources, and
+Only their syntax is supported: roles whose permissions are lists of `locals`, `*_iam_member` resources, and
 members that are our accounts or people of a variable. Anything else is an error, so that nothing is overlooked.
 """
 
@@ -17,7 +17,7 @@ import hcl2
 
 TERRAFORM = Path(__file__).parents[2] / "deploy" / "terraform"
 SUPERVISOR, WORKER, BUILD, BUILDER = "supervisor", "worker", "build", "builder"
-PERSON = "person"  # whose own credentials a supervisor uses
+PERSON = "person"  # the user whose own credentials a supervisor uses
 
 # Google's own roles, as far as they are used: https://cloud.google.com/iam/docs/understanding-roles. Nothing is asked
 # for of what a role holds beside.
@@ -31,7 +31,7 @@ PREDEFINED: Mapping[str, tuple[str, ...]] = {
         "artifactregistry.repositories.uploadArtifacts",
     ),
 }
-# Words of an expression -> whose identity it is.
+# Words of an expression -> the identity.
 _MEMBERS = {
     "google_service_account.worker.": WORKER,
     "google_service_account.build.": BUILD,

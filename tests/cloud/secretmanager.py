@@ -1,6 +1,6 @@
 """Secret Manager's one method that a machine needs: `projects/P/secrets/S/versions/V:access`.
 
-Errors as Google's services tell them: 401 without a token, 403 where the account may not read (or the secret is not
+Errors as in Google's services: 401 without a token, 403 where the account may not read (or the secret is not
 there to be seen), 404 for a version that is not there, 400 for one that is disabled or destroyed.
 """
 
@@ -70,7 +70,7 @@ class SecretManagerFake:
         self._denied.discard((project, secret))
 
     def fail(self, *answers: Response | Exception) -> None:
-        """The next requests get these instead: answers, Hang() or Reset()."""
+        """The next requests get these instead: responses, Hang() or Reset()."""
         self._faults += answers
 
     def _answer(self, request: Request) -> Response:
@@ -107,7 +107,7 @@ class SecretManagerFake:
 
 
 def _number(version: str, versions: Sequence[bytes | None]) -> int:
-    """`latest` is the last one that was made, disabled or not; 0 for what is no version."""
+    """`latest` is the last one that was made, disabled or not; 0 for a text that is not a version."""
     if version == "latest":
         return len(versions)
     return int(version) if version.isdigit() else 0

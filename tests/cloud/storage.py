@@ -1,4 +1,4 @@
-"""A Cloud Storage on loopback: the JSON API (storage.v1) as the official client and the agent speak it.
+"""A Cloud Storage on loopback: the JSON API (storage.v1) as the official client and the agent use it.
 
 Strongly consistent, with generations; every write, read and listing is done under one lock. What goes wrong in a real
 store is asked for by name: see `trouble`, `deny`, `expire`, `break_upload` and `write_limit`. Written to the documented
@@ -30,7 +30,7 @@ _PERMISSIONS |= {method: f"storage.objects.{what}" for method, what in _WRITES.i
 
 class StorageFake(Troubles):
     """`url` is what STORAGE_EMULATOR_HOST is set to. `requests`: all that came, without their bodies; `counts`: how
-    often each method of the API was asked for, by its name in the discovery document (storage.objects.list ...)."""
+    often each method of the API was called, by its name in the discovery document (storage.objects.list ...)."""
 
     def __init__(self, clock: Callable[[], float] = time.time, watch: Watch | None = None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class StorageFake(Troubles):
             del self._buckets[name]
 
     def put(self, bucket: str, name: str, data: bytes, metadata: dict[str, str] | None = None) -> Stored:
-        """An object that somebody else writes; no condition, no limit."""
+        """An object of another writer; no condition, no limit."""
         with self._lock:
             return self._buckets[bucket].insert(name, data, self.clock(), Conditions(), metadata=metadata or {})
 
@@ -127,7 +127,7 @@ class StorageFake(Troubles):
     def _do(self, request: Request, method: str, bucket: str, name: str) -> Response:
         if method == "storage.buckets.testIamPermissions":
             return self._test_permissions(request, bucket)
-        if method != "storage.objects.insert":  # whose name may stand in the body: see _store
+        if method != "storage.objects.insert":  # its name may be in the body: see _store
             self.check_allowed(_PERMISSIONS[method], f"{bucket}/{name}", request.one("prefix"))
         self._bucket(bucket)
         if method in _WRITES and request.method != "POST":

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tests.cloud.storage_objects import Bucket, Refusal, Stored, timestamp
 from tests.cloud.web import Request, Response
 
-Fields = Mapping[str, Any]  # a parsed mask: name -> mask of what lies in it, {} = all of it
+Fields = Mapping[str, Any]  # a parsed mask: name -> mask of its content, {} = all of it
 # As the discovery document of storage.v1 names them.
 _NAMES = """
     acl bucket cacheControl componentCount contentDisposition contentEncoding contentLanguage contentType contexts
@@ -91,7 +91,7 @@ def etag(stored: Stored) -> str:
 
 
 def error(refusal: Refusal, request: Request) -> Response:
-    """Google's JSON error; downloads answer with the bare message, 304 with nothing."""
+    """Google's JSON error; for downloads the bare message, for 304 nothing."""
     if refusal.status == 304:
         return Response(304, headers=refusal.headers)
     if request.one("alt") == "media":

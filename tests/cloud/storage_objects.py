@@ -1,6 +1,6 @@
 """The objects of one fake bucket: generations, metagenerations, conditions and names in the order of their bytes.
 
-Plain data without HTTP. A `Refusal` is an answer other than success, in Google's words; what the JSON API says of
+Plain data without HTTP. A `Refusal` is a response other than success, in Google's words; what the JSON API says about
 each condition: an insert of what is there with ifGenerationMatch=0 is 412, a read of what is not there is 404
 whatever the condition, a read that the caller has already (ifGenerationNotMatch) is 304.
 """
@@ -24,7 +24,7 @@ _NONE: Mapping[str, str] = {}
 
 @dataclass
 class Refusal(Exception):
-    """An answer in Google's error shape. `plain`: sent as a line of text, as downloads do."""
+    """A response in Google's error form. `plain`: sent as a line of text, as for downloads."""
 
     status: int
     reason: str
@@ -50,7 +50,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Conditions:
-    """None = not asked for. Generation 0 stands for "there is no object"."""
+    """None = no condition. Generation 0 means "there is no object"."""
 
     generation_match: int | None = None
     generation_not_match: int | None = None
@@ -116,7 +116,7 @@ class Bucket:
         return self.objects[name]
 
     def patch(self, name: str, changes: Mapping[str, str | None] | None, now: float, conditions: Conditions) -> Stored:
-        """New custom metadata: a key whose value is None goes, None for the whole takes all of them away."""
+        """New custom metadata: a key with the value None is removed, None for the whole removes all keys."""
         found = self.get(name)
         conditions.check(found)
         merged: dict[str, Any] = {} if changes is None else {**found.metadata, **changes}

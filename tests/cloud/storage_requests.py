@@ -1,4 +1,4 @@
-"""What a request to the fake Cloud Storage asks for: which method of the API, on what, under which conditions."""
+"""A request to the fake Cloud Storage: its method of the API, its object, its conditions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cloud.web import Request
 
 
 def route(request: Request) -> tuple[str, str, str]:
-    """The method's name in the discovery document, the bucket, the object. Refusal 404 for what is not modelled."""
+    """The method's name in the discovery document, the bucket, the object. Refusal 404 for other requests."""
     path = request.raw_path.removeprefix("/upload").removeprefix("/download").removeprefix("/resumable/upload")
     match path.strip("/").split("/"), request.method:
         case ["storage", "v1", "b", bucket], "GET":

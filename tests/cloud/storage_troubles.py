@@ -1,4 +1,4 @@
-"""What goes wrong in the fake Cloud Storage on request: storms, lost answers, refused rights, expired tokens."""
+"""Faults of the fake Cloud Storage on request: bursts of errors, lost responses, lost permissions, expired tokens."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ What = int | Exception | Callable[[Response], Response]
 
 @dataclass
 class Trouble:
-    """`what`: a status to answer, a Refusal, Hang() or Reset() to raise, or a function that spoils the right answer.
-    `times` it happens still, None = until `calm`. `after`: the deed is done first, and only its answer suffers."""
+    """`what`: a status, a Refusal, Hang() or Reset() to raise, or a function that changes the correct response.
+    `times` it happens still, None = until `calm`. `after`: the action is done first, and only its response fails."""
 
     what: What
     times: int | None
@@ -48,9 +48,9 @@ class Troubles:
         self._denied: set[tuple[str, str]] = set()
         self._expired: set[str] = set()
         self._guard = threading.Lock()
-        # Which bearer tokens count; "" stands for none. A test that cares puts its own rule here.
+        # Which bearer tokens count; "" means none. A test may replace this rule.
         self.takes_token: Callable[[str], bool] = lambda _: True
-        # Which permissions the caller's role holds, for who asks about them.
+        # The permissions of the caller's role, for requests about them.
         self.holds: Callable[[str], bool] = lambda _: True
 
     def trouble(
@@ -121,5 +121,5 @@ class Troubles:
 
 
 def spoilt(**changes: Any) -> Callable[[Response], Response]:
-    """The right answer with another status, body, headers, cut_after ... (`what` of a trouble)."""
+    """The correct response with another status, body, headers, cut_after ... (`what` of a trouble)."""
     return lambda response: replace(response, **changes)

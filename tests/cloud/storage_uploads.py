@@ -1,4 +1,4 @@
-"""How content gets into the fake Cloud Storage: in one piece, with its metadata beside it, or in resumable pieces.
+"""Uploads to the fake Cloud Storage: in one piece, with metadata in the same body, or in resumable pieces.
 
 A resumable upload is a session: POST opens it, PUT sends bytes `Content-Range: bytes a-b/total`, and a broken one is
 asked with `bytes */total`: 308 with the Range that has arrived, which is all of it in steps of 256 KiB. The object
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 @dataclass
 class Upload:
-    """What is to become an object. `about`: the resource that came with it."""
+    """The future object. `about`: the resource that came with it."""
 
     bucket: str
     name: str
@@ -69,7 +69,7 @@ class Sessions:
         return found
 
     def receive(self, session: Session, request: Request) -> Response | None:
-        """Take a piece; the answer to it, None when it was the last one. Reset when the line is to break."""
+        """Take a piece; returns its response, None for the last piece. Reset when the connection must break."""
         begin, total = _range(request)
         if begin is None:
             return None if total == len(session.arrived) else _so_far(session)

@@ -89,7 +89,7 @@ def test_a_stopped_machine_stays_and_can_be_started_again(rig: Rig) -> None:
     rig.instances.stop_unary(project="p", zone=ZONE, instance="vm-1")
     rig.after(rig.fake.stop_s)
     assert rig.status() == "TERMINATED"
-    with pytest.raises(google_errors.BadRequest):  # as the real one: there is no console of a machine that is off
+    with pytest.raises(google_errors.BadRequest):  # as in the real service: a machine that is off has no console
         rig.instances.get_serial_port_output(project="p", zone=ZONE, instance="vm-1")
     rig.instances.start_unary(project="p", zone=ZONE, instance="vm-1")
     rig.after(rig.fake.create_s)

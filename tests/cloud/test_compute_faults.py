@@ -1,4 +1,4 @@
-"""The faults of the fake Compute Engine, each as the official client hears it."""
+"""The faults of the fake Compute Engine, each as the official client gets it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_answer_is_lost_and_the_machine_comes_up(rig: Rig, how: Any) -> None
 
 def test_an_answer_of_something_in_between_is_no_json(rig: Rig) -> None:
     rig.running()
-    rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  it is no answer of the API
+    rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  it is not a response of the API
     rig.fake.fail_next("GET", "/vm-1$", (404, b"<html>Not Found</html>"))
     with pytest.raises(google_errors.NotFound) as odd:
         rig.status()

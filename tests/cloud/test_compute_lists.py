@@ -183,7 +183,7 @@ def test_places_and_advice(rig: Rig) -> None:
     image = rig.http.get(images + "family/cos-stable").json()
     assert rig.http.get(images + image["name"]).json() == image
     for missing in ("zones/mars-1", "zones/%s/machineTypes/n9" % ZONE, "zones/%s/disks/none" % ZONE, "nothing/here"):
-        rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  one of these is no method at all
+        rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  one of these is not a method
         assert rig.http.get(missing).status_code == 404
     rig.fake.refuse("/zones/", 403, "forbidden")
     assert rig.http.get("zones/" + ZONE).status_code == 403
@@ -219,7 +219,7 @@ def test_a_live_fake_ticks_by_itself_and_waits_for_operations() -> None:
     fake = ComputeFake(live=True)
     fake.create_s, fake.queue_s = 0.2, 0.05
     up: list[str] = []
-    fake.on_running = lambda vm: up.append(fake.instance(vm.name).status)  # a hook may ask
+    fake.on_running = lambda vm: up.append(fake.instance(vm.name).status)  # a hook may call the API
     try:
         fake.create(ZONE, spot("vm-1"), "ann@example.com", time.time())
         wait_for(lambda: up == ["RUNNING"])

@@ -1,4 +1,4 @@
-"""What the official clients say and hear passes the oracle."""
+"""The requests and responses of the official clients pass the oracle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rule = tuple[str, str, Any]
 
 
 class Scripted:
-    """Answers by verb and end of path; `told` is what the oracle finds wrong."""
+    """Responds by verb and end of path; `told`: the faults that the oracle finds."""
 
     def __init__(self, oracle: Oracle, rules: list[Rule]) -> None:
         self.oracle, self.rules, self.told, self.seen = oracle, rules, list[str](), 0
@@ -98,4 +98,4 @@ def test_the_exchanges_of_the_official_storage_client_pass(scripted: list[Script
     blob.patch()
     blob.delete(if_generation_match=1)
     assert cloud.told == []
-    assert cloud.seen >= 6  # it also looks at the bucket, in a thread of its own
+    assert cloud.seen >= 6  # it also reads the bucket, in a thread of its own

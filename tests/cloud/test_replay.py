@@ -1,4 +1,4 @@
-"""A recording of the fakes is what the fakes answer; each way in which Google may differ from them is named."""
+"""A recording of the fakes is replayed without a difference; each way in which Google may differ is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from google.oauth2.credentials import Credentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.telemetry import recording as exchanges
 from tests.cloud import pace, replay
@@ -39,7 +40,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     cloud = Cloud(None, clock=time.time)
     for name in ("delete_s", "queue_s"):
         setattr(cloud.compute, name, 0.05)
-    cloud.compute.create_s = 0.5  # time to ask for a console that is not there yet
+    cloud.compute.create_s = 0.5  # time to read a console that does not exist yet
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, "_recorder", None)
         for name, value in cloud.environment().items():

@@ -1,4 +1,4 @@
-"""deploy/terraform cannot be run here: it must parse, refer only to what is there, and agree with the product."""
+"""deploy/terraform cannot be run here: it must parse, have no dangling references, and agree with the product."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_supervisors_role_is_the_products_own_table_group_by_group() -> None
 
 
 def test_a_role_that_google_may_refuse_takes_nothing_else_along() -> None:
-    """Whether the new advice permissions may stand in a custom role is not documented."""
+    """Whether a custom role may contain the new advice permissions is not documented."""
     roles = rolefiles.custom_roles()
     assert {one for one in roles["supervisor"] if ".advice." in one} == set()
     assert set(roles["advice"]) == {"compute.advice.capacity", "compute.advice.capacityHistory"}

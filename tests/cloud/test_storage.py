@@ -1,4 +1,4 @@
-"""The fake Cloud Storage keeps to the documented semantics: objects and listings, asked for over HTTP by hand."""
+"""The fake Cloud Storage keeps to the documented semantics: objects and listings, requested over HTTP by hand."""
 
 from __future__ import annotations
 

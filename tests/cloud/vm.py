@@ -37,7 +37,7 @@ def boot(
     on_off: Callable[[], None] | None = None,
     watch: Watch | None = None,
 ) -> RunningVm:
-    """`instance`: the resource, as instances.get answers. `on_off`: called once, when the machine has switched itself
+    """`instance`: the resource, as in instances.get. `on_off`: called once, when the machine has switched itself
     off or has gone down after `acpi_shutdown`; not after `kill`. A folder that was booted before is booted again."""
     return RunningVm(instance, folder, scene or Scene(), (on_serial, on_off), watch)
 
@@ -123,7 +123,7 @@ class RunningVm:
 
     @property
     def switched_off(self) -> bool:
-        """It has asked to be switched off by itself."""
+        """It has requested its own power-off."""
         return self.calls("poweroff") != []
 
     def processes(self) -> set[int]:
@@ -132,7 +132,7 @@ class RunningVm:
     # --- what happens to it ---------------------------------------------------------------------------------------
 
     def acpi_shutdown(self, grace_s: float = ACPI_GRACE_S) -> None:
-        """ACPI's soft off: systemd sends TERM to the script and waits for it; what is there after `grace_s` is cut off.
+        """ACPI's soft off: systemd sends TERM to the script and waits for it; the rest is cut off after `grace_s`.
         Returns at once."""
         with self._lock:
             self._soft = True
@@ -184,7 +184,7 @@ class RunningVm:
             self._go_down()
 
     def _go_down(self) -> None:
-        """Once: whatever still runs is ended, and whoever waits for it is told."""
+        """Once: all remaining processes are ended, and the waiting threads continue."""
         with self._lock:
             if self._cut or self._down:
                 return

@@ -28,7 +28,7 @@ def alive(folder: Path) -> set[int]:
             state, parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:2]
             variables = Path("/proc", name, "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # gone, or of another user
         if state in b"ZX":
             continue
         children.setdefault(int(parent), []).append(int(name))

@@ -21,11 +21,11 @@ _OLD_PYTHON = '#!/bin/sh\n[ "$1" = --version ] || exit 1\necho Python {version}\
 
 @dataclass(frozen=True)
 class Scene:
-    """`cards`: how many GPUs answer; None = as many as its metadata promises. `driver`, `pulls`: how installing the
+    """`cards`: how many GPUs respond; None = as many as its metadata promises. `driver`, `pulls`: how installing the
     driver and pulling end, one time after the other, the last for ever: ok, or words. `refusal`: `CODE words` with
     which docker run ends. `python`: of the image: "" = none, a version = that old one, None = that of the tests.
     `workdir`: the files of the image's WORKDIR, path -> text; None = the image names none, so it is /.
-    `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, a driver that is there.
+    `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, and an installed driver.
     `hurry`: by how much the script's pauses are divided."""
 
     cards: int | None = None
@@ -76,7 +76,7 @@ class Scene:
         for name in PRETENDED:
             _link(tools / name, STUBS / f"{name}.sh")
         for name in ("lspci", "dmesg"):
-            _link(tools / name, STUBS / "told.sh")
+            _link(tools / name, STUBS / "print_file.sh")
         for name in ("mkfs.ext4", "mkfs.xfs"):
             _link(tools / name, STUBS / "mkfs.sh")
         driver = "cos-extensions" if self.cos else "nvidia-smi"

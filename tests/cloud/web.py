@@ -1,8 +1,8 @@
 """The one HTTP server under all fakes of this folder: HTTP/1.1 on loopback, kept-alive connections, a thread each.
 
-A fake is a function from Request to Response. What a network does beside answering is a Response too: hang until the
-client gives up, break off in mid-answer, or close without a word. `watch` sees every exchange, for the oracle; a `gate`
-answers instead of the fake where the caller may not do what it asks for.
+A fake is a function from Request to Response. Network faults are a Response too: hang until the
+client gives up, break off in the middle, or close without a response. `watch` sees every exchange, for the oracle; a
+`gate` responds instead of the fake where the caller lacks a permission.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A `body` that is no bytes is sent as JSON; None = empty. `cut_after`: so many bytes of the body, then the
+    """A `body` other than bytes is sent as JSON; None = empty. `cut_after`: that many bytes of the body, then the
     connection breaks (its length was promised). `date`: epoch seconds of the Date header, None = now."""
 
     status: int = 200
@@ -60,11 +60,11 @@ class Response:
 
 
 class Hang(Exception):
-    """Raised by a fake: no answer, until the client or the server closes."""
+    """Raised by a fake: no response, until the client or the server closes."""
 
 
 class Reset(Exception):
-    """Raised by a fake: the connection is closed without an answer."""
+    """Raised by a fake: the connection is closed without a response."""
 
 
 Handler = Callable[[Request], Response]
@@ -83,11 +83,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         self.server.connections.discard(self.connection)
-        with suppress(OSError):  # what was not sent when the client went away
+        with suppress(OSError):  # the rest that was not sent when the client disconnected
             super().finish()
 
     def handle(self) -> None:
-        with suppress(OSError):  # the client went away; that is its right
+        with suppress(OSError):  # the client disconnected, which is allowed
             super().handle()
 
     def log_message(self, *_: object) -> None:
@@ -134,7 +134,7 @@ class WebServer:
         self._thread.start()
 
     def guard(self, gate: Gate) -> None:
-        """From now on it is asked before each answer."""
+        """From now on it is called before each response."""
         self._server.gate = gate
 
     def watch_nothing(self) -> None:

@@ -1,4 +1,4 @@
-"""What providers promise that look for room for a while before they say whether there is any."""
+"""The contract of providers that look for capacity for some time before they say whether there is any."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.contracts.provider_subject import Subject, ref
 
 
 def answered(subject: Subject, request: LaunchRequest) -> Machine | NoCapacity:
-    """The same request, until it is answered. Before that, what is listed of it is only asked for."""
+    """The same request, until it has a result. Before that its machine is listed as ASKED."""
 
     def answer() -> Machine | NoCapacity | None:
         try:

@@ -14,6 +14,6 @@ if __name__ == "__main__":
     wake = NotifyWake(database, EventWake())
     wake.start()
     wake.set()
-    sys.stdin.read()  # what was asked is on its way; whoever started us ends us when it has arrived
+    sys.stdin.read()  # the request is sent; the parent ends this process when it has arrived
     wake.close()
     database.close()

@@ -37,7 +37,7 @@ class StoreSuite:
         raise NotImplementedError
 
     def make_unreadable(self, store: Any, prefix: str) -> None:
-        """From now on the store cannot tell what lies under `prefix`, which ends in a slash."""
+        """From now on the store cannot read the objects under `prefix`, which ends in a slash."""
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ from supervisor.ports.platform import Platform, PlatformEvent
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.local.provider import LocalPlatform
 from tests.cloud.discovery import Oracle
@@ -57,7 +57,7 @@ class LocalStage(PlatformStage):
 
 
 class GceStage(PlatformStage):
-    """`compute` speaks for the person; the machine was started by the subject's own provider."""
+    """`compute` acts for the user; the subject's own provider started the machine."""
 
     def __init__(self, folder: Path, subject: GceSubject | None = None) -> None:
         self.subject = subject or GceSubject(folder)

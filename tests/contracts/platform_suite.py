@@ -1,4 +1,4 @@
-"""What a person may ask the place where machines come from (ports/platform.py): consoles, history, whose they are."""
+"""What a user can ask a platform (ports/platform.py): consoles, history, the account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_AGO = 0.0
 
 
 class PlatformStage(ABC):
-    """One platform with one machine that lives: `ref`. `tells_history`: it has records of its own."""
+    """One platform with one living machine: `ref`. `tells_history`: it has records of its own."""
 
     platform: Platform
     ref: MachineRef

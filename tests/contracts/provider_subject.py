@@ -24,7 +24,7 @@ class Subject(ABC):
 
     @abstractmethod
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
-        """Let time pass until the condition holds; its answer."""
+        """Let time pass until the condition holds; returns its value."""
 
     @abstractmethod
     def unreadable(self, request: LaunchRequest) -> AbstractContextManager[None]:
@@ -43,7 +43,7 @@ class Subject(ABC):
         """From now on it cannot be read; `spoilt` False: it can again."""
 
     def looking_for_room(self, request: LaunchRequest, finds: bool) -> AbstractContextManager[None]:
-        """While this is open, the platform looks for room for a while, and then `finds` some or not."""
+        """While this context is open, the platform looks for capacity for some time, and then `finds` some or not."""
         raise NotImplementedError
 
     def request(

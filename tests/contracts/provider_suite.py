@@ -1,6 +1,6 @@
 """What every provider promises (Provider in ports/provider.py), as tests that each implementation runs.
 
-The disasters stand in a suite of their own: a cloud keeps the first half of the promises only.
+The disasters are in a suite of their own: a cloud has only the first half of the contract.
 """
 
 from __future__ import annotations

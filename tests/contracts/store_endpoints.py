@@ -101,7 +101,7 @@ class EndpointsSuite:
         assert found is not None
         assert found.note == "mine"
         assert len(told.events(None, 0, 99)) == 2
-        # What tries have taught meanwhile is no change by a person.
+        # What tries have taught since is not a change by a person.
         told.deliveries.settle([], [EndpointHealth("wh-1", NOW, NOW + 60)], NOW)
         assert told.endpoints.change(found, replace(found, note="again"), ADDED, NOW)
         found = told.endpoints.find("wh-1")

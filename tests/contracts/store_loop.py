@@ -214,7 +214,7 @@ class LoopSuite:
         assert store.nonce_hash("nobody", "1.1.1") is None
         assert store.active(CELL, {run.key: tried.version})[0] == []
 
-        # Whoever read the run before it had its nonce does not take it away.
+        # A caller that read the run before it had its nonce does not remove it.
         ended = changed(store, tried, replace(tried, try_=a_try(1, 1, ended_at=NOW)))
         assert not store.set_nonce_hash(run.key, "1.1.1", "cc", lease)
         changed(store, ended, replace(ended, try_=a_try(1, 2)))

@@ -18,7 +18,7 @@ from tests.fakes.provider import FakeProvider
 
 
 class FleetSubject(FakeSubject):
-    """`tested`: whose machines and secrets a test is about; the others have none."""
+    """`tested`: the provider whose machines and secrets a test uses; the others have none."""
 
     def __init__(self, *names: str, tested: str) -> None:
         super().__init__(lambda clock: FakeProvider(clock, (f"{tested}-a", f"{tested}-b"), tested))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from supervisor.objectstores.gcs import store as gcs
-from supervisor.objectstores.gcs import transfer as gcs_reading
+from supervisor.objectstores.gcs import transfer
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ObjectMissing
 from tests.cloud.storage import StorageFake
@@ -46,7 +46,7 @@ SUITE = ObjectStoreSuite
 
 
 def ends_after_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "pages", lambda *asked: itertools.islice(gcs_reading.pages(*asked), 1))
+    monkeypatch.setattr(gcs, "pages", lambda *args, **options: itertools.islice(transfer.pages(*args, **options), 1))
 
 
 def forgets_conditions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The same promises with the agent that people's trainings run beside, as the archive that is shipped."""
+"""The same contract with the real agent, as the archive that is shipped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RealSubject(LocalSubject):
             return None
 
     def training(self, request: LaunchRequest) -> heartbeat.Beat:
-        """The first beat that tells of a training."""
+        """The first beat that shows a training."""
         return wait_for(
             lambda: (b := self.beat(request)) and b.phase == heartbeat.TRAINING and b, what="a beat in training"
         )

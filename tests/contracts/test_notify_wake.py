@@ -137,7 +137,7 @@ def test_after_a_cut_it_hears_and_is_heard_again(
     gone = cut(postgres_database)
     assert len(gone) == 2
     back(postgres_database, gone, 2)
-    # Both may have missed something, so both look once.
+    # Both may have missed something, so both check once.
     assert wake.wait(60.0) is True
     assert other.wait(60.0) is True
     wake.set()

@@ -90,7 +90,7 @@ class SaysNothingOfNothing(MemoryStore):
 
 
 class TellsItsOwnTime(MemoryStore):
-    """The time of the reader's machine beside times of the store's."""
+    """The time of the reader's machine with times of the store."""
 
     def pages(self, prefix: str, page_size: int = 1000) -> Iterator[Page]:
         return (Page(page.objects, page.server_time - 3600) for page in super().pages(prefix, page_size))

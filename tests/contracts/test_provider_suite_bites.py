@@ -28,7 +28,7 @@ class FindsByName(FakeProvider):
 
 
 class UnreadableIsEmpty(FakeProvider):
-    """A zone that does not answer has no machines."""
+    """A zone that does not respond has no machines."""
 
     def machines(self) -> MachineListing:
         return MachineListing(super().machines().machines)
@@ -104,7 +104,7 @@ class StockOutKillsWhatIsThere(FakeProvider):
 
 
 class ShowsSecrets(FakeProvider):
-    """The value is told where only the reference should be."""
+    """The error contains the value instead of the reference."""
 
     def launch(self, request: LaunchRequest) -> Machine:
         machine = super().launch(request)
@@ -125,7 +125,7 @@ class AsksForSecretsAgain(FakeProvider):
 
 
 class KnowsOnlyItsOffers(FakeProvider):
-    """A run of before has a shape that is offered no more."""
+    """An older run has a shape that is not offered any more."""
 
     def gpus(self, shape: str) -> str:
         offered = any(offer.placement.shape == shape for offer in self.offered)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from supervisor.domain.causes import Cause
-from supervisor.providers.gce.machines.records import TYPES
+from supervisor.providers.gce.machines.records import MEANINGS
 from supervisor.wiring import settings as wired
 from tests.docs.test_pages_match_the_code import ROOT, page
 
@@ -56,7 +56,7 @@ def test_its_settings_and_causes_are_those_of_the_code():
 
 def test_every_operation_that_ends_a_machine_is_told():
     ends = PAGE.partition("## How an end is called")[2]
-    assert [kind for kind in TYPES if kind.rpartition(".")[2] not in ends] == []
+    assert [kind for kind in MEANINGS if kind.rpartition(".")[2] not in ends] == []
 
 
 def test_it_is_linked():

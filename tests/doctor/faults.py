@@ -203,7 +203,7 @@ FAULTS = [
         _set(gce_service_account="wrker@p.iam.gserviceaccount.com"),
     ),
     Fault(
-        "a quota of 0", "quotas", "fail", "NVIDIA_T4_GPUS, or name another region",
+        "a quota of 0", "quotas", "fail", "NVIDIA_T4_GPUS, or add another region",
         _quota("us-east1", NVIDIA_T4_GPUS=0.0, PREEMPTIBLE_NVIDIA_T4_GPUS=0.0) ,
     ),
     Fault("no cards in any region", "quotas", "fail", "GPUS_ALL_REGIONS", _quota("", GPUS_ALL_REGIONS=0.0)),

@@ -33,7 +33,7 @@ class Google:
     def __init__(self, *missing: str) -> None:
         self.missing = missing
 
-    def elsewhere(self, method: str, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def other_api(self, method: str, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         assert (method, url) == ("POST", "http://127.0.0.1:1/v1/projects/p:testIamPermissions")
         return {"permissions": [one for one in body["permissions"] if one not in self.missing]}
 
@@ -46,13 +46,13 @@ def test_a_data_disk_is_checked_as_it_is_attached() -> None:
     ):
         assert needed in needed_in_project(config)
         assert other not in needed_in_project(config)
-        line = project_access(config, Google(needed).elsewhere, "")
+        line = project_access(config, Google(needed).other_api, "")
         assert (line.result, line.fact) == ("fail", f"missing in p: {needed}")
 
 
 @pytest.mark.parametrize("permission", NEEDED)
 def test_one_that_is_missing(permission: str) -> None:
-    found = project_access(CONFIG, Google(permission).elsewhere, "spot@p.iam.gserviceaccount.com")
+    found = project_access(CONFIG, Google(permission).other_api, "spot@p.iam.gserviceaccount.com")
     assert found.result in ("warn", "fail")
     assert found.fact == f"missing in p: {permission}"
     assert found.cause == NEEDED[permission]
@@ -67,15 +67,15 @@ def test_one_that_is_missing(permission: str) -> None:
 
 def test_less_information_is_a_warning_and_no_machine_a_failure() -> None:
     def result(permission: str) -> str:
-        return project_access(CONFIG, Google(permission).elsewhere, "").result
+        return project_access(CONFIG, Google(permission).other_api, "").result
 
     assert result("compute.zones.get") == result("compute.advice.capacity") == "warn"
     assert result("compute.instances.create") == result("compute.disks.use") == "fail"
 
 
 def test_nothing_missing_and_everything() -> None:
-    assert project_access(CONFIG, Google().elsewhere, "").result == "ok"
-    found = project_access(CONFIG, Google(*NEEDED).elsewhere, "ann@example.org")
+    assert project_access(CONFIG, Google().other_api, "").result == "ok"
+    found = project_access(CONFIG, Google(*NEEDED).other_api, "ann@example.org")
     assert found.fact.endswith(f" and {len(NEEDED) - 5} more")
     assert "--member=user:ann@example.org" in found.fix
     assert " && gcloud iam roles update spotAdvice" in found.fix
@@ -86,7 +86,7 @@ def test_a_question_without_an_answer_is_no_missing_permission() -> None:
         raise ApiError("quota of requests", 429, "rateLimitExceeded")
 
     found = project_access(CONFIG, refuse, "")  # type: ignore[arg-type]
-    assert (found.result, found.fact.startswith("not asked for")) == ("warn", True)
+    assert (found.result, found.fact.startswith("not checked")) == ("warn", True)
 
 
 def test_each_is_named_by_the_whole_doctor_in_a_set_up_that_is_else_in_order(tmp_path: Path) -> None:

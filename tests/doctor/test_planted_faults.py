@@ -68,7 +68,7 @@ def test_where_everything_hangs_each_line_says_so_within_five_seconds(setup: Set
             took_s = time.monotonic() - began
     assert took_s < 5.0
     found = {line["name"]: line for line in report["checks"]}
-    assert found["project"]["cause"].startswith("no clear answer"), "checks that depend on it are left out"
+    assert found["project"]["cause"].startswith("no clear response"), "checks that depend on it are left out"
     assert set(found) | ON_THE_PROJECT == whole, "no other line is missing"
     fact = found["objects"]["fact"]
     waited = re.fullmatch(r"no response within ([0-9.]+) s", fact)

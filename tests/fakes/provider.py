@@ -228,7 +228,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             if until is None or self._clock.now() < until:
                 raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.shape} in {zone}")
         if self.capacity.get(zone) == 0:
-            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no place for any machine")
+            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no capacity for any machine")
         capacity = self._capacity()
         if capacity is not None and (held := capacity.why_full(zone, placement.shape)):
             raise CapacityInUse(held)

@@ -1,6 +1,6 @@
 """A process that works on a folder store, started by the tests: `python -m tests.objectstores.folder_worker NAME ROOT`.
 
-It speaks one JSON value on its standard output. Each job is a function below; those that fork do so here, in a process
+It prints one JSON value on its standard output. Each job is a function below; those that fork do so here, in a process
 without threads.
 """
 
@@ -38,7 +38,7 @@ def create(root: Path) -> bool:
 
 
 def count(root: Path) -> int:
-    """Add 1 to the number in the object, 100 times, by compare-and-set: how often somebody else was quicker."""
+    """Add 1 to the number in the object, 100 times, by compare-and-set; returns how often another was faster."""
     store, refused = FilesystemStore(root), 0
     sys.stdin.readline()
     for _ in range(100):
@@ -129,4 +129,4 @@ def fill(root: Path, options: str) -> dict[str, Any]:
 JOBS = {job.__name__: job for job in (create, count, rewrite, die_at_each_step, fill)}
 
 if __name__ == "__main__":
-    print(json.dumps(JOBS[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])))  # noqa: T201 the answer to the test
+    print(json.dumps(JOBS[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])))  # noqa: T201 the result for the test

@@ -1,4 +1,4 @@
-"""A store that is a folder: what people see in it, what it keeps for itself, and how little it looks at."""
+"""A store that is a folder: its visible files, its own files, and how little it reads."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_is_no_object_is_not_listed(store: FolderStore) -> None:
 
 
 def test_a_link_to_a_folder_is_not_followed_by_a_listing(store: FolderStore, tmp_path: Path) -> None:
-    """What is listed is what a purge deletes: nobody's files elsewhere."""
+    """A purge deletes what is listed: no files elsewhere."""
     foreign = tmp_path / "foreign" / "thesis"
     foreign.mkdir(parents=True)
     (foreign / "data.txt").write_text("years of work")

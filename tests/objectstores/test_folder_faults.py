@@ -1,4 +1,4 @@
-"""A folder store whose disk misbehaves: full, away, unreadable, frozen. The answer is never "absent", never half."""
+"""A folder store with a faulty disk: full, missing, unreadable, frozen. The result is never "absent", never half."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keys(store: FolderStore, prefix: str = "", page_size: int = 1000) -> list[st
 
 
 def failing(real: Any, code: int, turn: Callable[[], bool] = lambda: True) -> Any:
-    """`real`, but each call whose turn it is fails with the error `code`."""
+    """`real`, but each selected call fails with the error `code`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if turn():

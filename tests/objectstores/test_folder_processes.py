@@ -34,7 +34,7 @@ def worker(job: str, root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def together(job: str, root: Path, how_many: int) -> list[object]:
-    """The answers of that many processes that began at the same moment."""
+    """The results of that many processes that started at the same moment."""
     with ExitStack() as stack:
         processes = [stack.enter_context(worker(job, root)) for _ in range(how_many)]
         answers = []

@@ -17,7 +17,7 @@ import pytest
 
 from supervisor.contract.stores import bucket
 from supervisor.objectstores.gcs import session as gcs_session
-from supervisor.objectstores.gcs import transfer as gcs_reading
+from supervisor.objectstores.gcs import transfer
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, StoreUnavailable
 from tests.cloud.storage import StorageFake
@@ -105,7 +105,7 @@ def test_a_listing_asks_for_what_it_needs_in_pages_of_1000(fake: StorageFake, st
     found = [info for page in store.pages("beats/") for info in page.objects]
     assert [dict(info.metadata) for info in found] == [{"beat": str(n)} for n in range(2001)]
     assert fake.counts[LIST] == 3
-    assert {request.one("fields") for request in fake.requests} == {gcs_reading.FIELDS}
+    assert {request.one("fields") for request in fake.requests} == {transfer.FIELDS}
 
 
 def test_the_time_is_the_stores_and_no_object_is_from_tomorrow(
@@ -137,7 +137,7 @@ def test_a_listing_without_the_stores_time_is_none(fake: StorageFake, store: Gcs
 def test_an_item_that_cannot_be_read_makes_the_listing_unreadable() -> None:
     waiting = Waiting()
     with patch.dict(os.environ):
-        fake = StorageFake(waiting.clock)  # nobody watches: these answers are wrong on purpose
+        fake = StorageFake(waiting.clock)  # no oracle: these responses are wrong on purpose
         fake.make_bucket(BUCKET)
         os.environ["STORAGE_EMULATOR_HOST"] = fake.url
         with store_over(waiting) as store:

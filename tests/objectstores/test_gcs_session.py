@@ -1,4 +1,4 @@
-"""What the environment says of proxies and certificates holds for every request, and is looked up once."""
+"""The environment's proxies and certificates apply to every request, and are read once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from supervisor.objectstores.gcs.session import open_hands
+from supervisor.objectstores.gcs.session import open_client
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 
@@ -25,8 +25,8 @@ def far_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent_with() -> Any:
-    """What requests would send a request with: nobody is asked."""
-    session = open_hands("gs://bucket", "bucket").session
+    """The settings that requests would use; no request is sent."""
+    session = open_client("gs://bucket", "bucket").session
     return session.merge_environment_settings(ADDRESS, {}, None, None, None)
 
 
@@ -45,7 +45,7 @@ def test_what_needs_no_proxy_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_environment_is_not_looked_through_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = open_hands("gs://bucket", "bucket").session
+    session = open_client("gs://bucket", "bucket").session
     looked: list[str] = []
     monkeypatch.setattr("requests.sessions.get_environ_proxies", lambda url, **_: looked.append(url) or {})
     session.merge_environment_settings(ADDRESS, {}, None, None, None)

@@ -1,4 +1,4 @@
-"""Large objects to and from Cloud Storage: what breaks in the middle goes on, what is damaged is no answer."""
+"""Large objects to and from Cloud Storage: a broken transfer continues, and damaged bytes are not returned."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from supervisor.objectstores.gcs import store as gcs
-from supervisor.objectstores.gcs import transfer as gcs_reading
-from supervisor.objectstores.gcs.session import Answered
+from supervisor.objectstores.gcs import transfer
+from supervisor.objectstores.gcs.retry import BadStatus
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed, StoreUnavailable
@@ -107,7 +107,7 @@ def test_an_upload_whose_session_is_gone_or_that_gets_nowhere_writes_nothing(
     with pytest.raises(StoreUnavailable, match="session has ended"):
         store.put_file("model.bin", large)
     fake.trouble(lambda _: Response(308), times=None, when=is_part)
-    with pytest.raises(StoreUnavailable, match="takes only 0"):
+    with pytest.raises(StoreUnavailable, match="accepts only 0"):
         store.put_file("model.bin", large)
     assert fake.names(BUCKET) == []
 
@@ -139,7 +139,7 @@ def test_a_broken_download_goes_on_where_it_was(fake: StorageFake, store: GcsSto
 def test_a_download_that_breaks_without_end_is_given_up(fake: StorageFake, store: GcsStore) -> None:
     fake.put(BUCKET, "team/log", LARGE)
     fake.trouble(spoilt(cut_after=0), times=None, when=is_media)
-    with pytest.raises(StoreUnavailable, match="broke off 6 times"):
+    with pytest.raises(StoreUnavailable, match="broke 6 times"):
         list(store.read("log"))
 
 
@@ -157,7 +157,7 @@ def test_a_download_never_mixes_two_generations(fake: StorageFake, store: GcsSto
 def test_a_download_that_forgot_its_generation_would_mix_two(
     fake: StorageFake, store: GcsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Forgets(gcs_reading.Download):
+    class Forgets(transfer.Download):
         generation = property(lambda _: None, lambda _, __: None)  # type: ignore[assignment]
 
     monkeypatch.setattr(gcs, "Download", Forgets)
@@ -179,13 +179,13 @@ def test_what_was_damaged_in_the_store_is_not_read(
     for look in (store.get, lambda key: list(store.read(key))):
         with pytest.raises(StoreUnavailable, match="CRC32C"):
             look("model.bin")
-    # A store that compares nothing hands the damage on.
-    monkeypatch.setattr(gcs_reading, "_crc32c", lambda _: None)
+    # A store that compares nothing returns the damaged bytes.
+    monkeypatch.setattr(transfer, "_crc32c", lambda _: None)
     assert store.get("model.bin")[0] == b"weighty"
 
 
 class Headerless:
-    """An answer through a proxy that keeps Google's own headers to itself."""
+    """A response through a proxy that removes Google's own headers."""
 
     status_code, headers = 200, dict[str, str]()
 
@@ -194,14 +194,14 @@ class Headerless:
 
 
 class Once:
-    def ask(self, call: Any) -> Any:
+    def call(self, call: Any) -> Any:
         return call((1.0, 1.0))
 
 
 def test_an_answer_without_a_generation_is_no_crash() -> None:
-    """Which object it is cannot be known from it; one whose generation was asked for needs no such word."""
+    """It does not identify the object; a request for one generation does not need the header."""
     unnamed = Download(Once(), lambda *_, **__: Headerless(), "http://127.0.0.1/o/a", None)  # type: ignore[arg-type]
-    with pytest.raises(Answered, match="generation"):
+    with pytest.raises(BadStatus, match="generation"):
         unnamed._open(0, None, (1.0, 1.0))
     named = Download(Once(), lambda *_, **__: Headerless(), "http://127.0.0.1/o/a", "17")  # type: ignore[arg-type]
     named._open(0, None, (1.0, 1.0))

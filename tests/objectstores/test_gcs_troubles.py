@@ -1,14 +1,15 @@
-"""Cloud Storage in trouble: storms, lost answers, refused rights, tokens that end. Time passes only where it waits."""
+"""Faults of Cloud Storage: bursts of errors, lost responses, permissions, expired tokens. Only waits take time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.objectstores.gcs import session as gcs_asking
+from supervisor.objectstores.gcs import retry
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.cloud.metadata import MetadataFake
@@ -38,7 +39,7 @@ def store(fake: StorageFake, waiting: Waiting) -> Iterator[GcsStore]:
 
 
 def everything(store: GcsStore) -> list[Callable[[], Any]]:
-    """Each way to ask the store, of the object a/b."""
+    """Each method of the store, for the object a/b."""
     return [
         lambda: store.put("a/b", b"new"),
         lambda: store.get("a/b"),
@@ -84,7 +85,7 @@ def test_a_storm_ends_in_a_clear_word_after_a_bounded_time(
 def test_no_answer_at_all_is_given_up(fake: StorageFake) -> None:
     store = GcsStore(URL, patience_s=0.1)  # of real time: a socket waits
     fake.trouble(Hang())
-    with pytest.raises(StoreUnavailable, match=r"no clear answer.*[Tt]imed out"):
+    with pytest.raises(StoreUnavailable, match=r"no clear response.*[Tt]imed out"):
         store.stat("a/b")
     store.close()
 
@@ -141,12 +142,10 @@ def test_the_same_content_written_by_another_is_not_ours_when_no_answer_was_lost
 
     with pytest.raises(PreconditionFailed):
         two_that_write_the_same()
-    # A store that holds every failure for a lost answer lets both of them win.
-    of_status = gcs_asking.of_status
-    doubts_all = lambda status, text: gcs_asking.Trouble(  # noqa: E731
-        status, text, of_status(status, text).passing, acted=True
-    )
-    monkeypatch.setattr(gcs_asking, "of_status", doubts_all)
+    # A store that takes every failure for a lost response lets both of them win.
+    real = retry.failure_of_status
+    doubts_all = lambda status, text: replace(real(status, text), acted=True)  # noqa: E731
+    monkeypatch.setattr(retry, "failure_of_status", doubts_all)
     two_that_write_the_same()
 
 
@@ -194,7 +193,7 @@ def test_a_bucket_that_is_not_there_is_no_missing_object(fake: StorageFake, stor
     for ask in everything(store):
         with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*no such bucket \(404\)"):
             ask()
-    assert waiting.pauses == []  # it is an answer: nothing to wait for
+    assert waiting.pauses == []  # it is definite: nothing to wait for
 
 
 def test_a_404_in_words_of_tomorrow_is_told_apart_by_a_listing(fake: StorageFake, store: GcsStore) -> None:
@@ -225,7 +224,7 @@ def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(waitin
         assert store.get("a/b")[0] == b"1"
         assert fake.requests[-1].headers["authorization"] != f"Bearer {first}"
         fake.takes_token = lambda token: False
-        with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*access token is not taken \(401\)"):
+        with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*access token is not accepted \(401\)"):
             store.put("a/b", b"2")
 
 

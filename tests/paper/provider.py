@@ -1,7 +1,7 @@
 """The paper provider: a whole provider of no vendor, as short as one can be. Machines are folders on this computer.
 
-It shows what a kind of provider needs: settings with a check, traits, machines, what a person may ask (prices, the
-doctor's question), and the one value that stands in the list. Sheets of paper are rented by the hour from zones called
+It shows what a kind of provider needs: settings with a check, traits, machines, a platform (prices, the
+doctor's check), and the one value for the list. Sheets of paper are rented by the hour from zones called
 trays, at prices of its own list.
 """
 

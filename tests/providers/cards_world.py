@@ -1,6 +1,6 @@
-"""A computer with two cards whose processes are only told of: launches, deaths and crashes in any order, fast.
+"""A computer with two cards and simulated processes: launches, deaths and crashes in any order, fast.
 
-The provider is the real one, with real folders. What it would see in /proc and hear from nvidia-smi comes from here,
+The provider is the real one, with real folders. The content of /proc and the output of nvidia-smi come from here,
 and each launch may be cut off where a kill -9 of the supervisor could cut it off.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import write_json
 from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.papers import write_json
 from supervisor.machinefolder.processes import Identity, Process
 from supervisor.machinefolder.starting import Agents
 from supervisor.ports.provider import CapacityInUse, LaunchRequest, NoCapacity, ProviderUnavailable
@@ -69,7 +69,7 @@ class World:
             held = {card for one in self.living.values() for card in one.cards} | self.strangers
             assert CARDS - len(held) < wanted, "there was room"
         except ProviderUnavailable:
-            return  # hidden: the same launch is asked for again
+            return  # hidden: the same launch is repeated
         except Killed:
             self.restart()
         finally:
@@ -181,12 +181,12 @@ def cards_world() -> Iterator[World]:
         world = World(Path(folder))
         table = type("TableHere", (Table,), {"world": world})
         patch.setattr(processes, "Table", table)
-        patch.setattr(f"{MACHINES}.sighting.Table", table)
+        patch.setattr(f"{MACHINES}.inspector.Table", table)
         patch.setattr(processes, "find", lambda identity, boot: world.find(identity))
         patch.setattr(processes, "send", lambda process, number: world.kill(process))
         patch.setattr(processes, "POLL_S", 0.0)
         patch.setattr(f"{MACHINES}.provider.START_WAIT_S", 0.0)
-        patch.setattr(f"{MACHINES}.papers.sync_folder", lambda path: None)
+        patch.setattr(f"{MACHINES}.files.sync_folder", lambda path: None)
         patch.setattr(f"{MACHINES}.folders.sync_folder", lambda path: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(Agents, "start", lambda self, folder, references: world.start(self, folder))

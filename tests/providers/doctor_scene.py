@@ -1,4 +1,4 @@
-"""What the doctor of Google Cloud looks at: a project and a bucket in order, until a test spoils something."""
+"""What the doctor of Google Cloud checks: a project and a bucket in order, until a test breaks something."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.domain.findings import Finding
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.doctor.checks import Doctor
 from supervisor.providers.gce.prices.pricing import Pricing
@@ -29,7 +29,7 @@ WORKER = "worker@p.iam.gserviceaccount.com"
 
 
 class Named(FixedToken):
-    """Credentials that say whose they are."""
+    """Credentials that name their account."""
 
     service_account_email = ACCOUNT
 

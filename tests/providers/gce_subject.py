@@ -27,7 +27,7 @@ LOOKS = 60
 
 
 class TickingClock:
-    """Time passes when somebody pauses, whichever thread that is."""
+    """Time passes when any thread pauses."""
 
     def __init__(self, start: float = 1_790_000_000.0) -> None:
         self._now, self._lock = start, threading.Lock()
@@ -49,7 +49,7 @@ class TickingClock:
 class GceSubject(Subject):
     """`violations`: what Google's discovery document does not allow, of all exchanges."""
 
-    gpus = {"t4": "T4", "l4": "L4", "a2-ultragpu-8g": "8 × A100 80GB", "n1-standard-8": ""}  # two of before
+    gpus = {"t4": "T4", "l4": "L4", "a2-ultragpu-8g": "8 × A100 80GB", "n1-standard-8": ""}  # two earlier ones
 
     def __init__(self, folder: Path, config: GceConfig | None = None, per_try_s: float = 5.0) -> None:
         super().__init__()

@@ -111,7 +111,7 @@ def _carries(pid: int, wanted: bytes) -> bool:
 
 @contextmanager
 def bystander(command: Sequence[str] = ("/bin/sleep", "3600"), **how: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is no machine's, ended with the block however that ends."""
+    """A process that belongs to no machine. It ends with the block in every case."""
     child = subprocess.Popen(command, **{"start_new_session": True, **how})
     try:
         yield child

@@ -1,10 +1,10 @@
 """The smallest agent a machine can have: it takes the lock, says who it is, and starts a "training" that sleeps.
 
     python scripted_agent.py MACHINE_DIR
-`script` in job.json may ask for more: wait_for (a file that must appear in the folder first), refuse (end before the
+`script` in job.json may contain: wait_for (a file that must appear in the folder first), refuse (end before the
 beginning), runs_s (end by itself after that time), stray (a child that leaves the session), bare (a child without any
 environment).
-What came by its standard input lies in `given` then.
+Its standard input is then in the file `given`.
 It writes pids.json {"agent", "training", "stray", "bare"} when all of them run.
 """
 
@@ -58,7 +58,7 @@ if script.get("bare"):
 
 
 def leave(*_):
-    # A stray is what nobody remembers to end.
+    # A stray is a process that no other one ends.
     for name, child in children.items():
         if name != "stray":
             child.kill()

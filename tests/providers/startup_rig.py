@@ -99,7 +99,7 @@ class StartupRig:
         self.attributes["spot-job"] = base64.b64encode(gzip.compress(json.dumps(job).encode())).decode()
 
     def instance(self, **metadata: str | None) -> dict[str, Any]:
-        """The resource, as instances.get answers."""
+        """The resource, as in instances.get."""
         values = {**self.attributes, **{name.replace("_", "-"): value for name, value in metadata.items()}}
         items = [{"key": key, "value": value} for key, value in values.items() if value is not None]
         items.append({"key": "startup-script", "value": self.script})
@@ -123,7 +123,7 @@ class StartupRig:
         self.storage.close()
 
     def given_up(self, left: str, *words: str) -> RunningVm:
-        """The machine, off: it has said why, in these words, on the console and in its last beat, and began no work."""
+        """The machine, off: the console and its last beat have the reason with these words, and no work began."""
         vm = self.vm
         assert vm is not None
         self.ended(vm)

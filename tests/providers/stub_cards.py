@@ -35,7 +35,7 @@ class StubCards:
 
     @property
     def path(self) -> str:
-        """The PATH of a supervisor that shall find these cards."""
+        """The PATH of a supervisor that finds these cards."""
         return f"{self.folder}{os.pathsep}{os.environ['PATH']}"
 
     def answers(self, **how: Any) -> None:

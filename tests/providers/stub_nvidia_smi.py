@@ -1,9 +1,9 @@
-"""Stands for the tool nvidia-smi, for computers without a GPU: it answers from the file cards.json beside it.
+"""A stand-in for the tool nvidia-smi, for computers without a GPU: its output comes from cards.json in its folder.
 
 `{"cards": [{"index", "uuid", "name", "used", "total", "holders": [{"pid", "name", "used"}]}], "fail": "", "hang": 0}`
 Sizes are MiB, or texts such as "[N/A]". Fields of --query-gpu that the file does not know are [N/A]. `fail`: what it
-says before it ends with code 9; `hang`: seconds before it answers; `lost`: indexes of cards that give no figures, so
-that an agent, which asks for those, does not find them.
+says before it ends with code 9; `hang`: seconds before its output; `lost`: indexes of cards without figures, so
+that an agent, which reads them, does not find them.
 """
 
 import json

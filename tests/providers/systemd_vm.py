@@ -1,8 +1,8 @@
 """The start-up script under a real systemd: PID 1 of namespaces of its own, with a root as COS has it.
 
-The root is read-only, and /run, /tmp and /dev are the machine's own. Units stand for Google's runner of start-up
+The root is read-only, and /run, /tmp and /dev are the machine's own. Units stand in for Google's runner of start-up
 scripts (as in GoogleCloudPlatform/guest-agent: oneshot, KillMode=process), docker and containerd. Containers are the
-stub's; the daemon's end is noted, and after it `docker kill` reaches nobody, as with live-restore.
+stub's; the daemon's end is noted, and after it `docker kill` reaches no process, as with live-restore.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _TARGETS = {
 
 
 class SystemdVm(RunningVm):
-    """`acpi_shutdown`: systemd is told, and stops the units in its own order."""
+    """`acpi_shutdown`: systemd gets the request and stops the units in its own order."""
 
     def run_script(self) -> subprocess.Popen[bytes]:
         units = self.folder / "units"
@@ -150,7 +150,7 @@ class SystemdVm(RunningVm):
                     os.kill(pid, POWEROFF)
 
     def console(self) -> str:
-        """What the script wrote, and what systemd said."""
+        """The output of the script and of systemd."""
         files = (self.folder / "script-console", self.folder / "console")
         return "\n".join([path.read_text("utf-8", "replace") for path in files if path.exists()] + self.lines())
 

@@ -11,11 +11,11 @@ import pytest
 
 from supervisor.domain.machines import Machine
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import Unreadable
 from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.lookout import Lookout
-from supervisor.machinefolder.papers import Unreadable
+from supervisor.machinefolder.inspector import Inspector
+from supervisor.machinefolder.observer import Observer
 from supervisor.machinefolder.processes import Identity, Process, Table
-from supervisor.machinefolder.sighting import Sight
 from supervisor.providers.local.provider import LocalProvider
 from tests.providers import test_local_folders, test_local_machines
 from tests.providers.local_machines import LocalSubject
@@ -24,7 +24,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """The start ticks are not compared: whoever has the pid is the machine."""
+    """The start ticks are not compared: any process with the pid is the machine."""
 
     def by_pid(identity: Identity, boot: str) -> Process | None:
         return processes.read(identity.pid)
@@ -33,7 +33,7 @@ def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_session_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """Whoever is in a session of that number dies with the machine, be its leader another or not."""
+    """Every process in a session of that number dies with the machine, even if its leader is another process."""
     real = Table.members
 
     def by_number(self: Table, folder: Path, agent: Identity | None) -> list[Process]:
@@ -58,24 +58,24 @@ def a_zombie_lives(patch: pytest.MonkeyPatch) -> None:
 
 
 def unreadable_is_absent(patch: pytest.MonkeyPatch) -> None:
-    real = Sight.look
+    real = Inspector.machine
 
-    def look(self: Sight, folder: Folder) -> Machine | None:
+    def machine(self: Inspector, folder: Folder) -> Machine | None:
         try:
             return real(self, folder)
         except (OSError, Unreadable):
             return None
 
-    patch.setattr(Sight, "look", look)
+    patch.setattr(Inspector, "machine", machine)
 
 
 def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
     """Worse: an unreadable folder makes no zone Unknown at all."""
-    patch.setattr(Lookout, "zones", lambda self: frozenset())
+    patch.setattr(Observer, "zones", lambda self: frozenset())
 
 
 def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
-    """A repeated launch looks for processes only, not whether there ever was an agent."""
+    """A repeated launch checks for processes only, not whether there ever was an agent."""
 
     def may_start(self: LocalProvider, folder: Folder) -> bool:
         return not Table().members(folder.path, None)
@@ -84,7 +84,7 @@ def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
-    """Only the papers count, not the folder they lie in."""
+    """Only the files count, not the folder that contains them."""
 
     def is_there(self: LocalProvider, folder: Folder, ref: object) -> bool:
         return folder.path.exists()
@@ -93,12 +93,12 @@ def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_freeze_hits_the_agent(patch: pytest.MonkeyPatch) -> None:
-    real = Sight.members
+    real = Inspector.members
 
-    def without_groups(self: Sight, folder: Folder, agent: Identity | None) -> list[Any]:
+    def without_groups(self: Inspector, folder: Folder, agent: Identity | None) -> list[Any]:
         return [_InNoGroup(p) for p in real(self, folder, agent)]
 
-    patch.setattr(Sight, "members", without_groups)
+    patch.setattr(Inspector, "members", without_groups)
 
 
 class _InNoGroup:

@@ -9,10 +9,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from supervisor.domain.machines import MachineState
-from supervisor.machinefolder.lookout import Seen
+from supervisor.machinefolder.observer import Survey
 from supervisor.providers.local import cards as cards_module
 from supervisor.providers.local.cards import Cards
-from supervisor.providers.local.provider import Room
+from supervisor.providers.local.provider import CardAdmission
 from tests.providers.cards_world import World, cards_world
 
 NUMBERS = st.integers(0, 3)
@@ -48,9 +48,9 @@ def test_no_card_serves_two_living_machines() -> None:
 def a_machine_that_starts_has_no_card(patch: pytest.MonkeyPatch) -> None:
     real = Cards._taken
 
-    def taken(self: Cards, seen: Seen) -> dict[str, str]:
-        starting = {m.name for m in seen.listing.machines if m.state is MachineState.STARTING}
-        return {card: name for card, name in real(self, seen).items() if name not in starting}
+    def taken(self: Cards, survey: Survey) -> dict[str, str]:
+        starting = {m.name for m in survey.listing.machines if m.state is MachineState.STARTING}
+        return {card: name for card, name in real(self, survey).items() if name not in starting}
 
     patch.setattr(Cards, "_taken", taken)
 
@@ -58,15 +58,15 @@ def a_machine_that_starts_has_no_card(patch: pytest.MonkeyPatch) -> None:
 def what_was_just_started_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     real = Cards._taken
 
-    def taken(self: Cards, seen: Seen) -> dict[str, str]:
+    def taken(self: Cards, survey: Survey) -> dict[str, str]:
         self._started = lambda folder: False
-        return real(self, seen)
+        return real(self, survey)
 
     patch.setattr(Cards, "_taken", taken)
 
 
 def a_launch_that_was_cut_off_keeps_its_cards(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Room, "renew", lambda *_: None)
+    patch.setattr(CardAdmission, "renew", lambda *_: None)
 
 
 def strangers_do_not_matter(patch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,9 @@ def strangers_do_not_matter(patch: pytest.MonkeyPatch) -> None:
 def every_folder_keeps_its_cards(patch: pytest.MonkeyPatch) -> None:
     real = Cards._taken
 
-    def taken(self: Cards, seen: Seen) -> dict[str, str]:
+    def taken(self: Cards, survey: Survey) -> dict[str, str]:
         jobs = [folder.job() for folder in self._folders.all()]
-        return {card: job.name for job in jobs if job for card in job.gpu_ids or ()} | real(self, seen)
+        return {card: job.name for job in jobs if job for card in job.gpu_ids or ()} | real(self, survey)
 
     patch.setattr(Cards, "_taken", taken)
 
@@ -96,7 +96,7 @@ def every_folder_keeps_its_cards(patch: pytest.MonkeyPatch) -> None:
 def test_a_broken_rule_is_caught(monkeypatch: pytest.MonkeyPatch, broken: Break) -> None:
     broken(monkeypatch)
     with pytest.raises(AssertionError):
-        property_of(400, Phase.generate)()  # nobody reads the story that caught it
+        property_of(400, Phase.generate)()  # no need to shrink the story that caught it
 
 
 def test_stories_reach_machines_with_cards() -> None:

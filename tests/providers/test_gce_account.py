@@ -1,4 +1,4 @@
-"""The project by name and number, asked for once."""
+"""The project by name and number, read once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.platform import Account
-from supervisor.providers.gce.calls.account import Whose
+from supervisor.providers.gce.calls.account import ProjectAccount
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response, WebServer
 from tests.contracts.platform_stages import GceStage
@@ -49,6 +49,6 @@ def test_without_a_default_account_of_that_form_the_resource_manager_is_asked(
     whole["defaultServiceAccount"] = "own@p.iam.gserviceaccount.com"
     monkeypatch.setattr(stage.subject.compute.catalog, "whole_project", lambda: whole)
     config = replace(stage.config, resource_manager_endpoint=server.url)
-    assert Whose(config, stage.compute).ask() == Account("p", number, CONSOLE)
+    assert ProjectAccount(config, stage.compute).read() == Account("p", number, CONSOLE)
     server.close()
     assert violations == []

@@ -1,4 +1,4 @@
-"""Capacity advice reorders the offers, overrules nothing, and is silent where the API does not answer."""
+"""Capacity advice reorders the offers, removes none, and changes nothing where the API does not respond."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_where_there_is_no_such_api_one_line_says_so(subject: GceSubject, caplog
     subject.compute.advice.offered = False
     with caplog.at_level(logging.WARNING, "supervisor"):
         for _ in range(3):
-            subject.provider._advice.wanted()
+            subject.provider._advice.refresh_soon()
             wait_for(lambda: caplog.records, what="a line in the log")
             subject.clock.advance(700.0)
     assert len(caplog.records) == 1

@@ -1,4 +1,4 @@
-"""The advice of a plan on Google Cloud: memory, CPUs, disks, and data that lies elsewhere, with figures and a cure."""
+"""The advice of a plan on Google Cloud: memory, CPUs, disks, and data in another region, with figures and a fix."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_a_well_chosen_machine_beside_its_data_gets_no_line() -> None:
 @pytest.mark.parametrize(
     ("shape", "told", "better"),
     [
-        ("n1-standard-8+1xnvidia-tesla-t4", "30 GB of memory beside 16 GB", "use n1-highmem-8"),
-        ("n1-standard-8+2xnvidia-tesla-v100", "30 GB of memory beside 32 GB", "use n1-highmem-16"),
-        ("g2-standard-8", "32 GB of memory beside 24 GB", "use g2-standard-12"),
-        ("g2-standard-24", "96 GB of memory beside 48 GB", ""),
+        ("n1-standard-8+1xnvidia-tesla-t4", "30 GB of memory and 16 GB", "use n1-highmem-8"),
+        ("n1-standard-8+2xnvidia-tesla-v100", "30 GB of memory and 32 GB", "use n1-highmem-16"),
+        ("g2-standard-8", "32 GB of memory and 24 GB", "use g2-standard-12"),
+        ("g2-standard-24", "96 GB of memory and 48 GB", ""),
     ],
 )
 def test_memory_below_twice_that_of_the_cards_is_told_with_a_roomier_machine(
@@ -113,7 +113,7 @@ def test_a_series_that_may_bring_an_old_cpu_is_told_until_the_least_one_is_set()
 
 def test_a_least_cpu_that_the_series_never_has_is_told() -> None:
     found = advice(config(min_cpu_platform="Intel Skylake"))["cpu platform"]
-    assert "never given that" in found.fact
+    assert "never has that CPU" in found.fact
     assert "Intel Cascade Lake" in found.fix
 
 
@@ -130,7 +130,7 @@ def test_cpus_are_told_apart_within_a_series_and_of_unknown_ones_nothing_is_said
 def test_a_boot_disk_below_what_the_checkpoints_need_is_told_with_the_size_that_is_enough() -> None:
     found = advice(config(), question(checkpoint_bytes=20 * GB))["boot disk"]
     assert "has 100 GB, and this run needs about 110 GB" in found.fact
-    assert "3 checkpoints are kept there and one is written, 20 GB each" in found.cause
+    assert "3 checkpoints and the one that is being written, 20 GB each" in found.cause
     enough = config(boot_disk_gb=110)
     assert found.fix == "set gce_boot_disk_gb = 110"
     assert advice(enough, question(checkpoint_bytes=20 * GB)) == {}
@@ -166,7 +166,7 @@ def test_across_the_ocean_it_costs_more_and_an_unknown_price_is_no_zero() -> Non
     found = advice(config(zones=zones), question(zones, checkpoint_bytes=10 * GB))["data places"]
     assert "europe-west4, asia-east1" in found.fact
     assert "$0.50" in found.cause
-    assert "the price of data for asia-east1 is not known" in found.cause
+    assert "the price of data for asia-east1 is unknown" in found.cause
 
 
 def test_of_several_prices_the_dearest_is_told() -> None:
@@ -204,7 +204,7 @@ def test_what_a_multi_or_a_dual_region_costs_to_read(facts: Mapping[str, Any], b
         ("europe-west4-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
         ("europe-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
         ("us-central1-docker.pkg.dev/p/r/train:1", "each pull costs $0.01 for each GB"),
-        ("australia-southeast1-docker.pkg.dev/p/r/train:1", "the price of data for us-east1 is not known here"),
+        ("australia-southeast1-docker.pkg.dev/p/r/train:1", "the price of data for us-east1 is unknown"),
         ("pytorch/pytorch:2.4", ""),
         ("", ""),
     ],
@@ -228,11 +228,11 @@ def test_a_bucket_that_cannot_be_looked_at_is_said_to_be_unread() -> None:
 
     given = config()
     (found,) = advise(given, DataPlaces(given, away), question())
-    assert (found.name, found.result, found.fact) == ("data places", WARN, "not read: where the bucket lies")
+    assert (found.name, found.result, found.fact) == ("data places", WARN, "the location of the bucket was not read")
     assert "storage.buckets.get" in found.cause
 
 
-# --- where data lies, for same_region ---------------------------------------------------------------------------------
+# --- where data is, for same_region -----------------------------------------------------------------------------------
 
 
 def test_nothing_is_known_before_somebody_asked_and_then_it_is_kept() -> None:
@@ -243,12 +243,12 @@ def test_nothing_is_known_before_somebody_asked_and_then_it_is_kept() -> None:
         return REGION
 
     places = DataPlaces(config(), describe)
-    with pytest.raises(ProviderUnavailable, match="gs://runs lies is not known"):
+    with pytest.raises(ProviderUnavailable, match="gs://runs is unknown"):
         places.of_bucket()
     regions = ("us-east1", "us-west1")
-    (found,) = places.told(regions, "", ask=True)
+    (found,) = places.places(regions, "", ask=True)
     assert (found.what, found.location, found.regions) == ("the bucket gs://runs", "us-east1", ("us-east1",))
-    assert len(places.told(regions, "us-west1-docker.pkg.dev/p/r/i:1", ask=False)) == 2
+    assert len(places.places(regions, "us-west1-docker.pkg.dev/p/r/i:1", ask=False)) == 2
     assert len(asked) == 1
 
 
@@ -263,7 +263,7 @@ def test_without_asking_it_is_learnt_in_the_background() -> None:
     places = DataPlaces(config(), describe)
     for _ in range(2):
         with pytest.raises(ProviderUnavailable):
-            places.told(("us-east1",), "", ask=False)
+            places.places(("us-east1",), "", ask=False)
     assert asked.wait(10)
     may_answer.set()
     wait_for(lambda: known(places), what="the bucket's place to be learnt")
@@ -287,5 +287,5 @@ def test_a_bucket_that_could_not_be_read_once_is_asked_again() -> None:
 
     places = DataPlaces(config(), describe)
     with pytest.raises(ProviderUnavailable, match="away"):
-        places.told(("us-east1",), "", ask=True)
-    assert places.told(("us-east1",), "", ask=True)[0].location == "us-east1"
+        places.places(("us-east1",), "", ask=True)
+    assert places.places(("us-east1",), "", ask=True)[0].location == "us-east1"

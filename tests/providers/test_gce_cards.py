@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.providers.gce.config import Shape, parse_shape
-from supervisor.providers.gce.prices.machine_facts import _WITH_CARDS, OWN_CARDS, card_type, gpus, spoken
+from supervisor.providers.gce.prices.machine_facts import _WITH_CARDS, OWN_CARDS, card_type, gpus, short_name
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,6 @@ def test_both_tables_name_the_same_cards() -> None:
     assert {name: card_type(Shape(name)) for name in _WITH_CARDS} == {
         name: facts[3] for name, facts in _WITH_CARDS.items()
     }
-    assert all(spoken(card).upper() == spoken(card) or "Mega" in spoken(card) for card in OWN_CARDS.values())
+    assert all(
+        short_name(card).upper() == short_name(card) or "Mega" in short_name(card) for card in OWN_CARDS.values()
+    )

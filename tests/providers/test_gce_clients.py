@@ -1,4 +1,4 @@
-"""The door to the API: what is loaded when, by whose account, and what goes over the wire."""
+"""The client of the API: what is loaded when, with which account, and what is sent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from google.oauth2.credentials import Credentials as UserCredentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.calls.clients import API_VERSION, Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry
-from supervisor.providers.gce.calls.speaking import spoken
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.official import with_api_errors
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake
@@ -78,7 +79,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
 
 
 def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> None:
-    """Where its parts lie is no promise of the package; what its `__init__` brings is."""
+    """The package promises the content of its `__init__`, not the places of its modules."""
     compute = ComputeFake()
     compute.add_instances(1, ["us-east1-c"])
     try:
@@ -96,7 +97,7 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
             from google.oauth2.credentials import Credentials
             from supervisor.providers.gce.calls.clients import Compute
             from supervisor.providers.gce.config import GceConfig
-            from supervisor.providers.gce.calls.errors import Retry
+            from supervisor.providers.gce.calls.retry import Retry
             config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
             clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
             print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)
@@ -215,7 +216,7 @@ def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
 
 
 def test_those_who_come_while_it_is_loading_wait_for_it(subject: GceSubject) -> None:
-    """One load, whoever comes; and nobody holds a lock over it."""
+    """One load for all callers, and no lock is held during it."""
     loads: list[int] = []
     begin = threading.Event()
 
@@ -264,8 +265,8 @@ def test_what_broke_stands_before_any_address() -> None:
     def call() -> None:
         raise requests.exceptions.ConnectionError(broke)
 
-    with pytest.raises(ApiError, match=r"^no clear answer: Connection refused$"):
-        spoken(call)
+    with pytest.raises(ApiError, match=r"^no clear response: Connection refused$"):
+        with_api_errors(call)
 
 
 def test_googles_words_stand_without_the_address_that_its_client_puts_before_them() -> None:
@@ -273,7 +274,7 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
         raise Forbidden("POST https://compute.googleapis.com/compute/v1/projects/p: Compute API is disabled.")
 
     with pytest.raises(ApiError) as refused:
-        spoken(call)
+        with_api_errors(call)
     assert Exception.__str__(refused.value) == "Compute API is disabled"
 
 
@@ -287,7 +288,7 @@ def test_a_persons_calls_to_other_services_name_the_project_that_they_count_to(s
     try:
         config = GceConfig("p", ("us-east1-c",), {}, endpoint=compute.url)
         door = Compute(config, Retry(), lambda: given)
-        door.elsewhere("POST", f"{projects.url}/v1/projects/p:testIamPermissions", {"permissions": []})
+        door.other_api("POST", f"{projects.url}/v1/projects/p:testIamPermissions", {"permissions": []})
         door.read("zones/us-east1-c")
         assert sent == [set_in_the_credentials or "p"]
         if not set_in_the_credentials:

@@ -30,14 +30,14 @@ def test_a_shape_tells_its_machine_and_its_cards(text: str, shape: Shape) -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no shape"),
-        ("n1-standard-8+nvidia-tesla-t4", "is no shape"),
-        ("n1-standard-8+0xnvidia-tesla-t4", "is no shape"),
-        ("N1-standard-8", "is no shape"),
-        ("g2-standard-8+1xnvidia-l4", "brings 1 cards of its own"),
-        ("g2-standard-7", "is not known"),
-        ("g2-custom-8-32768", "is not known"),
-        ("a5-mystery", "is not known"),
+        ("", "is not a shape"),
+        ("n1-standard-8+nvidia-tesla-t4", "is not a shape"),
+        ("n1-standard-8+0xnvidia-tesla-t4", "is not a shape"),
+        ("N1-standard-8", "is not a shape"),
+        ("g2-standard-8+1xnvidia-l4", "already includes 1 cards"),
+        ("g2-standard-7", "is unknown"),
+        ("g2-custom-8-32768", "is unknown"),
+        ("a5-mystery", "is unknown"),
     ],
 )
 def test_what_is_no_shape_is_refused(text: str, why: str) -> None:

@@ -47,8 +47,8 @@ def test_an_answer_is_never_larger_than_asked_for(stage: GceStage) -> None:
         ("plain", 5, b"plain", 105),
         ("torn\ufffd", 6, b"torn", 104),  # two bytes of a character that has more
         ("each its own\ufffd\ufffd\ufffd", 15, b"each its own", 112),
-        ("bad \ufffd inside", 12, "bad \ufffd inside".encode(), 112),  # one byte that is no text
-        ("\ufffdx\ufffd", 3, "\ufffdx\ufffd".encode(), 103),  # no text at both ends: nothing can be asked for again
+        ("bad \ufffd inside", 12, "bad \ufffd inside".encode(), 112),  # one byte that is not text
+        ("\ufffdx\ufffd", 3, "\ufffdx\ufffd".encode(), 103),  # no text at both ends: nothing can be requested again
         ("noise" + 5 * "\ufffd", 10, ("noise" + 5 * "\ufffd").encode(), 110),  # too long for one character
         ("", 0, b"", 100),
     ],

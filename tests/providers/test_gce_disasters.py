@@ -1,4 +1,4 @@
-"""A Spot VM is taken away on purpose: the right one, in earnest, and nothing else can be done to it."""
+"""A Spot VM is preempted on purpose: the right one, with a real preemption, and nothing else can be done to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_on_demand_machine_is_left_alone(stage: GceStage) -> None:
     offer = next(one for one in offers(stage.config) if not one.placement.spot)
     request = replace(stage.subject.request(attempt=2), placement=offer.placement)
     machine = stage.subject.up(request)
-    with pytest.raises(NotSupported, match="no Spot VM"):
+    with pytest.raises(NotSupported, match="not a Spot VM"):
         GceDisasters(stage.compute).preempt(ref(request, machine.machine_id), 0.0)
     assert asked(stage) == 0
 
@@ -73,5 +73,5 @@ def test_everything_else_is_for_local_machines(stage: GceStage) -> None:
         lambda: disasters.freeze(stage.ref),
         lambda: disasters.stockout(["us-east1-c"], None),
     ):
-        with pytest.raises(NotSupported, match="preempted only"):
+        with pytest.raises(NotSupported, match="only be preempted"):
             deed()

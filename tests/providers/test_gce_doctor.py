@@ -1,4 +1,4 @@
-"""The doctor's lines about Google: each fact with its cause and the command that mends it, against the tests' cloud."""
+"""The doctor's lines about Google: each fact with its cause and the command that fixes it, against the tests' cloud."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_project_in_order(scene: Scene) -> None:
     assert "GPUS_ALL_REGIONS 0 of 16 used" in found["quotas"].fact
     assert found["boot image"].fact == (
         "cos-129-lts is cos-129-19506-505-8; its default GPU driver is R580 (as of 2026-08), "
-        "and the console of each boot names the version"
+        "and the console of each boot shows the version"
     )
     assert found["public_url"].fact == "none: beats of machines come through the bucket only"
 
@@ -157,8 +157,8 @@ def test_prices_that_nobody_told(scene: Scene) -> None:
     [
         (lambda image: "r/train@sha256:" + "ab" * 32, "ok", "default_image r/train:1 is sha256:abababababab now"),
         (ImageMissing("no such tag"), "fail", "default_image r/train:1: not there"),
-        (ImageHidden("HTTP 403"), "warn", "default_image r/train:1: not seen"),
-        (ProviderUnavailable("no answer"), "warn", "default_image r/train:1: not asked for"),
+        (ImageHidden("HTTP 403"), "warn", "default_image r/train:1: not visible"),
+        (ProviderUnavailable("no answer"), "warn", "default_image r/train:1: not checked"),
     ],
 )
 def test_the_image_of_runs_that_name_none(scene: Scene, pin: Any, result: str, told: str) -> None:
@@ -177,7 +177,7 @@ def test_networks(scene: Scene) -> None:
     assert scene.look(external_ip=False)["network"].result == "warn"
     assert scene.look(subnet="gone")["network"].fact == "gone: not in us-east1"
     config = replace(scene.config, subnet="default", external_ip=False)
-    (closed,) = places.network(config, lambda path, **_: {"privateIpGoogleAccess": False})
+    closed = places.network(config, lambda path, **_: {"privateIpGoogleAccess": False})
     assert closed.fix.startswith("gcloud compute networks subnets update default --region=us-east1")
 
 
@@ -233,7 +233,7 @@ def test_the_public_address(scene: Scene) -> None:
     with proxy(422, "application/problem+json") as url:
         assert scene.look(public_url=url)["public_url"].result == "ok"
     gone = scene.look(public_url=url)["public_url"]
-    assert (gone.result, gone.fact) == ("warn", f"{url} does not answer from here")
+    assert (gone.result, gone.fact) == ("warn", f"{url} does not respond from here")
     with proxy(200, "text/html") as url:
         assert scene.look(public_url=url)["public_url"].fact == f"{url} is not this supervisor"
 

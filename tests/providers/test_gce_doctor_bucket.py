@@ -38,7 +38,8 @@ def test_a_bucket_whose_settings_may_not_be_read(scene: Scene) -> None:
     scene.storage.deny("storage.buckets.get")
     found = scene.look()
     assert (found["bucket"].result, found["bucket access"].result) == ("warn", "ok")
-    assert found["bucket"].cause.startswith("gs://spot-runs/team: cannot look at the bucket: the account may not (403)")
+    cause = "gs://spot-runs/team: cannot look at the bucket: the account lacks storage.buckets.get on the bucket (403)"
+    assert found["bucket"].cause.startswith(cause)
     assert found["bucket"].fix.startswith("gcloud storage buckets add-iam-policy-binding gs://spot-runs --member=")
     assert found["bucket"].fix.endswith("--role=roles/storage.bucketViewer")
 

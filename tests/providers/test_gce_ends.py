@@ -24,7 +24,7 @@ def subject(tmp_path: Path) -> Iterator[GceSubject]:
 
 
 def ended(subject: GceSubject, request: LaunchRequest, machine: Machine) -> Machine:
-    """The machine as a lookup by id tells of it, once it is off or gone."""
+    """The machine by a lookup with its id, once it is off or gone."""
     subject.clock.advance(300.0)
     found = subject.make().find(ref(request, machine.machine_id))
     assert found is not None
@@ -46,7 +46,7 @@ def test_preemption_is_told_while_it_ends_and_after_it_is_gone(subject: GceSubje
     assert gone.state is MachineState.ENDED
     assert gone.record is not None
     assert gone.record.cause is Cause.PREEMPTED
-    # What the loop asks, with the launch id that the machine's labels no longer tell.
+    # What the loop reads, with the launch id that the machine's labels no longer contain.
     assert look_up(subject.provider, ref(request, machine.machine_id), request.launch_id).value == gone  # type: ignore[union-attr]
     assert subject.provider.find(ref(request)) is None  # without an id nothing is known
 
@@ -177,7 +177,7 @@ def test_records_that_cannot_be_read_matter_only_where_something_ended(subject: 
     assert listing.unreachable == frozenset()
     assert machine in listing.machines
     with pytest.raises(ProviderUnavailable):
-        subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? nobody can tell
+        subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? this cannot be known
 
 
 def test_an_operation_that_is_listed_late_is_waited_for(subject: GceSubject) -> None:
@@ -230,7 +230,7 @@ def test_strangers_that_are_off_are_off(subject: GceSubject) -> None:
     subject.compute.fill([{"name": "plain", "zone": ZONES[0]}])
     subject.compute.stop_by("alice@example.com", "plain")
     subject.clock.advance(120.0)
-    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    subject.provider._records._keep = lambda _: None  # type: ignore[method-assign]
     assert [m.state for m in subject.provider.machines().machines] == [MachineState.ENDED]
 
 
@@ -248,7 +248,7 @@ def test_a_record_that_never_comes_is_not_waited_for_for_ever(subject: GceSubjec
 def test_a_machine_that_is_off_without_a_word_is_ending_until_the_word_may_have_come(subject: GceSubject) -> None:
     request = subject.request()
     machine = subject.up(request)
-    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    subject.provider._records._keep = lambda _: None  # type: ignore[method-assign]
     subject.compute.stop_by("alice@example.com", request.name)
     subject.clock.advance(120.0)
     assert subject.listed(request).state is MachineState.ENDING  # type: ignore[union-attr]

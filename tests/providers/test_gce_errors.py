@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
-from supervisor.providers.gce.calls.errors import CODES, ApiError, of_codes, of_request, open_door, word
+from supervisor.providers.gce.calls.errors import (
+    CODES,
+    ApiError,
+    access_fix,
+    failure_of_operation,
+    failure_of_request,
+    upper_snake,
+)
 
 REGION = "us-east1"
 
@@ -43,7 +50,7 @@ REGION = "us-east1"
     ],
 )
 def test_the_prefix_of_a_code_decides(code: str, kind: type[LaunchFailed]) -> None:
-    failed = of_codes([{"code": code, "message": "so it is"}], REGION)
+    failed = failure_of_operation([{"code": code, "message": "so it is"}], REGION)
     assert type(failed) is kind
     assert code in str(failed)
     assert "so it is" in str(failed)
@@ -53,7 +60,7 @@ def test_features_that_do_not_go_together_are_refused_with_the_setting_to_change
     """The same code as a preemption while the machine is made; a wait of a day would not help."""
     message = "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance."
     for code in ("UNSUPPORTED_OPERATION", "badRequest"):
-        failed = of_codes([{"code": code, "message": message}], REGION)
+        failed = failure_of_operation([{"code": code, "message": message}], REGION)
         assert type(failed) is LaunchRejected
         assert "gce_boot_disk_type" in str(failed)
 
@@ -64,14 +71,14 @@ def test_a_person_without_a_quota_project_is_told_so_and_not_to_switch_the_api_o
     denied = "Caller does not have required permission to use project p. [reason: USER_PROJECT_DENIED]"
     for error in (ApiError(words, 403, "SERVICE_DISABLED"), ApiError(denied, 403, "forbidden")):
         assert not error.service_off
-        assert "set-quota-project p" in open_door(error, "iam.googleapis.com", "p")
+        assert "set-quota-project p" in access_fix(error, "iam.googleapis.com", "p")
     off = ApiError("Compute Engine API has not been used in project 7 before or it is disabled.", 403)
-    assert open_door(off, "iam.googleapis.com", "p") == "gcloud services enable iam.googleapis.com --project=p"
-    assert open_door(ApiError("no", 403, "forbidden"), "iam.googleapis.com", "p") == ""
+    assert access_fix(off, "iam.googleapis.com", "p") == "gcloud services enable iam.googleapis.com --project=p"
+    assert access_fix(ApiError("no", 403, "forbidden"), "iam.googleapis.com", "p") == ""
 
 
 def test_every_row_of_the_table_is_reached_by_its_own_code() -> None:
-    """A row behind a shorter prefix of another kind would never be asked."""
+    """A row after a shorter prefix of another kind would never be used."""
     for at, (prefix, kind, _) in enumerate(CODES):
         first = next(row for row in CODES if prefix.startswith(row[0]))
         assert first[1] == kind, f"row {at}: {prefix} is hidden by {first[0]}"
@@ -101,7 +108,7 @@ def test_every_row_of_the_table_is_reached_by_its_own_code() -> None:
 def test_a_quota_tells_which_and_how_far_it_reaches(
     message: str, details: list[dict[str, Any]], scope: str, told: str
 ) -> None:
-    failed = of_codes([{"code": "QUOTA_EXCEEDED", "message": message, "errorDetails": details}], REGION)
+    failed = failure_of_operation([{"code": "QUOTA_EXCEEDED", "message": message, "errorDetails": details}], REGION)
     assert isinstance(failed, QuotaExceeded)
     assert failed.scope == scope
     assert told in str(failed)
@@ -110,8 +117,8 @@ def test_a_quota_tells_which_and_how_far_it_reaches(
 def test_of_several_errors_the_one_that_stays_longest_counts() -> None:
     stock_out = {"code": "ZONE_RESOURCE_POOL_EXHAUSTED", "message": "none"}
     quota = {"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded."}
-    assert isinstance(of_codes([stock_out, quota], REGION), QuotaExceeded)
-    assert isinstance(of_codes([], REGION), LaunchRejected)
+    assert isinstance(failure_of_operation([stock_out, quota], REGION), QuotaExceeded)
+    assert isinstance(failure_of_operation([], REGION), LaunchRejected)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +144,7 @@ def test_of_several_errors_the_one_that_stays_longest_counts() -> None:
     ],
 )
 def test_a_request_refused_at_once(status: int | None, reason: str, kind: type[Exception]) -> None:
-    found = of_request(ApiError("Google's words", status, reason), REGION)
+    found = failure_of_request(ApiError("Google's words", status, reason), REGION)
     assert type(found) is kind
     assert "Google's words" in str(found)
 
@@ -148,5 +155,5 @@ def test_a_404_of_something_in_between_says_nothing_of_a_machine() -> None:
 
 
 def test_codes_are_spelt_in_two_ways() -> None:
-    assert word("quotaExceeded") == word("QUOTA_EXCEEDED") == "QUOTA_EXCEEDED"
-    assert word("alreadyExists") == "ALREADY_EXISTS"
+    assert upper_snake("quotaExceeded") == upper_snake("QUOTA_EXCEEDED") == "QUOTA_EXCEEDED"
+    assert upper_snake("alreadyExists") == "ALREADY_EXISTS"

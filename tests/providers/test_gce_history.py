@@ -10,6 +10,7 @@ import pytest
 from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import LaunchFailed, ProviderUnavailable
 from supervisor.providers.gce.machines import history as history_file
+from supervisor.providers.gce.machines import records
 from tests.contracts.platform_stages import GceStage
 from tests.contracts.provider_subject import ref
 
@@ -34,7 +35,7 @@ def test_a_preemption_is_told_after_the_machine_is_gone(stage: GceStage) -> None
     stage.subject.gone(stage.request)
     assert told(stage) == [
         ("insert", f"created by {account}", account),
-        ("compute.instances.preempted", "Google took the machine back (Instance was preempted)", "system"),
+        ("compute.instances.preempted", "Google preempted the machine (Instance was preempted)", "system"),
     ]
 
 
@@ -108,6 +109,7 @@ def test_more_operations_than_are_read_is_said_and_not_passed_over(
     stage: GceStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_file, "PAGE", 1)
+    monkeypatch.setattr(records, "PAGE", 1)
     monkeypatch.setattr(history_file, "PAGES", 2)
     for n in range(3):
         stage.subject.compute.operations.add(

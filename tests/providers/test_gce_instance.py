@@ -1,4 +1,4 @@
-"""The body of the insert: a pure function whose every answer is checked against Google's discovery document."""
+"""The body of the insert: a pure function whose every result is checked against Google's discovery document."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from supervisor.api.shapes.run_spec import COMMAND_MAX_BYTES
 from supervisor.domain.machines import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, Shape, offers, parse_shape
-from supervisor.providers.gce.machines.instance import Parcel, bucket_and_prefix, build, startup_script
+from supervisor.providers.gce.machines.instance import Payload, bucket_and_prefix, build, startup_script
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response
 
 ORACLE = Oracle("compute")
 DIGEST = f"sha256:{'a' * 64}"
-PARCEL = Parcel(startup_script(), "b" * 64)
+PAYLOAD = Payload(startup_script(), "b" * 64)
 CONFIG = GceConfig(
     "p",
     ("us-east1-c",),
@@ -57,7 +57,7 @@ def request(shape: str = "t4", spot: bool = True, **changed: Any) -> LaunchReque
 
 def checked(config: GceConfig, asked: LaunchRequest) -> dict[str, Any]:
     """The body, once the oracle has nothing against it."""
-    body = build(config, asked, PARCEL)
+    body = build(config, asked, PAYLOAD)
     sent = Request(
         "POST",
         f"/compute/v1/projects/p/zones/{asked.placement.zone}/instances",
@@ -255,13 +255,13 @@ def test_a_command_of_words_stays_one() -> None:
 
 
 def test_a_repeat_sends_the_same_bytes() -> None:
-    assert json.dumps(build(CONFIG, request(), PARCEL)) == json.dumps(build(CONFIG, request(), PARCEL))
+    assert json.dumps(build(CONFIG, request(), PAYLOAD)) == json.dumps(build(CONFIG, request(), PAYLOAD))
 
 
 def test_a_tag_has_no_digest_and_a_run_without_an_image_is_refused() -> None:
     assert job_of(checked(CONFIG, request(image="python:3.12")))["image_digest"] is None
-    with pytest.raises(LaunchRejected, match="names none") as refused:
-        build(CONFIG, request(image=""), PARCEL)
+    with pytest.raises(LaunchRejected, match="the run has none") as refused:
+        build(CONFIG, request(image=""), PAYLOAD)
     assert refused.value.of_run
 
 
@@ -315,14 +315,14 @@ def test_sizes_at_their_limits(command: int, environment: int, refused: str | No
         checked(CONFIG, asked)
         return
     with pytest.raises(LaunchRejected, match=refused) as told:
-        build(CONFIG, asked, PARCEL)
+        build(CONFIG, asked, PAYLOAD)
     assert told.value.of_run
     assert "code bundle" in str(told.value)
 
 
 def test_the_oracle_bites() -> None:
     """A field or a value that the API does not have is seen, so the other tests mean something."""
-    broken = {**build(CONFIG, request(), PARCEL), "maxRunDuration": {"seconds": "1"}}
+    broken = {**build(CONFIG, request(), PAYLOAD), "maxRunDuration": {"seconds": "1"}}
     broken["scheduling"] = {**broken["scheduling"], "provisioningModel": "PREEMPT"}
     sent = Request("POST", "/compute/v1/projects/p/zones/us-east1-c/instances", {}, {}, json.dumps(broken).encode())
     assert len(ORACLE.check(sent, Response(200, {"name": "operation-1"}))) == 2

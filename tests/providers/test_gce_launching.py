@@ -37,14 +37,14 @@ def test_an_answer_lost_is_found_again(subject: GceSubject) -> None:
 
 
 def test_an_insert_that_times_out_says_nothing_and_the_repeat_adopts(subject: GceSubject) -> None:
-    """Every answer hangs, and the machine comes up all the same."""
+    """Every response hangs, and the machine starts anyway."""
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Hang, times=None, lost=True, for_s=1000.0)
     with pytest.raises(ProviderUnavailable):
         subject.provider.launch(request)
     subject.compute.calm()
     subject.clock.advance(120.0)
-    found = subject.make().launch(request)  # a supervisor that was started anew, so it remembers nothing
+    found = subject.make().launch(request)  # a restarted supervisor remembers nothing
     assert found.machine_id == subject.compute.instance(request.name).id
     assert found.state is MachineState.UP
     assert len(subject.compute.names()) == 1
@@ -54,14 +54,14 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.compute.create_s = 90.0
     request = subject.request()
     start = subject.clock.now()
-    with pytest.raises(LaunchPending, match="looking for room"):
+    with pytest.raises(LaunchPending, match="looking for capacity"):
         subject.provider.launch(request)
     assert subject.clock.now() - start <= 26.0
     assert subject.listed(request).state is MachineState.ASKED  # type: ignore[union-attr]
     subject.clock.advance(90.0)
     subject.compute.clear_requests()
     assert subject.provider.launch(request).state is MachineState.UP
-    assert subject.compute.count("POST") == 0  # the known operation was asked, nothing was inserted again
+    assert subject.compute.count("POST") == 0  # the known operation was read, nothing was inserted again
 
 
 @pytest.mark.parametrize("code", ["ZONE_RESOURCE_POOL_EXHAUSTED", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"])
@@ -126,13 +126,13 @@ def test_many_machines_share_a_data_disk_that_none_may_write_to(subject: GceSubj
 
 
 def test_a_machine_that_came_and_went_unseen_is_a_definite_no(subject: GceSubject) -> None:
-    """The supervisor was dead meanwhile: repeating the launch for ever would never give a machine."""
+    """The supervisor was dead in the meantime: repeating the launch forever would never give a machine."""
     request = subject.request()
     subject.up(request)
     subject.compute.preempt(request.name)
     subject.clock.advance(300.0)
     assert subject.compute.names() == []
-    with pytest.raises(NoCapacity, match="gone already: Google took the machine back"):
+    with pytest.raises(NoCapacity, match="does not exist any more: Google preempted the machine"):
         subject.make().launch(request)
 
 
@@ -189,7 +189,7 @@ def test_a_refused_permission_is_told_in_words(subject: GceSubject) -> None:
 
 
 def test_a_refusal_after_a_lost_answer_is_not_definite(subject: GceSubject) -> None:
-    """The first call was carried out and its answer was lost; its repeat is refused."""
+    """The first call was carried out and its response was lost; its repeat is refused."""
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Reset, lost=True)
     subject.compute.fail_next("POST", INSERT, 403, reason="forbidden")
@@ -200,9 +200,9 @@ def test_a_refusal_is_definite_once_no_earlier_call_can_make_a_machine(subject: 
     request = subject.request()
     subject.compute.fail_next("POST", INSERT, Reset)
     subject.compute.fail_next("POST", INSERT, 403, times=None, for_s=1000.0, reason="forbidden")
-    with pytest.raises(ProviderUnavailable, match="may still come"):
+    with pytest.raises(ProviderUnavailable, match="may still appear"):
         subject.provider.launch(request)
-    with pytest.raises(ProviderUnavailable, match="may still come"):  # a new process knows only that it is a repeat
+    with pytest.raises(ProviderUnavailable, match="may still appear"):  # a new process knows only that it is a repeat
         subject.make().launch(replace(request, repeated=True))
     subject.clock.advance(SETTLED_S + 1.0)
     with pytest.raises(LaunchRejected, match="spot doctor"):
@@ -222,12 +222,12 @@ def test_a_machine_that_is_there_wins_over_a_refusal_of_our_own(subject: GceSubj
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 412])
 def test_a_poll_that_is_refused_says_nothing_of_the_insert(subject: GceSubject, status: int) -> None:
-    """Neither of a machine that is there, nor of a stock-out, which the same insert then tells."""
+    """Neither for an existing machine, nor for a stock-out, which the same insert then reports."""
     request, other = subject.request(), subject.request(zone=1)
     subject.compute.stock_out(other.placement.zone)
     subject.compute.fail_next("GET", "/operations/", status, times=None, for_s=1000.0, reason="forbidden")
     assert subject.provider.launch(request).machine_id == subject.compute.instance(request.name).id
-    subject.provider.launch(other)  # Google is looking for room
+    subject.provider.launch(other)  # Google is looking for capacity
     subject.clock.advance(60.0)
     with pytest.raises(NoCapacity):
         subject.provider.launch(other)
@@ -248,11 +248,11 @@ def test_a_busy_cloud_is_asked_again_and_says_nothing_when_it_stays_busy(
 
 
 def test_many_launches_wait_in_turns(subject: GceSubject) -> None:
-    """With 20 calls under way each waits for a second or two, so that no run stands behind the others' 25 s."""
+    """With 20 calls at once each waits for a second or two, so that no run waits for the others' 25 s."""
     launcher = subject.provider._launcher
-    with launcher._waiters() as alone:
+    with launcher._wait_limit_s() as alone:
         assert alone == 25.0
-        with launcher._waiters() as second:
+        with launcher._wait_limit_s() as second:
             assert second == 12.5
-    with launcher._waiters() as again:
+    with launcher._wait_limit_s() as again:
         assert again == 25.0

@@ -21,7 +21,7 @@ from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.gce.prices.pricing import Pricing
@@ -179,7 +179,7 @@ def test_where_google_gives_no_such_judgement_a_line_says_so(scene: Scene) -> No
 
 
 def test_a_bucket_far_from_some_zone_is_advised_on_and_refused_where_it_must_be_near(scene: Scene) -> None:
-    """The tests' bucket lies in us-central1."""
+    """The tests' bucket is in us-central1."""
     (line,) = [one for one in scene.plan(SPEC)["checks"] if one["name"] == "data places"]
     assert "is in us-central1, and machines start in us-east1" in line["fact"]
     with pytest.raises(DataElsewhere, match="us-east1-c"):

@@ -1,4 +1,4 @@
-"""What one operation says about a machine's end, whose it was, and how the operations of one machine are found."""
+"""What one operation says about a machine's end, its user, and how the operations of one machine are found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_delete_with_another_request_id_is_a_persons_even_of_our_own_account()
 )
 @pytest.mark.parametrize("kind", ["delete", "stop"])
 def test_what_google_does_by_itself_is_no_persons_deed(kind: str, user: str, cause: Cause) -> None:
-    """Three deeds of persons within an hour end the run."""
+    """Three actions of persons within an hour end the run."""
     link = "https://x/compute/v1/projects/p/zones/z/instances/vm"
     end = end_of({"operationType": kind, "targetId": "1", "targetLink": link, "user": user})
     preempted = end_of({"operationType": "compute.instances.preempted", "targetId": "1", "targetLink": link})
@@ -87,5 +87,5 @@ def test_a_filter_by_machine_that_google_would_not_take_is_done_without(subject:
     assert found is not None
     assert found.record is not None
     assert found.record.cause is Cause.PREEMPTED
-    assert fresh._records.look(request.placement.zone, another.machine_id)
-    assert not fresh._records.look(request.placement.zone, "1234")
+    assert fresh._records.read_machine(request.placement.zone, another.machine_id)
+    assert not fresh._records.read_machine(request.placement.zone, "1234")

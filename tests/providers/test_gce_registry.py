@@ -1,4 +1,4 @@
-"""Tags become digests: the registry's own protocol, its tokens, and to whom Google's token is never shown."""
+"""Tags become digests: the registry's own protocol, its tokens, and who never gets Google's token."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_dance_for_an_anonymous_token(registry: RegistryFake) -> None:
 def test_a_private_image_is_hidden_and_not_missing(registry: RegistryFake) -> None:
     registry.challenge, registry.accounts = True, {"somebody:else"}
     registry.push("train", "v1")
-    with pytest.raises(ImageHidden, match="does not let the supervisor look"):
+    with pytest.raises(ImageHidden, match="does not allow the supervisor to read"):
         registries().pin(f"{registry.host}/train:v1")
     registry.challenge, registry.accounts, registry.hidden = False, None, {"train"}
     with pytest.raises(ImageHidden):
@@ -102,7 +102,7 @@ def test_no_clear_answer_is_asked_again_later(registry: RegistryFake, answer: Re
 def test_a_registry_that_is_away() -> None:
     with RegistryFake() as gone:
         host = gone.host
-    with pytest.raises(ProviderUnavailable, match="does not answer"):
+    with pytest.raises(ProviderUnavailable, match="does not respond"):
         registries().pin(f"{host}/train:v1")
 
 
@@ -127,5 +127,5 @@ def test_names_are_read_as_docker_reads_them(image: str, name: str, url: str) ->
 
 @pytest.mark.parametrize("image", ["", "A/b", "a b", "a:", "a@sha256:short", "a/../b", "https://a/b", "a:b/c d"])
 def test_what_is_no_reference_is_missing(image: str) -> None:
-    with pytest.raises(ImageMissing, match="no reference"):
+    with pytest.raises(ImageMissing, match="not a reference"):
         parse(image)

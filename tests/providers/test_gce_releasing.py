@@ -1,4 +1,4 @@
-"""Release: asked for once, never waited for, and believed only when list and machine both say that it is gone."""
+"""Release: requested once, never waited for, and done only when list and machine both say that it is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.machines import MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.machines.machine import Found
+from supervisor.providers.gce.machines.machine import Instances
 from supervisor.providers.gce.machines.releasing import CONFIRMED_PER_TICK, Releaser
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject
@@ -37,7 +37,7 @@ def test_one_delete_and_the_rest_is_waiting(subject: GceSubject) -> None:
 
 
 def test_overlapping_deletes_are_success(subject: GceSubject) -> None:
-    """The status was read, then somebody else's delete came first: 403 now, 404 later."""
+    """The status was read, then another user's delete came first: 403 now, 404 later."""
     request = subject.request()
     machine = subject.up(request)
     get = subject.provider._compute.get
@@ -59,7 +59,7 @@ def test_a_delete_that_is_not_allowed_is_told(subject: GceSubject) -> None:
 
 
 def test_a_failed_delete_is_asked_for_under_another_request_id(subject: GceSubject) -> None:
-    """Google repeats the answer of a known request id: the failed operation would come back for ever."""
+    """Google repeats the response of a known request id: the failed operation would come back forever."""
     request = subject.request()
     machine = subject.up(request)
     delete = subject.provider._compute.delete
@@ -94,10 +94,10 @@ def forgetful(subject: GceSubject, name: str) -> None:
     """From now on the listing leaves out this machine, while it is still there."""
     read = subject.provider._listing.read
 
-    def without() -> Found:
+    def without() -> Instances:
         found = read()
-        kept = tuple((zone, item) for zone, item in found.machines if item["name"] != name)
-        return Found(kept, found.unreachable)
+        kept = tuple((zone, item) for zone, item in found.items if item["name"] != name)
+        return Instances(kept, found.unreachable)
 
     subject.provider._listing.read = without  # type: ignore[method-assign]
 
@@ -113,7 +113,7 @@ def test_a_listing_alone_does_not_make_a_released_machine_gone(subject: GceSubje
     assert found.state is MachineState.ENDING
     assert found.launch_id == request.launch_id
     subject.compute.refuse(f"/instances/{request.name}", 503)
-    assert subject.listed(request) is not None  # nobody could ask
+    assert subject.listed(request) is not None  # the machine cannot be read
     subject.compute.calm()
     subject.clock.advance(301.0)
     assert subject.listed(request) is None
@@ -167,7 +167,7 @@ def test_nothing_reaches_into_a_machine(subject: GceSubject) -> None:
 
 
 class Zones:
-    """Stands for the door to the API. Every machine is going; from `silent` on, zone z0 does not answer."""
+    """A stand-in for Compute. Every machine is going; with `silent`, zone z0 does not respond."""
 
     def __init__(self) -> None:
         self.silent, self.asked = False, list[str]()

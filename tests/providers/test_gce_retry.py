@@ -1,4 +1,4 @@
-"""Asking again ends in time, only for what is transient, and together within a budget."""
+"""Retries end in time, happen only for transient errors, and share a budget."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.providers.gce.calls.errors import TRIES, ApiError, Budget, Retry
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import TRIES, Budget, Retry
 from tests.fakes.clock import FakeClock
 
 
 class Door:
-    """Refuses so often, then answers; every request takes `takes_s`."""
+    """Refuses that often, then succeeds; every request takes `takes_s`."""
 
     def __init__(self, clock: FakeClock, refusals: list[ApiError], takes_s: float = 0.0) -> None:
         self.clock, self.refusals, self.takes_s = clock, refusals, takes_s

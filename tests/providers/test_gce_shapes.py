@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.providers.gce.config import parse_shape
-from supervisor.providers.gce.machines.machine import machine_of, shape_names
+from supervisor.providers.gce.machines.machine import machine_of, shape_names_of
 
 SHAPES = {name: parse_shape(text) for name, text in {
     "t4": "n1-standard-8+1xnvidia-tesla-t4", "two": "n1-standard-8+2xnvidia-tesla-t4", "l4": "g2-standard-8",
@@ -30,7 +30,7 @@ def item(machine_type: str, count: int = 0, kind: str = "nvidia-tesla-t4", model
         (item("n1-standard-8", 1), "t4"),
         (item("n1-standard-8", 2), "two"),
         (item("n1-standard-8"), "plain"),
-        (item("g2-standard-8", 1, "nvidia-l4"), "l4"),  # the type brings its card, and Google tells it again
+        (item("g2-standard-8", 1, "nvidia-l4"), "l4"),  # the type includes its card, and Google repeats it
         (item("n1-standard-8", 4), "n1-standard-8+4xnvidia-tesla-t4"),
         (item("e2-small"), "e2-small"),
         (item("a9-secret-type", 1), "a9-secret-type"),
@@ -38,11 +38,11 @@ def item(machine_type: str, count: int = 0, kind: str = "nvidia-tesla-t4", model
     ],
 )
 def test_a_machine_has_the_name_of_its_shape_in_the_settings(given: dict[str, Any], name: str) -> None:
-    assert machine_of(given, "us-east1-c", named=shape_names(SHAPES)).shape == name
+    assert machine_of(given, "us-east1-c", shape_names=shape_names_of(SHAPES)).shape == name
 
 
 def test_of_two_names_for_the_same_machine_the_first_counts() -> None:
-    assert shape_names({"a": SHAPES["t4"], "b": SHAPES["t4"]}) == {"n1-standard-8+1xnvidia-tesla-t4": "a"}
+    assert shape_names_of({"a": SHAPES["t4"], "b": SHAPES["t4"]}) == {"n1-standard-8+1xnvidia-tesla-t4": "a"}
 
 
 def test_spot_or_not_or_not_told() -> None:

@@ -1,7 +1,7 @@
-"""A provider in bad weather: seeded storms of refusals, lost answers, unreachable zones and ends of all kinds.
+"""A provider with many faults: seeded bursts of refusals, lost responses, unreachable zones and ends of all kinds.
 
-Whatever comes, four things hold: a machine that is there is never said to be absent; a definite no leaves no machine
-behind; a record tells only what happened; and an end that Google tells of is never "no record".
+Four things always hold: an existing machine is never reported as absent; a definite no leaves no machine
+behind; a record contains only what happened; and an end that Google reports is never "no record".
 """
 
 from __future__ import annotations

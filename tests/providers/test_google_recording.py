@@ -1,4 +1,4 @@
-"""The recording of exchanges with Google: everything is there, no secret is, and nobody is disturbed by it."""
+"""The recording of exchanges with Google: it is complete, has no secret, and disturbs no request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB = {"metadata": {"items": [{"key": "spot-job", "value": "H4sI" + "x1Y2" * 20}
 
 
 class Wire:
-    """A session as ours are made, against a server that answers as it is told."""
+    """A session made like ours, with a scripted server."""
 
     def __init__(self, folder: Path) -> None:
         self.answer: Response | None = Response(200, {"name": "one", "labels": {"deep": [[[[["kept"]]]]]}})

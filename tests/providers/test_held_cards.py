@@ -1,4 +1,4 @@
-"""What somebody else holds is not given out and not ended, and on what cannot be read nothing is started."""
+"""A card that others hold is not assigned and its process not ended, and nothing starts on an unreadable card."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_where_no_process_is_seen_the_memory_tells(house: LocalSubject, cards: S
     cards.hold(1, 1151)  # 5 % of the card: a desktop
     house.up(wants(house, "first"))
     assert given(house, wants(house, "first")) == [uuid(1)]
-    with pytest.raises(CapacityInUse, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that can"):
+    with pytest.raises(CapacityInUse, match=r"GPU 0 is held: 2.0 GiB of it are in use, by no process that is visible"):
         house.provider.launch(wants(house, "second"))
 
 
@@ -88,7 +88,7 @@ def test_a_machine_on_a_card_that_was_not_given_to_it_is_told(house: LocalSubjec
 
 
 def test_leftovers_of_a_machine_of_ours_are_ended(house: LocalSubject, cards: StubCards) -> None:
-    """Its folder is gone, so nobody would ever release it."""
+    """Its folder is gone, so it would never be released."""
     gone = house.data_dir / "machines" / "spot-gone-a1-t1"
     elsewhere = house.data_dir / "elsewhere" / "spot-gone-a1-t1"
     no_machine = house.data_dir / "machines" / ".new-x"
@@ -99,7 +99,7 @@ def test_leftovers_of_a_machine_of_ours_are_ended(house: LocalSubject, cards: St
     ):
         cards.hold(0, 9000, leftover.pid)
         cards.hold(1, 9000, another_supervisors.pid, unnamed.pid)
-        with pytest.raises(NoCapacity):  # this stub goes on to tell of the dead
+        with pytest.raises(NoCapacity):  # this stub still shows dead processes
             house.provider.launch(wants(house, "first"))
         assert leftover.wait(30) == -9
         assert another_supervisors.poll() is unnamed.poll() is None
@@ -134,7 +134,7 @@ def test_without_the_tool_the_launch_is_refused_with_advice(
             {"fail": "Failed to initialize NVML: Driver/library version mismatch"},
             "ended with code 9: Failed to initialize NVML: Driver/library version mismatch",
         ),
-        ({"cards": [{"index": "zero", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "where a number"),
+        ({"cards": [{"index": "zero", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "instead of a number"),
         ({"cards": [{"index": "0\n", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "not understood"),
     ],
 )
@@ -154,14 +154,14 @@ def test_a_driver_that_hangs_is_left_alone(cards: StubCards) -> None:
     cards.answers(hang=3600)
     smi = nvidia_smi.NvidiaSmi(timeout_s=0.5)
     began = time.monotonic()
-    with pytest.raises(nvidia_smi.CardsUnread, match=r"no answer within 0.5 s"):
+    with pytest.raises(nvidia_smi.CardsUnread, match=r"did not respond within 0.5 s"):
         smi.read()
     assert time.monotonic() - began < 30
     cards.answers()
     stuck = subprocess.Popen(["/bin/sleep", "3600"], text=True)
     try:
         smi._hung = stuck  # one that no signal ends
-        with pytest.raises(nvidia_smi.CardsUnread, match=f"hangs since it was last asked .pid {stuck.pid}"):
+        with pytest.raises(nvidia_smi.CardsUnread, match=f"hangs since its last call .pid {stuck.pid}"):
             smi.read()
     finally:
         stuck.kill()
@@ -181,7 +181,7 @@ def test_while_a_machine_cannot_be_read_no_card_is_given_out(house: LocalSubject
     job = house.folder(first) / "job.json"
     whole = job.read_text()
     job.write_text("{")
-    with pytest.raises(NoCapacity, match=f"the cards of machine {first.name} are not known"):
+    with pytest.raises(NoCapacity, match=f"the cards of machine {first.name} are unknown"):
         house.provider.launch(wants(house, "second"))
     job.write_text(whole)
     house.up(wants(house, "second"))

@@ -23,7 +23,7 @@ from tests.providers.local_machines import SCRIPTED_AGENT, LocalSubject, alive
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-# A supervisor of its own: it launches what it is told and stays until it is killed.
+# A supervisor of its own: it launches the given machine and stays until it is killed.
 LAUNCHER = """
 import sys
 from dataclasses import replace
@@ -40,7 +40,7 @@ sys.stdin.readline()
 
 
 class Killed(BaseException):
-    """Stands for a kill -9 at this line: nothing after it runs."""
+    """A stand-in for a kill -9 at this line: nothing after it runs."""
 
 
 def die(*_: object) -> None:
@@ -135,9 +135,9 @@ def test_a_machine_that_was_just_started_is_not_put_away_unseen(
     with monkeypatch.context() as patch:
         patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
         patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
-        with pytest.raises(ProviderUnavailable, match="is being started once more"):
+        with pytest.raises(ProviderUnavailable, match="is being started again"):
             local.provider.launch(request)
-        with pytest.raises(ProviderUnavailable, match="still there"):
+        with pytest.raises(ProviderUnavailable, match="not ended yet"):
             local.provider.release(ref(request))
     assert local.folder(request).exists()
     local.provider.release(ref(request))

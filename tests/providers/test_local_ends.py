@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import write_json
 from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.papers import write_json
-from supervisor.machinefolder.sighting import Sight
+from supervisor.machinefolder.inspector import Inspector
 from tests.fakes.clock import FakeClock
 
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Folder:
-    """A machine whose agent is gone: no process has these start ticks."""
+    """A machine whose agent has ended: no process has these start ticks."""
     path = tmp_path / "m-1"
     path.mkdir()
     names = dict.fromkeys(("zone", "supervisor_id", "run_id", "launch_id"), "x")
@@ -29,7 +29,7 @@ def dead(tmp_path: Path) -> Folder:
 
 def test_a_death_is_written_down(dead: Folder) -> None:
     clock = FakeClock()
-    assert Sight(clock).look(dead) is None
+    assert Inspector(clock).machine(dead) is None
     assert json.loads((dead.path / "gone.json").read_text()) == {"at": clock.now()}
 
 
@@ -44,7 +44,7 @@ def test_a_folder_that_is_put_away_meanwhile_is_no_news(
 
     monkeypatch.setattr(Folder, "write_gone", too_late)
     with caplog.at_level(logging.WARNING):
-        assert Sight(FakeClock()).look(dead) is None
+        assert Inspector(FakeClock()).machine(dead) is None
     assert caplog.records == []
 
 
@@ -56,5 +56,5 @@ def test_a_full_disk_is_said_and_hides_nothing(
 
     monkeypatch.setattr(Folder, "write_gone", full)
     with caplog.at_level(logging.WARNING):
-        assert Sight(FakeClock()).look(dead) is None
+        assert Inspector(FakeClock()).machine(dead) is None
     assert "No space left" in caplog.text

@@ -1,4 +1,4 @@
-"""The folders of local machines: capacity, torn and foreign papers, and what is kept when a machine is over."""
+"""The folders of local machines: capacity, broken and foreign files, and what is kept when a machine has ended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.machines import Capacity, MachineState
+from supervisor.machinefolder.files import Unreadable
 from supervisor.machinefolder.folders import KEPT, Folders
-from supervisor.machinefolder.papers import Unreadable
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
@@ -26,7 +26,7 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
     assert provider.machines().capacity == Capacity(zones={"local-a": 0})
     with pytest.raises(CapacityInUse, match="our own machines use all capacity of local-a"):
         provider.launch(local.request(run="three"))
-    with pytest.raises(NoCapacity, match="local-b has no place for any machine"):
+    with pytest.raises(NoCapacity, match="local-b has no capacity for any machine"):
         provider.launch(local.request(run="three", zone=1))
     local.up(local.request(run="three", zone=2))
     provider.preempt(ref(first), 0.0)
@@ -64,7 +64,7 @@ def test_a_torn_list_of_stock_outs_is_not_taken_for_none(local: LocalSubject) ->
 
 
 def test_ten_machines_of_another_supervisor_are_told_as_theirs(local: LocalSubject) -> None:
-    """An empty database beside a full data folder."""
+    """An empty database with a full data folder."""
     theirs = [local.request(run=f"run-{n}", supervisor_id="supervisor-two") for n in range(10)]
     for request in theirs:
         local.up(request)
@@ -81,7 +81,7 @@ def test_a_torn_paper_makes_its_zone_unknown(local: LocalSubject, paper: str) ->
     (local.folder(request) / paper).write_text('{"pid": ')
     listing = local.provider.machines()
     assert (listing.machines, listing.unreachable) == ((stays,), frozenset({"local-a"}))
-    # A supervisor that never read it cannot tell which zone it is of.
+    # A supervisor that never read it does not know its zone.
     assert local.fresh().machines().unreachable == frozenset({"local-a", "local-b", "local-c"})
 
 

@@ -151,11 +151,11 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
 ) -> None:
     """In the moment of its exec a process carries no mark."""
     first = wants(house, "first", wait_for="go")
-    # Over before the house looks for processes to end, by this very mark.
+    # Ended before the test fixture looks for processes to end, by this very marker.
     with monkeypatch.context() as patch:
         patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
         patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
-        with pytest.raises(ProviderUnavailable, match="is being started once more"):
+        with pytest.raises(ProviderUnavailable, match="is being started again"):
             house.provider.launch(first)
         with pytest.raises(CapacityInUse, match=f"GPU 0 is with machine {first.name}"):
             house.provider.launch(wants(house, "both", "l4x2"))

@@ -1,4 +1,4 @@
-"""Local machines with real processes: what lives, what is gone, what is killed, and what is left alone."""
+"""Local machines with real processes: which of them live, are gone, are killed, or stay untouched."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_while_anything_of_a_machine_lives_it_is_not_gone(local: LocalSubject) -
     seen = local.listed(request)
     assert seen is not None
     assert (seen.machine_id, seen.state) == (machine.machine_id, MachineState.UP)
-    assert "the agent is gone" in seen.detail
+    assert "the agent has ended" in seen.detail
     local.provider.release(ref(request, machine.machine_id))
     assert not alive(pids["stray"])
     assert local.listed(request) is None
@@ -186,7 +186,7 @@ def test_a_freeze_stops_the_training_and_not_the_agent(local: LocalSubject) -> N
 
 
 def test_a_zombie_agent_is_gone(local: LocalSubject) -> None:
-    """Whoever is its parent may never reap it."""
+    """Its parent may never reap it."""
     request = local.request()
     machine = local.up(request)
     pids = local.pids(request)

@@ -1,4 +1,4 @@
-"""What machines on this computer cost: what local_prices says, and nothing that could be asked for."""
+"""What machines on this computer cost: the setting local_prices, without any request."""
 
 from pathlib import Path
 

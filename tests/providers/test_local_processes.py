@@ -101,8 +101,10 @@ def test_a_process_belongs_to_the_folder_that_it_carries(tmp_path: Path, carried
     if carried is not None:
         environment["SPOT_MACHINE_DIR"] = str(tmp_path / carried)
     with bystander(env=environment) as child:
-        found = [p.pid for p in Table().members(tmp_path / "here", None)]
-    assert (child.pid in found) is ours
+        # In the moment of its exec a process has no environment.
+        wait_for(lambda: Path(f"/proc/{child.pid}/environ").read_bytes(), what="the environment of the process")
+        members = [p.pid for p in Table().members(tmp_path / "here", None)]
+    assert (child.pid in members) is ours
 
 
 def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> None:
@@ -115,15 +117,15 @@ def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> N
     assert not alive(child.pid)
 
 
-def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
+def test_nobody_else_is_killed_before_each_thread_of_the_agent_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy computer a stop takes its time; the agent would see its training die and tell of a failure."""
+    """On a busy computer a stop takes time; the agent would see its training die and report a failure."""
     threads = "import threading, time\nfor _ in range(4): threading.Thread(target=time.sleep, args=(60,)).start()"
     environment = {"SPOT_MACHINE_DIR": str(tmp_path)}
     standing: list[bool] = []
     sent: list[tuple[int, int]] = []
-    plain, stands = processes.send, processes._stands_still
+    plain, stands = processes.send, processes._is_stopped
     with bystander([sys.executable, "-c", threads], env=environment) as lead, bystander(env=environment) as other:
         wait_for(lambda: len(os.listdir(f"/proc/{lead.pid}/task")) == 5, what="its threads")
         started = processes.read(lead.pid)

@@ -1,4 +1,4 @@
-"""Secrets on this computer: what a reference leads to, what is refused with which cure, and who gets to see a value."""
+"""Secrets on this computer: the value of a reference, refusals with their fix, and who can see a value."""
 
 import json
 import os
@@ -65,8 +65,8 @@ def test_a_file_without_a_usable_value_is_refused(kept: Path, content: bytes, wh
 def test_what_is_no_plain_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
-    assert "is no plain file" in problem(f"file:{pipe}")
-    assert "is no plain file" in problem(f"file:{tmp_path}")
+    assert "is not a regular file" in problem(f"file:{pipe}")
+    assert "is not a regular file" in problem(f"file:{tmp_path}")
     assert "No such file" in problem(f"file:{tmp_path}/absent")
 
 
@@ -77,7 +77,7 @@ def test_the_services_own_settings_are_no_secrets_of_runs(monkeypatch: pytest.Mo
     assert "ABSENT_KEY is not set in the service's environment" in problem("env:ABSENT_KEY")
     monkeypatch.setenv("ABSENT_KEY", "")
     assert problem("env:ABSENT_KEY") == "env:ABSENT_KEY is empty"
-    with pytest.raises(SecretUnreadable, match="is no reference"):
+    with pytest.raises(SecretUnreadable, match="is not a reference"):
         read("vault:ABSENT_KEY")
 
 

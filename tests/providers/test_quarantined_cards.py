@@ -108,7 +108,7 @@ def test_a_machine_speaks_of_its_own_cards_only(house: LocalSubject, cards: Stub
 
 def test_cards_that_cannot_be_read_are_not_set_aside(house: LocalSubject, cards: StubCards) -> None:
     cards.answers(fail=9)
-    with pytest.raises(NoCapacity, match="no GPU is given out now"):
+    with pytest.raises(NoCapacity, match="no GPU can be assigned now"):
         house.provider.launch(wants(house, "first"))
     cards.answers()
     house.up(wants(house, "first"))
@@ -118,7 +118,7 @@ def test_cards_that_cannot_be_read_are_not_set_aside(house: LocalSubject, cards:
 def test_where_it_is_not_known_which_are_set_aside_none_is_given_out(house: LocalSubject, cards: StubCards) -> None:
     paper = house.data_dir / "local" / PAPER
     paper.write_text("{}, or not")
-    with pytest.raises(NoCapacity, match="which GPUs are set aside is not known"):
+    with pytest.raises(NoCapacity, match="the GPUs that are set aside are unknown"):
         house.provider.launch(wants(house, "first"))
     with pytest.raises(ProviderUnavailable):
         house.provider.bring_back(uuid(0))
@@ -133,7 +133,7 @@ def test_a_machine_goes_also_where_nothing_can_be_written_down(
     (house.data_dir / "local" / PAPER).write_text("{}, or not")
     release(house, first, machine)
     assert not house.folder(first).exists()
-    assert f"Machine {first.name} has seen a bad GPU, and that is not kept" in caplog.text
+    assert f"Machine {first.name} reported a bad GPU, and this was not saved" in caplog.text
 
 
 def test_the_word_is_kept_where_only_we_can_read_it(house: LocalSubject, cards: StubCards) -> None:

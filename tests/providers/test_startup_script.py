@@ -21,7 +21,7 @@ HOSTILE = "a 'b' \"c\" $(touch {bait}) `touch {bait}` ${{PATH}} \\ & | ; \n\ttab
 
 
 def test_shellcheck_finds_nothing_in_the_whole_script(tmp_path: Path) -> None:
-    """Each part of it is looked at by `make check`."""
+    """`make check` checks each part of it."""
     whole = tmp_path / "startup.sh"
     whole.write_text(startup_script())
     checker = Path(sys.executable).with_name("shellcheck")
@@ -75,7 +75,7 @@ def test_what_it_does_is_beaten_beside_the_beat(rig: StartupRig) -> None:
 
 @pytest.fixture
 def bait(tmp_path: Path) -> Path:
-    """A file that is there when a value was run as a command."""
+    """A file that exists only if a value was run as a command."""
     return tmp_path / "bait"
 
 
@@ -114,7 +114,7 @@ def test_values_of_the_largest_size_arrive_whole(rig: StartupRig) -> None:
 def test_a_value_of_another_form_is_refused(rig: StartupRig, bait: Path, name: str, value: str) -> None:
     rig.attributes[name] = value.format(bait=bait)
     rig.boot()
-    rig.given_up("no_start", f"the metadata value {name} is not as it should be")
+    rig.given_up("no_start", f"the metadata value {name} is not valid")
     assert not bait.exists()
 
 
@@ -151,8 +151,8 @@ def test_a_store_that_is_away_stops_no_boot(rig: StartupRig) -> None:
     rig.ended(vm)
     assert rig.seen()["command"] == "true"
     assert rig.boot_beat() is None
-    assert sum("a beat did not get through: HTTP 503" in line for line in vm.lines()) >= 3
-    assert sum("the agent cannot be fetched, again in" in line for line in vm.lines()) == 4
+    assert sum("a beat could not be stored: HTTP 503" in line for line in vm.lines()) >= 3
+    assert sum("the agent cannot be fetched, retry in" in line for line in vm.lines()) == 4
 
 
 @pytest.mark.parametrize(("header", "safe"), [("@<(bearer)", True), ('"$(bearer)"', False)])
@@ -177,7 +177,7 @@ def test_an_agent_of_another_content_is_not_started(rig: StartupRig) -> None:
     sha256 = rig.attributes["spot-agent-sha256"]
     rig.storage.put(BUCKET, f"agents/{sha256}.pyz", b"another one")
     rig.boot(Scene(hurry=500))
-    vm = rig.given_up("no_start", "the agent cannot be fetched", "its content is another one")
+    vm = rig.given_up("no_start", "the agent cannot be fetched", "its content has another hash")
     assert not any(call[0] == "run" for call in vm.calls("docker"))
 
 
@@ -221,7 +221,7 @@ def test_run_again_by_hand_it_disturbs_nothing(rig: StartupRig) -> None:
     vm = rig.boot()
     wait_for((vm.machine / "seen.json").exists)
     again, _ = vm.run_script().communicate(timeout=30)
-    assert b"this script has run in this boot already" in again
+    assert b"this script has already run in this boot" in again
     assert not vm.switched_off
     assert vm.calls("docker")[-1][0] == "run"
     vm.acpi_shutdown()
@@ -235,7 +235,7 @@ def test_output_of_the_container_is_bounded_on_the_console(rig: StartupRig) -> N
     told = [line for line in vm.lines() if line.startswith("spot: container: ")]
     assert len(told) == 3000
     assert [len(line) for line in told[:4]] == [1017, 1017, 517, 18]
-    assert "more than 3000 lines: the others are left out" in vm.serial()
+    assert "more than 3000 lines: the rest is left out" in vm.serial()
     assert rig.phases()[-2:] == ["end", "off"]
 
 
@@ -250,7 +250,7 @@ def test_a_script_that_forgets_to_switch_off_is_caught(rig: StartupRig) -> None:
 
 
 def test_sequences_leave_room_for_the_agents(rig: StartupRig) -> None:
-    """The agent goes on at 100."""
+    """The agent continues at 100."""
     scene = Scene(pulls=("i/o timeout",) * 9 + ("unauthorized",), hurry=500)
     rig.script = rig.script.replace("SEQUENCE=0", "SEQUENCE=90")
     rig.boot(replace(scene))

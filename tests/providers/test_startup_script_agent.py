@@ -1,5 +1,5 @@
 """The start-up script with the real agent: beats, checkpoints and results in the fake Cloud Storage, and the last
-seconds of a machine that is taken away."""
+seconds of a preempted machine."""
 
 import base64
 import json

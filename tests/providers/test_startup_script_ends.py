@@ -43,20 +43,20 @@ def test_term_reaches_the_container_within_a_second(rig: StartupRig) -> None:
     assert float((vm.machine / "heard").read_text()) - told_at < 1.0
     assert rig.off == ["off"]
     assert not vm.switched_off  # the machine is going down already
-    assert vm.lines()[-1].endswith('msg="told to end: the machine is going down"')
+    assert vm.lines()[-1].endswith('msg="received TERM: the machine is shutting down"')
     assert ["kill", "--signal", "TERM", "spot"] in vm.calls("docker")
 
 
 @pytest.mark.parametrize("daemon", ["hang", "gone"])
 def test_term_reaches_a_container_whose_daemon_does_not_answer(rig: StartupRig, daemon: str) -> None:
-    """docker kill is not waited for longer than three seconds, and the agent is told without it."""
+    """docker kill is not waited for longer than three seconds, and the agent gets the signal without it."""
     vm = running(rig)
     (vm.stub / "daemon").write_text(daemon)
     told_at = time.monotonic()
     vm.acpi_shutdown()
     rig.ended(vm)
     assert float((vm.machine / "heard").read_text()) - told_at < 8.0
-    assert vm.lines()[-1].endswith('msg="told to end: the machine is going down"')
+    assert vm.lines()[-1].endswith('msg="received TERM: the machine is shutting down"')
 
 
 def test_a_script_that_waits_in_the_foreground_is_caught(rig: StartupRig) -> None:
@@ -91,7 +91,7 @@ def test_term_during_the_boot_ends_it_at_once(rig: StartupRig, scene: Scene, gpu
 
 
 def test_the_end_comes_when_nobody_listens_any_more(rig: StartupRig) -> None:
-    """Google's runner, which reads the script's output, is told to end too, and is faster."""
+    """Google's runner, which reads the script's output, gets the TERM too, and is faster."""
     vm = running(rig)
     (pid,) = [pid for pid in vm.processes() if os.getsid(pid) == pid and _is_script(pid)]
     os.kill(pid, signal.SIGPIPE)
@@ -129,7 +129,7 @@ def test_a_process_that_hid_itself_ends_too(tmp_path: Path) -> None:
 
 
 def _hid(pid: int) -> bool:
-    """It is a daemon now: in a session of somebody who is gone."""
+    """It is a daemon now: in a session whose leader has ended."""
     try:
         return not Path(f"/proc/{os.getsid(pid)}").exists()
     except OSError:

@@ -19,7 +19,7 @@ def test_the_container_gets_every_card_and_the_drivers_libraries(rig: StartupRig
     rig.ended(vm)
     assert ["install", "gpu", "--", "-version=535.183.01"] in vm.calls("cos-extensions")
     assert ["start", "gcr-online.target", "docker.socket"] in vm.calls("systemctl")
-    assert "4 GPUs answer, driver 535.183.01" in vm.serial()
+    assert "4 GPUs respond, driver 535.183.01" in vm.serial()
     run = vm.calls("docker")[-1]
     cards = [f"/dev/nvidia{card}" for card in range(4)]
     assert devices(run) == [*cards, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
@@ -89,7 +89,7 @@ def test_an_installer_that_fails_at_once_in_the_same_words_ends_early(rig: Start
     impatient(rig, 1)
     failures = tuple(STEADY.format(second=number, pid=900 + number) for number in range(9))
     rig.boot(Scene(cards=0, driver=failures, hurry=40), spot_gpus="1", spot_gpu_timeout_sec="1200")
-    vm = rig.given_up("no_gpu", "the driver installer failed", "in the same words", "no driver for COS build")
+    vm = rig.given_up("no_gpu", "the driver installer failed", "with the same message", "no driver for COS build")
     assert len([call for call in vm.calls("cos-extensions") if call[0] == "install"]) >= 5
 
 

@@ -1,4 +1,4 @@
-"""The start-up script under a real systemd that shuts the machine down: who is stopped first decides what is saved."""
+"""The start-up script under a real systemd that shuts the machine down: the order of stops decides what is saved."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_docker_outlives_the_script_that_passes_term_on(machine: StartupRig) -> 
     vm = booted(machine)
     shut_down(vm)
     console = vm.console()
-    assert 'msg="told to end: the machine is going down"' in console
+    assert 'msg="received TERM: the machine is shutting down"' in console
     heard = float((vm.machine / "heard").read_text())  # both on the clock since the boot of the host
     for daemon in ("docker", "containerd"):
         ended = float((vm.stub / f"ended-{daemon}").read_text())

@@ -1,4 +1,4 @@
-"""Functions of the start-up script by themselves: what is quoted, what is encoded, which refusals are for good."""
+"""Single functions of the start-up script: quoting, encoding, and final refusals."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_a_name_in_a_url_is_encoded_to_the_byte(text: str) -> None:
     ],
 )
 def test_some_refusals_are_for_good(words: str) -> None:
-    assert called("never_comes", f"Error response from daemon: {words}").returncode == 0
+    assert called("is_final", f"Error response from daemon: {words}").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_some_refusals_are_for_good(words: str) -> None:
     [
         "Get https://registry.example/v2/: net/http: TLS handshake timeout",
         "dial tcp: lookup registry.example on 169.254.169.254:53: no such host",
-        # Rights spread slowly: these are asked again for three minutes.
+        # New permissions take time: these are retried for three minutes.
         "pull access denied for digits, repository does not exist or may require 'docker login'",
         "unauthorized: authentication required",
         'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource',
@@ -71,4 +71,4 @@ def test_some_refusals_are_for_good(words: str) -> None:
     ],
 )
 def test_others_are_not(words: str) -> None:
-    assert called("never_comes", f"Error response from daemon: {words}").returncode == 1
+    assert called("is_final", f"Error response from daemon: {words}").returncode == 1

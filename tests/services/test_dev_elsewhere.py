@@ -83,7 +83,7 @@ def test_no_zone_of_a_cloud_can_be_emptied(client: Client) -> None:
 @pytest.mark.parametrize(
     ("trouble", "status", "code"),
     [
-        (NotSupported("m-a1 is no Spot VM"), 403, "DEV_REFUSED"),
+        (NotSupported("m-a1 is not a Spot VM"), 403, "DEV_REFUSED"),
         (MachineMissing("m-a1"), 409, "CONFLICT"),
         (ProviderUnavailable("away"), 503, "UNAVAILABLE"),
     ],

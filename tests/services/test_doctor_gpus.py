@@ -43,11 +43,11 @@ def test_fewer_cards_than_a_shape_promises(bed: Bed, tmp_path: Path) -> None:
 
 def test_cards_that_cannot_be_read(bed: Bed, tmp_path: Path) -> None:
     def unread() -> Sequence[Card]:
-        raise ProviderUnavailable("nvidia-smi gave no answer within 10 s")
+        raise ProviderUnavailable("nvidia-smi did not respond within 10 s")
 
     around = Surroundings(tmp_path, None, unread, 1)
     [found] = [c for c in examine(bed.parts, around, lambda: bed.loop)["checks"] if c["name"] == "gpus"]
-    assert (found["result"], found["cause"]) == ("fail", "nvidia-smi gave no answer within 10 s")
+    assert (found["result"], found["cause"]) == ("fail", "nvidia-smi did not respond within 10 s")
 
 
 def test_without_shapes_with_cards_there_is_no_check(bed: Bed, tmp_path: Path) -> None:

@@ -20,15 +20,16 @@ from supervisor.domain.errors import Unavailable
 from supervisor.domain.texts import clause
 from supervisor.images.registry import Registries
 from supervisor.notifiers.webhook import Answered, WebhookCourier
-from supervisor.objectstores.gcs.session import Refused, unavailable
+from supervisor.objectstores.gcs.retry import RequestFailed, unavailable
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.notifier import DeliveryFailed
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers, of_codes, of_request
-from supervisor.providers.gce.calls.speaking import refused, spoken
+from supervisor.providers.gce.calls.errors import ApiError, as_unavailable, failure_of_operation, failure_of_request
+from supervisor.providers.gce.calls.official import error_of_response, with_api_errors
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.local.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.storage.engine import database
@@ -53,7 +54,7 @@ def test_a_start_without_google_credentials_is_refused_with_single_full_stops() 
     with (
         pytest.raises(Unavailable) as refusal,
         bootstrap.start_errors(cast(Any, SimpleNamespace(database_url="sqlite:///x"))),
-        clear_answers("the machines"),
+        as_unavailable("the machines"),
     ):
         Compute(GceConfig("p", ("z",), {}), Retry(), none).read("")
     assert f"no Google credentials: {NOT_FOUND} Nothing was started; " in str(refusal.value)
@@ -68,23 +69,28 @@ def test_googles_clients(error: Exception) -> None:
         raise error
 
     with pytest.raises(ApiError) as told:
-        spoken(call)
+        with_api_errors(call)
     assert not str(told.value).endswith(".")
 
 
 def test_googles_answers() -> None:
     content = json.dumps({"error": {"message": "The API is off.", "errors": [{"reason": "off"}]}}).encode()
-    assert str(refused(403, content)) == "HTTP 403 off: The API is off"
-    assert str(refused(502, b"It broke.\n")) == "HTTP 502: It broke"
-    assert not str(of_request(refused(403, content), "r")).endswith(".")
+    assert str(error_of_response(403, content)) == "HTTP 403 off: The API is off"
+    assert str(error_of_response(502, b"It broke.\n")) == "HTTP 502: It broke"
+    assert not str(failure_of_request(error_of_response(403, content), "r")).endswith(".")
 
 
 def test_googles_operations() -> None:
-    assert str(of_codes([{"code": "STOCKOUT", "message": "Try again later."}], "r")) == "STOCKOUT: Try again later"
-    advised = str(of_codes([{"code": "INTERNAL_ERROR", "message": "It broke."}], "r"))
-    assert advised == "INTERNAL_ERROR: It broke. An error inside Google's cloud"
-    assert str(of_codes([{"code": "RATE_LIMIT_EXCEEDED"}], "r")) == "RATE_LIMIT_EXCEEDED. Too many requests"
-    used_up = of_codes([{"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded. Limit: 8.0 in region r."}], "r")
+    assert (
+        str(failure_of_operation([{"code": "STOCKOUT", "message": "Try again later."}], "r"))
+        == "STOCKOUT: Try again later"
+    )
+    advised = str(failure_of_operation([{"code": "INTERNAL_ERROR", "message": "It broke."}], "r"))
+    assert advised == "INTERNAL_ERROR: It broke. An error inside Google Cloud"
+    assert str(failure_of_operation([{"code": "RATE_LIMIT_EXCEEDED"}], "r")) == "RATE_LIMIT_EXCEEDED. Too many requests"
+    used_up = failure_of_operation(
+        [{"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded. Limit: 8.0 in region r."}], "r"
+    )
     assert "(limit 8)" in str(used_up)
     assert str(used_up).endswith("Limit: 8.0 in region r")
 
@@ -101,7 +107,7 @@ def test_the_search_for_the_buckets_credentials(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("status", [None, 401, 403, 404, 500])
 def test_the_buckets_answers(status: int | None) -> None:
-    assert str(unavailable("gs://b", "read", "k", Refused(status, "It is so.", False))).endswith(": It is so")
+    assert str(unavailable("gs://b", "read", "k", RequestFailed(status, "It is so.", False))).endswith(": It is so")
 
 
 def test_the_databases_words() -> None:

@@ -171,7 +171,7 @@ def outcome(**environ: str) -> tuple[Any, ...]:
         name="spot-1-a1-t1", placement=offered[0].placement, run_id="r", launch_id="1.1.1", request_id="x",
         supervisor_id="s", machine_max_s=3600.0, job={"command": "x"}, image="r/i:1",
     )  # fmt: skip
-    body = instance.build(config, request, instance.Parcel("#!/bin/bash", "0" * 64))
+    body = instance.build(config, request, instance.Payload("#!/bin/bash", "0" * 64))
     spoken = {item["key"]: item["value"] for item in body.pop("metadata")["items"]}
     job = gzip.decompress(base64.b64decode(spoken.pop("spot-job")))
     elsewhere = (config.billing_endpoint, config.logging_endpoint)
@@ -208,7 +208,7 @@ def test_the_end_of_the_process_ends_every_wait_for_google() -> None:
 
 
 def test_a_shape_that_google_cannot_mean_is_refused_by_its_name() -> None:
-    with pytest.raises(SettingsRefused, match="gce_shapes: l4: g2-standard-8 brings 1 cards of its own"):
+    with pytest.raises(SettingsRefused, match="gce_shapes: l4: g2-standard-8 already includes 1 cards"):
         config_of(load(SPOT_GCE_SHAPES="l4=g2-standard-8+1xnvidia-l4"))
 
 

@@ -14,7 +14,7 @@ from tests.fakes.platform import FakePlatform
 
 def told(caplog: pytest.LogCaptureFixture, platform: FakePlatform) -> list[tuple[str, str]]:
     caplog.set_level(logging.INFO)
-    make.tell_whose(platform)
+    make.log_account(platform)
     return [
         (record.project, record.project_number)  # type: ignore[attr-defined]
         for record in caplog.records

@@ -19,6 +19,7 @@ SHORT_FILES: Table = (
     ("supervisor/cli/exits.py", "a table: exit codes, and the error that carries one"),
     ("supervisor/notifiers/**", "an implementation of one small port each"),
     ("supervisor/providers/kinds.py", "a table: the one list of providers"),
+    ("supervisor/objectstores/reading.py", "a table: the one list of remote object stores"),
     ("supervisor/providers/*/traits.py", "a table each"),
     ("supervisor/providers/*/make.py", "an entry point each: it opens what lies beside it"),
     ("tools/**", "a program each"),

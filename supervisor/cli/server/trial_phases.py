@@ -27,7 +27,7 @@ T = TypeVar("T")
 POLL_S = 1.0
 LAST_BYTES = 65_536
 # Words that the start-up script of the machine writes to its console.
-DRIVER_READY, IMAGE_PULLED = "GPUs answer", "image pulled in"
+DRIVER_READY, IMAGE_PULLED = "GPUs respond", "image pulled in"
 SIGNS = {"ok": ("✔", "green"), "failed": ("✗", "red"), "not reached": ("·", "bright_black")}
 # The training of a trial: it counts until its machine is preempted; resumed, it has 20 steps left. Any Python 3 runs
 # it.

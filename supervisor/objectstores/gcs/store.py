@@ -1,9 +1,9 @@
 """Cloud Storage as an object store: `gs://BUCKET[/PREFIX]`, Application Default Credentials.
 
-Objects are asked after and written through Google's client, listings, downloads and large uploads in requests of our
-own on the same session (gcs_reading and gcs_upload say why). Every conditional write carries its condition, so asking
-again is safe; when the answer of the first try was lost, the second one meets our own object: that is success.
-STORAGE_EMULATOR_HOST is Google's own variable; the credentials stay the default ones wherever some are configured.
+Single objects are read and written through Google's client; listings, downloads and large uploads are requests of our
+own on the same session (transfer.py says why). Every conditional write contains its condition, so a retry is safe: when
+the response of the first try was lost, the retry finds our own object, and that is success. STORAGE_EMULATOR_HOST is
+Google's own variable; the default credentials are used wherever some are configured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from supervisor.contract.stores.promise import (
     check_page_size,
     check_prefix,
 )
-from supervisor.objectstores.gcs.session import Hands, Patience, Refused, Session, checked, require_client, unavailable
+from supervisor.objectstores.gcs.retry import RequestFailed, RetryPolicy, Timeout, checked, unavailable
+from supervisor.objectstores.gcs.session import Client, LazyClient, require_library
 from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download, ResumableUpload, crc32c, info_of_blob, pages
 from supervisor.ports.objectstore import (
     MAX_PAGE,
@@ -41,7 +42,7 @@ from supervisor.ports.objectstore import (
 
 _URL = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(.*))?")
 _TYPE = "application/octet-stream"
-_TRIES = 100  # of a reader that meets a new generation at each look
+_TRIES = 100  # of a reader that finds a new generation each time
 BUCKET_FIELDS = (
     "name,projectNumber,location,locationType,storageClass,versioning,softDeletePolicy,iamConfiguration,"
     "customPlacementConfig"
@@ -50,7 +51,7 @@ BUCKET_FIELDS = (
 
 @dataclass(frozen=True)
 class _Content:
-    """What an object is recognised by when the answer to its write was lost."""
+    """How an object is recognized when the response to its write was lost."""
 
     size: int
     crc32c: str
@@ -58,7 +59,7 @@ class _Content:
 
 
 class GcsStore(ObjectStore):
-    """`patience_s`: how long a passing trouble is waited for, at each request. Threads may share one store."""
+    """`patience_s`: how long a transient error is retried, for each request. Threads may share one store."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class GcsStore(ObjectStore):
         pause: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Touches nothing. ValueError for any URL but gs://BUCKET[/PREFIX]."""
+        """Sends no request. ValueError for any URL but gs://BUCKET[/PREFIX]."""
         match = _URL.fullmatch(url)
         if match is None:
             raise ValueError(f"an object store in Google Cloud is gs://BUCKET or gs://BUCKET/PREFIX, not {url!r}")
@@ -79,21 +80,21 @@ class GcsStore(ObjectStore):
         self.bucket_name = match[1]
         self._prefix = folder + "/" if folder else ""
         self.url = f"gs://{match[1]}" + (f"/{folder}" if folder else "")
-        self._patience = Patience(patience_s, clock, pause, chance)
-        self._session = Session(self.url, self.bucket_name, clock)
+        self._policy = RetryPolicy(patience_s, clock, pause, chance)
+        self._lazy_client = LazyClient(self.url, self.bucket_name, clock)
 
     @classmethod
     def at(cls, url: str, patience_s: float = 15.0) -> GcsStore:
-        """The store that the URL names. ImportError where Google's client is not installed."""
-        require_client(url)
+        """The store at this URL. ImportError where Google's library is not installed."""
+        require_library(url)
         return cls(url, patience_s=patience_s)
 
     def warm(self) -> None:
         """Load Google's client and find the credentials now (0.3 s), not at the first request. StoreUnavailable."""
-        self._hands()
+        self._client()
 
     def close(self) -> None:
-        self._session.close()
+        self._lazy_client.close()
 
     # --- one object -----------------------------------------------------------------------------------------------
 
@@ -112,9 +113,9 @@ class GcsStore(ObjectStore):
             info = self.stat(key)
             try:
                 return b"".join(self._download(key, info.generation).read(0, None)), info
-            except Refused as refused:
-                if refused.status != 404:
-                    raise unavailable(self.url, "read", key, refused) from refused
+            except RequestFailed as failed:
+                if failed.status != 404:
+                    raise unavailable(self.url, "read", key, failed) from failed
         raise StoreUnavailable(f"{self.url}: {key!r} is replaced faster than it can be read")
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -127,30 +128,28 @@ class GcsStore(ObjectStore):
         download = self._download(key, None)
         try:
             yield from download.read(offset, None if length is None else offset + length)
-        except Refused as refused:
-            if refused.status == 404 and download.generation is not None:
+        except RequestFailed as failed:
+            if failed.status == 404 and download.generation is not None:
                 raise StoreUnavailable(f"{self.url}: {key!r} was replaced while it was read") from None
-            if refused.status == 404:
-                self._require_bucket(key, refused)
+            if failed.status == 404:
+                self._require_bucket(key, failed)
                 raise ObjectMissing(key) from None
-            if refused.status != 416:  # nothing lies there, past the end
-                raise unavailable(self.url, "read", key, refused) from refused
+            if failed.status != 416:  # nothing lies there, past the end
+                raise unavailable(self.url, "read", key, failed) from failed
 
     def stat(self, key: str) -> ObjectInfo:
         check_object_name(key)
-        return info_of_blob(self._look(key), key)
+        return info_of_blob(self._read_blob(key), key)
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
         check_prefix(prefix)
         check_page_size(page_size)
-        hands = self._hands()
-        url = f"{hands.endpoint}/storage/v1/b/{self.bucket_name}/o"
+        client, cut = self._client(), len(self._prefix)
+        url = f"{client.endpoint}/storage/v1/b/{self.bucket_name}/o"
         try:
-            yield from pages(
-                self._patience, hands.session.get, url, self._prefix + prefix, len(self._prefix), page_size
-            )
-        except Refused as refused:
-            raise unavailable(self.url, "list", prefix, refused) from refused
+            yield from pages(self._policy, client.session.get, url, self._prefix + prefix, cut=cut, page_size=page_size)
+        except RequestFailed as failed:
+            raise unavailable(self.url, "list", prefix, failed) from failed
 
     def delete(self, key: str, if_generation: Generation = None) -> bool:
         check_object_name(key)
@@ -159,74 +158,76 @@ class GcsStore(ObjectStore):
             return self._differs_or_is_gone(key, False)
         blob = self._blob(key)
         try:
-            self._patience.ask(lambda timeout: blob.delete(if_generation_match=condition, timeout=timeout, retry=None))
-        except Refused as refused:
-            if refused.status == 412:
-                return self._differs_or_is_gone(key, refused.doubtful)
-            if refused.status != 404:
-                raise unavailable(self.url, "delete", key, refused) from refused
-            self._require_bucket(key, refused)
-            return refused.doubtful  # gone by an earlier try, whose answer was lost
+            self._policy.call(lambda timeout: blob.delete(if_generation_match=condition, timeout=timeout, retry=None))
+        except RequestFailed as failed:
+            if failed.status == 412:
+                return self._differs_or_is_gone(key, failed.doubtful)
+            if failed.status != 404:
+                raise unavailable(self.url, "delete", key, failed) from failed
+            self._require_bucket(key, failed)
+            return failed.doubtful  # deleted by an earlier try, whose response was lost
         return True
 
     # --- the bucket -----------------------------------------------------------------------------------------------
 
     def bucket(self) -> dict[str, Any]:
-        """The bucket's facts as storage.v1 names them (BUCKET_FIELDS). StoreUnavailable."""
-        return self._ask_bucket("", {"fields": BUCKET_FIELDS})
+        """The bucket's description in the names of storage.v1 (BUCKET_FIELDS). StoreUnavailable."""
+        return self._read_bucket("", {"fields": BUCKET_FIELDS})
 
     def permissions(self, names: Sequence[str]) -> frozenset[str]:
-        """Which of these permissions the account holds on the bucket. StoreUnavailable."""
-        answer = self._ask_bucket("/iam/testPermissions", {"permissions": list(names)})
-        return frozenset(answer.get("permissions", ()))
+        """The permissions among these that the account has on the bucket. StoreUnavailable."""
+        held = self._read_bucket("/iam/testPermissions", {"permissions": list(names)})
+        return frozenset(held.get("permissions", ()))
 
-    def _ask_bucket(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
-        hands = self._hands()
-        url = f"{hands.endpoint}/storage/v1/b/{self.bucket_name}{path}"
+    def _read_bucket(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
+        client = self._client()
+        url = f"{client.endpoint}/storage/v1/b/{self.bucket_name}{path}"
+
+        def attempt(timeout: Timeout) -> dict[str, Any]:
+            description: dict[str, Any] = checked(client.session.get(url, params=query, timeout=timeout)).json()
+            return description
+
         try:
-            answer: dict[str, Any] = self._patience.ask(
-                lambda timeout: checked(hands.session.get(url, params=query, timeout=timeout)).json()
-            )
-        except Refused as refused:
-            raise unavailable(self.url, "look at", "", refused) from refused
-        return answer
+            return self._policy.call(attempt)
+        except RequestFailed as failed:
+            raise unavailable(self.url, "look at", "", failed) from failed
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _hands(self) -> Hands:
-        return self._session.hands()
+    def _client(self) -> Client:
+        return self._lazy_client.get()
 
     def _blob(self, key: str) -> Any:
-        return self._hands().bucket.blob(self._prefix + key)
+        return self._client().bucket.blob(self._prefix + key)
 
     def _download(self, key: str, generation: str | None) -> Download:
-        hands = self._hands()
-        url = f"{hands.endpoint}/download/storage/v1/b/{self.bucket_name}/o/{quote(self._prefix + key, safe='')}"
-        return Download(self._patience, hands.session.get, url, generation)
+        client = self._client()
+        url = f"{client.endpoint}/download/storage/v1/b/{self.bucket_name}/o/{quote(self._prefix + key, safe='')}"
+        return Download(self._policy, client.session.get, url, generation)
 
-    def _look(self, key: str) -> Any:
-        """The object as Google's client knows it. ObjectMissing, StoreUnavailable."""
+    def _read_blob(self, key: str) -> Any:
+        """The object's resource as Google's client has it. ObjectMissing, StoreUnavailable."""
         blob = self._blob(key)
         try:
-            self._patience.ask(lambda timeout: blob.reload(timeout=timeout, retry=None))
-        except Refused as refused:
-            if refused.status != 404:
-                raise unavailable(self.url, "read", key, refused) from refused
-            self._require_bucket(key, refused)
+            self._policy.call(lambda timeout: blob.reload(timeout=timeout, retry=None))
+        except RequestFailed as failed:
+            if failed.status != 404:
+                raise unavailable(self.url, "read", key, failed) from failed
+            self._require_bucket(key, failed)
             raise ObjectMissing(key) from None
         return blob
 
-    def _require_bucket(self, key: str, refused: Refused) -> None:
-        """Of a 404: return when it is the object that is not there, StoreUnavailable when it is the bucket."""
-        if names_no_object(refused.text):
+    def _require_bucket(self, key: str, failed: RequestFailed) -> None:
+        """After a 404: return if the object is missing, StoreUnavailable if the bucket is missing."""
+        if names_no_object(failed.text):
             return
-        next(self.pages(key, 1))  # in other words than those we know: a listing tells the two apart
+        next(self.pages(key, 1))  # an unknown message: a listing distinguishes the two
 
     def _differs_or_is_gone(self, key: str, doubtful: bool) -> bool:
-        """The end of a delete whose condition did not hold: where there is no object to meet it, whether an earlier
-        try of ours, whose answer was lost, may have deleted it. PreconditionFailed."""
+        """The end of a delete whose condition did not hold. PreconditionFailed where an object exists; otherwise
+        whether an earlier try of ours, whose response was lost, may have deleted it."""
         try:
-            self._look(key)
+            self._read_blob(key)
         except ObjectMissing:
             return doubtful
         raise PreconditionFailed(key)
@@ -242,38 +243,38 @@ class GcsStore(ObjectStore):
             if size > PIECE_BYTES:
                 return self._send_in_pieces(key, stream, content, condition)
             return self._send(key, stream.read(), content, condition)
-        except Refused as refused:
-            if refused.status != 412:
-                raise unavailable(self.url, "write", key, refused) from refused
-            if refused.doubtful and (ours := self._ours(key, content, if_generation)) is not None:
+        except RequestFailed as failed:
+            if failed.status != 412:
+                raise unavailable(self.url, "write", key, failed) from failed
+            if failed.doubtful and (ours := self._ours(key, content, if_generation)) is not None:
                 return ours
             raise PreconditionFailed(key) from None
 
     def _send(self, key: str, data: bytes, content: _Content, condition: int | None) -> ObjectInfo:
-        def attempt(timeout: tuple[float, float]) -> Any:
+        def attempt(timeout: Timeout) -> Any:
             blob = self._blob(key)
             if content.metadata:
                 blob.metadata = dict(content.metadata)
-            blob.crc32c = content.crc32c  # the store refuses anything else
+            blob.crc32c = content.crc32c  # the store refuses other content
             blob.upload_from_string(
                 data, _TYPE, if_generation_match=condition, timeout=timeout, checksum=None, retry=None
             )
             return blob
 
-        return info_of_blob(self._patience.ask(attempt), key)
+        return info_of_blob(self._policy.call(attempt), key)
 
     def _send_in_pieces(self, key: str, stream: BinaryIO, content: _Content, condition: int | None) -> ObjectInfo:
-        hands = self._hands()
-        url = f"{hands.endpoint}/upload/storage/v1/b/{self.bucket_name}/o"
-        about = {"name": self._prefix + key, "contentType": _TYPE, "crc32c": content.crc32c}
-        upload = ResumableUpload(self._patience, hands.session, url, about, condition)
+        client = self._client()
+        url = f"{client.endpoint}/upload/storage/v1/b/{self.bucket_name}/o"
+        resource = {"name": self._prefix + key, "contentType": _TYPE, "crc32c": content.crc32c}
+        upload = ResumableUpload(self._policy, client.session, url, resource, condition)
         return info_of(upload.send(stream, content.size), key)
 
     def _ours(self, key: str, content: _Content, if_generation: str | None) -> ObjectInfo | None:
-        """After a write whose answer was lost met a condition that does not hold any more: the object, if that write
-        made it. Its content and metadata are ours, and it is newer than what we had seen."""
+        """The object, if a write of ours made it whose response was lost, so that the condition of the retry does not
+        hold any more: its content and metadata are ours, and it is newer than the generation that we knew."""
         try:
-            blob = self._look(key)
+            blob = self._read_blob(key)
         except ObjectMissing:
             return None
         info = info_of_blob(blob, key)

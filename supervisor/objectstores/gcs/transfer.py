@@ -1,12 +1,12 @@
-"""Uploads in pieces, listings and downloads, in requests of our own on the client's session.
+"""Uploads in pieces, listings and downloads, as requests of our own on the session of Google's client.
 
-The client's upload sends a piece again after a break without asking what has arrived, and when checksums differ it
-deletes the object by name, whoever wrote it meanwhile. Here the checksum is told before the first byte, so the store
-itself refuses content that is not what was announced, and no object ever appears from it.
+After a broken connection the client's upload sends a piece again without checking what arrived, and when checksums
+differ it deletes the object by name, even if another writer made it. Here the store gets the checksum before the first
+byte: it refuses other content itself, and no object appears from it.
 
-The client's listing makes an object of hundreds of fields of every item and hides the answer's Date, which is the only
-clock that `updated` may be compared with; its downloads end where a connection breaks. A download here stays with the
-generation that it began with, goes on after a break, and is compared with the store's CRC32C when all of it was read.
+The client's listing makes an object with hundreds of fields from every item and hides the Date of the response, which
+is the only clock that `updated` can be compared with. Its downloads end when a connection breaks. A download here keeps
+its first generation, continues after a break, and is compared with the store's CRC32C when it is complete.
 """
 
 from __future__ import annotations
@@ -21,16 +21,23 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from supervisor.contract.stores import bucket
-from supervisor.objectstores.gcs.session import Answered, Patience, Refused, Timeout, checked, understood
+from supervisor.objectstores.gcs.retry import BadStatus, RequestFailed, RetryPolicy, Timeout, checked, failure_of
 from supervisor.ports.objectstore import ObjectInfo, Page, StoreUnavailable
 
-# A multiple of 256 KiB, and what a slow line (0.4 MB/s) can send within CONNECT_S, which limits a write as a whole.
+# A multiple of 256 KiB that a slow connection (0.4 MB/s) can send within CONNECT_S, which limits a whole write.
 PIECE_BYTES = 4 << 20
 STUCK = 5  # pieces in a row of which nothing arrived
+FIELDS = f"items({bucket.ITEM_FIELDS}),nextPageToken"
+CHUNK_BYTES = 1 << 20
+BREAKS = 5  # of one download in a row, without a byte between them
+# Names that no other method accepts as a key, such as the "folders" that Google's console makes.
+_NO_KEY = re.compile(r"//|/$|^/|(?:^|/)\.\.?(?:/|$)|[\r\n\x00]")
+
+Get = Callable[..., Any]  # requests.Session.get
 
 
 def crc32c(stream: BinaryIO) -> tuple[str, int]:
-    """Checksum as Cloud Storage writes it, and length, of all that the stream still holds."""
+    """(checksum in the form of Cloud Storage, length) of the rest of the stream."""
     import google_crc32c
 
     crc, size = google_crc32c.Checksum(), 0
@@ -42,21 +49,21 @@ def crc32c(stream: BinaryIO) -> tuple[str, int]:
 
 @dataclass
 class ResumableUpload:
-    """`about`: the resource that the object is to have, name and crc32c among it."""
+    """`resource`: of the new object, with name and crc32c. `generation`: the condition."""
 
-    patience: Patience
+    policy: RetryPolicy
     session: Any  # requests.Session
     url: str  # .../upload/storage/v1/b/BUCKET/o
-    about: Mapping[str, Any]
-    generation: int | None  # the condition
+    resource: Mapping[str, Any]
+    generation: int | None
 
     def send(self, stream: BinaryIO, size: int) -> Mapping[str, Any]:
-        """The object's resource. Refused as asking ends; patience begins anew with every piece that arrived."""
+        """The object's resource. RequestFailed; the patience starts again with every piece that arrived."""
         try:
-            place = self.patience.ask(self._begin)
-        except Refused as refused:  # nothing was sent yet, so nothing can have been written
-            raise Refused(refused.status, refused.text, doubtful=False) from refused
-        at, unsure = 0, False  # unsure: how much has arrived must be asked first
+            address = self.policy.call(self._begin)
+        except RequestFailed as failed:  # nothing was sent yet, so nothing can have been written
+            raise RequestFailed(failed.status, failed.text, doubtful=False) from failed
+        at, unsure = 0, False  # unsure: the store must say first how much has arrived
 
         def step(timeout: Timeout) -> Any:
             nonlocal unsure
@@ -67,52 +74,44 @@ class ResumableUpload:
             span = f"{at}-{at + len(piece) - 1}" if piece else "*"
             unsure = True
             headers = {"Content-Range": f"bytes {span}/{size}"}
-            response = checked(self.session.put(place, data=piece, headers=headers, timeout=timeout))
+            response = checked(self.session.put(address, data=piece, headers=headers, timeout=timeout))
             unsure = False
             return response
 
         stuck = 0
         while stuck < STUCK:
             try:
-                response = self.patience.ask(step)
-            except Refused as refused:
-                if refused.status not in {404, 410}:
+                response = self.policy.call(step)
+            except RequestFailed as failed:
+                if failed.status not in {404, 410}:
                     raise
-                raise Refused(None, "the upload's session has ended", refused.doubtful) from refused
+                raise RequestFailed(None, "the upload's session has ended", failed.doubtful) from failed
             if response.status_code != 308:
                 resource: Mapping[str, Any] = json.loads(response.content)
                 return resource
             before, at = at, bucket.arrived(response.headers.get("Range", ""))
             stuck = 0 if at > before else stuck + 1
-        raise Refused(None, f"of {size} bytes the store takes only {at}; has the file changed?", doubtful=False)
+        text = f"the store accepts only {at} of {size} bytes; has the file changed?"
+        raise RequestFailed(None, text, doubtful=False)
 
     def _begin(self, timeout: Timeout) -> str:
-        query = {"uploadType": "resumable", "name": self.about["name"]}
+        query = {"uploadType": "resumable", "name": self.resource["name"]}
         if self.generation is not None:
             query["ifGenerationMatch"] = str(self.generation)
-        response = checked(self.session.post(self.url, params=query, json=self.about, timeout=timeout))
+        response = checked(self.session.post(self.url, params=query, json=self.resource, timeout=timeout))
         try:
             return str(response.headers["Location"])
         except KeyError:
-            raise Answered(502, "an upload was begun without an address") from None
+            raise BadStatus(502, "an upload started without an address") from None
 
 
-FIELDS = f"items({bucket.ITEM_FIELDS}),nextPageToken"
-CHUNK_BYTES = 1 << 20
-BREAKS = 5  # of one download in a row, without a byte between them
-# Names that no other method takes as a key, such as the "folders" that Google's console makes.
-_NO_KEY = re.compile(r"//|/$|^/|(?:^|/)\.\.?(?:/|$)|[\r\n\x00]")
-
-Get = Callable[..., Any]  # requests.Session.get
-
-
-def pages(patience: Patience, get: Get, url: str, prefix: str, cut: int, page_size: int) -> Iterator[Page]:
-    """The objects whose names begin with `prefix`, their keys without the first `cut` characters. Refused."""
+def pages(policy: RetryPolicy, get: Get, url: str, prefix: str, *, cut: int, page_size: int) -> Iterator[Page]:
+    """The objects whose names begin with `prefix`; `cut`: characters to remove from each name. RequestFailed."""
     query = {"prefix": prefix, "maxResults": str(page_size), "fields": FIELDS}
     newest = 0.0
     while True:
-        objects, token, date = patience.ask(partial(_page, get, url, dict(query), cut))
-        # The header has whole seconds, `updated` has milliseconds: no object is younger than the listing it is in.
+        objects, token, date = policy.call(partial(_page, get, url, dict(query), cut))
+        # The header has whole seconds, `updated` has milliseconds: no object is newer than its listing.
         newest = max([newest, date, *(info.updated for info in objects)])
         yield Page(objects, newest)
         if token is None:
@@ -123,7 +122,7 @@ def pages(patience: Patience, get: Get, url: str, prefix: str, cut: int, page_si
 def _page(
     get: Get, url: str, query: Mapping[str, str], cut: int, timeout: Timeout
 ) -> tuple[tuple[ObjectInfo, ...], str | None, float]:
-    """Objects, where the next page begins (None: nowhere), and the store's time."""
+    """(objects, token of the next page or None, the store's time)."""
     response = checked(get(url, params=query, timeout=timeout))
     try:
         body = json.loads(response.content)
@@ -131,24 +130,23 @@ def _page(
         date = bucket.server_time(response.headers.get("Date"))
         return (tuple(bucket.info_of(item, item["name"][cut:]) for item in items), body.get("nextPageToken"), date)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Answered(502, f"the listing cannot be read: {error!r}") from error
+        raise BadStatus(502, f"the listing cannot be read: {error!r}") from error
 
 
 def info_of_blob(blob: Any, key: str) -> ObjectInfo:
-    """The same of what Google's client has read of an object."""
+    """Of an object as Google's client has read it."""
     metadata = dict(blob.metadata or {})
     return ObjectInfo(key, blob.size, str(blob.generation), blob.updated.timestamp(), metadata)
 
 
 class Download:
-    """Bytes [begin, end) of one object; `generation` None until the first answer says which one it is.
+    """Bytes [begin, end) of one object; `generation` None until the first response contains it.
 
-    `get` asks for a response whose body is not read yet. Refused as asking ends; StoreUnavailable when the bytes are
-    not those that were stored, or the connection breaks again and again.
+    RequestFailed; StoreUnavailable when the bytes differ from the stored ones, or the connection breaks repeatedly.
     """
 
-    def __init__(self, patience: Patience, get: Get, url: str, generation: str | None) -> None:
-        self._patience, self._get, self._url, self.generation = patience, get, url, generation
+    def __init__(self, policy: RetryPolicy, get: Get, url: str, generation: str | None) -> None:
+        self._policy, self._get, self._url, self.generation = policy, get, url, generation
 
     def read(self, begin: int, end: int | None) -> Iterator[bytes]:
         import google_crc32c
@@ -158,7 +156,7 @@ class Download:
         crc = google_crc32c.Checksum()
         while True:
             started_at = at
-            response = self._patience.ask(partial(self._open, at, end))
+            response = self._policy.call(partial(self._open, at, end))
             try:
                 with closing(response):
                     for piece in response.raw.stream(CHUNK_BYTES, decode_content=False):
@@ -167,18 +165,18 @@ class Download:
                             crc.update(piece)
                         yield piece
             except Exception as error:
-                if understood(error) is None:
+                if failure_of(error) is None:
                     raise
                 breaks = breaks + 1 if at == started_at else 1
                 if breaks > BREAKS:
-                    raise StoreUnavailable(f"{self._url}: the download broke off {breaks} times") from error
+                    raise StoreUnavailable(f"{self._url}: the connection broke {breaks} times") from error
                 continue
             if whole and _crc32c(response) not in {None, base64.b64encode(crc.digest()).decode()}:
-                raise StoreUnavailable(f"{self._url}: what was read is not what was stored (CRC32C)")
+                raise StoreUnavailable(f"{self._url}: the read bytes differ from the stored ones (CRC32C)")
             return
 
     def _open(self, at: int, end: int | None, timeout: Timeout) -> Any:
-        # Stored bytes as they are: without this, Cloud Storage unpacks what was stored as gzip.
+        # Stored bytes unchanged: without this header Cloud Storage unpacks objects that were stored as gzip.
         headers = {"Accept-Encoding": "gzip"}
         if at or end is not None:
             headers["Range"] = f"bytes={at}-" if end is None else f"bytes={at}-{end - 1}"
@@ -187,10 +185,10 @@ class Download:
         try:
             checked(response)
             if "Range" in headers and response.status_code != 206:
-                raise Answered(502, "a part was asked for, the whole was answered")
+                raise BadStatus(502, "the response has the whole object instead of the requested part")
             generation = response.headers.get("X-Goog-Generation")
             if generation is None and self.generation is None:
-                raise Answered(502, "the answer does not say which generation of the object it is")
+                raise BadStatus(502, "the response does not contain the generation of the object")
             self.generation = generation or self.generation
         except BaseException:
             response.close()
@@ -199,6 +197,6 @@ class Download:
 
 
 def _crc32c(response: Any) -> str | None:
-    """The checksum of the whole object, None where the store told none."""
+    """The checksum of the whole object; None where the response has none."""
     match = re.search(r"crc32c=([\w+/=]+)", response.headers.get("X-Goog-Hash", ""))
     return match[1] if match else None

@@ -1,7 +1,7 @@
-"""What the gce provider is made from, as frozen values: the composition root fills them from the settings.
+"""The configuration of the gce provider as frozen values, made from the settings by make.py.
 
 A shape is written as `n1-standard-8+1xnvidia-tesla-t4` (a machine type with cards added) or as a machine type that
-carries its cards itself, such as `g2-standard-8` or `a2-highgpu-4g`. How many cards that is comes from its name:
+includes its cards, such as `g2-standard-8` or `a2-highgpu-4g`. The number of cards is part of the name:
 https://cloud.google.com/compute/docs/accelerator-optimized-machines (section "machine types" of each series).
 """
 
@@ -12,17 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.domain.machines import Offer, Placement
+from supervisor.providers.gce.settings import BOOT_IMAGE
 
-BILLED_S = 60.0  # a machine is billed for at least so long: cloud.google.com/compute/vm-instance-pricing
-# A milestone with long support, to March 2028: cloud.google.com/container-optimized-os/docs/concepts/versioning, as of
-# 2026-11. `cos-stable` changes kernel, docker and GPU driver under running projects when Google moves it on.
-BOOT_IMAGE = "projects/cos-cloud/global/images/family/cos-129-lts"
+BILLED_S = 60.0  # the minimum time that a machine is billed: cloud.google.com/compute/vm-instance-pricing
 GOOGLE = "https://compute.googleapis.com"
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # the supervisor's and its machines': their roles say the rest
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # of the supervisor and its machines: IAM roles set the limits
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
 _A_SERIES = re.compile(r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)")  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
-_G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one card
+_G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a part of one card
     "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
     "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
 }
@@ -30,8 +28,8 @@ _G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of machine. `gpu_type`: of cards to be added at the insert, "" where there are none, or the machine type
-    brings its own. `gpus`: how many cards the machine has either way."""
+    """One kind of machine. `gpu_type`: the type of the cards that the insert adds; "" = no cards, or the machine type
+    includes them. `gpus`: the number of cards in both cases."""
 
     machine_type: str
     gpu_type: str = ""
@@ -40,8 +38,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class DataDisk:
-    """A disk that is there already and outlives every machine. It pins all machines to its zone. `read_only`: many
-    machines at once may have it; else one at a time."""
+    """An existing disk that outlives every machine. It pins all machines to its zone. `read_only`: many machines can
+    attach it at once; otherwise one at a time."""
 
     name: str
     zone: str
@@ -53,7 +51,7 @@ class DataDisk:
 
 @dataclass(frozen=True, slots=True)
 class NewDisk:
-    """A blank disk that is made with each machine and deleted with it. `kind`: such as pd-balanced."""
+    """A blank disk, created and deleted with each machine. `kind`: such as pd-balanced."""
 
     gb: int
     kind: str
@@ -65,9 +63,11 @@ class NewDisk:
 
 @dataclass(frozen=True)
 class GceConfig:
-    """`zones` in the order in which they are tried. `external_ip` False: the subnet must have Private Google Access or
-    a NAT. `boot_image`: an image or a family, as a path below the API's root. "" of an endpoint = Google's own. `name`:
-    of the provider in the settings."""
+    """A field holds the setting of its name, with or without the prefix `gce_`.
+
+    `zones`: in the order of the tries. `external_ip` False: the subnet must have Private Google Access or a NAT.
+    `boot_image`: an image or a family, as a path below the root of the API. An empty endpoint means Google's own.
+    `prices`: shape -> (spot, on-demand) in $/h. `name`: the name of the provider in the settings."""
 
     project: str
     zones: tuple[str, ...]
@@ -86,7 +86,7 @@ class GceConfig:
     shm_size: str = "2g"
     gpu_timeout_s: float = 1200.0
     data_disk: DataDisk | None = None
-    new_disk: NewDisk | None = None  # never beside a data_disk: both are mounted in the same place
+    new_disk: NewDisk | None = None  # never together with data_disk: both use the same mount path
     capacity_advice: bool = True
     serial_logging: bool = True
     machine_prefix: str = "spot"
@@ -100,16 +100,25 @@ class GceConfig:
     resource_manager_endpoint: str = ""
     iam_endpoint: str = ""
     name: str = "gce"
-    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # shape -> (spot, on-demand) $/h
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
-        """The address of the Compute API, without a slash at its end."""
+        """The address of the Compute API, without a trailing slash."""
         return (self.endpoint or GOOGLE).rstrip("/")
 
     @property
     def regions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(region_of(zone) for zone in self.zones))
+
+    @property
+    def offered_zones(self) -> tuple[str, ...]:
+        """The zones where machines can start: with a data disk only its own zone."""
+        return self.zones if self.data_disk is None else (self.data_disk.zone,)
+
+    @property
+    def offered_regions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(region_of(zone) for zone in self.offered_zones))
 
 
 def region_of(zone: str) -> str:
@@ -118,23 +127,23 @@ def region_of(zone: str) -> str:
 
 
 def parse_shape(text: str) -> Shape:
-    """`MACHINE_TYPE` or `MACHINE_TYPE+NxGPU_TYPE`. Raises ValueError with what is wrong."""
+    """`MACHINE_TYPE` or `MACHINE_TYPE+NxGPU_TYPE`. Raises ValueError with the mistake."""
     match = _SHAPE.match(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no shape: write MACHINE_TYPE or MACHINE_TYPE+NxGPU_TYPE, "
+        raise ValueError(f"{text!r} is not a shape: write MACHINE_TYPE or MACHINE_TYPE+NxGPU_TYPE, "
                          "such as n1-standard-8+1xnvidia-tesla-t4")  # fmt: skip
     machine_type, count, gpu_type = match.groups()
     own = own_cards(machine_type)
     if count is None:
         return Shape(machine_type, "", own)
     if own:
-        raise ValueError(f"{machine_type} brings {own} cards of its own: write it without +{count}x{gpu_type}")
+        raise ValueError(f"{machine_type} already includes {own} cards: write it without +{count}x{gpu_type}")
     return Shape(machine_type, gpu_type, int(count))
 
 
 def own_cards(machine_type: str) -> int:
-    """How many cards a machine of this type has by itself. ValueError for a type of a series with cards whose number is
-    not known: nothing is promised that nobody can check."""
+    """The number of cards that this machine type includes. Raises ValueError for a type of a series with cards whose
+    number is unknown: a shape must not promise a number that nothing can check."""
     match = _A_SERIES.match(machine_type)
     if match is not None:
         return int(match.group(1))
@@ -142,24 +151,21 @@ def own_cards(machine_type: str) -> int:
     if series in _G_SERIES:
         cpus = rest.rpartition("-")[2]
         cards = _G_SERIES[series].get(int(cpus)) if cpus.isdigit() and rest.startswith("standard-") else None
-        if cards is None:
-            raise ValueError(f"{machine_type}: how many cards it has is not known")
-        return cards
-    if re.match(r"a[2-9]", series):
-        raise ValueError(f"{machine_type}: how many cards it has is not known")
+        if cards is not None:
+            return cards
+    if series in _G_SERIES or re.match(r"a[2-9]", series):
+        raise ValueError(f"{machine_type}: its number of cards is unknown")
     return 0
 
 
 def offers(config: GceConfig) -> tuple[Offer, ...]:
-    """What may be asked for, in order of preference: all zones of a shape, the next shape, then on-demand. With a data
-    disk only its zone."""
-    zones = config.zones if config.data_disk is None else (config.data_disk.zone,)
-    found = []
+    """All offers in order of preference: every zone of a shape, then the next shape; on-demand after spot."""
+    offered = []
     for spot in (True, False):
         for shape in config.shapes:
             spot_usd, on_demand_usd = config.prices.get(shape, (None, None))
-            for zone in zones:
+            for zone in config.offered_zones:
                 placement = Placement(config.name, region_of(zone), zone, shape, spot)
                 usd = spot_usd if spot else on_demand_usd
-                found.append(Offer(placement, usd, on_demand_usd, BILLED_S))
-    return tuple(found)
+                offered.append(Offer(placement, usd, on_demand_usd, BILLED_S))
+    return tuple(offered)

@@ -1,4 +1,4 @@
-"""What Google Cloud can tell a person beside the machines themselves. Each answer is made in a file of its own."""
+"""What a user can ask Google Cloud beside the machines themselves. The work of each method is in another file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
-from supervisor.providers.gce.advice.advice import chances
 from supervisor.providers.gce.advice.advising import advise
+from supervisor.providers.gce.advice.capacity import chances
 from supervisor.providers.gce.advice.data_places import DataPlaces
-from supervisor.providers.gce.calls.account import Whose
+from supervisor.providers.gce.calls.account import ProjectAccount
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import clear_answers
+from supervisor.providers.gce.calls.errors import as_unavailable
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import consoles
 from supervisor.providers.gce.machines.history import history
@@ -25,9 +25,9 @@ from supervisor.providers.gce.traits import TRAITS
 
 
 class GcePlatform:
-    """Platform of ports/platform.py. `compute`: with the short patience of a person who waits. `places`: shared with
-    whoever learns them in the background; `agent`: the zipapp, None = this installation carries none; `pricing`: shared
-    with what makes the offers."""
+    """Platform of ports/platform.py. `compute`: with the short deadline of a user's request. `places`: shared with the
+    thread that learns them in the background. `agent`: the zipapp, None = this installation has none. `pricing`: shared
+    with the offers."""
 
     log_service = TRAITS.log_service
 
@@ -41,14 +41,14 @@ class GcePlatform:
     ) -> None:
         self._config, self._compute, self._places, self._agent = config, compute, places, agent
         self._pricing = pricing or Pricing(config, compute, time.time)
-        self._whose = Whose(config, compute)
+        self._account = ProjectAccount(config, compute)
 
     def account(self) -> Account:
-        with clear_answers(f"project {self._config.project}"):
-            return self._whose.ask()
+        with as_unavailable(f"project {self._config.project}"):
+            return self._account.read()
 
     def account_so_far(self) -> Account:
-        return self._whose.known
+        return self._account.so_far
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return preview(self._config, self._agent, request)
@@ -59,11 +59,11 @@ class GcePlatform:
     def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
         if not self._config.capacity_advice:
             raise NotSupported("gce_capacity_advice is switched off")
-        with clear_answers("capacity advice"):
+        with as_unavailable("capacity advice"):
             return chances(self._config, self._compute, offers)
 
     def data_places(self, regions: Sequence[str], image: str = "", ask: bool = False) -> tuple[DataPlace, ...]:
-        return self._places.told(regions, image, ask)
+        return self._places.places(regions, image, ask)
 
     def prices(self) -> tuple[ShapePrice, ...]:
         return self._pricing.prices()
@@ -72,17 +72,17 @@ class GcePlatform:
         return self._pricing.refresh()
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
-        with clear_answers("Google's own events"):
+        with as_unavailable("Google's own events"):
             return history(self._compute, refs, since)
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
-        with clear_answers(f"console of {ref.name}"):
+        with as_unavailable(f"console of {ref.name}"):
             part = consoles.part_after(self._compute, ref, start, max_bytes)
         if part is None:
             raise MachineMissing(ref.name)
         return part
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
-        with clear_answers("Cloud Logging"):
+        with as_unavailable("Cloud Logging"):
             lines = consoles.archived(self._config, self._compute, ref, since, max_lines)
         return "".join(f"{line}\n" for line in lines).encode()

@@ -1,9 +1,8 @@
-"""Spot VMs of Google Compute Engine behind the promises of ports/provider.py.
+"""Spot VMs of Google Compute Engine behind the port ports/provider.py.
 
-Nothing that matters lives in memory: machines are found again by their names and labels, create calls by their request
-ids, ends by Google's own operations. What is kept between two ticks (known operations, released machines, advice) only
-saves requests. Each part has a file of its own; this one puts them together and turns what was not clearly answered
-into ProviderUnavailable.
+No state in memory matters: machines are found by their names and labels, create calls by their request ids, ends by
+Google's own operations. What is kept between two ticks (operations that were read, released machines, advice) only
+saves requests. This file combines the parts, and turns every unclear response into ProviderUnavailable.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, NotSupported, ProviderUnavailable
-from supervisor.providers.gce.advice.advice import Advice
+from supervisor.providers.gce.advice.capacity import CapacityAdvice
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers
+from supervisor.providers.gce.calls.errors import ApiError, as_unavailable
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.machines import secrets
-from supervisor.providers.gce.machines.launching import Launcher, ParcelPost
-from supervisor.providers.gce.machines.machine import STATES, Item, Listing, machine_of, shape_names
+from supervisor.providers.gce.machines.instance import refuse_secrets, secret_problem
+from supervisor.providers.gce.machines.launching import Launcher, PayloadUpload
+from supervisor.providers.gce.machines.machine import ENDS, STATES, Item, Listing, machine_of, shape_names_of
 from supervisor.providers.gce.machines.records import Records
 from supervisor.providers.gce.machines.releasing import Releaser
 from supervisor.providers.gce.prices.machine_facts import gpus
@@ -39,15 +39,13 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 THREADS = 8
-ENDS = (MachineState.ENDING, MachineState.ENDED)
-NO_CONSOLE = frozenset({400, 404})  # a machine that is not there, or that is off
+NO_CONSOLE = frozenset({400, 404})  # the machine does not exist, or it is off
 
 
 class GceProvider:
-    """Provider of ports/provider.py. Making one asks nothing of the network and loads none of Google's packages;
-    ImportError where they are not installed. `pause` waits so many seconds; `per_try_s`: for one answer;
-    `credentials`: where they come from, None = Application Default Credentials. `priced` may be set: the offers at the
-    prices of now."""
+    """Provider of ports/provider.py. The constructor sends no request and loads none of Google's packages; ImportError
+    where they are not installed. `pause` waits that many seconds; `per_try_s`: for one response; `credentials`: finds
+    the credentials, None = Application Default Credentials. `priced` may be set: the offers with current prices."""
 
     traits = TRAITS
 
@@ -65,8 +63,8 @@ class GceProvider:
     ) -> None:
         self.name = config.name
         self._config, self._offers = config, tuple(offers)
-        self._shape_names = shape_names(config.shapes)
-        self._gpus = lru_cache(partial(gpus, config.shapes))  # a list of runs asks for the same few again and again
+        self._shape_names = shape_names_of(config.shapes)
+        self._gpus = lru_cache(partial(gpus, config.shapes))  # a list of runs needs the same few again and again
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
         retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
         self._compute = compute = Compute(config, retry, credentials)
@@ -75,22 +73,22 @@ class GceProvider:
         self._listing = Listing(compute, self._zones)
         self._records = Records(compute, self._threads, clock.monotonic)
         self._releaser = Releaser(compute, self._threads)
-        self._parcels = parcels = ParcelPost(objects, agent_path, clock.monotonic)
-        self._launcher = Launcher(config, compute, self._records, parcels, clock, pause)
-        self._advice = Advice(config, self._offers, compute, self._threads, clock.monotonic)
+        self._upload = PayloadUpload(objects, agent_path, clock.monotonic)
+        self._launcher = Launcher(config, compute, self._records, self._upload, clock=clock, pause=pause)
+        self._advice = CapacityAdvice(config, self._offers, compute, self._threads, clock.monotonic)
         self._registries = Registries(self._authorization)
 
     def warm(self) -> None:
-        """Load Google's clients and upload the agent now: seconds. Failures show at the first use."""
+        """Load Google's clients and upload the agent now: seconds. The first use reports a failure."""
         self._compute.warm()
         with suppress(LaunchRejected, ProviderUnavailable):
-            self._parcels.ready()
+            self._upload.payload()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def scope(self) -> str:
-        """Which machines this provider sees: those of the project."""
+        """This provider sees the machines of the project."""
         return self._config.project
 
     # --- the provider -------------------------------------------------------------------------------------------------
@@ -109,51 +107,51 @@ class GceProvider:
             self._refuse(request)
         except LaunchRejected as refusal:
             return self._launcher.unless_present(request, refusal)
-        self._advice.wanted()
+        self._advice.refresh_soon()
         return self._launcher.launch(request)
 
     def _refuse(self, request: LaunchRequest) -> None:
-        """LaunchRejected for what these settings do not offer, and for secrets that no machine can read."""
+        """LaunchRejected for a placement that the settings do not offer, and for secrets that no machine can read."""
         place = request.placement
         if not any(offer.placement == place for offer in self._offers):
-            raise LaunchRejected(f"{place.shape} in {place.zone} is not offered by these settings")
-        secrets.refuse(request.secrets)
+            raise LaunchRejected(f"the settings do not offer {place.shape} in {place.zone}")
+        refuse_secrets(request.secrets)
 
     def machines(self) -> MachineListing:
-        with clear_answers("the list of machines"):
-            found = self._listing.read()
-        # Only now the operations: so every machine that the listing shows as ended has its operation in what follows.
-        ours = sorted({zone for zone, item in found.machines if _ends(item) and _of_a_supervisor(item)})
-        asked = [zone for zone in dict.fromkeys((*self._zones, *ours)) if zone not in found.unreachable]
-        unread = self._records.refresh(asked)
+        with as_unavailable("the list of machines"):
+            instances = self._listing.read()
+        # The operations are read after the listing: they include the end of every machine that it shows as ended.
+        ended_zones = sorted({zone for zone, item in instances.items if _ends(item) and _has_supervisor(item)})
+        zones = [zone for zone in dict.fromkeys((*self._zones, *ended_zones)) if zone not in instances.unreachable]
+        unread = self._records.refresh(zones)
         for zone, error in unread.items():
             log.warning(
-                "operations unreadable: why machines end there is not known",
+                "operations unreadable: the reasons why machines end there are unknown",
                 extra={telemetry.ACTION: "observe", telemetry.ZONE: zone, telemetry.ERROR: str(error)},
             )
-        machines, away = [], set(found.unreachable)
-        for zone, item in found.machines:
-            machine = self._told(zone, item)
+        machines, unreachable = [], set(instances.unreachable)
+        for zone, item in instances.items:
+            machine = self._machine(zone, item)
             machines.append(machine)
-            if zone in unread and self._lacks_word(machine):
-                away.add(zone)  # ended, and why could not be read: nothing may follow from it
-        machines += self._releaser.unconfirmed({machine.machine_id for machine in machines}, away)
-        return MachineListing(tuple(machines), frozenset(away))
+            if zone in unread and self._lacks_reason(machine):
+                unreachable.add(zone)  # the reason of this end could not be read: nothing may follow from the end
+        machines += self._releaser.unconfirmed({machine.machine_id for machine in machines}, unreachable)
+        return MachineListing(tuple(machines), frozenset(unreachable))
 
     def find(self, ref: MachineRef) -> Machine | None:
-        with clear_answers(f"machine {ref.name}"):
+        with as_unavailable(f"machine {ref.name}"):
             item = self._compute.get(ref.zone, ref.name)
             if item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id):
-                if _ends(item) and self._records.known(str(item["id"])) is None:
-                    self._records.look(ref.zone, str(item["id"]))
-                return self._told(ref.zone, item)
+                if _ends(item) and self._records.end(str(item["id"])) is None:
+                    self._records.read_machine(ref.zone, str(item["id"]))
+                return self._machine(ref.zone, item)
             return self._gone(ref)
 
     def release(self, ref: MachineRef) -> None:
         self._releaser.release(ref)
 
     def ask_to_stop(self, ref: MachineRef) -> None:
-        raise NotSupported("nothing reaches into a machine on Google Cloud: the .stop marker says the same")
+        raise NotSupported("the supervisor cannot signal a machine on Google Cloud: its agent reads the .stop marker")
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         if max_bytes <= 0:
@@ -167,40 +165,39 @@ class GceProvider:
         return text.encode(errors="replace")[-max_bytes:]
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
-        return {reference: secrets.problem(reference) for reference in references}
+        return {reference: secret_problem(reference) for reference in references}
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _told(self, zone: str, item: Item) -> Machine:
-        end = self._records.known(str(item["id"]))
+    def _machine(self, zone: str, item: Item) -> Machine:
+        end = self._records.end(str(item["id"]))
         record, word = (end.record, end.word) if end is not None else (None, "")
         machine = machine_of(item, zone, record, word, self._shape_names)
-        if end is not None:
+        if end is not None or machine.state is not MachineState.ENDED or not self._lacks_reason(machine):
             return machine
-        ended = machine.state is MachineState.ENDED and self._lacks_word(machine)
-        # Why is still to come: until then it has not ended.
-        waits = ended and self._records.may_come(machine.machine_id)
-        return replace(machine, state=MachineState.ENDING) if waits else machine
+        # Google may still list the reason: until then the machine is ending.
+        may_come = self._records.may_come(machine.machine_id)
+        return replace(machine, state=MachineState.ENDING) if may_come else machine
 
-    def _lacks_word(self, machine: Machine) -> bool:
-        """A machine of some supervisor ends, and nothing is known of the reason."""
-        unknown = self._records.known(machine.machine_id) is None
+    def _lacks_reason(self, machine: Machine) -> bool:
+        """A machine of some supervisor ends, and the reason is unknown."""
+        unknown = self._records.end(machine.machine_id) is None
         return unknown and machine.state in ENDS and bool(machine.supervisor_id)
 
     def _gone(self, ref: MachineRef) -> Machine | None:
-        """A machine that is not there any more, where an operation still tells why."""
+        """A machine that does not exist any more, if an operation still says why."""
         if not ref.machine_id or not ref.machine_id.isdigit():
             return None
-        end = self._records.known(ref.machine_id)
+        end = self._records.end(ref.machine_id)
         if end is None or end.is_off:
-            end = self._records.ask(ref.zone, ref.machine_id)
+            end = self._records.end_of_gone(ref.zone, ref.machine_id)
         if end is None or end.record is None:
             return None
-        ended, gone = MachineState.ENDED, end.record
-        return Machine(ref.machine_id, ref.name, ref.zone, ended, "", "", "", record=gone, detail="gone")
+        ended = MachineState.ENDED
+        return Machine(ref.machine_id, ref.name, ref.zone, ended, "", "", "", record=end.record, detail="gone")
 
     def _authorization(self) -> str:
-        with clear_answers("the account's token"):
+        with as_unavailable("the account's token"):
             return self._compute.authorization()
 
 
@@ -208,6 +205,7 @@ def _ends(item: Item) -> bool:
     return STATES.get(str(item.get("status"))) in ENDS
 
 
-def _of_a_supervisor(item: Item) -> bool:
-    """Ours or another's. What other people leave switched off, in whatever zone, costs no request at each look."""
+def _has_supervisor(item: Item) -> bool:
+    """Of this supervisor or of another one. The ended machines of other users cost no request in each tick, whatever
+    their zone is."""
     return bool((item.get("labels") or {}).get(SUPERVISOR_LABEL))

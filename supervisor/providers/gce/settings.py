@@ -1,7 +1,7 @@
-"""The settings of machines on Google Cloud, and what must hold between them and the rest.
+"""The settings of machines on Google Cloud and the rules between them.
 
-What only Google knows (does the zone exist, may the account do that) is the doctor's business. Here stands what can be
-known without asking: forms, bounds, and pairs that contradict each other, refused with both values.
+This file checks everything that needs no request to Google: the form of each value, its bounds, and pairs that
+contradict each other, which are refused with both values. The doctor checks the rest, such as whether a zone exists.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from supervisor.settings.kinds import StoreForm, match, need
 from supervisor.settings.values import Rules
 
 KIND = "gce"
+NEW_DISK = "new"  # a value of gce_data_disk: each machine gets a new disk
+# A milestone with long support, to March 2028: cloud.google.com/container-optimized-os/docs/concepts/versioning, as of
+# 2026-11. `cos-stable` changes kernel, docker and GPU driver under running projects when Google moves it on.
+BOOT_IMAGE = "projects/cos-cloud/global/images/family/cos-129-lts"
 NOTICES_S = (0, 120)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 STORE = StoreForm(
     "gs://BUCKET[/PREFIX]",
@@ -32,29 +36,28 @@ RULES = Rules(
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
 _FORMS: Mapping[str, tuple[str, str]] = {
     "gce_project": (r"[a-z0-9][a-z0-9.:-]{0,62}", "the id of a project, such as my-project-123456"),
-    "gce_service_account": (r"default|[^@\s]+@[^@\s]+", "an account's address, or default"),
+    "gce_service_account": (r"default|[^@\s]+@[^@\s]+", "the email address of an account, or default"),
     "gce_network": (_PLACE, "the name of a network"),
     "gce_subnet": (_PLACE, "the name of a subnet in the zones' regions"),
     "gce_boot_image": (_PLACE, "projects/P/global/images/family/F, or projects/P/global/images/I"),
-    "gce_boot_disk_type": (r"[a-z][a-z0-9-]*", "a type of disk, such as pd-ssd"),
+    "gce_boot_disk_type": (r"[a-z][a-z0-9-]*", "a disk type, such as pd-ssd"),
     "gce_gpu_driver_version": (
         r"default|latest|R?[0-9]+(\.[0-9]+)*",
         "default, latest, or a version such as 535.288.01",
     ),
     "gce_shm_size": (r"[1-9][0-9]{0,6}[kmg]", "a size such as 2g"),
     "gce_data_disk": (r"[a-z]([a-z0-9-]*[a-z0-9])?", "the name of a disk, or new"),
-    "gce_data_disk_type": (r"[a-z][a-z0-9-]*", "a type of disk, such as pd-balanced"),
-    "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "a folder with its whole path, such as /mnt/disks/data"),
-    "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a platform such as Intel Skylake"),
+    "gce_data_disk_type": (r"[a-z][a-z0-9-]*", "a disk type, such as pd-balanced"),
+    "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "an absolute path, such as /mnt/disks/data"),
+    "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a CPU platform, such as Intel Skylake"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
 }
-NEW_DISK = "new"  # of gce_data_disk: one is made with each machine
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GceSettings:
-    """Read where a provider is of this kind. Empty texts: not used, or Google's own."""
+    """Used where a provider has this kind. An empty text means: not used, or Google's own."""
 
     gce_project: str = ""
     gce_zones: tuple[str, ...] = ()
@@ -64,7 +67,7 @@ class GceSettings:
     gce_network: str = "default"
     gce_subnet: str = ""
     gce_external_ip: bool = True
-    gce_boot_image: str = "projects/cos-cloud/global/images/family/cos-129-lts"
+    gce_boot_image: str = BOOT_IMAGE
     gce_boot_disk_gb: int = 100
     gce_boot_disk_type: str = "pd-ssd"
     gce_shielded: bool = True
@@ -76,11 +79,11 @@ class GceSettings:
     gce_data_disk_mount: str = "/mnt/disks/data"
     gce_data_disk_fs: str = "ext4"
     gce_data_disk_read_only: bool = False
-    gce_data_disk_gb: int = 500  # of a new one, as its type
+    gce_data_disk_gb: int = 500  # of a new disk, as gce_data_disk_type
     gce_data_disk_type: str = "pd-balanced"
     gce_capacity_advice: bool = True
-    gce_serial_logging: bool = True  # the console goes to Cloud Logging too, where it outlives the machine
-    gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = whatever the zone has
+    gce_serial_logging: bool = True  # Cloud Logging keeps a copy of the console, which outlives the machine
+    gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = any CPU of the zone
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""
     cloud_build_endpoint: str = ""
@@ -105,7 +108,7 @@ def check(s: GceSettings) -> None:
         settings_values.check_own_url(name, getattr(s, name))
     settings_values.check_keys("gce_prices", s.gce_prices, "gce_shapes", tuple(s.gce_shapes))
     if s.gce_notice_s not in NOTICES_S:
-        text = f"gce_notice_s = {s.gce_notice_s}: Google gives 0 or 120 seconds of notice, nothing between"
+        text = f"gce_notice_s = {s.gce_notice_s}: Google gives 0 or 120 seconds of notice and no other length"
         raise SettingsRefused(text, {"name": "gce_notice_s", "notice_s": s.gce_notice_s})
     _check_zones(s)
     _check_disk(s)
@@ -121,13 +124,13 @@ def idle(s: GceSettings) -> str:
 
 
 def meaning(s: GceSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
-    """What counts here, in one line of the doctor."""
+    """The settings in effect, as one line of the doctor."""
     zones, shapes = ", ".join(s.gce_zones), ", ".join(s.gce_shapes.values())
     regions = ", ".join(dict.fromkeys(zone.rpartition("-")[0] for zone in s.gce_zones))
     account = "the project's own" if s.gce_service_account == "default" else s.gce_service_account
     text = (
         f"project {s.gce_project}; {regions} ({zones}); {shapes}; account {account}; bucket "
-        f"{store_url}; image {image or 'as each run names it'}"
+        f"{store_url}; image {image or 'of each run'}"
     )
     return text, ()
 
@@ -142,14 +145,14 @@ def _check_zones(s: GceSettings) -> None:
 def _check_disk(s: GceSettings) -> None:
     if s.gce_data_disk == NEW_DISK and s.gce_data_disk_zone:
         raise SettingsRefused(
-            f"gce_data_disk = new makes a disk with each machine, in its zone, but gce_data_disk_zone = "
-            f"{s.gce_data_disk_zone} is set: leave it out",
+            f"gce_data_disk = new creates a disk with each machine, in its zone, but gce_data_disk_zone = "
+            f"{s.gce_data_disk_zone} is set: remove gce_data_disk_zone",
             {"name": "gce_data_disk_zone"},
         )
     if s.gce_data_disk in ("", NEW_DISK) and s.gce_data_disk_read_only:
         raise SettingsRefused(
-            "gce_data_disk_read_only = true needs a disk that is there already, and gce_data_disk is "
-            f"{s.gce_data_disk or 'not set'}: name one, with its gce_data_disk_zone",
+            "gce_data_disk_read_only = true needs an existing disk, and gce_data_disk is "
+            f"{s.gce_data_disk or 'not set'}: set it to the name of a disk, with its gce_data_disk_zone",
             {"name": "gce_data_disk_read_only"},
         )
     if s.gce_data_disk == NEW_DISK:
@@ -159,12 +162,12 @@ def _check_disk(s: GceSettings) -> None:
         if not s.gce_data_disk:
             given, missing = missing, given
         raise SettingsRefused(
-            f"{given} = {getattr(s, given)}, but {missing} is not set: a disk lies in one zone, name both",
+            f"{given} = {getattr(s, given)}, but {missing} is not set: a disk is in one zone, set both",
             {"name": missing},
         )
     if s.gce_data_disk and s.gce_data_disk_zone not in s.gce_zones:
         raise SettingsRefused(
             f"gce_data_disk_zone = {s.gce_data_disk_zone} is not one of gce_zones "
-            f"({', '.join(s.gce_zones) or 'none'}): machines can only run where their disk is",
+            f"({', '.join(s.gce_zones) or 'none'}): machines can only run in the zone of their disk",
             {"zone": s.gce_data_disk_zone, "zones": list(s.gce_zones)},
         )

@@ -1,11 +1,14 @@
-"""What machines on Google Compute Engine are like: rented, started from an image, deleted when they are not needed."""
+"""The traits of machines on Google Compute Engine: rented, started from an image, deleted when they are not needed."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from supervisor.domain.findings import Finding
 from supervisor.ports.traits import SecretKinds, Traits
 
-# All metadata of a machine is below 512 KB, and 190 KB of command take half of it; what is left beside the start-up
-# script is for the job.
+# The metadata of a machine has at most 512 KB. A command of 190 KB takes half of it; the job has the space that is left
+# beside the start-up script.
 JOB_MAX_BYTES = 220_000
 
 TRAITS = Traits(
@@ -23,7 +26,7 @@ TRAITS = Traits(
     ),
     stores={"gs": "Cloud Storage, over HTTPS with the account of the machine"},
     job_max_bytes=JOB_MAX_BYTES,
-    launches_at_once=32,  # a create call waits seconds for its answer
+    launches_at_once=32,  # a create call waits seconds for its response
     shares_computer=False,
     irreplaceable=False,
     meter="the supervisor deletes the machine; a limit of its own (maxRunDuration) deletes it without the supervisor",
@@ -36,3 +39,5 @@ TRAITS = Traits(
     price_setting="gce_prices",
     removal="gcloud compute instances delete {name} --zone={zone} --project={account}",
 )
+
+google_finding = partial(Finding, group=TRAITS.group)

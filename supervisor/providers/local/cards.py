@@ -1,17 +1,15 @@
-"""Which cards a machine on this computer gets, so that no card ever serves two of them.
+"""Which cards a machine on this computer gets, so that no card ever serves two machines.
 
-A card is taken while the machine that has it in its job.json may still live; it is held when somebody else has memory
-on it, or a process of ours that is not that machine's; it is set aside when its driver said that it is broken. What is
-taken, held or set aside is not given out, and nobody's process is ended for it but our own leftovers: those that carry
-the mark of a machine whose folder is gone. Choosing and starting happen under the folders' lock. Cards of a launch
-that was cut off before its start are chosen again.
+A card is taken while the machine that has it in its job.json may still live. It is held while another user's process,
+or a process of ours that does not belong to that machine, uses its memory. It is set aside after its driver reported a
+fault. Only other cards are assigned. To free a card only our own leftovers are ended: processes with the marker of a
+machine whose folder is gone. Choosing and starting happen under the lock of the folders. The cards of a launch that was
+cut off before its start are chosen again.
 
-Cards of this computer that are given to no run, because their driver said that they are broken.
-
-The agent that sees it writes a paper into its machine's folder: a card that is lost, that cannot be brought up, or that
-had an Xid of the hardware. The paper counts at once, for all runs. Before the folder is put away its word goes into
-a paper of our own, which outlives the machine, the run and the supervisor. Only a person brings a card back. What could
-not be read is no word: it never sets a card aside, and it never gives one out.
+The agent that sees a fault (a card that is lost, that cannot be initialized, or an Xid of the hardware) writes it into
+its machine's folder. It counts at once, for all runs. Before the folder is archived the fault is copied into a file of
+the provider, which exists longer than the machine, the run and the supervisor. Only a user can bring the card back. An
+unreadable file never sets a card aside, and never allows to assign one.
 """
 
 from __future__ import annotations
@@ -20,50 +18,55 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
 from supervisor.domain.machines import Aside, Card, MachineState
 from supervisor.machinefolder import processes
+from supervisor.machinefolder.files import Unreadable, read_json, write_json
 from supervisor.machinefolder.folders import NAME, Folder, Folders
-from supervisor.machinefolder.lookout import Seen
-from supervisor.machinefolder.papers import Unreadable, read_json, write_json
-from supervisor.machinefolder.sighting import end
+from supervisor.machinefolder.inspector import end_processes
+from supervisor.machinefolder.observer import Survey
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.telemetry import logs as telemetry
 
-WHY_KEPT = 200  # characters
+LOG = logging.getLogger(__name__)
+GIB = 2**30
+HELD_BYTES, HELD_SHARE = GIB, 0.05  # a driver itself may use less than the larger of the two
+OTHERS_S = 10.0  # while others hold cards beside our machines, the driver's tools are called again after this time
+REASON_MAX = 200  # characters
 
 
 class Quarantine:
+    """The cards that are set aside."""
+
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
         self._path = folders.own / "gpus_set_aside.json"
 
     def all(self) -> dict[str, Aside]:
-        """UUID -> why. Raises Unreadable, OSError."""
+        """By UUID. Raises Unreadable, OSError."""
         cards = self._kept()
         for folder in self._folders.all():
-            for uuid, aside in _of(folder).items():
+            for uuid, aside in _faults(folder).items():
                 cards.setdefault(uuid, aside)
         return cards
 
     def keep(self, folder: Folder) -> None:
-        """What the machine in this folder has seen outlives the folder. Call it under the folders' lock. Raises
-        Unreadable, OSError."""
-        seen = _of(folder)
-        if not seen:
+        """Save the faults in this machine's folder. Call it under the lock of the folders. Raises Unreadable,
+        OSError."""
+        faults = _faults(folder)
+        if not faults:
             return
         kept = self._kept()
-        for uuid, aside in seen.items():
-            if uuid not in kept:
-                extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
-                LOG.warning("%s is %s. No run gets it.", uuid, aside.text, extra=extra)
-        self._write({**seen, **kept})
+        for uuid in faults.keys() - kept.keys():
+            extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
+            LOG.warning("%s is %s. No run gets it.", uuid, faults[uuid].text, extra=extra)
+        self._write({**faults, **kept})
         folder.forget_bad_gpus()
 
     def bring_back(self, uuid: str) -> bool:
-        """A person says that this card works; False = it was not set aside. Raises Unreadable, OSError."""
+        """A user says that this card works; False = it was not set aside. Raises Unreadable, OSError."""
         with self._folders.locked():
             for folder in self._folders.all():
                 self.keep(folder)
@@ -76,141 +79,111 @@ class Quarantine:
     def _kept(self) -> dict[str, Aside]:
         data = read_json(self._path) or {}
         try:
-            return {uuid: _aside(row) for uuid, row in data.items()}
+            return {
+                uuid: Aside(str(row["why"]), str(row["machine"]), str(row["run_id"]), float(row["at"]))
+                for uuid, row in data.items()
+            }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"{self._path} is not what was written there: {error!r}") from None
+            raise Unreadable(f"{self._path} does not have its expected content: {error!r}") from None
 
     def _write(self, cards: Mapping[str, Aside]) -> None:
-        write_json(
-            self._path,
-            {
-                uuid: {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "at": aside.at}
-                for uuid, aside in cards.items()
-            },
-        )
-
-
-def _aside(row: Mapping[str, Any]) -> Aside:
-    return Aside(str(row["why"]), str(row["machine"]), str(row["run_id"]), float(row["at"]))
-
-
-def _of(folder: Folder) -> dict[str, Aside]:
-    """What this machine has seen of its own cards; nothing where that cannot be read."""
-    try:
-        paper = folder.bad_gpus()
-        job = folder.job() if paper else None
-    except (OSError, Unreadable):
-        return {}
-    if paper is None or job is None:
-        return {}
-    own = job.gpu_ids or ()
-    return {uuid: Aside(_plain(why), folder.name, job.run_id, at) for uuid, (why, at) in paper.items() if uuid in own}
-
-
-def _plain(why: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in why[:WHY_KEPT])
-
-
-LOG = logging.getLogger(__name__)
-GIB = 2**30
-HELD_BYTES, HELD_SHARE = GIB, 0.05  # less than the larger of the two may be a driver's own
-STRANGERS_S = 10.0  # where others hold cards beside our machines, the driver's tools are asked again after so long
+        write_json(self._path, {uuid: asdict(aside) for uuid, aside in cards.items()})
 
 
 class Cards:
-    """`promised`: shape -> cards of each of its machines; empty = this supervisor leaves cards alone. `started`: an
-    agent that was started in this folder a moment ago may not be known by /proc yet."""
+    """`promised`: shape -> cards of each of its machines; empty = this supervisor does not assign cards. `started`:
+    whether an agent was started in this folder a moment ago, which /proc may not show yet."""
 
     def __init__(
         self, promised: Mapping[str, int], folders: Folders, started: Callable[[Folder], bool], smi: NvidiaSmi
     ) -> None:
         self.promised = promised
         self.quarantine = Quarantine(folders)
-        self._indexes: dict[str, int | None] | None = None  # by UUID: cards of this computer, by the last reading
-        self._strangers: tuple[Card, ...] = ()  # held by others, by the last reading
-        self._look_again_at = 0.0  # monotonic
+        # Of the last reading: index of each card by UUID, and the cards that others hold.
+        self._indexes: dict[str, int | None] | None = None
+        self._held_by_others: tuple[Card, ...] = ()
+        self._read_again_at = 0.0  # monotonic
         self._folders, self._started, self._smi = folders, started, smi
 
-    def choose(self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()) -> tuple[str, ...] | None:
-        """The UUIDs for one more machine, those in `kept` first; None where cards are left alone. Call it under the
-        folders' lock; `look` sees all machines. Raises NoCapacity, CapacityInUse, LaunchRejected,
-        OSError."""
+    def choose(self, shape: str, survey: Callable[[], Survey], first: Iterable[str] = ()) -> tuple[str, ...] | None:
+        """The UUIDs for one more machine, those in `first` first; None: cards are not assigned. Call it under the lock
+        of the folders. Raises NoCapacity, CapacityInUse, LaunchRejected, OSError."""
         if not self.promised:
             return None
-        wanted = self.promised.get(shape, 0)
-        if not wanted:
+        needed = self.promised.get(shape, 0)
+        if not needed:
             return ()
         try:
             readings = self._smi.read()
             if self._end_leftovers(readings):
                 readings = self._smi.read()
-            cards = self._cards(readings, look())
+            cards = self._cards(readings, survey())
         except NoNvidiaSmi as error:
             raise LaunchRejected(
-                f"{shape} has GPUs, but {error}: install the driver's tools, or take {shape} out of local_gpus"
+                f"{shape} has GPUs, but {error}: install the driver's tools, or remove {shape} from local_gpus"
             ) from None
         except CardsUnread as error:
-            # A definite no: nothing was started, and on a card of which nothing is known nothing may be.
-            raise NoCapacity(f"no GPU is given out now: {error}") from None
-        self._note(cards)
-        if len(cards) < wanted:
+            # A definite no: nothing was started, and nothing may start on a card whose state is unknown.
+            raise NoCapacity(f"no GPU can be assigned now: {error}") from None
+        self._remember(cards)
+        if len(cards) < needed:
             raise LaunchRejected(
-                f"{shape} promises {_gpus(wanted)}, and this computer has {len(cards)}; set local_gpus to what is there"
+                f"{shape} promises {_gpus(needed)}, and this computer has {len(cards)}; set local_gpus to match"
             )
         free = [card for card in cards if card.free]
-        if len(free) < wanted:
-            text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {_busy(cards)}"
-            if len(free) + sum(card.ours and card.aside is None for card in cards) < wanted:
+        if len(free) < needed:
+            text = f"{shape} needs {_gpus(needed)}, free: {len(free)}. {_busy(cards)}"
+            if len(free) + sum(card.ours and card.aside is None for card in cards) < needed:
                 raise NoCapacity(text)
             raise CapacityInUse(text)
-        first = frozenset(kept)
-        free.sort(key=lambda card: (card.uuid not in first, card.index))
-        return tuple(card.uuid for card in free[:wanted])
+        preferred = frozenset(first)
+        free.sort(key=lambda card: (card.uuid not in preferred, card.index))
+        return tuple(card.uuid for card in free[:needed])
 
-    def room(self, seen: Seen) -> tuple[int | None, int | None, str]:
-        """(cards for more machines, cards there are, who else has some), as a rule without asking the driver's tools.
-        None, None: cards are left alone. Before the first reading there is room for one machine, whose launch reads.
-        Where no machine of ours has a card, those of others and those set aside are not counted: a launch is told so,
-        and the zone rests. Raises OSError."""
+    def left(self, survey: Survey) -> tuple[int | None, int | None, str]:
+        """(cards for more machines, all cards, who else has some), usually without the driver's tools. None, None:
+        cards are not assigned. Before the first reading there is capacity for one machine, whose launch reads. While no
+        machine of ours has a card, those of others and those set aside are not counted: a launch fails on them, and
+        the zone cools down. Raises OSError."""
         if not any(self.promised.values()):
             return None, None, ""
         try:
-            taken = self._taken(seen)
-            if taken and self._strangers and time.monotonic() >= self._look_again_at:
-                self._note(self._cards(self._smi.read(), seen))
+            taken = self._taken(survey)
+            if taken and self._held_by_others and time.monotonic() >= self._read_again_at:
+                self._remember(self._cards(self._smi.read(), survey))
             aside = self._aside() if taken else {}
         except CardsUnread as error:
             return 0, None if self._indexes is None else len(self._indexes), str(error)
         if self._indexes is None:
             return max(self.promised.values()), None, ""
-        others = {card.uuid: card.holder for card in self._strangers} if taken else {}
-        for uuid, why in aside.items():
+        others = {card.uuid: card.holder for card in self._held_by_others} if taken else {}
+        for uuid, reason in aside.items():
             if uuid in self._indexes and uuid not in taken:
-                others.setdefault(uuid, why.text)
+                others.setdefault(uuid, reason.text)
         text = "; ".join(f"GPU {self._indexes[uuid]} is {words}" for uuid, words in others.items())
         return len(self._indexes) - len(taken) - len(others), len(self._indexes), text
 
-    def _note(self, cards: Sequence[Card]) -> None:
-        self._indexes = {card.uuid: card.index for card in cards}
-        self._strangers = tuple(card for card in cards if card.holder and not card.ours)
-        self._look_again_at = time.monotonic() + STRANGERS_S
-
-    def states(self, seen: Seen) -> tuple[Card, ...]:
+    def states(self, survey: Survey) -> tuple[Card, ...]:
         """Every card with its holder, and those set aside that the driver does not show. Raises CardsUnread,
         OSError."""
-        cards = self._cards(self._smi.read(), seen)
+        cards = self._cards(self._smi.read(), survey)
         shown = {card.uuid for card in cards}
-        lost = [Card(None, uuid, "", aside=why) for uuid, why in self._aside().items() if uuid not in shown]
+        lost = [Card(None, uuid, "", aside=reason) for uuid, reason in self._aside().items() if uuid not in shown]
         return (*cards, *lost)
+
+    def _remember(self, cards: Sequence[Card]) -> None:
+        self._indexes = {card.uuid: card.index for card in cards}
+        self._held_by_others = tuple(card for card in cards if card.holder and not card.ours)
+        self._read_again_at = time.monotonic() + OTHERS_S
 
     def _aside(self) -> dict[str, Aside]:
         try:
             return self.quarantine.all()
         except Unreadable as error:
-            raise CardsUnread(f"which GPUs are set aside is not known: {error}") from None
+            raise CardsUnread(f"the GPUs that are set aside are unknown: {error}") from None
 
-    def _cards(self, readings: Sequence[Reading], seen: Seen) -> tuple[Card, ...]:
-        taken, aside = self._taken(seen), self._aside()
+    def _cards(self, readings: Sequence[Reading], survey: Survey) -> tuple[Card, ...]:
+        taken, aside = self._taken(survey), self._aside()
         owners = self._owners() if any(reading.holders for reading in readings) else {}
         return tuple(
             Card(
@@ -224,18 +197,18 @@ class Cards:
             for reading in readings
         )
 
-    def _taken(self, seen: Seen) -> dict[str, str]:
+    def _taken(self, survey: Survey) -> dict[str, str]:
         """UUID -> the machine that has it. CardsUnread when a machine may have any of them."""
-        living = [m.name for m in seen.listing.machines if m.state is not MachineState.ENDED]
-        living += [folder.name for folder in seen.over if self._started(folder)]
+        living = [m.name for m in survey.listing.machines if m.state is not MachineState.ENDED]
+        living += [folder.name for folder in survey.over if self._started(folder)]
         taken = {}
-        for name in (*living, *seen.unreadable):
+        for name in (*living, *survey.unreadable):
             try:
                 job = self._folders.folder(name).job()
             except Unreadable as error:
-                raise CardsUnread(f"the cards of machine {name} are not known: {error}") from None
-            if job is None and name in seen.unreadable:
-                raise CardsUnread(f"the cards of machine {name} are not known: {seen.unreadable[name]}")
+                raise CardsUnread(f"the cards of machine {name} are unknown: {error}") from None
+            if job is None and name in survey.unreadable:
+                raise CardsUnread(f"the cards of machine {name} are unknown: {survey.unreadable[name]}")
             taken.update(dict.fromkeys((job.gpu_ids if job is not None else None) or (), name))
         return taken
 
@@ -245,19 +218,37 @@ class Cards:
         return {p.pid: folder.name for folder in self._folders.all() for p in _members(table, folder)}
 
     def _end_leftovers(self, readings: Sequence[Reading]) -> bool:
-        """End what holds a card and carries the mark of a machine of ours that is not there any more. True = some."""
+        """End processes that hold a card and carry the marker of a machine whose folder is gone. True = there were
+        some."""
         holders = {holder.pid for card in readings for holder in card.holders}
-        there = {folder.name for folder in self._folders.all()} if holders else set()
+        existing = {folder.name for folder in self._folders.all()} if holders else set()
         ended = False
         for pid in holders:
             parent, name = os.path.split(processes.folder_of(pid))
-            if parent != str(self._folders.machines) or name in there or not NAME.match(name):
+            if parent != str(self._folders.machines) or name in existing or not NAME.match(name):
                 continue
             extra = {telemetry.ACTION: "leftover_ended", telemetry.MACHINE: name}
             LOG.warning("Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra)
-            end(self._folders.folder(name), None)
+            end_processes(self._folders.folder(name), None)
             ended = True
         return ended
+
+
+def _faults(folder: Folder) -> dict[str, Aside]:
+    """What this machine reported about its own cards, by UUID; empty where it cannot be read."""
+    try:
+        faults = folder.bad_gpus()
+        job = folder.job() if faults else None
+    except (OSError, Unreadable):
+        return {}
+    if faults is None or job is None:
+        return {}
+    own = job.gpu_ids or ()
+    return {uuid: Aside(_plain(why), folder.name, job.run_id, at) for uuid, (why, at) in faults.items() if uuid in own}
+
+
+def _plain(reason: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in reason[:REASON_MAX])
 
 
 def _members(table: processes.Table, folder: Folder) -> list[processes.Process]:
@@ -268,27 +259,27 @@ def _members(table: processes.Table, folder: Folder) -> list[processes.Process]:
 
 
 def _held(reading: Reading, owners: Mapping[int, str]) -> str:
-    """By whom, though no machine was given it; empty = by nobody."""
+    """The holder of a card that no machine was given; empty = nobody."""
     if reading.holders:
         largest = max(reading.holders, key=lambda holder: holder.used_bytes or 0)
         owner = owners.get(largest.pid)
         whose = f"of machine {owner}, which was not given it" if owner else "which is not ours"
-        return f"held by {_said(largest)}, {whose}"
+        return f"held by {_process_text(largest)}, {whose}"
     used, total = reading.used_bytes, reading.total_bytes
     if used is None or used <= max(HELD_BYTES, HELD_SHARE * (total or 0)):
         return ""
-    return f"held: {used / GIB:.1f} GiB of it are in use, by no process that can be seen from here"
+    return f"held: {used / GIB:.1f} GiB of it are in use, by no process that is visible here"
 
 
 def _busy(cards: Iterable[Card]) -> str:
-    """What keeps each card that is not free, and how those set aside come back."""
+    """The state of each card that is not free, and the command that brings back one that is set aside."""
     busy = sorted((card for card in cards if not card.free), key=lambda card: card.ours)
     aside = [card.uuid for card in busy if card.aside is not None]
     text = "; ".join(f"{card.label} is {card.state}" for card in busy)
     return f"{text}. When it works again: spot gpus --back {aside[0]}" if aside else text
 
 
-def _said(holder: Holder) -> str:
+def _process_text(holder: Holder) -> str:
     size = "" if holder.used_bytes is None else f", {holder.used_bytes / GIB:.1f} GiB"
     return f"pid {holder.pid} ({holder.name}{size})"
 

@@ -1,7 +1,7 @@
 """How machines on this computer are made from settings: the kind that the list of providers names.
 
-Opening makes the folders of the machines, so the doctor leaves it to `spot serve`. What starts and watches processes
-is imported only where machines are on this computer.
+Opening makes the folders of the machines, so only `spot serve` does it and not the doctor. The code that starts and
+watches processes is imported only where machines are on this computer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> OpenedProvider:
-    """Raises SettingsRefused: the name of this set of machines is lost."""
+    """Raises SettingsRefused where the name of this set of machines is lost."""
     from supervisor.machinefolder.agent_archive import with_bytecode
     from supervisor.ports.opening import OpenedProvider
     from supervisor.ports.provider import ProviderUnavailable
@@ -39,7 +39,7 @@ def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> Open
         scope = local.scope(context.scope_before)
     except ProviderUnavailable as error:
         raise SettingsRefused(
-            f"{error}. Restore it from a backup: it says which runs these machines belong to."
+            f"{error}. Restore it from a backup: it says to which runs these machines belong."
         ) from None
     return OpenedProvider(
         provider=local,

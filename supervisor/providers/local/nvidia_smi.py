@@ -1,8 +1,8 @@
-"""What nvidia-smi says of this computer's cards, and of the processes that hold their memory.
+"""The cards of this computer, and the processes that use their memory, by nvidia-smi.
 
-Only the tool is asked, as a child with a deadline: a driver that hangs must not hang the supervisor. A child that not
-even SIGKILL ends (it waits inside the kernel) is left behind, and no second one is started while it is there. In a
-container the list of processes is empty: then the memory figure alone tells that a card is in use.
+The tool runs as a child process with a deadline: a driver that hangs must not hang the supervisor. A child that not
+even SIGKILL ends (it waits inside the kernel) is left behind, and no second one is started while it exists. In a
+container the list of processes is empty: then only the memory figure shows that a card is in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.texts import clause
-from supervisor.machinefolder.papers import Unreadable
+from supervisor.machinefolder.files import Unreadable
 
 TIMEOUT_S = 10.0
 MIB = 2**20
@@ -24,16 +24,16 @@ HOLDERS = ("--query-compute-apps=gpu_uuid,pid,process_name,used_memory", 4)
 
 
 class CardsUnread(Unreadable):
-    """Which cards there are, or who has them, is not known now."""
+    """The cards of this computer, or their holders, are unknown now."""
 
 
 class NoNvidiaSmi(CardsUnread):
-    """There is no such tool on the supervisor's PATH."""
+    """The tool is not on the supervisor's PATH."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process with memory on a card; `used_bytes` None = not told."""
+    """A process with memory on a card; `used_bytes` None = unknown."""
 
     pid: int
     name: str
@@ -42,7 +42,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One card. Figures are None where the driver gives none (a computer whose GPU shares the main memory)."""
+    """One card. Figures are None where the driver has none (a computer whose GPU shares the main memory)."""
 
     index: int
     uuid: str
@@ -74,17 +74,17 @@ class NvidiaSmi:
         tool = shutil.which("nvidia-smi")
         if tool is None:
             raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
-        answer = self._run([tool, query, "--format=csv,noheader,nounits"])
-        rows = [line.split(", ") for line in answer.splitlines() if line.strip()]
+        output = self._run([tool, query, "--format=csv,noheader,nounits"])
+        rows = [line.split(", ") for line in output.splitlines() if line.strip()]
         if any(len(row) < columns for row in rows):
-            raise CardsUnread(f"nvidia-smi gave an answer that is not understood: {clause(answer.strip()[:200])}")
-        # Nothing is quoted: a name, which is the third column, may hold the sign between columns.
+            raise CardsUnread(f"the output of nvidia-smi is not understood: {clause(output.strip()[:200])}")
+        # Nothing is quoted: a name, which is the third column, may contain the separator.
         last = columns - 3
         return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]
 
     def _run(self, command: list[str]) -> str:
         if self._hung is not None and self._hung.returncode is None:
-            raise CardsUnread(f"nvidia-smi hangs since it was last asked (pid {self._hung.pid})")
+            raise CardsUnread(f"nvidia-smi hangs since its last call (pid {self._hung.pid})")
         try:
             child = subprocess.Popen(
                 command,
@@ -100,10 +100,10 @@ class NvidiaSmi:
             out, err = child.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             self._leave(child)
-            raise CardsUnread(f"nvidia-smi gave no answer within {self._timeout_s:g} s") from None
+            raise CardsUnread(f"nvidia-smi did not respond within {self._timeout_s:g} s") from None
         if child.returncode:
-            said = clause(" ".join((err.strip() or out.strip()).split())[:200])
-            raise CardsUnread(f"nvidia-smi ended with code {child.returncode}: {said or 'it said nothing'}")
+            message = clause(" ".join((err.strip() or out.strip()).split())[:200])
+            raise CardsUnread(f"nvidia-smi ended with code {child.returncode}: {message or 'without a message'}")
         return out
 
     def _leave(self, child: subprocess.Popen[str]) -> None:
@@ -119,16 +119,16 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CardsUnread(f"nvidia-smi says {text[:40]!r} where a number belongs") from None
+        raise CardsUnread(f"nvidia-smi shows {text[:40]!r} instead of a number") from None
 
 
 def _bytes(text: str) -> int | None:
-    """From MiB; what stands in brackets, such as [N/A], is no figure."""
+    """From MiB; a text in brackets, such as [N/A], is not a figure."""
     return None if text.startswith("[") else _number(text) * MIB
 
 
 def _words(pid: int, name: str) -> str:
-    """What runs there, for people: the program and its script. Never more of its arguments: they may hold a secret."""
+    """The program and its script, for users. Never its other arguments: they may contain a secret."""
     try:
         words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
     except OSError:

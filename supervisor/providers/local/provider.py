@@ -1,7 +1,7 @@
-"""Machines on this computer, for real trainings on a workstation: places as everywhere in `machinefolder`, and cards.
+"""Machines on this computer, for trainings on a workstation: limits as everywhere in `machinefolder`, and cards.
 
-A machine takes a place and the cards that its shape promises; which of them are free is asked under the folders' lock.
-What its agent has seen of a bad card outlives the machine.
+A machine counts against the limits and gets the cards that its shape promises; the free cards are read under the lock
+of the folders. What an agent reports about a bad card is kept longer than the machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.machines import Card, MachineListing, MachineRef, Offer, Placement
+from supervisor.machinefolder.capacity import MachineLimits
+from supervisor.machinefolder.files import as_unavailable
 from supervisor.machinefolder.folders import Folder, Job
-from supervisor.machinefolder.lookout import Seen
-from supervisor.machinefolder.papers import clear_answers
+from supervisor.machinefolder.observer import Survey
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
-from supervisor.machinefolder.room import Places
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
 from supervisor.providers.local.cards import Cards
@@ -26,41 +26,37 @@ from supervisor.providers.local.traits import TRAITS
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Admission of machinefolder/room.py."""
+class CardAdmission:
+    """Admission of machinefolder/capacity.py: the limits first, then the cards."""
 
-    places: Places
+    limits: MachineLimits
     cards: Cards
 
     def admit(self, placement: Placement) -> tuple[str, ...] | None:
-        self.places.admit(placement)
-        return self.cards.choose(placement.shape, self.places.lookout.all)
+        self.limits.admit(placement)
+        return self.cards.choose(placement.shape, self.limits.observer.survey)
 
     def renew(self, folder: Folder, job: Job, placement: Placement) -> None:
-        chosen = self.cards.choose(placement.shape, self.places.lookout.all, job.gpu_ids or ())
+        chosen = self.cards.choose(placement.shape, self.limits.observer.survey, job.gpu_ids or ())
         if chosen is not None and chosen != job.gpu_ids:
             folder.write_cards(chosen)
 
-    def listing(self, seen: Seen) -> MachineListing:
-        cards, all_cards, others = self.cards.room(seen)
-        left = replace(
-            self.places.left(seen), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
+    def listing(self, survey: Survey) -> MachineListing:
+        cards, all_cards, others = self.cards.left(survey)
+        capacity = replace(
+            self.limits.left(survey), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
         )
-        return replace(seen.listing, capacity=left)
+        return replace(survey.listing, capacity=capacity)
 
     def keep(self, folder: Folder) -> None:
         self.cards.quarantine.keep(folder)
 
-    def survey(self) -> tuple[Card, ...]:
-        """Every card with its holder. Raises CardsUnread, OSError."""
-        return self.cards.states(self.places.lookout.all())
-
 
 class LocalProvider(FolderProvider):
-    """Also OwnCards of ports/provider.py. `gpus`: cards of each machine by shape, empty = cards are left alone; the
+    """Also OwnCards of ports/provider.py. `gpus`: cards of each machine by shape, empty = cards are not assigned; the
     rest as in FolderProvider."""
 
-    name = TRAITS.kind  # another one where the settings name it so
+    name = TRAITS.kind  # the settings may give another name
     traits = TRAITS
 
     def __init__(
@@ -74,16 +70,16 @@ class LocalProvider(FolderProvider):
     ) -> None:
         super().__init__(data_dir, offers, capacity, **settings)
         self._cards = Cards(gpus or {}, self._folders, self._agents.lives, NvidiaSmi())
-        self._admission = self._room = Room(self._places, self._cards)
+        self._admission = CardAdmission(self._limits, self._cards)
 
     def cards(self) -> tuple[Card, ...]:
-        """The computer's GPUs. ProviderUnavailable when nothing is known of them."""
-        with clear_answers("the GPUs of this computer"):
-            return self._room.survey()
+        """The computer's GPUs. ProviderUnavailable when they cannot be read."""
+        with as_unavailable("the GPUs of this computer"):
+            return self._cards.states(self._observer.survey())
 
     def bring_back(self, uuid: str) -> bool:
-        """A person says that this GPU works again; False = it was not set aside. ProviderUnavailable."""
-        with clear_answers("the GPUs that are set aside"):
+        """A user says that this GPU works again; False = it was not set aside. ProviderUnavailable."""
+        with as_unavailable("the GPUs that are set aside"):
             return self._cards.quarantine.bring_back(uuid)
 
 

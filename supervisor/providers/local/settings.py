@@ -1,4 +1,4 @@
-"""The settings of machines on this computer: their places, what they cost, and how many there may be at once."""
+"""The settings of machines on this computer: their zones, prices, cards, and how many may run at once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RULES = Rules(
 @dataclass(frozen=True, kw_only=True)
 class LocalSettings:
     """`local_capacity`: zone -> machines at once; absent = no limit. `local_machines`: at once on this computer; 0 =
-    what its GPUs, or its cores and memory, carry. `local_prices`: shape -> (spot, on-demand) $/h. `local_gpus`: shape
-    -> cards of each of its machines."""
+    as many as its GPUs, or its cores and memory, allow. `local_prices`: shape -> (spot, on-demand) $/h. `local_gpus`:
+    shape -> cards of each of its machines."""
 
     local_zones: tuple[str, ...] = ("local-a", "local-b", "local-c")
     local_shapes: tuple[str, ...] = ("cpu",)
@@ -47,7 +47,7 @@ def check(s: LocalSettings) -> None:
 
 
 def offers(name: str, s: LocalSettings) -> tuple[Offer, ...]:
-    """What may be asked for, in order of preference: all zones of a shape, the next shape, then on-demand. `name`: of
+    """All offers in order of preference: every zone of a shape, then the next shape; on-demand after spot. `name`: of
     the provider."""
     from supervisor.domain.machines import Offer, Placement
 
@@ -62,21 +62,21 @@ def offers(name: str, s: LocalSettings) -> tuple[Offer, ...]:
 
 
 def most_machines(s: LocalSettings) -> tuple[int | None, str]:
-    """(machines at once on this computer, why); None = local_capacity says it of every zone."""
+    """(machines at once on this computer, reason); None = local_capacity limits every zone."""
     if s.local_machines:
         return s.local_machines, "local_machines"
     if all(zone in s.local_capacity for zone in s.local_zones):
         return None, "local_capacity"
-    from supervisor.machinefolder.room import carries  # with all that watches machines: too much for a command
+    from supervisor.machinefolder.capacity import default_limit  # a heavy import, too slow for each command
 
-    return carries(s.local_gpus)
+    return default_limit(s.local_gpus)
 
 
 def meaning(s: LocalSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
-    """What counts here, and how many trainings there is room for: lines of the doctor."""
-    most, why = most_machines(s)
-    places = sum(s.local_capacity.values()) if most is None else most
-    fact = f"{places} trainings at once ({why}); more of them wait as queued"
+    """The settings in effect and the number of trainings at once: lines of the doctor."""
+    most, reason = most_machines(s)
+    count = sum(s.local_capacity.values()) if most is None else most
+    fact = f"{count} trainings at once ({reason}); more of them wait as queued"
     zones = ", ".join(s.local_zones)
     text = f"machines are on this computer ({zones}); objects in {store_url}"
     return text, (Finding("places", OK, fact),)

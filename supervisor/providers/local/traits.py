@@ -1,4 +1,4 @@
-"""What machines on this computer are like: processes beside the supervisor, free, with its files in reach."""
+"""The traits of machines on this computer: processes beside the supervisor, free, with access to its files."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def prepared(wish: argparse.Namespace) -> dict[str, str]:
             raise Refused(f"error gathering device information while adding custom device {device!r}")
     environment = image_environment()
     for volume in wish.v:
-        source, target = volume.split(":")[:2]  # behind them may stand "ro"
+        source, target = volume.split(":")[:2]  # "ro" may follow them
         mount(source, target, environment)
     environment.update(variable.split("=", 1) for variable in wish.e)
     return environment
@@ -86,7 +86,7 @@ def image_environment() -> dict[str, str]:
 
 def mount(source: str, target: str, environment: dict[str, str]) -> None:
     """The same path, or a link to it where the sandbox has room for one. The driver's folders cannot be made on this
-    computer: what the image finds there it is told of by its environment."""
+    computer: the environment tells the image what it finds there."""
     os.makedirs(source, exist_ok=True)
     if target.startswith(DRIVER_FOLDER):
         if target.endswith("/bin"):
@@ -122,7 +122,7 @@ def run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def end_descendants() -> None:
-    """Until none is left: each that ends hands its own children to us."""
+    """Until none is left: the children of each ended process become ours."""
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):

@@ -1,1 +1,1 @@
-"""Where there is room, what is unwise, where data lies."""
+"""Advice: which zones have capacity, which settings are unwise, where data is."""

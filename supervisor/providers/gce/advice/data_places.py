@@ -1,7 +1,7 @@
-"""Where the data of runs lies, for `same_region` and for what reading it from elsewhere costs.
+"""Where the data of runs is, for `same_region` and for the price of reading it from another region.
 
-A registry tells it in its name. A bucket must be asked: once, in the background or for a person who waits, and a bucket
-never moves, so the answer is kept. A submit asks nobody: it takes what is known.
+The name of a registry says where it is. A bucket must be asked once, in the background or while a user waits. A bucket
+never moves, so the result is kept. A submit sends no request: it uses what is known.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ from supervisor.providers.gce.prices.locations import Location
 
 
 class DataPlaces:
-    """`describe`: the bucket's own description; StoreUnavailable where it cannot be read. Threads may ask at once."""
+    """`describe`: the bucket's own description; StoreUnavailable where it cannot be read. Threads may share it."""
 
     def __init__(self, config: GceConfig, describe: Callable[[], Mapping[str, Any]]) -> None:
         self._config, self._describe = config, describe
         self._lock = threading.Lock()
-        self._found: Location | None = None
+        self._location: Location | None = None  # of the bucket; None = unknown
         self._trouble = "it has not been read yet"
-        self._asking = False
+        self._learning = False
 
     @property
     def bucket(self) -> str:
-        """gs://BUCKET, without a folder in it."""
+        """gs://BUCKET, without a prefix."""
         return "/".join(self._config.store_url.split("/", 3)[:3])
 
     def learn(self) -> None:
-        """Ask the bucket, if it is not known yet. Seconds; raises nothing."""
-        if self._found is not None:
+        """Read the bucket's location if it is unknown. Takes seconds; raises nothing."""
+        if self._location is not None:
             return
         try:
-            found = locations.of_bucket(self._describe())
-            trouble = "" if found is not None else "its description names no place that is known"
+            location = locations.of_bucket(self._describe())
+            trouble = "" if location is not None else "its description has no known location"
         except StoreUnavailable as error:
-            found, trouble = None, str(error)
+            location, trouble = None, str(error)
         with self._lock:
-            self._found, self._trouble = found, trouble
+            self._location, self._trouble = location, trouble
 
     def learn_soon(self) -> None:
-        """The same in the background, one at a time. Returns at once."""
+        """The same in the background, one thread at a time. Returns at once."""
         with self._lock:
-            if self._asking or self._found is not None:
+            if self._learning or self._location is not None:
                 return
-            self._asking = True
+            self._learning = True
         threading.Thread(target=self._learn_once, name="data places", daemon=True).start()
 
     def of_bucket(self) -> Location:
-        """Raises ProviderUnavailable where it is not known."""
-        if self._found is None:
-            raise ProviderUnavailable(f"where {self.bucket} lies is not known: {self._trouble}")
-        return self._found
+        """Raises ProviderUnavailable where it is unknown."""
+        if self._location is None:
+            raise ProviderUnavailable(f"the location of {self.bucket} is unknown: {self._trouble}")
+        return self._location
 
-    def told(self, regions: Sequence[str], image: str, ask: bool) -> tuple[DataPlace, ...]:
-        """As Platform.data_places. Of the registry nothing where its name does not tell."""
+    def places(self, regions: Sequence[str], image: str, ask: bool) -> tuple[DataPlace, ...]:
+        """As Platform.data_places. A registry whose name does not say where it is is left out."""
         if ask:
             self.learn()
-        elif self._found is None:
+        else:
             self.learn_soon()
-        found = [(f"the bucket {self.bucket}", self.of_bucket())]
+        located = [(f"the bucket {self.bucket}", self.of_bucket())]
         registry = registry_of(image)
         if registry is not None:
-            found.append((f"the image registry {registry[0]}", registry[1]))
+            located.append((f"the image registry {registry[0]}", registry[1]))
         return tuple(
-            DataPlace(what, place.name, tuple(region for region in regions if place.covers(region)))
-            for what, place in found
+            DataPlace(what, location.name, tuple(region for region in regions if location.covers(region)))
+            for what, location in located
         )
 
     def _learn_once(self) -> None:
@@ -80,16 +80,16 @@ class DataPlaces:
             self.learn()
         finally:
             with self._lock:
-                self._asking = False
+                self._learning = False
 
 
 def registry_of(image: str) -> tuple[str, Location] | None:
-    """(host, place) of an image's registry. None: there is no image, or its name does not tell."""
+    """(host, location) of an image's registry. None: there is no image, or the host does not say where it is."""
     if not image:
         return None
     try:
         host = parse(image).host
     except ImageMissing:
         return None
-    place = locations.of_image(host)
-    return None if place is None else (host, place)
+    location = locations.of_image(host)
+    return None if location is None else (host, location)

@@ -1,9 +1,9 @@
-"""The door to the Compute API. Two clients behind it, for one reason each.
+"""The client of the Compute API, made of two clients.
 
-`google-cloud-compute` changes and asks about single machines. Its import takes long and much room, so it is loaded in
-the background; who comes earlier waits for it. The bulk listings of each tick go through google-auth's session as
-plain JSON: a tenth of the time, with a mask of fields, and with the `unreachables` that the other client hides.
-Every error comes out as ApiError. No lock is held over a request.
+`google-cloud-compute` (official.py) changes and reads single machines. Its import takes long and much memory, so it is
+loaded in the background; an earlier caller waits for it. The bulk listings of each tick use the session of google-auth
+and plain JSON: this takes a tenth of the time, allows a mask of fields, and shows the `unreachables` that the other
+client hides. Every error is an ApiError. No lock is held during a request.
 """
 
 from __future__ import annotations
@@ -15,22 +15,29 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from supervisor.providers.gce.calls.errors import IDENTITY, ApiError, Retry
-from supervisor.providers.gce.calls.speaking import Speaking, plain, refused, spoken, widen
+from supervisor.providers.gce.calls.errors import IDENTITY, ApiError
+from supervisor.providers.gce.calls.official import (
+    OfficialClients,
+    error_of_response,
+    json_of,
+    keep_connections,
+    with_api_errors,
+)
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import SCOPE, GceConfig
 
-# Pinned: without it, or with another one, partial lists may be told in another way.
-API_VERSION = "2026-09-01"
-BULK_S = 15.0  # for one page of a listing with its repeats: the tick waits for it
-SEARCH_AGAIN_S = 5.0  # after credentials were not found, or a library could not be loaded
+API_VERSION = "2026-09-01"  # pinned: other versions may report partial lists in another way
+BULK_S = 15.0  # for one page of a listing with its retries: the tick waits for it
 GET_S = 12.0  # for one machine or operation
+LOAD_S = 60.0  # how long a caller waits for the clients
+SEARCH_AGAIN_S = 5.0  # after credentials were not found, or a library could not be loaded
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
 
 
 class Compute:
-    """`credentials`: where they come from; None = Application Default Credentials."""
+    """`credentials`: finds the credentials; None = Application Default Credentials."""
 
     def __init__(self, config: GceConfig, retry: Retry, credentials: Callable[[], Any] | None = None) -> None:
         if importlib.util.find_spec("google.cloud.compute_v1") is None:
@@ -38,38 +45,29 @@ class Compute:
         self._config, self._retry = config, retry
         self._find_credentials = credentials or _default_credentials
         self._lock = threading.Lock()
-        self._clock, self._failed_at = retry.monotonic, float("-inf")
-        self._session: Future[Any] | None = None
-        self._official: Future[Any] | None = None
+        self._made: dict[str, Future[Any]] = {}
+        self._failed_at = float("-inf")
 
     def warm(self) -> None:
-        """Load everything now, so that the first launch need not wait. Failures show at the first use."""
+        """Load everything now, so that the first launch does not wait. The first use reports a failure."""
         try:
-            self._clients()
+            self._official()
         except ApiError:
             return
 
     # --- one machine --------------------------------------------------------------------------------------------------
 
     def insert(self, zone: str, body: Json, request_id: str) -> Json:
-        """The operation. The body is the API's own JSON."""
-
-        def ask(clients: Any, timeout_s: float) -> Any:
-            request = clients.types.InsertInstanceRequest(
-                project=self._config.project, zone=zone, request_id=request_id, instance_resource=clients.instance(body)
-            )
-            return clients.instances.insert_unary(request=request, timeout=timeout_s, retry=None)
-
-        return _named(plain(self._official_call(ask)))
+        """The operation. `body`: the API's own JSON."""
+        resource = self._official().instance(body)
+        return _named(
+            self._call("instances", "insert_unary", zone=zone, request_id=request_id, instance_resource=resource)
+        )
 
     def get(self, zone: str, name: str) -> Json | None:
         """None: there is no such machine."""
-
-        def ask(clients: Any, timeout_s: float) -> Any:
-            return clients.instances.get(timeout=timeout_s, retry=None, **self._at(zone, instance=name))
-
         try:
-            return _named(plain(self._official_call(ask, GET_S)))
+            return _named(self._call("instances", "get", GET_S, zone=zone, instance=name))
         except ApiError as error:
             if error.missing:
                 return None
@@ -77,136 +75,115 @@ class Compute:
 
     def delete(self, zone: str, name: str, request_id: str) -> Json:
         """The operation."""
-
-        def ask(clients: Any, timeout_s: float) -> Any:
-            request = clients.types.DeleteInstanceRequest(
-                project=self._config.project, zone=zone, instance=name, request_id=request_id
-            )
-            return clients.instances.delete_unary(request=request, timeout=timeout_s, retry=None)
-
-        return _named(plain(self._official_call(ask)))
+        return _named(self._call("instances", "delete_unary", zone=zone, instance=name, request_id=request_id))
 
     def operation(self, zone: str, name: str) -> Json:
-        def ask(clients: Any, timeout_s: float) -> Any:
-            return clients.operations.get(timeout=timeout_s, retry=None, **self._at(zone, operation=name))
-
-        return _named(plain(self._official_call(ask, GET_S)))
+        return _named(self._call("operations", "get", GET_S, zone=zone, operation=name))
 
     def serial(self, zone: str, name: str, last_bytes: int) -> str:
         """The end of the first serial port's output; Google keeps 1 MB of it."""
-
-        def ask(clients: Any, timeout_s: float) -> Any:
-            request = clients.types.GetSerialPortOutputInstanceRequest(
-                project=self._config.project, zone=zone, instance=name, port=1, start=-last_bytes
-            )
-            return clients.instances.get_serial_port_output(request=request, timeout=timeout_s, retry=None)
-
-        return str(self._official_call(ask).contents)
+        output = self._call("instances", "get_serial_port_output", zone=zone, instance=name, port=1, start=-last_bytes)
+        return str(output.get("contents", ""))
 
     # --- many ---------------------------------------------------------------------------------------------------------
 
     def read(self, path: str, **query: str | int) -> dict[str, Any]:
-        """GET below the project; a path that begins with `/` counts from /compute/v1. "" = the project itself."""
-        return self._session_call("GET", path, query, None)
+        """GET below the project; a path that begins with `/` is below /compute/v1. "" = the project itself."""
+        return self._send("GET", self._url(path), query, None)
 
     def post(self, path: str, body: Json | None) -> dict[str, Any]:
-        """POST of something that may be said twice, such as a question for advice."""
-        return self._session_call("POST", path, {}, body)
+        """POST of a request that is safe to repeat, such as a query for advice."""
+        return self._send("POST", self._url(path), {}, body)
 
-    def elsewhere(self, method: str, url: str, body: Json | None = None, **query: str | int) -> dict[str, Any]:
-        """Another JSON service of Google's, with this account. ApiError as everywhere."""
-        return self._session_call(method, url, query, body)
+    def other_api(self, method: str, url: str, body: Json | None = None, **query: str | int) -> dict[str, Any]:
+        """A request to another JSON service of Google, with this account. Raises ApiError."""
+        return self._send(method, url, query, body)
 
     def identity(self) -> str:
-        """The account's address, "" where it is not told. ApiError when there are no credentials."""
-        credentials = self._plain().credentials
+        """The email address of the account; "" = the credentials do not name it. ApiError without credentials."""
+        credentials = self._session().credentials
         if not getattr(credentials, "valid", True):
-            self.authorization()  # on a machine of Google's it is known after the first token only
-        found = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "") or ""
-        return "" if found == "default" else str(found)
+            self.authorization()  # on a machine of Google's the address is known only after the first token
+        email = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "") or ""
+        return "" if email == "default" else str(email)
 
     def authorization(self) -> str:
-        """What Google's other services take as the Authorization header: of this account, valid now. ApiError."""
-        session, headers = self._plain(), dict[str, str]()
-        spoken(lambda: session.credentials.before_request(session._auth_request, "GET", "", headers))
+        """The Authorization header for Google's other services, with a valid token of this account. ApiError."""
+        session, headers = self._session(), dict[str, str]()
+        with_api_errors(lambda: session.credentials.before_request(session._auth_request, "GET", "", headers))
         return headers.get("authorization", "")
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _at(self, zone: str, **what: str) -> dict[str, str]:
-        return {"project": self._config.project, "zone": zone, **what}
+    def _call(self, service: str, method: str, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        """One method of the official client; `fields`: of its request, beside the project."""
+        call = getattr(getattr(self._official(), service), method)
+        request = {"project": self._config.project, **fields}
+        return self._retry.call(
+            lambda timeout_s: with_api_errors(lambda: json_of(call(request=request, timeout=timeout_s, retry=None))),
+            deadline_s,
+        )
 
-    def _official_call(self, ask: Callable[[Any, float], Any], deadline_s: float | None = None) -> Any:
-        clients = self._clients()
-        return self._retry.call(lambda timeout_s: spoken(lambda: ask(clients, timeout_s)), deadline_s)
+    def _send(self, method: str, url: str, query: Mapping[str, str | int], body: Json | None) -> dict[str, Any]:
+        session = self._session()
 
-    def _session_call(
-        self, method: str, path: str, query: Mapping[str, str | int], body: Json | None
-    ) -> dict[str, Any]:
-        url, session = self._url(path), self._plain()
+        def request(timeout_s: float) -> dict[str, Any]:
+            headers = self._headers(url, session.credentials)
+            response = with_api_errors(
+                lambda: session.request(method, url, params=query, json=body, timeout=timeout_s, headers=headers)
+            )
+            if response.status_code != 200:
+                raise error_of_response(response.status_code, response.content)
+            return _object(with_api_errors(response.json))
 
-        def ask(timeout_s: float) -> dict[str, Any]:
-            answer = spoken(
-                lambda: session.request(
-                    method, url, params=query, json=body,
-                    timeout=timeout_s, headers=self._headers(url, session.credentials),
-                )
-            )  # fmt: skip
-            if answer.status_code != 200:
-                raise refused(answer.status_code, answer.content)
-            return _object(spoken(answer.json))
-
-        return self._retry.call(ask, min(BULK_S, self._retry.deadline_s))
+        return self._retry.call(request, min(BULK_S, self._retry.deadline_s))
 
     def _headers(self, url: str, credentials: Any) -> dict[str, str]:
-        """A person's credentials belong to no project: services other than Compute Engine want to be told to which one
-        a call counts. Where it is set in the credentials, Google's library says so itself."""
+        """A user's own credentials belong to no project. Services other than Compute Engine must know the project that
+        the call counts to. Google's library sends the header itself where the credentials contain the project."""
         if url.startswith(f"{self._config.root}/compute/"):
             return {"x-goog-api-version": API_VERSION}
         from google.oauth2.credentials import Credentials
 
-        person = isinstance(credentials, Credentials) and not credentials.quota_project_id
-        return {"x-goog-user-project": self._config.project} if person else {}
+        is_user = isinstance(credentials, Credentials) and not credentials.quota_project_id
+        return {"x-goog-user-project": self._config.project} if is_user else {}
 
     def _url(self, path: str) -> str:
-        if path.startswith(("https://", "http://")):
-            return path
         below = path if path.startswith("/") else f"/projects/{self._config.project}/{path}".rstrip("/")
         return f"{self._config.root}/compute/v1{below}"
 
-    def _plain(self) -> Any:
-        """google-auth's session."""
-        return self._once("_session", self._open_session)
+    def _session(self) -> Any:
+        """The session of google-auth."""
+        return self._once("session", self._open_session)
 
-    def _clients(self) -> Any:
-        return self._once("_official", lambda: Speaking(self._config, self._plain().credentials))
+    def _official(self) -> OfficialClients:
+        return self._once("official", lambda: OfficialClients(self._config, self._session().credentials))
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """Made by the first who asks; those who come meanwhile wait. What failed is made again by who comes later: the
-        search for credentials takes seconds where there are none, and not each caller is to wait for one of its own."""
+        """The first caller makes the value, and the others wait for it. After a failure callers get the same error for
+        SEARCH_AGAIN_S: without credentials the search takes seconds, and not every caller must wait for its own."""
         with self._lock:
-            future: Future[T] | None = getattr(self, name)
+            future: Future[T] | None = self._made.get(name)
             failed = future is not None and future.done() and future.exception() is not None
-            mine = future is None or (failed and self._clock() - self._failed_at > SEARCH_AGAIN_S)
+            mine = future is None or (failed and self._retry.monotonic() - self._failed_at > SEARCH_AGAIN_S)
             if future is None or mine:
-                future = Future()
-                setattr(self, name, future)
+                future = self._made[name] = Future()
         if mine:
             try:
                 future.set_result(make())
-            except BaseException as error:  # noqa: BLE001 - handed to everybody who waits
-                self._failed_at = self._clock()
+            except BaseException as error:  # noqa: BLE001 - every waiting caller gets it
+                self._failed_at = self._retry.monotonic()
                 future.set_exception(error)
         try:
-            return future.result(60.0)
+            return future.result(LOAD_S)
         except TimeoutError as error:
             raise ApiError("Google's clients are still being loaded") from error
 
     def _open_session(self) -> Any:
-        # Away from Google's machines the search would try a metadata server that is not there three times.
+        # Outside Google Cloud the search would try a metadata server that does not exist three times.
         os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
-        # The package comes first, as it does for the bucket: of two threads that import it and a part of it at the same
-        # time, Python 3.11 fails one with "deadlock detected".
+        # The package comes first, as in the client of the bucket: when one thread imports it and another thread a part
+        # of it at the same time, Python 3.11 fails one of them with "deadlock detected".
         import google.auth  # noqa: F401
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
@@ -215,25 +192,25 @@ class Compute:
             session: Any = AuthorizedSession(self._find_credentials())
         except GoogleAuthError as error:
             raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
-        widen(session)
+        keep_connections(session)
         return session
 
 
-def _named(answer: dict[str, Any]) -> dict[str, Any]:
-    """A machine or an operation. JSON of something in between, under HTTP 200, is no answer of Google's."""
-    if answer.get("id") and answer.get("name"):
-        return answer
-    raise ApiError("no clear answer: neither a machine nor an operation")
+def _named(resource: dict[str, Any]) -> dict[str, Any]:
+    """A machine or an operation. JSON of a proxy with HTTP 200 is not a response of Google."""
+    if resource.get("id") and resource.get("name"):
+        return resource
+    raise ApiError("no clear response: neither a machine nor an operation")
 
 
-def _object(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, dict):
-        return answer
-    raise ApiError("no clear answer: no JSON object")
+def _object(body: Any) -> dict[str, Any]:
+    if isinstance(body, dict):
+        return body
+    raise ApiError("no clear response: no JSON object")
 
 
 def _default_credentials() -> Any:
-    """Raises GoogleAuthError, also where Google's library stumbles over a file that is none of its kind."""
+    """Raises GoogleAuthError, also where Google's library fails on a file of another kind."""
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 

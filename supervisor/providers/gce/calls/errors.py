@@ -1,49 +1,40 @@
-"""What Google's refusals mean. Codes are read by their **prefix**: `_WITH_DETAILS` and its like change nothing.
+"""What Google's errors mean.
 
-An error of the HTTP request says whether it was heard at all: what is transient is asked again, and nothing follows
-from it. An error of an operation (HTTP 200, DONE, error) is definite: that request will never give a machine.
-The codes are those seen in the wild: no document of Google's lists them.
+The error of an HTTP request says whether Google processed the request at all: a transient error is retried, and nothing
+is concluded from it. The error of an operation (HTTP 200, DONE, error) is definite: that request will never create a
+machine. Codes are compared by **prefix**, because Google adds endings such as `_WITH_DETAILS`. No document of Google
+lists the codes: the table has the codes that were observed.
 
-Whatever of Google's could not be read is no answer, and no absence.
-
-Asking again, with a pause that chance decides and a budget that all calls share.
-
-Google's own clients wait up to 600 s and repeat only 503. Here a call with its repeats ends within its deadline, and a
-storm of refusals does not make the load worse: every repeat takes a token from a bucket that fills slowly, and with the
-bucket empty each call is made once.
+A read that failed is not an answer, and never means "there is none".
 """
 
 from __future__ import annotations
 
-import random
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from supervisor.domain.texts import clause
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
 
 RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
-SERVICE_OFF = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})  # the older services' word, and the newer ones'
-REFUSED = "credentials refused"  # reason of an ApiError: Google takes these credentials no more
+IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so no request was sent
+SERVICE_OFF = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})  # the word of older and of newer services
+REFUSED = "credentials refused"  # reason of an ApiError: Google does not accept these credentials any more
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 WHOLE_PROJECT = "_ALL_REGIONS"  # GPUS_ALL_REGIONS, CPUS_ALL_REGIONS
 
-# "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance": the code is that of a preemption while
-# the machine is made, the message tells the two apart (astronomer 2463).
+# "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance": the code is the same as that of a
+# preemption during the creation. Only the message tells the two apart (astronomer 2463).
 INCOMPATIBLE = "not compatible for creating instance"
 INCOMPATIBLE_ADVICE = (
-    "The machine type cannot be made with what stands beside it in the brackets: for a disk set gce_boot_disk_type "
-    "(hyperdisk-balanced, or pd-ssd for older series), for cards name another shape in gce_shapes."
+    "The machine type cannot be combined with the other value in the brackets: for a disk set gce_boot_disk_type "
+    "(hyperdisk-balanced, or pd-ssd for older series), for cards use another shape in gce_shapes."
 )
 
 CAPACITY, QUOTA, REJECTED = "capacity", "quota", "rejected"
-# First match wins. The text is what a person is told beside Google's own words.
+# (prefix of the code, kind, advice that the user reads after Google's own words). The first match counts.
 CODES: tuple[tuple[str, str, str], ...] = (
     ("ZONE_RESOURCE_POOL_EXHAUSTED", CAPACITY, ""),
     ("REGION_RESOURCE_POOL_EXHAUSTED", CAPACITY, ""),
@@ -51,101 +42,110 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("GPU_STOCKOUT", CAPACITY, ""),
     ("STOCKOUT", CAPACITY, ""),
     ("INSUFFICIENT_CAPACITY", CAPACITY, ""),
-    ("UNSUPPORTED_OPERATION", CAPACITY, "Google says so when a machine is preempted while it is being made."),
-    ("RESOURCE_NOT_READY", CAPACITY, "An older machine still holds what this one needs."),
-    ("RESOURCE_IN_USE", CAPACITY, "Another machine still holds what this one needs, such as a data disk to write to."),
+    ("UNSUPPORTED_OPERATION", CAPACITY, "Google uses this code for a machine that was preempted during its creation."),
+    ("RESOURCE_NOT_READY", CAPACITY, "An older machine still holds a resource that this machine needs."),
+    ("RESOURCE_IN_USE", CAPACITY, "Another machine holds a resource that this machine needs, such as a data disk."),
     ("RESOURCE_OPERATION_RATE_EXCEEDED", CAPACITY, "Too many requests for the same resource."),
     ("RATE_LIMIT_EXCEEDED", CAPACITY, "Too many requests."),
-    ("INTERNAL_ERROR", CAPACITY, "An error inside Google's cloud."),
-    ("BACKEND_ERROR", CAPACITY, "An error inside Google's cloud."),
+    ("INTERNAL_ERROR", CAPACITY, "An error inside Google Cloud."),
+    ("BACKEND_ERROR", CAPACITY, "An error inside Google Cloud."),
     ("QUOTA_EXCEEDED", QUOTA, ""),
     ("QUOTA", QUOTA, ""),
-    ("IP_SPACE_EXHAUSTED", QUOTA, "The subnet has no free address: enlarge it, or name another one in gce_subnet."),
-    ("PERMISSIONS_ERROR", REJECTED, "The supervisor's account may not do this; `spot doctor` says what it needs."),
+    ("IP_SPACE_EXHAUSTED", QUOTA, "The subnet has no free address: enlarge it, or set another one in gce_subnet."),
+    ("PERMISSIONS_ERROR", REJECTED, "The supervisor's account may not do this; `spot doctor` shows what it needs."),
     ("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", REJECTED,
-     "The organisation allows no external addresses: set gce_external_ip = false."),
+     "The organization allows no external addresses: set gce_external_ip = false."),
     ("INVALID_RESERVATION", REJECTED, ""),
     ("RESERVATION_NOT_READY", REJECTED, ""),
-    ("RESOURCE_NOT_FOUND", REJECTED, "Something that the settings name does not exist."),
+    ("RESOURCE_NOT_FOUND", REJECTED, "A setting names a resource that does not exist."),
 )  # fmt: skip
+_RANKS = {QUOTA: 0, REJECTED: 1, "": 2, CAPACITY: 3}  # of several errors, the one that lasts longest counts
 
 
 class ApiError(Exception):
-    """One request that was refused or not answered. `status`: of HTTP, None = no answer. `reason`: Google's word, such
-    as rateLimitExceeded. The text is Google's message, without its last full stop."""
+    """One request that Google refused or did not answer. `status`: the HTTP status; None = no response. `reason`:
+    Google's word, such as rateLimitExceeded. The text is Google's message without its final full stop."""
 
     def __init__(self, text: str, status: int | None = None, reason: str = ""):
         super().__init__(clause(text))
         self.status = status
         self.reason = reason
-        self.after_unclear = False  # the same call was made before without a clear answer: it may be carried out
+        self.after_unclear = False  # an earlier try of the same call had no clear response: Google may have done it
+
+    @property
+    def text(self) -> str:
+        """Google's message alone, without status and reason."""
+        return super().__str__()
 
     @property
     def transient(self) -> bool:
-        """Asking again may help."""
+        """A retry may help."""
         if self.status is None:
             return self.reason not in (IDENTITY, REFUSED)
         return self.status in _TRANSIENT or (self.status == 403 and self.reason in RATE_LIMITED)
 
     @property
     def missing(self) -> bool:
-        """Compute Engine itself says that there is no such thing: a 404 without a reason is of something in between."""
+        """Compute Engine itself says that the resource does not exist. A 404 without a reason comes from a proxy."""
         return self.status == 404 and self.reason == "notFound"
 
     @property
     def no_quota_project(self) -> bool:
-        """A person's credentials belong to no project, and Google counts the call to none that the person may use. It
-        comes as SERVICE_DISABLED too: the API that is off is that of Google's own project for such credentials."""
-        said = str(self)
-        return self.status == 403 and ("quota project" in said or "USER_PROJECT_DENIED" in said)
+        """A user's own credentials belong to no project, and Google cannot count the call to a project that the user
+        may use. Its reason can be SERVICE_DISABLED too, for the API of Google's own project for such credentials."""
+        return self.status == 403 and ("quota project" in str(self) or "USER_PROJECT_DENIED" in str(self))
 
     @property
     def service_off(self) -> bool:
-        """The asked API itself is switched off in this project."""
-        if self.no_quota_project:
-            return False
-        said = str(self)
-        named = self.reason in SERVICE_OFF or "has not been used" in said or "is disabled" in said
-        return self.status == 403 and named
+        """The requested API itself is switched off in this project."""
+        text = str(self)
+        is_named = self.reason in SERVICE_OFF or "has not been used" in text or "is disabled" in text
+        return self.status == 403 and is_named and not self.no_quota_project
 
     @property
-    def exists(self) -> bool:
-        """The name is taken."""
+    def name_taken(self) -> bool:
         return self.status == 409 and self.reason == "alreadyExists"
 
     def __str__(self) -> str:
-        said = super().__str__()
-        return said if self.status is None else f"HTTP {self.status} {self.reason}: {said}".replace(" :", ":")
+        return self.text if self.status is None else f"HTTP {self.status} {self.reason}: {self.text}".replace(" :", ":")
 
 
-def open_door(error: ApiError, api: str, project: str) -> str:
-    """What a person can do so that this API of Google's answers; "" = nothing of that kind is wrong."""
+@contextmanager
+def as_unavailable(what: str, advice: str = "") -> Iterator[None]:
+    """ApiError becomes ProviderUnavailable. `what`: the thing that was read or changed."""
+    try:
+        yield
+    except ApiError as error:
+        raise ProviderUnavailable(f"{what}: {error}{advice}") from error
+
+
+def access_fix(error: ApiError, api: str, project: str) -> str:
+    """The command that makes this API of Google respond; "" = the error has another reason."""
     if error.no_quota_project:
         return (
-            f"gcloud auth application-default set-quota-project {project}, by somebody who may use it: "
+            f"gcloud auth application-default set-quota-project {project}, by a user with the permission "
             "serviceusage.services.use (roles/serviceusage.serviceUsageConsumer)"
         )
     return f"gcloud services enable {api} --project={project}" if error.service_off else ""
 
 
-def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:
-    """What a create call that was refused at once means. ProviderUnavailable where that is not definite."""
-    if error.transient or not error.reason or error.status in (None, 401) or error.exists:
+def failure_of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:
+    """What an error of the create call itself means. ProviderUnavailable where it is not definite."""
+    if error.transient or not error.reason or error.status in (None, 401) or error.name_taken:
         return ProviderUnavailable(f"Google Cloud: {error}")
     if error.status == 403 and not _kind(error.reason)[0]:
         return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`")
-    return of_codes([{"code": error.reason, "message": Exception.__str__(error)}], region)
+    return failure_of_operation([{"code": error.reason, "message": error.text}], region)
 
 
-def of_codes(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
-    """What an operation's `error.errors` mean: a quota before a refusal before a lack of room, as it stays longest."""
-    known = {QUOTA: 0, REJECTED: 1, "": 2, CAPACITY: 3}
-    ranked = sorted(errors, key=lambda e: known[_kind(str(e.get("code", "")), str(e.get("message", "")))[0]])
-    first = ranked[0] if ranked else {"code": "UNKNOWN", "message": "the operation failed without a word"}
+def failure_of_operation(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
+    """What `error.errors` of an operation mean."""
+    ranked = sorted(errors, key=lambda e: _RANKS[_kind(str(e.get("code", "")), str(e.get("message", "")))[0]])
+    first = ranked[0] if ranked else {"code": "UNKNOWN", "message": "the operation failed without a message"}
     code, message = str(first.get("code", "")), clause(first.get("message", "")).strip()
     kind, advice = _kind(code, message)
-    said = f"{code}: {message}".strip(": ")
-    text = clause(". ".join(part for part in (said, advice) if part))
+    google_text = f"{code}: {message}".strip(": ")
+    text = clause(". ".join(part for part in (google_text, advice) if part))
     if kind == CAPACITY:
         return NoCapacity(text)
     if kind == QUOTA:
@@ -153,107 +153,38 @@ def of_codes(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
     return LaunchRejected(text)
 
 
-def word(code: str) -> str:
-    """Google spells its codes in two ways: quotaExceeded -> QUOTA_EXCEEDED."""
+def upper_snake(code: str) -> str:
+    """Google writes its codes in two ways: quotaExceeded -> QUOTA_EXCEEDED."""
     return code if code.isupper() else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", code).upper()
 
 
 def is_incompatible(message: str) -> bool:
-    """The machine can never be made as it was asked for, whatever code that comes with."""
+    """The machine can never be created as requested, whatever the code is."""
     return INCOMPATIBLE in message
 
 
 def _kind(code: str, message: str = "") -> tuple[str, str]:
-    """(kind, advice); ("", "") for a code that the table does not have."""
+    """(kind, advice); ("", "") for a code that is not in the table."""
     if is_incompatible(message):
         return REJECTED, INCOMPATIBLE_ADVICE
-    spelt = word(code)
-    return next(((kind, advice) for prefix, kind, advice in CODES if spelt.startswith(prefix)), ("", ""))
+    name = upper_snake(code)
+    return next(((kind, advice) for prefix, kind, advice in CODES if name.startswith(prefix)), ("", ""))
 
 
 def _quota(error: Mapping[str, Any], text: str, region: str) -> QuotaExceeded:
-    """Tells which quota, how much of it there is, and how far it reaches."""
+    """With the name of the quota, its limit and its scope."""
     info: Mapping[str, Any] = next(
         (detail["quotaInfo"] for detail in error.get("errorDetails") or () if detail.get("quotaInfo")), {}
     )
     message = str(error.get("message", ""))
-    named = re.search(r"'([A-Z0-9_]+)' exceeded", message)
-    metric = named.group(1) if named else str(info.get("limitName") or info.get("metricName") or "")
-    limited = re.search(r"[Ll]imit: ([0-9.]+)", message)
-    limit = info.get("limit") if info.get("limit") is not None else limited.group(1) if limited else None
-    whole = WHOLE_PROJECT in word(metric).replace("-", "_") or WHOLE_PROJECT in message
+    metric_match = re.search(r"'([A-Z0-9_]+)' exceeded", message)
+    metric = metric_match.group(1) if metric_match else str(info.get("limitName") or info.get("metricName") or "")
     if not metric:
         return QuotaExceeded(text, scope="region")
+    limit_match = re.search(r"[Ll]imit: ([0-9.]+)", message)
+    limit = info.get("limit") if info.get("limit") is not None else limit_match.group(1) if limit_match else None
+    whole = WHOLE_PROJECT in upper_snake(metric).replace("-", "_") or WHOLE_PROJECT in message
     where = "the whole project" if whole else f"region {region}"
     amount = "" if limit is None else f" (limit {float(limit):g})"
-    told = f"The quota {metric} of {where} is used up{amount}; the page IAM & Admin, Quotas has a form. {text}"
-    return QuotaExceeded(told, scope="project" if whole else "region")
-
-
-@contextmanager
-def clear_answers(what: str, advice: str = "") -> Iterator[None]:
-    """ApiError comes out as ProviderUnavailable, with what was to be read."""
-    try:
-        yield
-    except ApiError as error:
-        raise ProviderUnavailable(f"{what}: {error}{advice}") from error
-
-
-T = TypeVar("T")
-
-FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 8.0
-TRIES = 5
-TOKENS = 60.0
-TOKENS_PER_S = 1.0
-
-
-class Budget:
-    """Tokens for repeats."""
-
-    def __init__(self, monotonic: Callable[[], float], tokens: float = TOKENS, per_s: float = TOKENS_PER_S) -> None:
-        self._monotonic, self._most, self._per_s = monotonic, tokens, per_s
-        self._left, self._at = tokens, monotonic()
-        self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        with self._lock:
-            now = self._monotonic()
-            self._left = min(self._most, self._left + (now - self._at) * self._per_s)
-            self._at = now
-            if self._left < 1.0:
-                return False
-            self._left -= 1.0
-            return True
-
-
-@dataclass
-class Retry:
-    """`deadline_s`: of a call with all its repeats; `per_try_s`: of one request."""
-
-    deadline_s: float = 20.0
-    per_try_s: float = 10.0
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    chance: Callable[[], float] = random.random
-    budget: Budget = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.budget = Budget(self.monotonic)
-
-    def call(self, ask: Callable[[float], T], deadline_s: float | None = None) -> T:
-        """`ask(timeout_s)` until it answers. Raises the last ApiError."""
-        end = self.monotonic() + (deadline_s or self.deadline_s)
-        pause, unclear = FIRST_PAUSE_S, False
-        for left in reversed(range(TRIES)):
-            try:
-                return ask(max(0.1, min(self.per_try_s, end - self.monotonic())))
-            except ApiError as error:
-                error.after_unclear, unclear = unclear, True
-                # By chance: those who were refused together do not come back together.
-                wait_s = pause * (0.5 + self.chance() / 2)
-                if not (left and error.transient) or self.monotonic() + wait_s >= end or not self.budget.take():
-                    raise
-            self.sleep(wait_s)
-            pause = min(LONGEST_PAUSE_S, 2 * pause)
-        raise AssertionError("a call is made at least once")
+    sentence = f"The quota {metric} of {where} is used up{amount}; request more on the page IAM & Admin, Quotas"
+    return QuotaExceeded(f"{sentence}. {text}", scope="project" if whole else "region")

@@ -1,1 +1,1 @@
-"""The doctor's questions to Google."""
+"""The doctor's checks of Google Cloud."""

@@ -1,8 +1,8 @@
-"""What the supervisor's own account must be allowed on Google Cloud, in one table, by what it is for.
+"""The permissions that the supervisor's own account needs on Google Cloud, in one table, grouped by purpose.
 
-The doctor asks for it, `deploy/terraform/roles.tf` grants it group by group, and the fakes of the tests refuse every
-call that it does not cover; a test holds the three together. Which permission a method needs: Google's API reference
-of that method. Public boot images, such as those of cos-cloud, need none: Google lets everybody use them.
+The doctor checks them, `deploy/terraform/roles.tf` grants them group by group, and the fakes of the tests refuse every
+call that they do not cover; a test compares the three. The permission of a method is in Google's API reference of that
+method. Public boot images, such as those of cos-cloud, need no permission.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from supervisor.providers.gce.config import GceConfig
 PROJECT: Mapping[str, Mapping[str, str]] = {
     "runs": {
         "compute.instances.create": "no machine can be started",
-        "compute.instances.setLabels": "no machine can be started: each carries labels that say whose it is",
-        "compute.instances.setMetadata": "no machine can be started: metadata tells it its run",
+        "compute.instances.setLabels": "no machine can be started: its labels name its supervisor and its run",
+        "compute.instances.setMetadata": "no machine can be started: its metadata contains its run",
         "compute.instances.setServiceAccount": "no machine can be started: each runs as the worker's account",
         "compute.disks.create": "no machine can be started: each has a boot disk",
         "compute.subnetworks.use": "no machine can be started: each is in a subnet",
-        "compute.instances.delete": "machines cannot be given back",
-        "compute.instances.get": "a machine that leaves the list cannot be looked for",
+        "compute.instances.delete": "machines cannot be released",
+        "compute.instances.get": "a machine that is missing in the list cannot be looked up",
         "compute.instances.list": "machines cannot be seen",
         "compute.instances.getSerialPortOutput": "the console of a machine cannot be read or kept",
-        "compute.zoneOperations.get": "whether a machine was obtained cannot be seen",
-        "compute.zoneOperations.list": "a preemption cannot be told from a fault",
+        "compute.zoneOperations.get": "the result of a create call cannot be seen",
+        "compute.zoneOperations.list": "a preemption cannot be distinguished from a fault",
     },
     "looks": {
         "compute.projects.get": "the project's number and quotas cannot be read",
         "compute.regions.get": "the quotas of the regions cannot be read",
-        "compute.zones.get": "whether the zones are up cannot be seen",
-        "compute.machineTypes.get": "whether the zones have the shapes cannot be seen",
-        "compute.acceleratorTypes.get": "whether the zones have the cards cannot be seen",
+        "compute.zones.get": "the status of the zones cannot be seen",
+        "compute.machineTypes.get": "the shapes of the zones cannot be seen",
+        "compute.acceleratorTypes.get": "the cards of the zones cannot be seen",
     },
     "external_ip": {"compute.subnetworks.useExternalIp": "no machine can have an external address"},
     "capacity_advice": {"compute.advice.capacity": "zones are tried in the order of the settings"},
@@ -41,37 +41,37 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
     "data_disk": {
         "compute.disks.get": "the data disk cannot be seen",
         "compute.disks.use": "the data disk cannot be attached",
-        "compute.disks.useReadOnly": "the data disk cannot be attached to be read by many machines",
+        "compute.disks.useReadOnly": "many machines cannot read the data disk at once",
     },
     "boot_image": {
         "compute.images.get": "the boot image cannot be seen",
         "compute.images.getFromFamily": "the newest boot image of the family cannot be seen",
         "compute.images.useReadOnly": "no machine can be started from the project's own boot image",
     },
-    "cloud_logging": {"logging.logEntries.list": "consoles of machines that are gone cannot be read"},
-    "preempt": {"compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot take a machine away"},
+    "cloud_logging": {"logging.logEntries.list": "consoles of machines that do not exist any more cannot be read"},
+    "preempt": {"compute.instances.simulateMaintenanceEvent": "`spot dev preempt` cannot preempt a machine"},
 }
-# Used at every start of a machine or look of the doctor; the other groups wait for a setting or a person's wish.
+# Used at every start of a machine or check of the doctor; the other groups depend on a setting or a command.
 ALWAYS = ("runs", "looks")
 
 # on the bucket
 BUCKET: Mapping[str, str] = {
     "storage.objects.create": "nothing can be written",
-    "storage.objects.delete": "nothing can be replaced or taken away",
+    "storage.objects.delete": "nothing can be replaced or deleted",
     "storage.objects.get": "nothing can be read",
     "storage.objects.list": "beats and checkpoints cannot be seen",
     "storage.buckets.get": "the settings of the bucket cannot be checked",
 }
 # on the account that the machines run as
 WORKER_ACCOUNT: Mapping[str, str] = {"iam.serviceAccounts.actAs": "no machine can be started as this account"}
-# on the repository of the training images, where it is a private one of Artifact Registry
+# on the repository of the training images, if it is a private repository of Artifact Registry
 REGISTRY: Mapping[str, str] = {
-    "artifactregistry.repositories.downloadArtifacts": "the content that a tag names cannot be pinned"
+    "artifactregistry.repositories.downloadArtifacts": "the current content of a tag cannot be pinned"
 }
 
 
 def groups_in_use(config: GceConfig) -> tuple[str, ...]:
-    """The groups of PROJECT that these settings use by themselves; what only a command uses is not among them."""
+    """The groups of PROJECT that these settings need, without those that only a command needs."""
     own_image = config.boot_image.strip("/").startswith((f"projects/{config.project}/", "global/"))
     by_setting = {
         "external_ip": config.external_ip,

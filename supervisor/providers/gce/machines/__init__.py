@@ -1,1 +1,1 @@
-"""VMs: created, listed, released, and what is on record of them."""
+"""VMs: created, listed and released, and Google's records about them."""

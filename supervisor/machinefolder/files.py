@@ -1,8 +1,7 @@
-"""Papers and folders of machines: written so that no crash leaves half of one, read whole or known to be unreadable.
+"""Files and folders of machines: no crash leaves half of a file, and an unreadable file never counts as missing.
 
-A paper is a JSON object in a file, written by rename. What could not be read is no answer, least of all "there is
-none". Removing reaches folders that a training closed to everybody, and never goes through a link; what will not go is
-logged and left, so that it never keeps a machine from being over.
+Each file is a JSON object, written by rename. Removal works for folders whose permissions a training has removed, and
+never follows a link. What cannot be removed is logged and left, so that it does not prevent the end of a machine.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ LOG = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """A paper or folder is there, or may be, and cannot be read. Says nothing about the machine."""
+    """A file or folder exists, or may exist, and cannot be read. It says nothing about the machine."""
 
 
 @contextmanager
-def clear_answers(what: str) -> Iterator[None]:
-    """`what` was asked for. Raises ProviderUnavailable."""
+def as_unavailable(what: str) -> Iterator[None]:
+    """OSError and Unreadable become ProviderUnavailable. `what`: the thing that was read or changed."""
     try:
         yield
     except (OSError, Unreadable) as error:
@@ -38,7 +37,7 @@ def clear_answers(what: str) -> Iterator[None]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`, None when there is no such file; Unreadable for everything else."""
+    """The JSON object in `path`; None: there is no such file. Unreadable for everything else."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -51,27 +50,31 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Write by rename, for this user's eyes only: a reader sees the old paper or the new one."""
-    descriptor, half_made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    write_text(path, json.dumps(data, indent=1))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write by rename, readable by this user only: a reader sees the old file or the new file. OSError."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(half_made).replace(path)
+        Path(draft).replace(path)
     except BaseException:
-        Path(half_made).unlink(missing_ok=True)
+        Path(draft).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
-def private(path: str, flags: int) -> int:
-    """An opener for files of ours: for this user's eyes only, and through no link that somebody laid in its place."""
+def private_opener(path: str, flags: int) -> int:
+    """An opener for our own files: readable by this user only, and never through a link in its place."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it. A path that is not there is no matter. Raises nothing."""
+    """Remove a file, or a folder with its content. A missing path is success. Raises nothing."""
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
@@ -82,7 +85,7 @@ def remove(path: Path) -> None:
             shutil.rmtree(path)
     except OSError as error:
         LOG.warning(
-            "%s could not be removed: %s. It may hold what a training has written: remove it by hand.",
+            "%s could not be removed: %s. It may contain output of a training: remove it by hand.",
             path,
             error,
             extra={telemetry.ACTION: "leftover_not_removed"},
@@ -90,7 +93,7 @@ def remove(path: Path) -> None:
 
 
 def _open_folders(path: Path) -> None:
-    """Give us back the right to look into each folder and to take things out of it."""
+    """Restore our permission to list each folder and to remove its content."""
     with suppress(OSError):
         path.chmod(0o700)
     for folder, below, _ in os.walk(path):

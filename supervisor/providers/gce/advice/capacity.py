@@ -1,8 +1,8 @@
-"""Google's advice on where there is room now: it reorders the offers and overrules nothing.
+"""Google's advice on which zones have capacity now: it reorders the offers and removes none.
 
-Asked in the background, at most every ten minutes, and only while machines are being asked for. A zone is good, fair or
-poor by its obtainability; within a class the order of the settings stays. The API is new: where it does not answer, one
-line in the log says so, and the order is that of the settings.
+It is requested in the background, at most every ten minutes, and only while machines are launched. A zone is good, fair
+or poor by its obtainability; within a class the order of the settings stays. The API is new: where it does not respond,
+one line in the log says so, and the order of the settings counts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 
 EVERY_S = 600.0
-TOO_OLD_S = 1800.0  # then it is no advice any more
+TOO_OLD_S = 1800.0  # older advice does not count
 GOOD, FAIR, POOR = 0, 1, 2
 GOOD_FROM, FAIR_FROM = 0.7, 0.4  # obtainability, 0 to 1
-AT_ONCE = 8
-OFF = frozenset({403, 404, 501})  # not for this project, or not at all
+THREADS = 8
+OFF = frozenset({403, 404, 501})  # this project cannot use the API, or the API does not exist
 
 
-class Advice:
-    """`offers`: spot ones are asked about, as the API advises on no others."""
+class CapacityAdvice:
+    """`offers`: the API advises on the spot offers only."""
 
     def __init__(
         self,
@@ -44,48 +44,47 @@ class Advice:
         self._threads, self._monotonic = threads, monotonic
         self._lock = threading.Lock()
         self._on = config.capacity_advice
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
         self._classes: Mapping[OfferKey, int] = {}
-        self._learnt_at = 0.0
+        self._refreshed_at = 0.0
 
     def ordered(self) -> tuple[Offer, ...]:
-        """All offers: within the same shape and market the better zones first."""
+        """All offers; within one shape and market the better zones first."""
         classes = self._classes
-        if not classes or self._monotonic() - self._learnt_at > TOO_OLD_S:
+        if not classes or self._monotonic() - self._refreshed_at > TOO_OLD_S:
             return self._offers
         groups: dict[tuple[bool, str], list[Offer]] = {}
         for offer in self._offers:
             groups.setdefault((offer.placement.spot, offer.placement.shape), []).append(offer)
-        ranked = (
-            sorted(group, key=lambda offer: classes.get(offer_key(offer.placement), FAIR)) for group in groups.values()
-        )
-        return tuple(offer for group in ranked for offer in group)
+        for group in groups.values():
+            group.sort(key=lambda offer: classes.get(offer_key(offer.placement), FAIR))
+        return tuple(offer for group in groups.values() for offer in group)
 
-    def wanted(self) -> None:
-        """A machine is being asked for: look again where it is time. Returns at once."""
+    def refresh_soon(self) -> None:
+        """A machine is being launched: refresh in the background if the advice is old. Returns at once."""
         now = self._monotonic()
         with self._lock:
-            due = self._on and (self._asked_at is None or now - self._asked_at >= EVERY_S)
+            due = self._on and (self._requested_at is None or now - self._requested_at >= EVERY_S)
             if due:
-                self._asked_at = now
+                self._requested_at = now
         if due:
             self._threads.submit(self.refresh)
 
     def refresh(self) -> None:
-        """Ask about every spot offer. Never raises: what is not known leaves its offer where it was."""
-        found: dict[OfferKey, int] = {}
+        """Request the advice on every spot offer. Never raises: an offer without advice counts as fair."""
+        classes: dict[OfferKey, int] = {}
         for offer in self._offers:
             try:
                 if offer.placement.spot:
-                    found[offer_key(offer.placement)] = self._class_of(offer)
+                    classes[offer_key(offer.placement)] = self._class_of(offer)
             except ApiError as error:
-                if error.status != 400:  # of this shape nothing can be said; of the others perhaps
-                    self._gone(error)
+                if error.status != 400:  # 400: there is no advice on this shape; there may be on the others
+                    self._note_failure(error)
                     break
-        if found:
-            self._classes, self._learnt_at = found, self._monotonic()
+        if classes:
+            self._classes, self._refreshed_at = classes, self._monotonic()
 
-    def _gone(self, error: ApiError) -> None:
+    def _note_failure(self, error: ApiError) -> None:
         if error.status in OFF:
             self._on = False
         log.warning(
@@ -101,36 +100,31 @@ class Advice:
 
 
 def obtainability(config: GceConfig, compute: Compute, offer: Offer) -> float | None:
-    """How likely one such spot machine is to be had now, 0 to 1; None = Google does not judge it. ApiError."""
-    answer = compute.post(f"regions/{offer.placement.region}/advice/capacity", question(config, offer))
-    scores = [
-        float(score)
-        for one in answer.get("recommendations") or ()
-        if (score := (one.get("scores") or {}).get("obtainability")) is not None
-    ]
-    return max(scores, default=None)
+    """How likely Google has one such spot machine now, 0 to 1; None = Google does not judge it. ApiError."""
+    advice = compute.post(f"regions/{offer.placement.region}/advice/capacity", question(config, offer))
+    scores = ((part.get("scores") or {}).get("obtainability") for part in advice.get("recommendations") or ())
+    return max((float(score) for score in scores if score is not None), default=None)
 
 
 def chances(config: GceConfig, compute: Compute, offers: Sequence[Offer]) -> dict[OfferKey, float]:
-    """The same of all spot offers among these, asked side by side; what Google does not judge is left out. ApiError
-    where it judges none and refuses one."""
-    asked = [offer for offer in offers if offer.placement.spot]
-    found: dict[OfferKey, float] = {}
-    refused: list[ApiError] = []
+    """The same for all spot offers among these, requested side by side; an offer that Google does not judge is left
+    out. ApiError where Google judges none of them and refuses one."""
+    errors: list[ApiError] = []
 
-    def ask(offer: Offer) -> None:
+    def score(offer: Offer) -> float | None:
         try:
-            score = obtainability(config, compute, offer)
+            return obtainability(config, compute, offer)
         except ApiError as error:
-            refused.append(error)
-        else:
-            found.update({} if score is None else {offer_key(offer.placement): score})
+            errors.append(error)
+            return None
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="chances") as threads:
-        list(threads.map(ask, asked))
-    if refused and not found:
-        raise refused[0]
-    return found
+    spot_offers = [offer for offer in offers if offer.placement.spot]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="chances") as threads:
+        scores = zip(spot_offers, threads.map(score, spot_offers), strict=True)
+        judged = {offer_key(offer.placement): value for offer, value in scores if value is not None}
+    if errors and not judged:
+        raise errors[0]
+    return judged
 
 
 def question(config: GceConfig, offer: Offer) -> dict[str, Any]:
