@@ -51,8 +51,10 @@ def test_the_first_page_leads_to_every_other() -> None:
 
 
 def test_each_design_has_a_number_of_its_own_and_says_it() -> None:
-    names = sorted(path.name for path in (ROOT / "docs" / "designs").glob("*.md"))
+    names = sorted(path.name for path in (ROOT / "docs" / "designs").glob("[0-9]*.md"))
     assert [name[:4] for name in names] == [f"{number:04}" for number in range(1, len(names) + 1)]
+    index = (ROOT / "docs" / "designs" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in names if index.count(f"({name})") != 1] == []
     for name in names:
         title = (ROOT / "docs" / "designs" / name).read_text(encoding="utf-8").partition("\n")[0]
         assert title.startswith(f"# {name[:4]} \u2013 "), name
