@@ -44,7 +44,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The generated package, importable while the tests of this file run. Any warning of the generator is a failure."""
     folder = tmp_path_factory.mktemp("client")
     (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
-    with tour(folder, "Is it there") as visit:
+    with tour(folder, "Check that it works") as visit:
         answer = httpx.get(f"{visit.url}/openapi.json", headers={"Authorization": f"Bearer {visit.token}"})
         (folder / "openapi.json").write_bytes(answer.raise_for_status().content)
     program = [str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--fail-on-warning"]
@@ -105,7 +105,7 @@ def tour(folder: Path, stage: str) -> Iterator[Visit]:
 
 
 def test_is_it_there(tmp_path: Path) -> None:
-    with tour(tmp_path, "Is it there") as visit:
+    with tour(tmp_path, "Check that it works") as visit:
         assert visit.ask("health.live").live is True
         assert visit.ask("health.ready", verbose="true").ready is True
         meta = visit.ask("health.show_meta")
@@ -128,7 +128,7 @@ def test_submit_a_run(tmp_path: Path) -> None:
 
 
 def test_look_at_runs(tmp_path: Path) -> None:
-    with tour(tmp_path, "Look at runs") as visit:
+    with tour(tmp_path, "Read runs") as visit:
         page = visit.ask(
             "runs.list_runs", status=[visit.word("list_runs_status_item.ListRunsStatusItem", "running")], page_size=10
         )

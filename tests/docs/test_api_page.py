@@ -57,7 +57,7 @@ def has_files(bed: Bed) -> None:
 
 
 STAGES: Mapping[str, Callable[[Bed], None]] = {
-    "Look at runs": trains,
+    "Read runs": trains,
     "Change, stop, resume": trains_and_has_stopped,
     "Fetch the files": has_files,
     "Costs, prices, zones, machines": trains,
