@@ -13,10 +13,10 @@ from tests.docs.test_pages_match_the_code import ROOT, page
 PAGE = page("docs/google-cloud.md")
 # The faults that must be shown, each by words of its row.
 FAULTS = (
-    "no room in any zone", "_WITH_DETAILS", "quota of the region", "GPUS_ALL_REGIONS", "insert times out",
-    "answer is lost", "no clear answer to an insert", "belongs to another try", "the list cannot reach",
+    "no capacity in any zone", "_WITH_DETAILS", "quota of the region", "GPUS_ALL_REGIONS", "insert times out",
+    "response is lost", "no clear response to an insert", "belongs to another try", "the list cannot reach",
     "429, 403", "token ends", "while it was created", "70 s after the insert", "container never starts",
-    "GPU never answers", "docker ends with 125", "image does not exist", "deletes that overlap", "false 404",
+    "GPU never responds", "docker ends with 125", "image does not exist", "deletes that overlap", "false 404",
     "zombie", "`.stop` by hand", "deleted or stopped by hand", "third such", "63 characters", "foreign VMs",
     "supervisor is dead",
 )  # fmt: skip
@@ -48,14 +48,14 @@ def test_every_test_that_the_table_names_exists():
 def test_its_settings_and_causes_are_those_of_the_code():
     named = set(re.findall(r"`((?:gce|beat|silence|boot|gpu|public|secret|store)_[a-z_]+)`", PAGE))
     assert named - set(wired.load({}, {"HOME": "/h"}).flat) - {cause.value for cause in Cause} == set()
-    ends = PAGE.partition("## How an end is called")[2].partition("## Beats")[0]
+    ends = PAGE.partition("## Why a machine ended")[2].partition("## Beats")[0]
     causes = re.findall(r"^\| [^|]* \| `([a-z_]+)`", ends, re.MULTILINE)
     assert len(causes) > 10
     assert set(causes) - {cause.value for cause in Cause} == set()
 
 
 def test_every_operation_that_ends_a_machine_is_told():
-    ends = PAGE.partition("## How an end is called")[2]
+    ends = PAGE.partition("## Why a machine ended")[2]
     assert [kind for kind in MEANINGS if kind.rpartition(".")[2] not in ends] == []
 
 
