@@ -1,7 +1,7 @@
-# Who gets which role, and on what: the project only where nothing smaller will do.
+# Which account gets which role, and on what: the project only where nothing smaller is possible.
 
 locals {
-  # Keys are known before anything is made, so that the first apply can plan them.
+  # The keys are known before anything is created, so that the first apply can plan them.
   supervisors = merge(
     { account = google_service_account.supervisor.member },
     { for person in var.supervisor_users : person => person },
@@ -155,7 +155,7 @@ resource "google_storage_bucket_iam_member" "builder_bucket" {
   member = each.value
 }
 
-# The third way builds on the person's own computer and pushes from there; the digest is asked for after each way.
+# The third way builds and pushes on the person's own computer; every way reads the digest afterwards.
 resource "google_artifact_registry_repository_iam_member" "builder_pushes" {
   for_each = var.builders
 

@@ -1,4 +1,4 @@
-# One project, one bucket, three accounts. What each account may do stands in roles.tf, who gets it in access.tf.
+# One project, one bucket, three accounts. roles.tf has the rights, access.tf assigns them.
 
 locals {
   services = [
@@ -33,7 +33,7 @@ resource "google_storage_bucket" "runs" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
-  # Beats and checkpoints are replaced all the time: each old one would be kept, and paid for, for a week.
+  # Beats and checkpoints are replaced all the time: soft delete would keep, and bill, each old one for a week.
   soft_delete_policy {
     retention_duration_seconds = 0
   }
@@ -52,7 +52,7 @@ resource "google_storage_bucket" "runs" {
     }
   }
 
-  # Pieces of uploads that a preemption cut off. No object is touched by this.
+  # Parts of uploads that a preemption interrupted. This deletes no object.
   lifecycle_rule {
     condition {
       age = 7 # days
@@ -67,7 +67,7 @@ resource "google_storage_bucket" "runs" {
 
 resource "google_artifact_registry_repository" "images" {
   repository_id = "${var.role_prefix}-images"
-  description   = "Images that trainings run in"
+  description   = "Images of trainings"
   location      = var.region
   format        = "DOCKER"
 

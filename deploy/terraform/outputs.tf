@@ -30,22 +30,22 @@ output "settings" {
 }
 
 output "images" {
-  description = "What names of images begin with."
+  description = "Prefix of image names."
   value       = local.images
 }
 
 output "supervisor" {
-  description = "The account that the supervisor runs as, on a machine of Google's."
+  description = "The supervisor's account on a machine of Google Cloud."
   value       = google_service_account.supervisor.email
 }
 
 output "build" {
-  description = "The account that Cloud Build builds as: spot build-image --service-account."
+  description = "The account of Cloud Build: spot build-image --service-account."
   value       = google_service_account.build.email
 }
 
 output "tunnel" {
-  description = "Reaches the supervisor on its machine: it listens on loopback there."
+  description = "Command that forwards the port of the supervisor's machine, where it listens on loopback."
   value = var.supervisor_vm == null ? "" : join(" ", [
     "gcloud compute ssh ${google_compute_instance.supervisor[0].name} --project=${var.project}",
     "--zone=${google_compute_instance.supervisor[0].zone} --tunnel-through-iap -- -N -L 8787:127.0.0.1:8787",

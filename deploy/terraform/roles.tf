@@ -1,8 +1,8 @@
-# What each account may do, permission by permission. The tests of this repository refuse every call that is not covered
-# here, and fail where something is granted that no call needs.
+# The rights of each account, permission by permission. The tests of this repository refuse every call without a
+# permission here, and fail if no call needs a permission.
 
 locals {
-  # By what it is for. runs and looks are always granted, the others where var.features names them.
+  # By purpose. runs and looks are always granted, the others where var.features names them.
   supervisor_permissions = {
     runs = [
       "compute.disks.create",
@@ -38,17 +38,17 @@ locals {
   }
   supervisor_groups = setunion(["runs", "looks"], var.features)
 
-  # New permissions, in a role of their own: where Google does not take them in a custom role yet, only this role fails.
+  # New permissions, in a role of their own: if Google does not accept them in a custom role yet, only this role fails.
   advice_permissions = {
     capacity_advice = ["compute.advice.capacity"]
     price_history   = ["compute.advice.capacityHistory"]
   }
   advice_groups = setintersection(keys(local.advice_permissions), var.features)
 
-  # Of a person whose own credentials the supervisor uses: Google counts such calls to a project that the person names.
+  # For a person whose own credentials the supervisor uses: Google counts such calls to a project that the person names.
   person_permissions = ["serviceusage.services.use"]
 
-  # On the bucket. To replace an object is to delete the old one.
+  # On the bucket. Replacing an object needs the right to delete.
   object_permissions = [
     "storage.objects.create",
     "storage.objects.delete",
@@ -59,14 +59,14 @@ locals {
 
   registry_permissions = ["artifactregistry.repositories.downloadArtifacts"]
 
-  # Of a person who builds, on staged sources: to put them there and take them away.
+  # For a person who builds: to upload and delete staged sources.
   staging_permissions = [
     "storage.objects.create",
     "storage.objects.delete",
   ]
 
-  # And on the project: asks for the build, follows it, finds it again when an answer was lost, cancels it when its
-  # time is over; gcloud counts its calls to the project.
+  # And on the project: to start a build, follow it, find it after a lost response, and cancel it when its time is
+  # over; gcloud counts its calls to the project.
   builder_permissions = [
     "cloudbuild.builds.create",
     "cloudbuild.builds.get",
@@ -88,7 +88,7 @@ resource "google_project_iam_custom_role" "advice" {
 
   role_id     = "${var.role_prefix}Advice"
   title       = "Spot advice"
-  description = "Asks how likely machines are to be had, and what they cost lately"
+  description = "Reads how likely machines are available, and their recent prices"
   permissions = flatten([for group, names in local.advice_permissions : names if contains(local.advice_groups, group)])
 }
 
@@ -116,20 +116,20 @@ resource "google_project_iam_custom_role" "bucket" {
 resource "google_project_iam_custom_role" "registry" {
   role_id     = "${var.role_prefix}Images"
   title       = "Spot images"
-  description = "Pulls images, and asks which content a tag names"
+  description = "Pulls images, and resolves tags"
   permissions = local.registry_permissions
 }
 
 resource "google_project_iam_custom_role" "staging" {
   role_id     = "${var.role_prefix}Staging"
   title       = "Spot staged sources"
-  description = "Puts sources of image builds into the bucket, and takes them away"
+  description = "Uploads and deletes sources of image builds in the bucket"
   permissions = local.staging_permissions
 }
 
 resource "google_project_iam_custom_role" "builder" {
   role_id     = "${var.role_prefix}Builder"
   title       = "Spot image builder"
-  description = "Asks Cloud Build for an image"
+  description = "Starts image builds in Cloud Build"
   permissions = local.builder_permissions
 }

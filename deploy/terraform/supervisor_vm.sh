@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs at each boot of the supervisor's machine, as root: installs the package that metadata names, writes the settings
-# that metadata holds, and starts the service. Doing it again changes nothing.
+# Runs at each boot of the supervisor's machine, as root: installs the package named in the metadata, writes the settings
+# from the metadata, and starts the service. A repeat changes nothing.
 set -euo pipefail
 
 metadata() {

@@ -1,5 +1,6 @@
-# Optional: a small machine that runs the supervisor as its own account. It listens on loopback; the output `tunnel` is
-# the way in. Its data folder is on its boot disk, which is kept when the machine is replaced by a person's hand only.
+# Optional: a small machine that runs the supervisor with an account of its own. It listens on loopback; the output
+# `tunnel` is the command to reach it. Its data folder is on its boot disk: a replacement of the machine loses it, unless
+# you keep the disk by hand.
 
 resource "google_compute_instance" "supervisor" {
   count = var.supervisor_vm == null ? 0 : 1
@@ -44,7 +45,7 @@ resource "google_compute_instance" "supervisor" {
   }
 
   lifecycle {
-    # A newer Debian image must not replace the machine: its data folder would go with it.
+    # A newer Debian image must not replace the machine: its data folder would be lost.
     ignore_changes = [boot_disk[0].initialize_params[0].image]
   }
 }

@@ -4,18 +4,18 @@ variable "project" {
 
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project))
-    error_message = "That is no project id: 6 to 30 lower-case letters, digits and hyphens."
+    error_message = "A project id has 6 to 30 lower-case letters, digits and hyphens."
   }
 }
 
 variable "region" {
-  description = "Where the bucket and the images lie. Machines of other regions pay for each restore and each pull."
+  description = "Region of the bucket and the images. Machines of other regions pay for each restore and each pull."
   type        = string
   default     = "us-east1"
 }
 
 variable "zones" {
-  description = "Zones for machines, in the order in which they are tried. Empty: the first three that the region tells."
+  description = "Zones for machines, in the order of requests. Empty: the first three of the region."
   type        = list(string)
   default     = []
 }
@@ -27,12 +27,12 @@ variable "shapes" {
 }
 
 variable "bucket" {
-  description = "Name of the bucket to make: all runs live in it. Names are taken world-wide."
+  description = "Name of the new bucket for all runs. Names are unique world-wide."
   type        = string
 }
 
 variable "features" {
-  description = "What the supervisor may do beyond starting, watching and ending machines; see README.md."
+  description = "Rights of the supervisor beyond starting, watching and ending machines; see README.md."
   type        = set(string)
   default     = ["external_ip", "capacity_advice", "price_history"]
 
@@ -65,19 +65,19 @@ variable "builders" {
 }
 
 variable "staging_prefix" {
-  description = "Folder of the bucket for sources of image builds; what lies there is deleted after a week."
+  description = "Folder of the bucket for sources of image builds; its files are deleted after a week."
   type        = string
   default     = "build-staging"
 }
 
 variable "network" {
-  description = "Network of the machines. They are reached by nobody: no firewall rule is needed or made."
+  description = "Network of the machines. They accept no connections, so no firewall rule is needed or created."
   type        = string
   default     = "default"
 }
 
 variable "subnet" {
-  description = "Subnet of the machines; empty where the network makes its own. Needs the feature subnet."
+  description = "Subnet of the machines; empty where the network has automatic ones. Needs the feature subnet."
   type        = string
   default     = ""
 }

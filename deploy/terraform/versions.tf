@@ -13,7 +13,7 @@ provider "google" {
   project = var.project
   region  = var.region
 
-  # Each call names its project itself: credentials of a person need it for Cloud Billing and Resource Manager.
+  # Each call names its project: a person's credentials need that for Cloud Billing and Resource Manager.
   billing_project       = var.project
   user_project_override = true
 }
