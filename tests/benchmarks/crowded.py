@@ -18,9 +18,9 @@ from typing import Any
 from supervisor.cli.main import main
 from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
+from supervisor.providers.local import provider as local
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.tick import Tick
-from supervisor.wiring import adapters
 
 
 def machines_of(data_dir: Path) -> tuple[Machine, ...]:
@@ -56,5 +56,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[sys.argv.index("--data-dir") + 1])
     _log = os.open(folder / "ticks.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
     Tick.run = _told(Tick.run)  # type: ignore[method-assign]
-    adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
+    local.LocalProvider = CrowdedProvider  # type: ignore[misc]
     main()

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.providers.local import provider as local
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.system_clock import EventWake
 from supervisor.storage.store import SqlStore
-from supervisor.wiring import adapters, bootstrap
 from supervisor.wiring import application as wired
+from supervisor.wiring import bootstrap
 from tests.benchmarks import beat_writer, scene
 from tests.benchmarks.crowded import CrowdedProvider
 
@@ -89,7 +90,7 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     settings = scene.settings_for(data_dir, **scene.FULL_UP)
     clock, seen = MovedClock(), list[Snapshot]()
     wired.SystemClock = lambda: clock  # type: ignore[misc,assignment]
-    adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
+    local.LocalProvider = CrowdedProvider  # type: ignore[misc]
     bootstrap.tune_interpreter()
     _requests(seen)
     objects = FilesystemStore.at(settings.store_url).folder
