@@ -1,1 +1,1 @@
-"""The decisions: pure functions from what was observed to what shall be done."""
+"""The decisions: pure functions from observations to the next state of a run and its actions."""

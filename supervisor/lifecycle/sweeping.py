@@ -1,9 +1,9 @@
-"""Which machines of ours serve nobody, and what each machine of a listing is for: pure, on the tick's own listing.
+"""Which machines of ours serve no run, and what each machine of a listing is for. Pure, on the tick's own listing.
 
 A machine is ours only if it carries the supervisor id of this database; any other is reported, never touched. It
-belongs to a run by its labels alone (supervisor id, run id, launch id), never by what its name looks like. The listing
-was read before the rows, and a row is committed before its machine is asked for: so a machine of ours without a row is
-a leftover, not one that is being born. More than three and over 20 % of ours at once means that we are wrong.
+belongs to a run by its labels alone (supervisor id, run id, launch id), never by its name. The listing was read before
+the rows, and a row is committed before its machine is requested. So a machine of ours without a row is a leftover, not
+one that is being created. More than three, and over 20 % of ours, at once means that our own view is wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ REFUSE_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
+    """`refused`: too many at once, so none is released. `foreign`: how many machines are not ours."""
+
     release: tuple[Machine, ...] = ()
-    refused: tuple[Machine, ...] = ()  # too many at once: none is released, somebody is told
+    refused: tuple[Machine, ...] = ()
     foreign: int = 0
 
 
 def plan(listing: MachineListing, supervisor_id: str, expected: Collection[str], now: float) -> SweepPlan:
-    """`expected`: names of all machines that a live try, a retiring or a kept machine of any unsettled run has."""
+    """`expected`: names of all machines that unsettled runs have (`expected_names`)."""
     ours = [machine for machine in listing.machines if machine.supervisor_id == supervisor_id]
     leaked = tuple(machine for machine in ours if machine.name not in expected and _old_enough(machine, now))
     foreign = len(listing.machines) - len(ours)
@@ -40,23 +42,36 @@ def plan(listing: MachineListing, supervisor_id: str, expected: Collection[str],
     return SweepPlan(release=leaked, foreign=foreign)
 
 
+def expected_names(runs: Iterable[Run]) -> set[str]:
+    """Machines of a live try, and those that are retiring or kept."""
+    names = set()
+    for run in runs:
+        if run.open_try is not None:
+            names.add(run.open_try.machine_name)
+        names.update(item.ref.name for item in run.retiring)
+    return names
+
+
 def _old_enough(machine: Machine, now: float) -> bool:
-    # The floor is a belt over the braces of "row before call"; a platform that tells no age has none to give.
+    # A second safeguard beside "row before call". A platform that reports no age has none to give.
     return machine.created_at is None or now - machine.created_at >= AGE_FLOOR_S
 
 
+# --- what each machine is for -----------------------------------------------------------------------------------------
+
+
 class Use(StrEnum):
-    SERVES = "serves"  # the live attempt of its run, or the one that is being placed
-    RETIRING = "retiring"  # its attempt is over, and it is on its way out
-    KEPT = "kept"  # its attempt is over, and somebody still needs it
-    ORPHAN = "orphan"  # ours, and it serves nobody
+    SERVES = "serves"  # the live attempt of its run, or the attempt that is being placed
+    RETIRING = "retiring"  # its attempt is over, and it is being released
+    KEPT = "kept"  # its attempt is over, and a person still needs it
+    ORPHAN = "orphan"  # ours, and it serves no run
     ELSEWHERE = "elsewhere"  # ours, and its run is led from another bucket or project, or cannot be read
-    FOREIGN = "foreign"  # another supervisor's, or nobody's that we know
+    FOREIGN = "foreign"  # another supervisor's, or without any label
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One machine that a run has, or thinks it has. `until`: epoch seconds, of a machine that is kept or on its way."""
+    """One machine that a run has, by its row. `until`: epoch seconds, of a machine that is kept or being released."""
 
     run_id: str
     launch_id: str
@@ -65,13 +80,13 @@ class Claim:
     use: Use
     attempt: int
     price_usd_per_h: float | None
-    obtained: bool = True  # False: asked for, and not answered yet
+    obtained: bool = True  # False: requested, and not answered yet
     until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`why` says it in a sentence. `release`: it may be released now, because it serves nobody."""
+    """`why` says it in a sentence. `release`: it may be released now, because it serves no run."""
 
     use: Use
     why: str
@@ -80,34 +95,44 @@ class Verdict:
 
 
 def claims(runs: Iterable[Run], now: float) -> tuple[Claim, ...]:
-    """Every machine that these runs have: what the sweep expects, with what it is for."""
-    made: list[Claim] = []
-    for run in runs:
-        try_ = run.open_try
-        if try_ is not None:
-            made.append(
-                Claim(
-                    run.run_id, try_.launch_id, try_.machine_name, try_.placement.zone, Use.SERVES, try_.attempt,
-                    try_.price_usd_per_h, run.live_attempt is not None,
-                )
-            )  # fmt: skip
-        for item in run.retiring:
-            kept = run.status == Status.AWAITING_TEARDOWN or (run.terminal and item.until > now)
-            own = (attempt for attempt in (item.attempt, run.attempt) if attempt is not None)
-            price = next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None)
-            number = parse_launch_id(item.launch_id)[1]
-            use = Use.KEPT if kept else Use.RETIRING
-            made.append(
-                Claim(
-                    run.run_id, item.launch_id, item.ref.name, item.ref.zone, use, number, price, True, item.until
-                )
-            )  # fmt: skip
-    return tuple(made)
+    """Every machine that these runs have, with what it is for."""
+    return tuple(claim for run in runs for claim in (*_live_claims(run), *_retiring_claims(run, now)))
+
+
+def _live_claims(run: Run) -> Iterable[Claim]:
+    try_ = run.open_try
+    if try_ is not None:
+        yield Claim(
+            run.run_id,
+            try_.launch_id,
+            try_.machine_name,
+            try_.placement.zone,
+            Use.SERVES,
+            try_.attempt,
+            try_.price_usd_per_h,
+            obtained=run.live_attempt is not None,
+        )
+
+
+def _retiring_claims(run: Run, now: float) -> Iterable[Claim]:
+    for item in run.retiring:
+        kept = run.status == Status.AWAITING_TEARDOWN or (run.terminal and item.until > now)
+        own = (attempt for attempt in (item.attempt, run.attempt) if attempt is not None)
+        yield Claim(
+            run.run_id,
+            item.launch_id,
+            item.ref.name,
+            item.ref.zone,
+            Use.KEPT if kept else Use.RETIRING,
+            parse_launch_id(item.launch_id)[1],
+            next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None),
+            until=item.until,
+        )
 
 
 class Inventory:
-    """Claims, ready to be asked for. `elsewhere`: run id of ours that may go on without being among the claims -> why,
-    such as that another cell leads it."""
+    """Judges machines by the claims of all runs. `elsewhere`: id of a run of ours that may go on without being among
+    the claims -> why, such as that another cell leads it."""
 
     def __init__(self, supervisor_id: str, machine_claims: Iterable[Claim], elsewhere: Mapping[str, str]) -> None:
         self._supervisor_id, self._elsewhere = supervisor_id, elsewhere
@@ -125,23 +150,19 @@ class Inventory:
             return Verdict(Use.ELSEWHERE, self._elsewhere[machine.run_id])
         if machine.name in self._names:
             return Verdict(Use.ORPHAN, "a live run has a machine of this name, and its labels name another launch")
-        return self._leftover(machine, now)
-
-    def _leftover(self, machine: Machine, now: float) -> Verdict:
         if machine.state is MachineState.ENDING:
             return Verdict(Use.ORPHAN, "serves no live run; it is being deleted already")
-        age_s = None if machine.created_at is None else now - machine.created_at
-        if age_s is not None and age_s < AGE_FLOOR_S:
+        if not _old_enough(machine, now):
             return Verdict(Use.ORPHAN, f"serves no live run, but is younger than {AGE_FLOOR_S:g} s")
         return Verdict(Use.ORPHAN, "carries our label and serves no live run", release=True)
 
 
 def _why(claim: Claim, now: float) -> str:
     if claim.use is Use.SERVES:
-        verb = "serves" if claim.obtained else "is being asked for by"
+        verb = "serves" if claim.obtained else "is requested by"
         return f"{verb} attempt {claim.attempt} of {claim.run_id}"
     left_s = 0.0 if claim.until is None else claim.until - now
     if claim.use is Use.KEPT:
         return f"kept for {claim.run_id}" + (f" for another {age_text(left_s)}" if left_s > 0 else "")
     soon = f", in {age_text(left_s)} at the latest" if left_s > 0 else ""
-    return f"attempt {claim.attempt} of {claim.run_id} is over; on its way out{soon}"
+    return f"attempt {claim.attempt} of {claim.run_id} is over; being released{soon}"

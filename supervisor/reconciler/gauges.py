@@ -1,6 +1,6 @@
-"""The state of the loop, read when somebody asks for it: from memory alone, so that it answers while all else is away.
+"""The state of the loop for metrics and health checks: from memory alone, so it is there while all else is down.
 
-Most of it is known to the one that leads only; the others show that they do not lead, and nothing else.
+Most of it is known only to the leader; the other replicas show that they do not lead, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor.telemetry.metrics import Reading
 
 
 def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Reading]:
-    """`others`: further leases that this process may hold, by the word for it; None = it has no such lease."""
+    """`others`: further leases that this process may hold, by name; None = it has no such lease."""
     leads = loop.leader.lease() is not None
     yield metrics.POLL_S.reading(loop.poll_interval_s)
     yield metrics.LEADER.reading(float(leads), "cell")
@@ -50,7 +50,7 @@ def listings(loop: Loop) -> tuple[dict[str, float], dict[str, bool]]:
 
 
 def _standing(standing: Standing, providers: list[str], now: float) -> Iterator[Reading]:
-    """Also the noughts: an alert on a series that is not there never fires."""
+    """Zeros too: an alert on a series that does not exist never fires."""
     for status in Status:
         yield metrics.RUNS.reading(standing.statuses[status], status)
     for provider in dict.fromkeys([*providers, *standing.active, *standing.retiring, *standing.usd_per_h]):

@@ -1,8 +1,8 @@
-"""The heartbeat of the house: APScheduler ticks every poll interval, a watcher wakes it early and after clock steps.
+"""The schedule of the process: a tick in every poll interval, earlier after a wake and after clock steps, and upkeep.
 
-The scheduler lives in memory with an executor of its own for the tick: a job store shared by two processes runs ticks
-twice, and a busy pool skips them. It stops ticking for the length of a backward step of the wall clock (a 20 s step is
-20 s blind), so the watcher compares wall and monotonic time every second and moves the job's next run.
+The scheduler lives in memory, with an executor of its own for the tick: a job store shared by two processes runs ticks
+twice, and a busy pool skips them. It stops for the length of a backward step of the wall clock (a 20 s step means 20 s
+without a tick), so a watcher compares wall and monotonic time every second and moves the job's next run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Store, StoreDown
 from supervisor.reconciler.leader import Leader
-from supervisor.reconciler.observing.freshness import CLOCK_STEP_S
+from supervisor.reconciler.system_clock import CLOCK_STEP_S
 from supervisor.reconciler.tick import Tick
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
 BETWEEN_WAKES_S = 0.05
-RESTS = 2.0  # after a tick it rests this many times its length, whoever wakes it: ten thousand runs do all the time
+RESTS = (
+    2.0  # a tick is followed by this many times its length without one: ten thousand runs wake the loop all the time
+)
 PRUNE_S = 3600.0
 PATROL_S = 60.0
 PRUNE_PAGE = 1000
@@ -36,12 +38,12 @@ PRUNE_PAGE = 1000
 
 @dataclass
 class LoopStatus:
-    """What the doors may tell of the loop."""
+    """What health checks and metrics may show of the loop."""
 
     started_at: float
     last_tick_at: float | None = None  # monotonic
     last_tick_s: float | None = None
-    lag_s: float = 0.0  # how late it began, counted from the one before
+    lag_s: float = 0.0  # how late the last tick began, counted from the one before
     ticks: int = 0
     error: str = ""
 
@@ -55,8 +57,8 @@ class Loop:
     wake: Wake
     poll_interval_s: float
     after_tick: Callable[[], None] = lambda: None
-    housekeeper: Leader | None = None  # retention, of the whole database; None = this cell's leader
-    patrol: Callable[[float], object] = lambda now: None  # looked at by the housekeeper; may raise StoreDown
+    housekeeper: Leader | None = None  # of retention, for the whole database; None = this cell's leader does it
+    patrol: Callable[[float], object] = lambda now: None  # called by the housekeeper; may raise StoreDown
     status: LoopStatus = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
@@ -88,7 +90,7 @@ class Loop:
         self.wake.set()
         self._watcher.join(timeout=2 * WATCH_S)
         # The scheduler's own shutdown keeps its locks while it waits for the running tick, and a tick that moves the
-        # next one would wait for them for ever. After this none does any more.
+        # next one would wait for them for ever. After this no tick does that any more.
         with self._between:
             pass
         self._scheduler.shutdown(wait=True)
@@ -100,6 +102,8 @@ class Loop:
     def _wall(self) -> datetime:
         """As the scheduler reads it."""
         return datetime.fromtimestamp(self.clock.wall(), UTC)
+
+    # --- the tick -----------------------------------------------------------------------------------------------------
 
     def _tick_once(self) -> None:
         lease = self.leader.lease()
@@ -123,7 +127,7 @@ class Loop:
             metrics.TICK_S.observe(self.status.last_tick_s)
             self.after_tick()
             if due is not None:
-                self._look_in(max(due - self.clock.now(), self._rest_s()))
+                self._tick_within(max(due - self.clock.now(), self._rest_s()))
 
     def _lag_s(self, began: float) -> float:
         if self.status.last_tick_at is None or self.status.last_tick_s is None:
@@ -132,27 +136,29 @@ class Loop:
         return max(0.0, began - due)
 
     def _rest_s(self) -> float:
-        """How much longer to leave the processor to the doors before an early tick."""
+        """How much longer to leave the processor to API requests before an early tick."""
         if self.status.last_tick_at is None or self.status.last_tick_s is None:
             return 0.0
         return self.status.last_tick_at + RESTS * self.status.last_tick_s - self.clock.monotonic()
 
-    def _look_in(self, seconds: float) -> None:
+    def _tick_within(self, seconds: float) -> None:
         """Move the next tick forward, never back."""
         job = self._scheduler.get_job("tick")
         at = self._wall() + timedelta(seconds=max(0.0, seconds))
         if job is not None and (job.next_run_time is None or at < job.next_run_time):
             self._scheduler.modify_job("tick", next_run_time=at)
 
+    # --- the watcher --------------------------------------------------------------------------------------------------
+
     def _watch(self) -> None:
-        """Early wake-ups, and the scheduler's blindness after a backward step."""
+        """Early ticks after a wake, and the scheduler's blindness after a backward step."""
         offset_s = self.clock.wall() - self.clock.monotonic()
         while not self._stopping.is_set():
             woken = self.wake.wait(WATCH_S)
             offset_before, offset_s = offset_s, self.clock.wall() - self.clock.monotonic()
             try:
                 self._watch_once(woken, offset_s - offset_before)
-            except Exception:  # the watcher is the cure of a blind scheduler: it must outlive its own errors
+            except Exception:  # the watcher is what helps a blind scheduler: it must survive its own errors
                 log.exception("watch failed", extra={telemetry.ACTION: "watch"})
 
     def _watch_once(self, woken: bool, step_s: float) -> None:
@@ -160,28 +166,30 @@ class Loop:
             log.warning("the clock stepped", extra={telemetry.ACTION: "watch", telemetry.STEP_S: step_s})
             self._reset_jobs()
         elif woken and not self._stopping.is_set():
-            with self._between:  # a job that is due while it runs would be skipped
-                self._look_in(self._rest_s())
+            with self._between:  # a job that becomes due while it runs would be skipped
+                self._tick_within(self._rest_s())
             self._stopping.wait(BETWEEN_WAKES_S)
 
     def _reset_jobs(self) -> None:
         for job in self._scheduler.get_jobs():
             self._scheduler.modify_job(job.id, next_run_time=self._wall())
 
+    # --- upkeep of the database, in one process of all ----------------------------------------------------------------
+
     def _prune(self) -> None:
         try:
-            while self._keeps_house() and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE:
+            while self._is_housekeeper() and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE:
                 continue
         except StoreDown as error:
             log.error("nothing pruned", extra={telemetry.ACTION: "prune", telemetry.ERROR: str(error)})
 
     def _patrol(self) -> None:
-        if not self._keeps_house():
+        if not self._is_housekeeper():
             return
         try:
             self.patrol(self.clock.now())
         except StoreDown as error:
             log.error("no patrol", extra={telemetry.ACTION: "patrol", telemetry.ERROR: str(error)})
 
-    def _keeps_house(self) -> bool:
+    def _is_housekeeper(self) -> bool:
         return self._leaders[-1].lease() is not None

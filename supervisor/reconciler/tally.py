@@ -1,7 +1,7 @@
-"""What the loop counts for whoever watches it: from events when they are committed, from the runs after each look.
+"""What the loop counts: from events when they are committed, from the runs at the end of each tick. Decides nothing.
 
-Nothing here decides anything. What is counted is of the time in which this process leads: a new leadership begins with
-nothing known, so that neither money nor a recovery is counted over a time that nobody looked at.
+Only the time in which this process leads is counted. A new leadership starts without any memory, so that neither money
+nor a recovery is counted over a time in which no tick ran.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SECONDS_PER_H = 3600.0
 
 @dataclass
 class Standing:
-    """How the runs stood at the end of a look. By provider: attempts that live, machines that are on their way out and
-    since when the oldest of them should be gone (epoch seconds), and what they all bill."""
+    """How the runs stood at the end of a tick. By provider: live attempts, machines that are being released and since
+    when the oldest of them should be gone (epoch seconds), and what they all bill."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     active: Counter[str] = field(default_factory=Counter)
@@ -31,19 +31,20 @@ class Standing:
 
 
 class Tally:
-    """Of one loop. Written by the tick's thread; `standing` is another value after each look and may be read by any."""
+    """Of one loop. Written by the tick's thread; `standing` is a new value after each tick and any thread may read
+    it."""
 
     def __init__(self) -> None:
-        self.standing: Standing | None = None  # None: not looked yet, by this leadership
-        self._at: float | None = None  # monotonic time of that look
-        self._lost: dict[int, tuple[float, str]] = {}  # run key -> when its last attempt ended, and why
+        self.standing: Standing | None = None  # None: no tick yet, in this leadership
+        self._at: float | None = None  # monotonic time of the last tick
+        self._lost: dict[int, tuple[float, str]] = {}  # run key -> when its last attempt ended, and the cause
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self.standing = self._at = None
         self._lost.clear()
 
-    def looked(self, runs: Iterable[Run], monotonic: float) -> None:
-        """After each look, with the runs that are not settled."""
+    def ticked(self, runs: Iterable[Run], monotonic: float) -> None:
+        """`runs`: those that are not settled."""
         new = Standing()
         statuses, usd = new.statuses, new.usd_per_h
         for run in runs:
@@ -73,7 +74,7 @@ class Tally:
             metrics.RUNS_ENDED.add(after.status)
 
     def forget(self, key: int) -> None:
-        """The run is not ours to decide any more."""
+        """The run does not belong to this cell any more."""
         self._lost.pop(key, None)
 
     def _count(self, run: Run, event: Event, now: float) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
 from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def nothing() -> None:
@@ -79,3 +82,22 @@ class Worker:
             log.warning(self._failed, extra={**self._fields, telemetry.ERROR: str(error)})
         except Exception:
             log.exception(self._failed, extra=dict(self._fields))
+
+
+class Daemons(Executor):
+    """A thread for each call, which ends with the process: a call that hangs delays no end. The caller bounds them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - the future carries it to its reader
+                future.set_exception(error)
+
+        threading.Thread(target=work, name=self._name, daemon=True).start()
+        return future

@@ -25,20 +25,21 @@ from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.jobs import Paces, launch_request
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.launches import Paces, launch_request
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
 from supervisor.reconciler.delivering.patrolling import Patrol, greet
 from supervisor.reconciler.fleet import Fleet
-from supervisor.reconciler.leader import Leader, Takeover
+from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer
-from supervisor.reconciler.observing.readers import Readers
-from supervisor.reconciler.observing.sampling import Rotation, Sampler
+from supervisor.reconciler.observing.readers import Readers, Rotation
+from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
+from supervisor.reconciler.takeover import Takeover
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
@@ -122,7 +123,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     cell, owner = parts.cells[parts.own_provider], f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def elected() -> None:
-        tick.begin_anew()
+        tick.restart()
 
     leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
     inbox, handover = _beats(parts, leader)
@@ -143,7 +144,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
 
     def after_tick() -> None:
         beats.set_active(tick.runs.values())
-        takeover.look()
+        takeover.run()
 
     loop = Loop(
         tick,
@@ -154,7 +155,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
         parts.knobs.poll_interval_s,
         after_tick,
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
-        Patrol(store, settings.alerts.patrol_every_s).look,
+        Patrol(store, settings.alerts.patrol_every_s).run,
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     others = {"retention": loop.housekeeper, "outbox": outbox}

@@ -179,7 +179,7 @@ TRANSCRIPT = (
         f"spot events {RUN} --since 24h",
         (
             r"\d\d:\d\d:\d\d .* submitted +Submitted by local",
-            r"attempt 1 +launching +Asking for t4 spot in us-east1-[bcd]",
+            r"attempt 1 +launching +Requesting t4 spot in us-east1-[bcd]",
             rf"attempt 1 +cloud: insert +{MACHINE}: created by ",
             rf"attempt 1 +obtained +Attempt 1 has its machine {MACHINE}",
         ),

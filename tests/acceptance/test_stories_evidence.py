@@ -180,7 +180,7 @@ def test_a_signal_of_a_stranger_is_not_taken_for_anything_else(house: Stories, n
     attempt = house.ended(run_id)
     assert attempt["cause"] == "killed"
     assert f"{number.name}" in attempt["evidence"]
-    assert "nobody of ours sent it" in attempt["evidence"]
+    assert "the agent did not send it" in attempt["evidence"]
     assert ("not out of memory: the counter stood still" in attempt["evidence"]) == (number == signal.SIGKILL)
     kept = evidence(house, run_id)
     assert kept["cause"] == "killed"

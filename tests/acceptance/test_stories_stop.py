@@ -87,7 +87,7 @@ def test_stop_saves_in_the_grace_and_resume_goes_on_from_there(house: Stories) -
     assert f"Checkpoint kept: {kept}." in house.told("stop-running", "stopped")[0]
     [attempt] = house.attempts("stop-running")
     assert (attempt["cause"], attempt["step_kept"]) == ("stop_requested", kept)
-    assert "stop asked for by local" in attempt["evidence"]
+    assert "stop requested by local" in attempt["evidence"]
     assert house.baton("stop-running")["closed"] == "stop_requested"
     assert house.post("/v1/runs/stop-running/stop").status_code == 200  # twice is once
 
@@ -191,7 +191,7 @@ def test_a_preemption_while_stopping_stays_a_stop_and_names_both(house: Stories)
     assert run["counters"]["attempts"] == 1  # type: ignore[index]
     [attempt] = house.attempts("stop-preempted")
     assert attempt["cause"] == "stop_requested"
-    assert "stop asked for by local; meanwhile preempted" in attempt["evidence"]
+    assert "stop requested by local; meanwhile preempted" in attempt["evidence"]
 
 
 def test_stop_while_it_recovers_launches_nothing_more(house: Stories) -> None:

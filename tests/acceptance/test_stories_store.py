@@ -204,7 +204,7 @@ def test_a_checkpoint_that_does_not_verify_is_told_of_and_the_one_before_is_used
         house.trains(run_id, beyond=good)
         assert house.lives(run_id)[1] == (2, good)
         [event] = house.events(run_id, "checkpoint_rejected")
-        assert f"Attempt 2 did not take checkpoint {bad}, because it does not verify" in event["text"]
+        assert f"Attempt 2 did not restore checkpoint {bad}, because it does not verify" in event["text"]
         assert f"step-{bad}.txt {facts[run_id]}" in event["text"]
         first, second = house.attempts(run_id)
         assert (first["cause"], second["step_from"]) == ("preempted", good)

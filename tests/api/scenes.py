@@ -19,7 +19,7 @@ from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader
 from supervisor.ports.platform import ShapePrice
-from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting import records
 from supervisor.services.parts import Elsewhere
 from tests.api import scenes_people
 from tests.api.recorder import Asking, Recorder
@@ -146,7 +146,7 @@ def leaves_evidence(bed: Bed, ask: Asking) -> None:
     bed.end("digits-7", Status.FAILED)
     run = bed.run("digits-7")
     assert run.attempt is not None
-    evidence.keep(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
+    records.keep_evidence(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
     bed.objects.put(runfiles.console("digits-7", 1), b"boot\nthe last words\n")
     for number in (1, 2):
         ask("GET", f"{RUN}/attempts/{number}/evidence")

@@ -12,7 +12,7 @@ from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Files
 from supervisor.domain.status import Status
-from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting import records
 from supervisor.services.reading.evidence import Evidence
 from tests.services.bed import Bed, Client
 from tests.services.declared import declared
@@ -32,7 +32,7 @@ def attempt(bed: Bed) -> Attempt:
 
 
 def keep(bed: Bed, attempt: Attempt) -> None:
-    evidence.keep(bed.objects, bed.run("digits-7"), attempt, bed.clock.monotonic, ("listing: up",))
+    records.keep_evidence(bed.objects, bed.run("digits-7"), attempt, bed.clock.monotonic, ("listing: up",))
 
 
 def refused(client: Client, path: str = PATH) -> Any:

@@ -19,7 +19,7 @@ ALLOWED = {
     "services/doctor/state.py": "the object that it has just written to see whether it can",
     "services/runs/changing.py": "the stop marker that a resume has used up",
     "wiring/trial_cloud.py": "everything below the prefix that `spot trial` made for itself",
-    "reconciler/acting/act.py": "the beat of a run that is settled",
+    "reconciler/acting/endings.py": "the beat of a run that is settled",
     "agent/life/beats.py": "the beat of the boot, when the agent itself beats",
     "agent/store/gcs.py": "is a store: takes back what arrived damaged",
     "providers/gce/machines/releasing.py": "machines, no objects",
@@ -66,7 +66,7 @@ def test_statements_do_not_count() -> None:
     assert callers("sa.delete(table).where(x)") == []
 
 
-@pytest.mark.parametrize("path", ["services/runs/changing.py", "reconciler/acting/act.py"])
+@pytest.mark.parametrize("path", ["services/runs/changing.py", "reconciler/acting/endings.py"])
 def test_those_beside_them_delete_beats_and_none_of_a_run_but_its_marker(path: str) -> None:
     deletes = [line.strip() for line in (ROOT / path).read_text().splitlines() if ".delete(" in line]
     allowed = ("runfiles.stop_marker(", "runfiles.beat(", "runfiles.boot_beat(")

@@ -20,7 +20,7 @@ from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting import records
 from tests.benchmarks import house, scene
 from tests.benchmarks.row import Bench, Figure, Row, Size
 from tests.waiting import wait_for
@@ -65,7 +65,7 @@ def _compose_s(objects: Path, run_id: str) -> float:
     attempt = Attempt(1, 1, "1.1.1", "m", "m", place, now, now, ended_at=now, gone_at=now, cause=Cause.USER_ERROR)
     run = Run(1, run_id, "local", "c", "local", 1, Status.FAILED, Policy(), now, now, now, attempt=attempt)
     began = time.perf_counter()
-    evidence.keep(store, run, attempt, time.monotonic, ("listing: ended",))
+    records.keep_evidence(store, run, attempt, time.monotonic, ("listing: ended",))
     return time.perf_counter() - began
 
 

@@ -77,13 +77,13 @@ class Hand:
 
 
 def _requests(seen: list[Snapshot]) -> None:
-    look = Observer.look
+    observe = Observer.observe
 
     def noted(self: Observer) -> Snapshot:
-        seen.append(look(self))
+        seen.append(observe(self))
         return seen[-1]
 
-    Observer.look = noted  # type: ignore[method-assign]
+    Observer.observe = noted  # type: ignore[method-assign]
 
 
 def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from supervisor.dashboard.pages import evidence as evidence_view
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting import records
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 
@@ -49,7 +49,7 @@ def keep(bed: Bed, part: object) -> None:
     bed.objects.put(runfiles.agent_evidence(RUN, 1), json.dumps(part).encode())
     run = bed.run(RUN)
     assert run.attempt is not None
-    evidence.keep(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
+    records.keep_evidence(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
 
 
 def test_a_failed_run_begins_with_why(failed: Bed, looking: Looking) -> None:

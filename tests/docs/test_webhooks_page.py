@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.events import KINDS
-from supervisor.lifecycle.events.delivering import PAUSES_S
+from supervisor.lifecycle.events.delivering import BACKOFFS_S
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
@@ -36,8 +36,8 @@ def test_the_table_of_kinds_is_that_of_the_code() -> None:
 
 def test_the_figures_are_those_of_the_code() -> None:
     assert "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h" in PAGE
-    assert [5, 300, 1800, *(hours * 3600 for hours in (2, 5, 10, 14, 20, 24))] == list(PAUSES_S)
-    assert round(sum(PAUSES_S) / 3600) == 76
+    assert [5, 300, 1800, *(hours * 3600 for hours in (2, 5, 10, 14, 20, 24))] == list(BACKOFFS_S)
+    assert round(sum(BACKOFFS_S) / 3600) == 76
     assert f"up to {MOST}," in PAGE
 
 

@@ -1,4 +1,4 @@
-"""A courier that keeps what it was given and answers as the test says, and hands that work at once."""
+"""A courier that keeps what it was given and answers as the test says."""
 
 from __future__ import annotations
 
@@ -55,31 +55,3 @@ def failing(status: int | None, **more: object) -> Answer:
         raise DeliveryFailed(f"HTTP {status}", status=status, **more)  # type: ignore[arg-type]
 
     return answer
-
-
-class OwnHands:
-    """Work is done when it is handed over."""
-
-    def submit(self, work: Callable[[], None]) -> None:
-        work()
-
-    def close(self) -> None:
-        pass
-
-
-class LateHands:
-    """Work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.work: list[Callable[[], None]] = []
-
-    def submit(self, work: Callable[[], None]) -> None:
-        self.work.append(work)
-
-    def close(self) -> None:
-        pass
-
-    def do(self) -> None:
-        work, self.work = self.work, []
-        for one in work:
-            one()

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.domain.events import KINDS
 from supervisor.lifecycle.events import delivering
-from supervisor.lifecycle.events.delivering import MOST, Waiting, next_message
+from supervisor.lifecycle.events.delivering import MOST, next_message
+from supervisor.ports.notifier import Delivery
 
-Chooser = Callable[[Sequence[Waiting], Sequence[float], float], Sequence[Waiting]]
+Chooser = Callable[[Sequence[Delivery], Sequence[float], float], Sequence[Delivery]]
 WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)
 
 
-def waits(times: Sequence[tuple[float, bool]]) -> list[Waiting]:
-    return [Waiting(n, "failed" if urgent else "preempted", at, urgent) for n, (at, urgent) in enumerate(times)]
+def waits(times: Sequence[tuple[float, bool]]) -> list[Delivery]:
+    """Deliveries that are due at these times; True: urgent."""
+    return [
+        Delivery(n, "chat", "failed" if urgent else "preempted", 0, at, None, None, None, "", n, n, "r", at, "text", {})
+        for n, (at, urgent) in enumerate(times)
+    ]
 
 
 def delivered(
-    waiting: Sequence[Waiting], step_s: float = 0.5, until: float = 400.0, choose: Chooser = next_message
-) -> list[tuple[float, Sequence[Waiting]]]:
+    waiting: Sequence[Delivery], step_s: float = 0.5, until: float = 400.0, choose: Chooser = next_message
+) -> list[tuple[float, Sequence[Delivery]]]:
     """(when, what) of each message, by a sender that looks every `step_s`."""
     left, sent, now = list(waiting), [], 0.0
     while now <= until:
@@ -37,17 +44,17 @@ def delivered(
 def broken_promises(times: Sequence[tuple[float, bool]], choose: Chooser = next_message) -> list[str]:
     waiting = waits(times)
     sent = delivered(waiting, choose=choose)
-    told = [one.delivery_id for _, batch in sent for one in batch]
+    told = [one.id for _, batch in sent for one in batch]
     found = []
-    if sorted(told) != [one.delivery_id for one in waiting]:
+    if sorted(told) != [one.id for one in waiting]:
         found.append("lost or told twice")
     if any(later - at < 1.0 for (at, _), (later, _) in pairwise(sent)):
         found.append("two within a second")
-    if any(one.due_at > at for at, batch in sent for one in batch):
+    if any((one.next_at or 0.0) > at for at, batch in sent for one in batch):
         found.append("told before it was due")
     if any(len(batch) > MOST for _, batch in sent):
         found.append("more than a message holds")
-    late = [at - one.due_at for at, batch in sent for one in batch if one.urgent]
+    late = [at - (one.next_at or 0.0) for at, batch in sent for one in batch if KINDS[one.kind].urgent]
     # One second since the last message, half a second until the sender looks; a crowd takes a second for each fifty.
     if max(late, default=0.0) > 1.5 + len(waiting) // MOST * 1.5:
         found.append("what needs a person waited")
@@ -97,17 +104,18 @@ def test_where_none_wait_or_none_is_due_there_is_no_message() -> None:
     assert next_message(waits([(6.0, True)]), [], 5.0) == ()
 
 
-def forgets_the_second(waiting: Sequence[Waiting], _: Sequence[float], now: float) -> Sequence[Waiting]:
+def forgets_the_second(waiting: Sequence[Delivery], _: Sequence[float], now: float) -> Sequence[Delivery]:
     return next_message(waiting, [], now)
 
 
-def holds_urgent_ones_back(waiting: Sequence[Waiting], sent_at: Sequence[float], now: float) -> Sequence[Waiting]:
-    calm = [Waiting(one.delivery_id, one.kind, one.due_at, False) for one in waiting]
-    return next_message(calm, sent_at, now)
+def holds_urgent_ones_back(waiting: Sequence[Delivery], sent_at: Sequence[float], now: float) -> Sequence[Delivery]:
+    calm = next_message([replace(one, kind="preempted") for one in waiting], sent_at, now)
+    return [one for one in waiting if one.id in {chosen.id for chosen in calm}]
 
 
 @pytest.mark.parametrize(
-    ("broken", "promise"), [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "lost or told twice")]
+    ("broken", "promise"),
+    [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "what needs a person waited")],
 )
 def test_the_promises_bite(broken: Chooser, promise: str) -> None:
     assert promise in broken_promises([(at / 10, True) for at in range(60)], broken)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.lifecycle import sweeping
-from supervisor.lifecycle.offers.breaker import AFTER_CLOSING_PER_TICK, WINDOW_S, Breaker, admit, prove_fresh, threshold
+from supervisor.lifecycle.breaker import AFTER_CLOSING_PER_TICK, WINDOW_S, Breaker, admit, prove_fresh, threshold
 from tests.lifecycle.strategies import NOW
 
 

@@ -13,8 +13,8 @@ from supervisor.domain.observation import World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Person, Waiting, billed_h, training_s
 from supervisor.domain.status import Status
-from supervisor.lifecycle.living.limits import righted
-from supervisor.lifecycle.living.liveness import reckoned
+from supervisor.lifecycle.living.beats import with_agent_clock
+from supervisor.lifecycle.living.clock_steps import righted
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
 
 WORLD = World(Knobs("s"))
@@ -57,12 +57,12 @@ def beat_at(at: float, up_s: float) -> Pulse:
 def test_a_step_of_our_clock_is_neither_trained_nor_billed(step_s: float) -> None:
     began = attempt(started_at=NOW, training_at=NOW + 60)
     before, after = beat_at(NOW + 100, 70.0), beat_at(NOW + step_s + 1000, 970.0)
-    known = reckoned(reckoned(began, None, before, 1500.0), before, after, 1500.0)
+    known = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
     assert (training_s(known, after.beat_at), billed_h(known, after.beat_at)) == (940.0, 1000 / H)
 
 
 def test_an_agent_that_begins_anew_is_no_step() -> None:
     began = attempt(started_at=NOW, training_at=NOW + 60)
     before, after = beat_at(NOW + 5000, 4970.0), beat_at(NOW + 6000, 10.0)
-    known = reckoned(reckoned(began, None, before, 1500.0), before, after, 1500.0)
+    known = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
     assert billed_h(known, NOW + 6000) == 6000 / H

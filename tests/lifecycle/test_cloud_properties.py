@@ -14,7 +14,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.offers.pinning import _question
+from supervisor.lifecycle.offers.pinning import _purpose
 from tests.lifecycle.strategies import NOW, Situation
 from tests.lifecycle.test_decide_properties import Decide, check, fails, settle
 
@@ -81,7 +81,7 @@ def image_comes_first(rules: Decide, situation: Situation) -> None:
     run, obs, world = situation
     decision = settle(rules, run, obs, world)
     if run.policy.image and new_launches(run, decision):
-        assert decision.run.image.pinned_for == _question(run), "a machine before its image was asked about"
+        assert decision.run.image.pinned_for == _purpose(run), "a machine before its image was asked about"
 
 
 def images_are_believed_in(run: Run, obs: Observation, world: World, now: float) -> Decision:

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
     "no counter, and memory to spare": (
         beat(killed(None), memory=5e8, limit=1e9),
         Cause.KILLED,
-        ("nobody of ours sent it",),
+        ("the agent did not send it",),
         ("counter", "batch"),
     ),
     "no counter, and no limit": (beat(killed(None), memory=5e8), Cause.KILLED, (), ("counter", "batch")),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         beat(killed(0, signal.SIGXCPU)),
         Cause.TIME_LIMIT,
         ("SIGXCPU", "soft limit of CPU time", "ulimit -S -t"),
-        ("nobody of ours",),
+        ("the agent did not send",),
     ),
     "the same, as a shell tells it": (beat(failed("step 300", code=152)), Cause.TIME_LIMIT, (), ()),
     "a crash": (beat(killed(0, signal.SIGSEGV)), Cause.USER_ERROR, ("SIGSEGV",), ()),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.lifecycle.evidence.facts import MAX_BYTES, PACKAGES_TOLD, differences, parse
+from supervisor.lifecycle.evidence.facts import MAX_BYTES, PACKAGES_SHOWN, differences, parse
 from supervisor.wording.attempt import FACT_CHARS, fact_text
 
 
@@ -60,7 +60,7 @@ def test_at_most_twenty_packages_are_told() -> None:
     now = facts([f"p{number}==2" for number in range(15)] + [f"n{number}==1" for number in range(30)])
     (row,) = differences([(1, was), (2, now)])
     shown = row["packages"]
-    assert len(shown["changed"]) + len(shown["added"]) + len(shown["removed"]) == PACKAGES_TOLD
+    assert len(shown["changed"]) + len(shown["added"]) + len(shown["removed"]) == PACKAGES_SHOWN
     assert (len(shown["changed"]), shown["left_out"]) == (15, 26)
 
 

@@ -38,9 +38,9 @@ def judged(one: Machine, elsewhere: dict[str, str] | None = None) -> tuple[Use, 
     ("one", "use", "why"),
     [
         (machine("m-a", "a"), Use.SERVES, "serves attempt 1 of a"),
-        (machine("m-b", "b", "1.2.1"), Use.RETIRING, "attempt 2 of b is over; on its way out, in 30 s at the latest"),
+        (machine("m-b", "b", "1.2.1"), Use.RETIRING, "attempt 2 of b is over; being released, in 30 s at the latest"),
         (machine("m-c", "c"), Use.KEPT, "kept for c for another 10 min"),
-        (machine("m-d", "d"), Use.SERVES, "is being asked for by attempt 1 of d"),
+        (machine("m-d", "d"), Use.SERVES, "is requested by attempt 1 of d"),
         (machine(supervisor_id="you"), Use.FOREIGN, "not ours: another supervisor's"),
         (machine(supervisor_id=""), Use.FOREIGN, "not ours: it carries no supervisor's id"),
         # The name of one of ours proves nothing: the labels do.

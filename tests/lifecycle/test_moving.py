@@ -14,8 +14,9 @@ from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Refusal, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.offers.choosing import NoOffer, choose, providers_of, queue, why
-from supervisor.lifecycle.offers.queueing import place_of, with_turns
+from supervisor.lifecycle.offers.choosing import NoOffer, choose, queue
+from supervisor.lifecycle.offers.ladder import escalation_text, providers_of
+from supervisor.lifecycle.offers.queueing import place_of, with_queue
 from tests.lifecycle.sample_runs import attempt, open_try, run_in
 from tests.lifecycle.worlds import NOW
 
@@ -125,7 +126,7 @@ def test_preemptions_lead_on_and_the_run_returns_when_they_lie_behind(count: int
     assert providers_of(run, NOW)[0] == first
     assert set(providers_of(run, NOW)) == {CLOUD, LAB}
     assert asked(run, world())[0] == first
-    assert ("the next provider first, after" in why(run, NOW)) == (first == LAB)
+    assert ("the next provider first, after" in escalation_text(run, NOW)) == (first == LAB)
     assert asked(run, world(), NOW + run.policy.escalate_window_s)[0] == CLOUD
 
 
@@ -133,7 +134,7 @@ def test_a_deadline_leads_on() -> None:
     policy = replace(BOTH, limits=Limits(deadline=NOW + 7200.0), next_provider_before_deadline_s=3600.0)
     assert asked(run_with(policy), world(), NOW + 3599.0)[0] == CLOUD
     assert asked(run_with(policy), world(), NOW + 3600.0)[0] == LAB
-    assert why(run_with(policy), NOW + 3600.0) == "the next provider first, because its deadline is near"
+    assert escalation_text(run_with(policy), NOW + 3600.0) == "the next provider first, because its deadline is near"
 
 
 # --- what a move writes -------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def test_those_that_may_go_elsewhere_go_there_and_the_others_stand_in_line() -> 
     capacity = Capacity(machines=1)
     first, second = (pending(key, replace(BOTH, providers=(LAB, CLOUD))) for key in (1, 2))
     third = pending(3, Policy())
-    seen = with_turns(world(), [first, second, third], {LAB: capacity}, lambda try_: False, NOW)
+    seen = with_queue(world(), [first, second, third], {LAB: capacity}, lambda try_: False, NOW)
     places = [place_of(run, seen, NOW) for run in (first, second, third)]
     assert [place.placement.provider for place in places[:2] if isinstance(place, Offer)] == [LAB, CLOUD]
     assert isinstance(places[2], NoOffer)
@@ -188,5 +189,5 @@ def test_a_try_elsewhere_takes_no_place_here() -> None:
     there = replace(open_try(), placement=OFFERS[CLOUD][0].placement)
     asking = run_in(Status.LAUNCHING, key=1, policy=BOTH, provider=CLOUD, try_=there)
     capacity = Capacity(machines=1)
-    seen = with_turns(world(), [asking, pending(2, Policy())], {LAB: capacity}, lambda try_: False, NOW)
+    seen = with_queue(world(), [asking, pending(2, Policy())], {LAB: capacity}, lambda try_: False, NOW)
     assert isinstance(place_of(pending(2, Policy()), seen, NOW), Offer)

@@ -13,8 +13,8 @@ from supervisor.domain.observation import Absent, Observation, Seen, Unknown, Wo
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Counters, Money, run_cost_usd, run_on_demand_usd
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.ending.retiring import earlier, retire
+from supervisor.lifecycle.decide import _earlier, decide
+from supervisor.lifecycle.ending.retiring import retire
 from supervisor.lifecycle.phases.beginning import begin_attempt
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
@@ -64,7 +64,7 @@ def test_the_own_attempts_machine_is_written_with_the_run_and_not_beside_it():
     run = run_in(Status.RECOVERING, attempt=old, retiring=(Retiring(old.ref, old.launch_id, NOW, NOW),))
     retired = retire(run, Observation(retiring=(Absent(),)), NOW + 5)
     assert retired.run.attempt == replace(old, gone_at=NOW + 5)
-    assert earlier(retired, retired.run) == ()
+    assert _earlier(retired, retired.run) == ()
 
 
 def test_a_machine_that_is_gone_when_the_next_one_is_there_is_not_forgotten():

@@ -14,8 +14,9 @@ from supervisor.domain.observation import World
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.offers import choosing as placement
-from supervisor.lifecycle.offers.choosing import NoOffer, after_failure, choose, why
+from supervisor.lifecycle.offers.choosing import NoOffer, choose
+from supervisor.lifecycle.offers.ladder import escalation_text, ladder
+from supervisor.lifecycle.offers.lessons import after_failure
 from tests.lifecycle.strategies import NOW, ZONES, offers, runs
 
 SHAPES = ("small", "large")
@@ -35,7 +36,7 @@ def choices(draw: st.DrawFn) -> tuple[Run, World]:
 
 def good_zones(run: Run, world: World) -> set[str]:
     cold = {key for key, record in world.zones.items() if record.cool_until > NOW}
-    return {o.placement.zone for o in placement.ladder(run, world, NOW) if offer_key(o.placement) not in cold}
+    return {o.placement.zone for o in ladder(run, world, NOW) if offer_key(o.placement) not in cold}
 
 
 def avoided_never_first(chosen: Offer | NoOffer, run: Run, world: World) -> None:
@@ -71,7 +72,7 @@ def test_only_what_was_wished_for_and_is_not_cooling(choice: tuple[Run, World]) 
         place = chosen.placement
         assert place.shape in run.policy.shapes
         assert not run.policy.zones or place.zone in run.policy.zones
-        assert place.spot or run.policy.allow_on_demand or why(run, NOW)
+        assert place.spot or run.policy.allow_on_demand or escalation_text(run, NOW)
         record = world.zones.get(offer_key(place))
         assert record is None or not record.failures or record.cool_until <= NOW
         assert place.zone not in world.unread
@@ -86,7 +87,7 @@ def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
 
 def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
     run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
-    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)]
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in ladder(run, world, NOW)]
     expected = [(zone, shape, spot) for spot in (True, False) for shape in SHAPES for zone in ZONES]
     assert order == expected
 
@@ -100,7 +101,7 @@ def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
         o for o in turned if (o.placement.shape, o.placement.spot) != first
     ]
     advised = replace(world, offers={"local": tuple(turned)})
-    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, advised, NOW)]
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in ladder(run, advised, NOW)]
     expected = [
         (zone, shape, spot)
         for spot in (True, False)
@@ -110,12 +111,12 @@ def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
     assert order == expected
     run, world = plain_run(Policy(shapes=SHAPES, zones=ZONES))
     advised = replace(world, offers={"local": tuple(turned)})
-    assert [o.placement.zone for o in placement.ladder(run, advised, NOW)][: len(ZONES)] == list(ZONES)
+    assert [o.placement.zone for o in ladder(run, advised, NOW)][: len(ZONES)] == list(ZONES)
 
 
 def test_without_a_wish_only_the_first_shape_is_asked_for() -> None:
     run, world = plain_run()
-    assert {o.placement.shape for o in placement.ladder(run, world, NOW)} == {"small"}
+    assert {o.placement.shape for o in ladder(run, world, NOW)} == {"small"}
 
 
 def test_cool_downs_double_from_three_to_thirty_minutes_and_expire() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from supervisor.domain.machines import Offer, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
-from supervisor.lifecycle.offers.choosing import choose, ladder, queue
+from supervisor.lifecycle.offers.choosing import choose, queue
+from supervisor.lifecycle.offers.ladder import ladder
 from tests.lifecycle.strategies import NOW
 from tests.lifecycle.test_placement import choices
 

@@ -16,7 +16,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.offers.queueing import with_turns
+from supervisor.lifecycle.offers.queueing import with_queue
 from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 from tests.lifecycle.worlds import ZONES, offers
@@ -32,7 +32,7 @@ def pending(key: int, **fields: object) -> Run:
 
 def decided(runs: Sequence[Run], capacity: Capacity, obs: Observation = READ, **world: object) -> list[Decision]:
     known = World(Knobs("s"), offers={"local": offers(("small", "big"))}, **world)  # type: ignore[arg-type]
-    known = with_turns(known, runs, {"local": capacity}, lambda _: False, NOW)
+    known = with_queue(known, runs, {"local": capacity}, lambda _: False, NOW)
     return [decide(run, obs, known, NOW) for run in runs]
 
 
@@ -101,7 +101,7 @@ def test_an_attempt_that_ends_on_a_full_computer_says_that_it_waits_in_line() ->
     run = run_in(Status.RUNNING, policy=policy, provider="local", attempt=attempt())
     world = World(Knobs("s"), offers={"local": offers()}, capacities={"local": Capacity(machines=0)})
     text = end_attempt(run, End(Cause.PREEMPTED, "notice"), world, NOW).events[0].text
-    assert "Our own machines hold every place: it goes on when one of them is gone" in text
+    assert "Our own machines use all capacity: the run continues when one of them is gone" in text
 
 
 def test_a_run_that_needs_more_gpus_keeps_the_free_ones_for_itself() -> None:
@@ -150,7 +150,7 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
             for o in offers(("small", "big"))
         }
         world = World(Knobs("s"), offers={"local": offers(("small", "big"))}, zones={} if full else none_left)
-        world = with_turns(world, [run], {"local": Capacity(machines=0 if full else 1)}, lambda _: False, now)
+        world = with_queue(world, [run], {"local": Capacity(machines=0 if full else 1)}, lambda _: False, now)
         run = decide(run, READ, world, now).run
         waits.append((run.status, run.cause))
         if run.terminal:
@@ -183,6 +183,6 @@ def test_one_pass_over_ten_thousand_queued_runs_is_short() -> None:
         Capacity(cards=0, cards_of=cards, all_cards=8),
     ):
         began = time.process_time()
-        turns = with_turns(known, runs, {"local": capacity}, lambda _: False, NOW).may_launch
+        turns = with_queue(known, runs, {"local": capacity}, lambda _: False, NOW).may_launch
         assert len(turns) == (3 if capacity.machines else 0)
         assert time.process_time() - began < 1.0, "it took 0.03 s where this was written"

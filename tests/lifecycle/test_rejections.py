@@ -12,6 +12,7 @@ from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import only_pulse_moved
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 TRY = open_try(attempt_number=3)
@@ -41,7 +42,7 @@ def test_told_once_with_the_fact_and_the_one_before_counts_from_then_on() -> Non
     assert [event.kind for event in first.events] == [EventKind.CHECKPOINT_REJECTED]
     assert why in first.events[0].text
     assert first.events[0].data == {"step": 15}
-    assert not first.pulse_only  # the row remembers that it was told
+    assert not only_pulse_moved(restoring(), first.run)  # the row remembers that it was recorded
     again = decide(first.run, at_restore, WORLD, NOW + 30)
     assert again.events == ()
     trains = beat(3, "training", rejected_checkpoint=15, message=why, resumed_from=10, checkpoint_step=10)

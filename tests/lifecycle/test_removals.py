@@ -16,7 +16,8 @@ from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.checkpoints import PAUSE_S
+from supervisor.lifecycle.decision import only_pulse_moved
+from supervisor.lifecycle.living.checkpoints import REMOVALS_PAUSE_S
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 TRY = open_try(attempt_number=3)
@@ -54,7 +55,7 @@ def test_several_of_one_beat_are_one_event_that_names_the_rule() -> None:
     (event,) = removals(decision.events)
     assert event.text == "Checkpoints 100 and 110 removed: keep_last 3."
     assert event.data == {"steps": [100, 110], "count": 2}
-    assert not decision.pulse_only  # the row remembers that they were told
+    assert not only_pulse_moved(training(), decision.run)  # the row remembers that they were recorded
 
 
 def test_each_reason_is_told() -> None:
@@ -75,7 +76,7 @@ def test_a_supervisor_that_was_started_anew_tells_nothing_again() -> None:
     told = decide(training(), beat(2, account(2)), WORLD, NOW).run
     reread = replace(told, pulse=None)  # the pulse is written once a minute only, the attempt at once
     assert removals(decide(reread, beat(2, account(2)), WORLD, NOW).events) == []
-    (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW + PAUSE_S).events)
+    (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW + REMOVALS_PAUSE_S).events)
     assert event.data == {"steps": [120], "count": 1}
 
 
@@ -85,7 +86,7 @@ def test_what_is_removed_within_ten_minutes_is_one_event() -> None:
         decision = decide(run, beat(sequence, account(sequence - 1)), WORLD, NOW + 60 * sequence)
         assert removals(decision.events) == []
         run = decision.run
-    (event,) = removals(decide(run, beat(9, account(8)), WORLD, NOW + PAUSE_S).events)
+    (event,) = removals(decide(run, beat(9, account(8)), WORLD, NOW + REMOVALS_PAUSE_S).events)
     assert event.data == {"steps": [step for step, _ in ALL[1:8]], "count": 7}
 
 
@@ -140,6 +141,6 @@ def test_they_change_nothing_of_a_terminal_status(status: Status) -> None:
 def test_in_every_order_each_is_counted_once(counts: list[int]) -> None:
     run, told = training(), 0
     for sequence, count in enumerate(counts, 2):
-        decision = decide(run, beat(sequence, account(count)), WORLD, NOW + PAUSE_S * sequence)
+        decision = decide(run, beat(sequence, account(count)), WORLD, NOW + REMOVALS_PAUSE_S * sequence)
         run, told = decision.run, told + sum(event.data["count"] for event in removals(decision.events))
     assert told == max(counts, default=0)

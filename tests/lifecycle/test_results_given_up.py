@@ -14,8 +14,8 @@ from supervisor.domain.observation import Absent, Observation, Seen, Unknown
 from supervisor.domain.run import Files, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.checkpoints import begun_from_nothing
-from supervisor.lifecycle.phases.stopping import _ended
+from supervisor.lifecycle.living.checkpoints import with_fresh_start
+from supervisor.lifecycle.phases.stopping import _end
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 from tests.lifecycle.test_finishing import DONE, WORLD, finishing, look
 
@@ -29,7 +29,7 @@ def test_a_stop_of_unverified_results_says_what_is_lost() -> None:
     assert stopping.detail.startswith("results not verified: a.txt is missing")
     held = look(stopping, Seen(Baton("s", 1, done=DONE))).run
     assert held.status == Status.STOPPING  # the work is not called done a second time
-    over = _ended(replace(stopping, attempt=None, try_=None), NOW)
+    over = _end(replace(stopping, attempt=None, try_=None), NOW)
     assert (over.run.status, over.run.cause) == (Status.STOPPED, Cause.STOP_REQUESTED)
     assert "results not verified: a.txt is missing" in over.events[0].text
     assert "results not verified" in over.run.detail
@@ -58,7 +58,7 @@ def test_a_deleted_baton_is_named_at_once_and_a_stop_still_ends() -> None:
 
 def test_the_last_word_of_a_slow_upload_is_shown() -> None:
     slow = finishing(status_since=NOW - 2 * H, pulse=pulse("finishing", message="uploading 3 of 9"))
-    assert "last word: uploading 3 of 9" in look(slow, Seen(Baton("s", 1))).run.person.why
+    assert "last message: uploading 3 of 9" in look(slow, Seen(Baton("s", 1))).run.person.why
 
 
 def test_a_machine_is_named_as_soon_as_the_listing_names_it() -> None:
@@ -71,11 +71,11 @@ def test_beginning_from_nothing_is_told_and_nothing_is_called_kept() -> None:
     before = attempt()
     run = run_in(Status.RUNNING, attempt=replace(before, training_at=NOW), files=Files(checkpoint_step=200))
     beat = Beat("digits-7", 4, "1.4.1", "m", "boot", 3, "training")
-    after, told = begun_from_nothing(run, before, beat)
+    after, told = with_fresh_start(run, before, beat)
     assert after.files.checkpoint_step is None
     assert "begins from nothing" in told[0].text
     restored = replace(run, attempt=replace(before, training_at=NOW, step_from=200))
-    assert begun_from_nothing(restored, before, beat) == (restored, ())
+    assert with_fresh_start(restored, before, beat) == (restored, ())
 
 
 def test_a_running_machine_gets_its_id_from_its_beat() -> None:

@@ -234,9 +234,9 @@ def test_recovering_after_a_preemption():
 
 
 def test_recovering_after_a_preemption_tells_how_early_the_notice_came():
-    end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine was told of its preemption 27 s ahead")
+    end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine received its preemption notice 27 s ahead")
     assert status_text(recovering(end), NOW).startswith(
-        "Preempted in us-east1-c after 2 h 14 min: the machine was told of its preemption 27 s ahead; "
+        "Preempted in us-east1-c after 2 h 14 min: the machine received its preemption notice 27 s ahead; "
         "checkpoint 12,290 is saved."
     )
 

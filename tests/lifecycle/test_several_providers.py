@@ -24,7 +24,7 @@ from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.liveness import machines_since
+from supervisor.lifecycle.living.limits import machines_since
 from supervisor.lifecycle.offers.choosing import LACKING_RETRY_S, NoOffer, choose
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
 
@@ -71,7 +71,7 @@ def test_a_zone_that_one_provider_cannot_read_is_not_that_of_another() -> None:
     assert choose(run, replace(seen, unread=frozenset({f"{ZONE} of other"})), NOW) == offer
     blind = choose(run, replace(seen, unread=frozenset({f"{ZONE} of gce"})), NOW)
     assert isinstance(blind, NoOffer)
-    assert blind.detail == f"{ZONE} of gce cannot be read now, so no machine is asked for there"
+    assert blind.detail == f"{ZONE} of gce cannot be read now, so no machine is requested there"
 
 
 # --- a machine that only an old listing shows ----------------------------------------------------------------------

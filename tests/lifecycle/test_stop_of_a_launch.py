@@ -55,8 +55,8 @@ def test_a_machine_that_was_obtained_is_not_looked_for_any_more() -> None:
     asked = Machine("", *where)
     now = TRY.requested_at + 120
     looking = decide(run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(asked)), WORLD, now)
-    assert "looking for room" in status_text(looking.run, now)
+    assert "looking for capacity" in status_text(looking.run, now)
     up = replace(asked, state=MachineState.UP, machine_id="17")
     obtained = decide(looking.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
     assert obtained.run.live_attempt is not None
-    assert "looking for room" not in status_text(obtained.run, now)
+    assert "looking for capacity" not in status_text(obtained.run, now)

@@ -10,6 +10,7 @@ from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import only_pulse_moved
 from supervisor.storage.rows.rows import attempt_doc, read_attempt
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
@@ -29,7 +30,7 @@ def looked(run: Run, sequence: int, phase: str, at: float) -> tuple[Run, bool]:
     machine = Machine("m", live.machine_name, live.placement.zone, MachineState.UP, "s", "digits-7", "1.4.1")
     obs = Observation(machine=Seen(machine), beat=Seen(beat), baton=Absent(), stop=Absent())
     decision = decide(run, obs, WORLD, at)
-    return decision.run, decision.pulse_only
+    return decision.run, only_pulse_moved(run, decision.run)
 
 
 def of(run: Run) -> Attempt:

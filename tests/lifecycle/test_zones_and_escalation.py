@@ -12,16 +12,15 @@ from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.offers import choosing
-from supervisor.lifecycle.offers.choosing import (
+from supervisor.lifecycle.offers.choosing import NoOffer, choose
+from supervisor.lifecycle.offers.ladder import PREEMPTIONS_KEPT, escalation_text, with_preemption
+from supervisor.lifecycle.offers.lessons import (
     LOST_KEPT,
     LOST_WINDOW_S,
-    NoOffer,
     after_failure,
     after_loss,
-    choose,
-    gathered,
     lessons_of,
+    merged,
     without_failures,
 )
 from tests.lifecycle.worlds import NOW
@@ -106,12 +105,12 @@ def test_what_many_learn_at_once_is_one_lesson() -> None:
     failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "none")
     refusal = lessons_of(failed, place("east-a"), world(), NOW)
     for order in ([*[loss] * 100, refusal], [refusal, *[loss] * 100]):
-        found = gathered(order)
+        found = merged(order)
         assert list(found) == [key]
         record = found[key]
         assert record is not None
         assert (record.failures, record.cool_until > NOW, record.lost_at) == (1, True, (NOW,))
-    assert gathered([refusal, ((key, None),)]) == {key: None}
+    assert merged([refusal, ((key, None),)]) == {key: None}
 
 
 def test_a_place_that_only_lost_machines_is_no_reason_to_wait() -> None:
@@ -148,21 +147,21 @@ def test_preemptions_change_the_wish(count: int, to: str, spot: bool, shape: str
     run = run_with(policy, tuple(NOW - 10 * number for number in range(count)))
     found = chosen(run, world())
     assert (found.spot, found.shape) == (spot, shape)
-    assert bool(choosing.why(run, NOW)) == (count >= 2)
+    assert bool(escalation_text(run, NOW)) == (count >= 2)
     assert chosen(run, world(), NOW + 7200) == place("east-a")
 
 
 def test_it_is_off_unless_the_user_says_so() -> None:
     many = tuple(NOW - number for number in range(30))
     assert chosen(run_with(Policy(shapes=SHAPES), many), world()) == place("east-a")
-    assert choosing.with_preemption((), Policy(), NOW) == ()
+    assert with_preemption((), Policy(), NOW) == ()
 
 
 def test_only_so_many_preemptions_are_remembered() -> None:
     policy, known = Policy(escalate_after=2), ()
     for number in range(100):
-        known = choosing.with_preemption(known, policy, NOW + number)
-    assert len(known) == choosing.KEPT
+        known = with_preemption(known, policy, NOW + number)
+    assert len(known) == PREEMPTIONS_KEPT
 
 
 def test_near_the_deadline_on_demand_comes_first_and_spot_after_it() -> None:

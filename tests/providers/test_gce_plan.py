@@ -26,7 +26,7 @@ from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.gce.prices.pricing import Pricing
 from supervisor.providers.gce.provider import GceProvider
-from supervisor.reconciler.acting.jobs import Paces, launch_request
+from supervisor.reconciler.acting.launches import Paces, launch_request
 from supervisor.services.parts import Parts
 from supervisor.services.plan.plan import PlanSources, plan
 from supervisor.services.runs.submit import SubmitRequest, submit

@@ -8,8 +8,9 @@ import pytest
 
 from supervisor.reconciler.delivering.delivering import Delivering
 from tests.fakes.clock import FakeClock
-from tests.fakes.courier import FakeCourier, OwnHands
+from tests.fakes.courier import FakeCourier
 from tests.reconciler.office import HELD, Office
+from tests.scenarios.doors import AtOnce
 from tests.services.fresh import open_fresh
 
 
@@ -17,5 +18,5 @@ from tests.services.fresh import open_fresh
 def office(tmp_path: Path) -> Iterator[Office]:
     with closing(open_fresh(tmp_path / "x.db", ("log", "webhooks"))) as store:
         clock, courier = FakeClock(), FakeCourier()
-        delivering = Delivering(store, courier, clock, lambda: HELD, hands=OwnHands())
+        delivering = Delivering(store, courier, clock, lambda: HELD, threads=AtOnce())
         yield Office(store, clock, courier, delivering)

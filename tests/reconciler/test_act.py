@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,24 +19,14 @@ from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.provider import LaunchPending, ProviderUnavailable
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import run_in
+from tests.scenarios.doors import Later
 
 TTL_S = 8.0
-
-
-class Later(Executor):
-    """Keeps what is submitted until it is told to do it."""
-
-    def __init__(self) -> None:
-        self.kept: list[Callable[[], object]] = []
-
-    def submit(self, call: Any, /, *args: Any, **more: Any) -> Future[Any]:
-        self.kept.append(lambda: call(*args, **more))
-        return Future()
 
 
 class Bench:
@@ -46,10 +35,11 @@ class Bench:
         self.given = self.lease(epoch=1)
         self.now: Lease | None = self.given
         self.row = run_in(Status.STOPPING)
+        self.providers: dict[str, Any] = {}
         nothing: Any = None
         store: Any = SimpleNamespace(find=lambda run_id: self.row)
         self.actor = Actor(
-            store, self.objects, {}, Outcomes(), self.clock, EventWake(), nothing, lambda run_id: None,
+            store, self.objects, self.providers, Outcomes(), self.clock, EventWake(), nothing, lambda run_id: None,
             executor=self.later, leading=lambda: self.now,
         )  # fmt: skip
 
@@ -60,7 +50,7 @@ class Bench:
         """Whether an action that was given under the first lease is carried out now."""
         run = run_in(Status.STOPPING)
         self.actor.submit(run, WriteStopMarker("ops"), self.given)
-        self.later.kept.pop()()
+        self.later.drain()
         try:
             return bool(self.objects.get(runfiles.stop_marker(run.run_id)))
         except ObjectMissing:
@@ -111,7 +101,7 @@ def test_a_platform_that_looks_for_room_is_no_trouble(
     monkeypatch.setattr(bench.actor, "_carry_out", fails)
     with caplog.at_level(logging.INFO):
         bench.actor.submit(run_in(Status.LAUNCHING), PinImage("a", "a"), bench.given)
-        bench.later.kept.pop()()
+        bench.later.drain()
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [(level, "action not done")]
 
 
@@ -136,10 +126,10 @@ class Rented:
 
 def released(bench: Bench, run: Run) -> list[bool]:
     platform: Any = Rented(bench.objects)
-    bench.actor.providers = {"local": platform}
+    bench.providers["local"] = platform
     bench.row = run
     bench.actor.submit(run, Release(MachineRef("local", "", "vm-1"), "1-1-1", "for a test"), bench.given)
-    bench.later.kept.pop()()
+    bench.later.drain()
     return platform.marked
 
 

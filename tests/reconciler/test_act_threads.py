@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.actions import AskAgentToStop, KeepEvidence, Launch, PinImage, Release
+from supervisor.domain.actions import (
+    Action,
+    AskAgentToStop,
+    CloseBaton,
+    KeepEvidence,
+    Launch,
+    PinImage,
+    Release,
+    WriteStopMarker,
+)
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineRef
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import EventWake
 from supervisor.telemetry import logs as telemetry
 from tests.fakes.clock import FakeClock
@@ -25,6 +34,7 @@ from tests.waiting import wait_for
 
 LEASE = Lease("cell", "me", 1, float("inf"))
 MANY = 40
+TRY = failed_try(Cause.QUOTA, 1)
 
 
 def made(provider: Any, store: Any) -> Actor:
@@ -40,11 +50,10 @@ def test_requests_that_hang_keep_no_release_waiting() -> None:
     provider: Any = SimpleNamespace(release=lambda ref: released.set(), pin=lambda image: str(hangs.wait(60)))
     store: Any = SimpleNamespace(find=lambda run_id: hangs.wait(60) and None)
     actor = made(provider, store)
-    try_ = failed_try(Cause.QUOTA, 1)
-    run = run_in(Status.LAUNCHING, try_=try_)
+    run = run_in(Status.LAUNCHING, try_=TRY)
     for number in range(MANY):
         one = replace(run, key=number + 1)
-        actor.submit(one, Launch(try_, True), LEASE)
+        actor.submit(one, Launch(TRY, True), LEASE)
         actor.submit(one, PinImage(f"image {number}", "image"), LEASE)
     actor.submit(None, Release(MachineRef("local", "a", "m"), "1.1.1", "leaked"), LEASE)
     try:
@@ -54,10 +63,12 @@ def test_requests_that_hang_keep_no_release_waiting() -> None:
         actor.close()
 
 
-@pytest.mark.parametrize("kind", [Launch, PinImage, KeepEvidence])
-def test_each_has_its_own(kind: type) -> None:
-    actor = made(SimpleNamespace(), SimpleNamespace())
-    assert actor._apart[kind] is not actor._pool
+@pytest.mark.parametrize("action", [Launch(TRY, True), PinImage("image", "image"), KeepEvidence("1.3.1")])
+def test_each_has_its_own(action: Action) -> None:
+    actor, run = made(SimpleNamespace(), SimpleNamespace()), run_in(Status.LAUNCHING, try_=TRY)
+    others = actor._executor(run, WriteStopMarker("ops"))
+    assert actor._executor(run, action) is not others
+    assert actor._executor(run, CloseBaton("stopped")) is others
     actor.close()
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import Event, EventKind
+from supervisor.lifecycle.events.delivering import next_try_at
 from supervisor.ports.history import StoredEvent
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.store import OutboxItem
-from supervisor.reconciler.delivering.announcer import FIRST_PAUSE_S, deliver
+from supervisor.reconciler.delivering.announcer import deliver
 
 NOW = 1_000.0
 
@@ -38,4 +39,4 @@ def test_what_cannot_be_sent_is_tried_later_and_the_next_one_goes_out(error: Exc
     chat: Any = SimpleNamespace(name="chat", send=send)
     assert deliver(store, {"chat": chat}, NOW) == 1
     assert sent == [2]
-    assert settled == {1: (False, NOW + FIRST_PAUSE_S), 2: (True, None)}
+    assert settled == {1: (False, next_try_at(1, 0, None, NOW)), 2: (True, None)}

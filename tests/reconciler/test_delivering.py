@@ -9,9 +9,9 @@ import pytest
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.lifecycle.events.delivering import (
+    BACKOFFS_S,
     GIVE_UP_ENDPOINT_S,
     MOST_TRIES,
-    PAUSES_S,
     failed_too_long,
     next_try_at,
 )
@@ -21,9 +21,10 @@ from supervisor.reconciler.delivering.announcer import LEASE, Announcer
 from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader
 from tests.contracts.store_values import NOW, a_run, insert
-from tests.fakes.courier import OwnHands, failing
+from tests.fakes.courier import failing
 from tests.fakes.notifier import FakeNotifier
 from tests.reconciler.office import ADDED, Office
+from tests.scenarios.doors import AtOnce
 from tests.waiting import wait_for
 
 
@@ -34,7 +35,7 @@ def test_the_schedule_is_ten_tries_over_three_days_and_the_same_for_the_same_del
         for tries in range(MOST_TRIES - 1):
             then = next_try_at(number, tries, None, at)
             assert then is not None
-            assert 0.9 <= (then - at) / PAUSES_S[tries] <= 1.1
+            assert 0.9 <= (then - at) / BACKOFFS_S[tries] <= 1.1
             assert then == next_try_at(number, tries, None, at)
             at = then
         assert 68 * 3600 < at < 84 * 3600
@@ -125,7 +126,7 @@ def test_who_takes_nothing_for_five_days_is_switched_off_and_one_success_starts_
     office.step()
     off = office.endpoint_now("a")
     assert off.disabled_at is not None
-    assert off.disabled_why.startswith("nothing was taken for 5 days")
+    assert off.disabled_why.startswith("it accepted nothing for 5 days")
 
 
 def test_retry_after_is_a_rest_for_the_whole_endpoint(office: Office) -> None:
@@ -173,7 +174,7 @@ def test_of_two_replicas_one_delivers(office: Office) -> None:
     for name in ("one", "two"):
         leader = Leader(office.store, LEASE, name, office.clock, False, lambda: None)
         leader.renew()
-        delivering = Delivering(office.store, office.courier, office.clock, leader.lease, hands=OwnHands())
+        delivering = Delivering(office.store, office.courier, office.clock, leader.lease, threads=AtOnce())
         notifier = FakeNotifier()
         pair.append((Announcer(office.store, {"log": notifier}, office.clock, leader, delivering, True), notifier))
     for _ in range(10):

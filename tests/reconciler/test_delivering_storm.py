@@ -17,7 +17,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.notifier import Delivery, DeliveryFailed, Notification, Target
-from supervisor.reconciler.delivering import turns
+from supervisor.reconciler.delivering import delivering as deliveries
 from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.storage.store import SqlStore, open_store
@@ -66,8 +66,8 @@ def test_ten_thousand_events_to_a_receiver_that_does_everything_wrong(
     office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "supervisor.reconciler.delivering.delivering")  # a line for each failure
-    monkeypatch.setattr(turns, "EACH", 500)  # the hands of this test send at once
-    office.delivering.turns.crew = 1000
+    monkeypatch.setattr(deliveries, "EACH", 500)  # the threads of this test send at once
+    office.delivering.queues.limit = 1000
     rng, late_s = random.Random(7), [0.0]
     office.courier.answer = everything_wrong(office, rng, late_s)
     office.endpoint("bad")

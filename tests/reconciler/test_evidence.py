@@ -20,14 +20,14 @@ from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Lease, StoreDown
-from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting import records
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in
-from tests.reconciler.test_act import Later
+from tests.scenarios.doors import Later
 from tests.waiting import wait_for
 
 OVER = ended(Cause.STALLED, 60.0, evidence="10 polls without progress", readings=("beat: phase training",))
@@ -60,7 +60,7 @@ class House:
 
     def do(self, action: Any, run: Any = RUN) -> None:
         self.actor.submit(run, action, self.lease)
-        self.later.kept.pop()()
+        self.later.drain()
 
     @property
     def kept(self) -> Any:
@@ -99,7 +99,7 @@ TROUBLES: dict[str, Callable[[House], object]] = {
 
 def slow(house: House) -> Any:
     def read(*args: Any) -> Any:
-        house.clock.advance(evidence.LIMIT_S + 1)
+        house.clock.advance(records.LIMIT_S + 1)
         return iter((part(),))
 
     return read
@@ -138,7 +138,7 @@ def test_where_the_present_document_cannot_be_read_nothing_is_written(house: Hou
     house.objects.fail_prefixes.add(KEY)
     house.objects.delete(AGENT)
     with pytest.raises(StoreUnavailable):
-        evidence.keep(house.objects, RUN, OVER, house.clock.monotonic)
+        records.keep_evidence(house.objects, RUN, OVER, house.clock.monotonic)
     house.objects.fail_prefixes.clear()
     assert house.kept == before
 
@@ -150,11 +150,11 @@ def test_two_at_a_time_lose_nothing(house: House) -> None:
     def put(key: str, data: bytes, *more: Any) -> Any:
         if key == KEY and other:
             other.clear()
-            evidence.keep(house.objects, RUN, OVER, house.clock.monotonic, ("theirs",))
+            records.keep_evidence(house.objects, RUN, OVER, house.clock.monotonic, ("theirs",))
         return plain(key, data, *more)
 
     house.objects.put = put  # type: ignore[assignment]
-    evidence.keep(house.objects, RUN, OVER, house.clock.monotonic, ("ours",))
+    records.keep_evidence(house.objects, RUN, OVER, house.clock.monotonic, ("ours",))
     assert house.kept["readings"]["release"] == ["theirs", "ours"]
 
 
@@ -164,13 +164,13 @@ def test_one_that_never_gets_its_turn_says_so(house: House) -> None:
 
     house.objects.put = refuse  # type: ignore[assignment]
     with pytest.raises(StoreUnavailable, match="changed 4 times"):
-        evidence.keep(house.objects, RUN, OVER, house.clock.monotonic)
+        records.keep_evidence(house.objects, RUN, OVER, house.clock.monotonic)
 
 
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (part(launch_id="1.3.1"), "of another launch"),
+        (part(launch_id="1.3.1"), "belongs to another launch"),
         (b"{torn", "not what an agent writes"),
         (b" " * 300_000, "larger than"),
     ],

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, OBSERVE_S, Absent, Part, Seen, Unknown, gap_s, machines_in
 from supervisor.domain.policies import Knobs
-from supervisor.lifecycle.offers.breaker import Breaker
+from supervisor.lifecycle.breaker import Breaker
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.reconciler.fleet import Fleet, Listed
+from supervisor.reconciler.observing.observations import Observations
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.worldview import Worldview
 from tests.fakes.clock import FakeClock
@@ -42,11 +44,11 @@ class Two:
         objects = MemoryStore(now=self.clock.now)
         self.observer = Observer(self.fleet, objects, dict, self.clock, "s", POLL_S)
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         """The next one; `took_s`: how long it lasted."""
         self.threads.let_pass(POLL_S)
         began = self.clock.monotonic()
-        snapshot = self.observer.look()
+        snapshot = self.observer.observe()
         self.took_s = self.clock.monotonic() - began
         return snapshot
 
@@ -59,7 +61,11 @@ class Two:
         return self.fleet.launch(LaunchRequest(f"m-{run_id}", "r", place, "s", run_id, "1.1.1", 60.0))
 
     def part(self, snapshot: Snapshot, name: str, there_at: float | None = None) -> Part[Machine]:
-        return snapshot.machine("far", "far-a", name, "s", "1.1.1", self.clock.now(), there_at)
+        return self.observations(snapshot).machine(MachineRef("far", "far-a", name), "1.1.1", there_at)
+
+    def observations(self, snapshot: Snapshot) -> Observations:
+        nothing: Any = None
+        return Observations(snapshot, nothing, nothing, "s", self.clock.now())
 
 
 @pytest.fixture
@@ -93,8 +99,8 @@ def test_offers_come_in_the_given_order(two: Two) -> None:
 def test_a_provider_that_is_not_in_the_settings_gives_no_answer(two: Two) -> None:
     with pytest.raises(ProviderUnavailable, match="provider gone is not in the settings"):
         two.fleet.release(MachineRef("gone", "a", "m"))
-    snapshot = two.look()
-    part = snapshot.machine("gone", "a", "m", "s", "1.1.1", two.clock.now())
+    snapshot = two.observe()
+    part = two.observations(snapshot).machine(MachineRef("gone", "a", "m"), "1.1.1")
     assert part == Unknown("provider gone is not in the settings")
 
 
@@ -112,52 +118,52 @@ def test_the_room_of_both_is_one_listing_for_the_port(two: Two) -> None:
 
 
 def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
-    two.look()
+    two.observe()
     two.hang(HOUR_S)
     waits = []
     for _ in range(5):
-        snapshot = two.look()
+        snapshot = two.observe()
         waits.append(two.took_s)
-        assert isinstance(snapshot.listings["near"], MachineListing)
+        assert snapshot.listings["near"].listing is not None
         assert snapshot.unread == {"far-a of far", "near-a of far"}, "its zones alone, whatever they are called"
     assert waits == [OBSERVE_S, 0.0, 0.0, 0.0, 0.0]
-    assert str(snapshot.listings["far"]).startswith("machines cannot be read: far has not answered for 130 s")
+    assert snapshot.listings["far"].problem.startswith("machines cannot be read: far has not answered for 130 s")
     assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
 
 
 def test_without_the_bound_every_look_would_hang_with_it(two: Two) -> None:
     unbounded = Two(bound_s=float("inf"))
-    unbounded.look()
+    unbounded.observe()
     unbounded.hang(HOUR_S)
-    unbounded.look()
+    unbounded.observe()
     assert unbounded.took_s == HOUR_S
 
 
 def test_a_late_answer_has_the_age_of_its_request(two: Two) -> None:
     machine = two.start(two.far)
-    two.look()
+    two.observe()
     two.hang(40.0)
-    two.look()
+    two.observe()
     asked_at = two.clock.now() - two.took_s
-    snapshot = two.look()
+    snapshot = two.observe()
     part = two.part(snapshot, machine.name)
     assert isinstance(part, Seen)
     assert part.age_s == snapshot.taken_at - asked_at == 40.0
-    assert snapshot.fresh == {BEATS, "machines of near", "machines of far"}
+    assert snapshot.fresh.keys() == {BEATS, "machines of near", "machines of far"}
     assert two.took_s == 0.0, "who was late is not waited for at this look either"
-    prompt = two.part(two.look(), machine.name)
+    prompt = two.part(two.observe(), machine.name)
     assert isinstance(prompt, Seen)
     assert prompt.age_s == 0.0, "an answer that kept the bound is waited for again"
 
 
 def test_what_an_old_answer_leaves_out_may_have_come_since(two: Two) -> None:
     before = two.start(two.far, "before")
-    two.look()
+    two.observe()
     there_at = two.clock.now()
     two.far.lose(before.name)
     two.hang(40.0)
-    two.look()
-    late, now = two.look(), two.clock.now()
+    two.observe()
+    late, now = two.observe(), two.clock.now()
     assert isinstance(two.part(late, "m-new"), Unknown)
     assert isinstance(two.part(late, "m-new", there_at=now - 39.0), Unknown), "it came after the request"
     known = two.part(late, before.name, there_at)
@@ -165,26 +171,26 @@ def test_what_an_old_answer_leaves_out_may_have_come_since(two: Two) -> None:
 
 
 def test_an_answer_after_an_hour_begins_everything_anew(two: Two) -> None:
-    first = two.look().observing_since
+    first = two.observe().observing_since
     two.hang(HOUR_S)
-    while not (snapshot := two.look()).listing_ages:
+    while not (snapshot := two.observe()).listings["far"].late_s:
         assert two.clock.monotonic() < 2 * HOUR_S
-    assert snapshot.listing_ages["far"] > HOUR_S
-    assert str(snapshot.listings["far"]).endswith("s old"), "nothing is swept on it, and nobody is Absent"
+    assert snapshot.listings["far"].late_s > HOUR_S
+    assert snapshot.listings["far"].problem.endswith("s old"), "nothing is swept on it, and nobody is Absent"
     assert snapshot.observing_since["machines of far"] == snapshot.taken_at
     assert snapshot.observing_since["machines of near"] == first["machines of near"]
     assert snapshot.unread == {"far-a of far", "near-a of far"}, "nothing is started on so old a word"
-    assert two.look().unread == frozenset()
+    assert two.observe().unread == frozenset()
 
 
 def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: Two) -> None:
     machine = two.start(two.far)
-    first = two.look().observing_since["machines of far"]
+    first = two.observe().observing_since["machines of far"]
     assert two.late == []
     ages = []
     for _ in range(20):
         two.hang(OBSERVE_S + 5.0)
-        part = two.part(snapshot := two.look(), machine.name)
+        part = two.part(snapshot := two.observe(), machine.name)
         ages.append(part.age_s if isinstance(part, Seen) else None)
         assert two.took_s == (0.0 if len(ages) > 1 else OBSERVE_S)
     assert ages[1:] == [POLL_S + (OBSERVE_S if not number else 0.0) for number in range(19)]
@@ -195,13 +201,13 @@ def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: T
 
 def test_one_that_always_needs_longer_than_a_poll_is_no_gap_where_its_answer_wakes_the_loop(two: Two) -> None:
     machine = two.start(two.far)
-    first = two.look().observing_since["machines of far"]
+    first = two.observe().observing_since["machines of far"]
     two.slow.takes_s = POLL_S + 5.0
-    two.observer.look()
+    two.observer.observe()
     for number in range(10):
         while len(two.late) == number:
             two.threads.let_pass(1.0)
-        part = two.part(snapshot := two.observer.look(), machine.name)
+        part = two.part(snapshot := two.observer.observe(), machine.name)
         assert isinstance(part, Seen)
         assert part.age_s <= gap_s(POLL_S)
         assert (snapshot.unread, snapshot.observing_since["machines of far"]) == (frozenset(), first)
@@ -212,9 +218,9 @@ def test_a_mistake_in_one_provider_stops_no_other(two: Two, monkeypatch: pytest.
         raise KeyError("zone")
 
     monkeypatch.setattr(two.far, "machines", wrong)
-    snapshot = two.look()
-    assert isinstance(snapshot.listings["near"], MachineListing)
-    assert "far cannot be listed" in str(snapshot.listings["far"])
+    snapshot = two.observe()
+    assert snapshot.listings["near"].listing is not None
+    assert "far cannot be listed" in snapshot.listings["far"].problem
 
 
 def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: Two) -> None:
@@ -250,9 +256,9 @@ def test_a_lone_provider_is_asked_in_the_thread_of_the_caller() -> None:
     slow = Stalling(FakeProvider(clock), clock)
     fleet = Fleet({"local": slow}, clock.monotonic)
     slow.hangs_until = clock.monotonic() + 100.0
-    answer = fleet.look()["local"]
+    answer = fleet.listings()["local"]
     assert isinstance(answer, Listed)
-    assert answer.asked_at is None
+    assert answer.requested_at is None
     assert clock.monotonic() == slow.hangs_until, "outside of any pool time itself goes on"
 
 
@@ -262,10 +268,10 @@ def test_a_lone_provider_is_asked_in_the_thread_of_the_caller() -> None:
 def test_sources_of_one_are_called_as_ever_and_of_several_by_name(two: Two) -> None:
     clock = FakeClock()
     lone = Observer({"local": FakeProvider(clock)}, MemoryStore(now=clock.now), dict, clock, "s", POLL_S)
-    assert set(lone.look().observing_since) == {
+    assert set(lone.observe().observing_since) == {
         BEATS, MACHINES, *map(machines_in, ("local-a", "local-b", "local-c")),
     }  # fmt: skip
-    assert set(two.look().observing_since) == {
+    assert set(two.observe().observing_since) == {
         BEATS, "machines of near", "machines of near:near-a", "machines of near:near-b",
         "machines of far", "machines of far:far-a", "machines of far:near-a",
     }  # fmt: skip
@@ -277,30 +283,30 @@ def test_the_breaker_of_one_provider_is_not_that_of_another(two: Two) -> None:
     opened = Breaker(opened_at=two.clock.monotonic())
     view.breakers["machines of far"] = view.breakers["machines of near"] = opened
     two.far.down = True
-    [event] = view.prove(two.look())
+    [event] = view.prove(two.observe())
     assert event.text.startswith("machines of near are proven fresh")
-    assert view.world(two.look(), {}).breakers_open == {"machines of far"}
+    assert view.world(two.observe(), {}).breakers_open == {"machines of far"}
 
 
 def test_an_answer_to_a_request_from_before_the_breaker_opened_proves_nothing(two: Two) -> None:
     view = Worldview(Knobs("s"), two.fleet)
-    two.look()
+    two.observe()
     two.hang(40.0)
-    two.look()
+    two.observe()
     view.breakers["machines of far"] = Breaker(opened_at=two.clock.monotonic())
-    late = two.look()
-    assert late.listing_ages["far"] == 40.0
+    late = two.observe()
+    assert late.listings["far"].late_s == 40.0
     assert view.prove(late) == []
-    assert view.prove(two.look()) != []
+    assert view.prove(two.observe()) != []
 
 
 def test_a_machine_that_ends_in_a_late_answer_has_ended(two: Two) -> None:
     machine = two.start(two.far)
     two.far.end(machine.name)
-    two.look()
+    two.observe()
     two.hang(40.0)
-    two.look()
-    part = two.part(two.look(), machine.name)
+    two.observe()
+    part = two.part(two.observe(), machine.name)
     assert isinstance(part, Seen)
     assert part.age_s == 40.0
     assert part.value.state is MachineState.ENDED

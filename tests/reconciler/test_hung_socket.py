@@ -86,10 +86,10 @@ def test_it_costs_one_wait_and_holds_one_connection(mute: Mute) -> None:
     took = []
     for _ in range(5):
         began = time.monotonic()
-        snapshot = observer.look()
+        snapshot = observer.observe()
         took.append(time.monotonic() - began)
-        assert snapshot.listings["near"] == MachineListing(())
-        assert "far has not answered" in str(snapshot.listings["far"])
+        assert snapshot.listings["near"].listing == MachineListing(())
+        assert "far has not answered" in snapshot.listings["far"].problem
     assert BOUND_S <= took[0] < PATIENCE_S
     assert max(took[1:]) < BOUND_S, "nobody waits for it again"
     wait_for(lambda: len(mute.connections) == 1, what="the one request that goes on")
@@ -111,17 +111,17 @@ def test_so_does_a_machine_that_is_asked_for(mute: Mute) -> None:
 
 def test_it_is_read_again_once_the_server_is_back(mute: Mute) -> None:
     fleet = fleet_before(mute, BOUND_S)
-    fleet.look()
+    fleet.listings()
     for connection in mute.connections:
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    answer = wait_for(lambda: isinstance(found := fleet.look()["far"], Listed) and found)
-    assert answer.asked_at is not None, "the answer to the request of before"
+    answer = wait_for(lambda: isinstance(found := fleet.listings()["far"], Listed) and found)
+    assert answer.requested_at is not None, "the answer to the request of before"
 
 
 def test_without_the_bound_the_look_hangs_with_it(mute: Mute) -> None:
     fleet = fleet_before(mute, PATIENCE_S)
     looked = threading.Event()
-    looking = threading.Thread(target=lambda: (fleet.look(), looked.set()), daemon=True)
+    looking = threading.Thread(target=lambda: (fleet.listings(), looked.set()), daemon=True)
     looking.start()
     wait_for(lambda: mute.connections, what="the request")
     assert not looked.wait(2 * BOUND_S)

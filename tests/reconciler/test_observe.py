@@ -1,33 +1,45 @@
-"""What one look tells: whose beat counts where two lie, which zones were read since when, what a 404 by id means."""
+"""What one tick observes: which beat counts where several are stored, which zones were read since when, what a 404 by
+id means."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import MACHINES, Absent, Seen, machines_in
+from supervisor.domain.observation import MACHINES, Absent, Part, Seen, machines_in
+from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import Page
 from supervisor.ports.provider import LaunchRequest
+from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.readers import look_up
+from supervisor.reconciler.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider
+from tests.lifecycle.sample_runs import ended, open_try, run_in
 
-BOOT = Beat("digits", 1, "1.1.1", "m", "b", 7, "image", message="pulling image")
+# The run's last attempt was launch 1.1.1, and 1.2.1 is on its way.
+BOOT = Beat("digits", 1, "1.1.1", "m", "b", 7, "image", "nonce of 1.1.1", message="pulling image")
 AGENT = replace(BOOT, sequence=100, phase="restore", message="")
-NEXT = replace(BOOT, attempt=2, launch_id="1.2.1", sequence=1)
+NEXT = replace(BOOT, attempt=2, launch_id="1.2.1", sequence=1, nonce="nonce of 1.2.1")
+RUN = run_in(
+    Status.LAUNCHING, run_id="digits", attempt=ended(Cause.PREEMPTED, 60.0, number=1, launch_id="1.1.1"),
+    try_=replace(open_try(attempt_number=2), launch_id="1.2.1", nonce_hash=nonce_hash("nonce of 1.2.1")),
+)  # fmt: skip
 
 
 class Bench:
@@ -42,64 +54,90 @@ class Bench:
         text = heartbeat.encode(beat).decode()
         self.objects.put(key, text.encode(), metadata={"beat": text})
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         self.clock.advance(30.0)
-        return self.observer.look()
+        return self.observer.observe()
 
+    def observations(self) -> Observations:
+        store: Any = SimpleNamespace(nonce_hash=lambda run_id, launch_id: nonce_hash(f"nonce of {launch_id}"))
+        return Observations(self.observe(), Outcomes(), Nonces(store), "s", self.clock.now())
 
-def but(*forged: str) -> Callable[[Seen[Beat]], bool]:
-    """Believes every source but these."""
-    return lambda part: part.source not in forged
+    def beat(self) -> Part[Beat]:
+        return self.observations().beat(RUN)
 
-
-def told(snapshot: Snapshot, forged: tuple[str, ...] = ()) -> tuple[Beat, str]:
-    part = snapshot.beat("digits", but(*forged))
-    assert isinstance(part, Seen)
-    return part.value, part.source
+    def newest(self) -> tuple[Beat, str]:
+        part = self.beat()
+        assert isinstance(part, Seen)
+        return part.value, part.source
 
 
 @pytest.mark.parametrize(
     ("agents", "boots", "wins"), [(AGENT, BOOT, "store"), (AGENT, NEXT, "boot"), (None, BOOT, "boot")]
 )
-def test_the_newer_launch_and_sequence_wins_wherever_it_lies(agents: Beat | None, boots: Beat, wins: str) -> None:
+def test_the_newer_launch_and_sequence_wins_wherever_it_is_stored(agents: Beat | None, boots: Beat, wins: str) -> None:
     bench = Bench()
     if agents is not None:
         bench.write(runfiles.beat("digits"), agents)
     bench.write(runfiles.boot_beat("digits"), boots)
-    before = bench.look().requests
-    assert told(bench.look()) == ({"store": agents, "boot": boots}[wins], wins)
-    assert bench.look().requests == before
+    before = bench.observe().requests
+    assert bench.newest() == ({"store": agents, "boot": boots}[wins], wins)
+    assert bench.observe().requests == before
 
 
-def test_one_that_lies_hides_none_of_the_others() -> None:
+def test_a_forged_beat_hides_none_of_the_others() -> None:
     bench = Bench()
+    forged = {"nonce": "guessed"}
     bench.write(runfiles.beat("digits"), AGENT)
+    bench.write(runfiles.boot_beat("digits"), replace(NEXT, **forged))
+    assert bench.newest() == (AGENT, "store")
+    bench.write(runfiles.beat("digits"), replace(AGENT, **forged))
     bench.write(runfiles.boot_beat("digits"), NEXT)
-    assert told(bench.look(), ("boot",)) == (AGENT, "store")
-    assert told(bench.look(), ("store",)) == (NEXT, "boot")
-    assert isinstance(bench.look().beat("digits", but("store", "boot")), Absent)
+    assert bench.newest() == (NEXT, "boot")
+    bench.write(runfiles.boot_beat("digits"), replace(NEXT, **forged))
+    observations = bench.observations()
+    assert isinstance(observations.beat(RUN), Absent)
+    assert [run_id for run_id, _ in observations.rejected] == ["digits", "digits"]
     bench.pushed["digits"] = (replace(NEXT, sequence=2), bench.clock.monotonic())
-    assert told(bench.look()) == (replace(NEXT, sequence=2), "push")
+    assert bench.newest() == (replace(NEXT, sequence=2), "push")
+
+
+def test_a_push_is_as_fresh_as_an_older_stored_beat_of_its_launch_but_not_as_a_forged_one() -> None:
+    bench = Bench()
+    bench.pushed["digits"] = (AGENT, bench.clock.monotonic() - 300.0)
+    for sequence, age_s in ((99, 30.0), (101, 360.0)):
+        bench.write(runfiles.beat("digits"), replace(AGENT, sequence=sequence, nonce="guessed"))
+        part = bench.beat()
+        assert isinstance(part, Seen)
+        assert (part.source, part.age_s) == ("push", age_s)
+
+
+def test_a_late_beat_of_the_last_attempt_needs_its_nonce_too() -> None:
+    bench = Bench()
+    late = replace(AGENT, checkpoint_step=12290)
+    bench.write(runfiles.beat("digits"), late)
+    assert bench.newest() == (late, "store")
+    bench.write(runfiles.beat("digits"), replace(late, nonce="guessed"))
+    assert isinstance(bench.beat(), Absent)
 
 
 def test_a_boot_beat_of_another_run_is_none() -> None:
     bench = Bench()
     bench.write(runfiles.boot_beat("digits"), replace(BOOT, run_id="other"))
-    snapshot = bench.look()
-    assert isinstance(snapshot.beat("digits", but()), Absent)
-    assert [run_id for run_id, _ in snapshot.rejected] == ["digits"]
+    observations = bench.observations()
+    assert isinstance(observations.beat(RUN), Absent)
+    assert [run_id for run_id, _ in observations.snapshot.stored.rejected] == ["digits"]
 
 
 def test_each_zone_is_watched_since_its_own_moment() -> None:
     bench = Bench()
-    first = bench.look().observing_since
+    first = bench.observe().observing_since
     bench.provider.unreachable.add("local-b")
     for _ in range(4):
-        snapshot = bench.look()
+        snapshot = bench.observe()
     assert MACHINES not in snapshot.fresh
     assert snapshot.unread == {"local-b"}
     bench.provider.unreachable.clear()
-    snapshot = bench.look()
+    snapshot = bench.observe()
     since = snapshot.observing_since
     assert MACHINES in snapshot.fresh
     assert since[machines_in("local-a")] == first[machines_in("local-a")]
@@ -109,16 +147,16 @@ def test_each_zone_is_watched_since_its_own_moment() -> None:
 def test_a_zone_that_nobody_asks_for_keeps_no_listing_from_being_complete() -> None:
     bench = Bench()
     bench.provider.unreachable.add("far-away-a")
-    snapshot = bench.look()
+    snapshot = bench.observe()
     assert MACHINES in snapshot.fresh
     assert snapshot.unread == frozenset()
 
 
 def test_a_listing_that_failed_has_read_no_zone() -> None:
     bench = Bench()
-    bench.look()
+    bench.observe()
     bench.provider.down = True
-    snapshot = bench.look()
+    snapshot = bench.observe()
     assert snapshot.unread == {"local-a", "local-b", "local-c"}
     assert MACHINES not in snapshot.fresh
 
@@ -132,7 +170,7 @@ def test_two_zones_may_have_a_machine_of_the_same_name(monkeypatch: pytest.Monke
     for machines in ((near, far), (far, near)):
         listing = MachineListing(machines)
         monkeypatch.setattr(bench.provider, "machines", lambda listing=listing: listing)
-        part = bench.look().machine("local", "local-a", "vm", "s", "1.1.1", bench.clock.now())
+        part = bench.observations().machine(MachineRef("local", "local-a", "vm"), "1.1.1")
         assert isinstance(part, Seen)
         assert part.value.machine_id == "1"
 
@@ -149,15 +187,15 @@ def test_a_machine_that_is_gone_is_what_its_id_says() -> None:
     assert isinstance(look_up(bench.provider, MachineRef("local", place.zone, "m-1"), "1.1.1"), Absent)
 
 
-def test_a_store_that_takes_no_writes_is_known_after_one_look() -> None:
+def test_a_store_that_takes_no_writes_is_known_after_one_tick() -> None:
     bench = Bench()
-    bench.look()
+    bench.observe()
     assert bench.observer.store_trouble == ""
     bench.objects.full = True
-    bench.look()
+    bench.observe()
     assert bench.observer.store_trouble == "the object store is full"
     bench.objects.full = False
-    bench.look()
+    bench.observe()
     assert bench.observer.store_trouble == ""
 
 
@@ -173,8 +211,8 @@ def test_a_folder_says_why_it_takes_no_writes(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench()
-    bench.observer.objects = FilesystemStore.create(tmp_path / "store")
-    bench.look()
+    bench.observer.beats.objects = FilesystemStore.create(tmp_path / "store")
+    bench.observe()
     real = os.open
 
     def refused(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -184,10 +222,10 @@ def test_a_folder_says_why_it_takes_no_writes(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)
-        bench.look()
+        bench.observe()
     assert bench.observer.store_trouble == words
     assert str(tmp_path) not in words
-    bench.look()
+    bench.observe()
     assert bench.observer.store_trouble == ""
 
 
@@ -201,17 +239,17 @@ class WrongDate(MemoryStore):
             yield replace(page, server_time=page.server_time + self.ahead_s)
 
 
-def test_a_beat_newer_than_at_the_last_look_is_no_older_than_that_look() -> None:
+def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None:
     bench = Bench()
-    bench.objects = bench.observer.objects = WrongDate(now=bench.clock.now)
+    bench.objects = bench.observer.beats.objects = WrongDate(now=bench.clock.now)
     bench.write(runfiles.beat("digits"), AGENT)
-    bench.look()
+    bench.observe()
     bench.objects.ahead_s = 3600.0
     bench.clock.advance(20.0)
     bench.write(runfiles.beat("digits"), replace(AGENT, sequence=101))
-    part = bench.look().beat("digits", but())
+    part = bench.beat()
     assert isinstance(part, Seen)
-    assert part.age_s == 50.0, "the last look was 50 s ago"
-    later = bench.look().beat("digits", but())
+    assert part.age_s == 50.0, "the last tick was 50 s ago"
+    later = bench.beat()
     assert isinstance(later, Seen)
     assert later.age_s == 80.0, "the same beat again: nothing newer has come"

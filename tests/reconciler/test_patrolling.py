@@ -28,7 +28,7 @@ def texts(store: SqlStore, kind: EventKind) -> list[str]:
 
 def looks(store: SqlStore, every_s: float, times: list[float]) -> list[float]:
     """When a patrol was told; each look is by a new process."""
-    return [at for at in times if Patrol(store, every_s).look(NOW + at)]
+    return [at for at in times if Patrol(store, every_s).run(NOW + at)]
 
 
 def test_once_a_period_also_over_restarts_and_when_nothing_has_changed(store: SqlStore) -> None:

@@ -19,8 +19,8 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting import batonwork
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.jobs import Paces
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.launches import Paces
+from supervisor.reconciler.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider, offers_in

@@ -14,6 +14,7 @@ from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.sweeping import Sweeper
+from supervisor.reconciler.observing.observe import ProviderListing
 from tests.reconciler.test_tick import Bench
 from tests.services.bed import Bed, make_bed
 from tests.services.fresh import open_fresh
@@ -27,7 +28,7 @@ def machine(run_id: str, supervisor_id: str = "me") -> Machine:
 
 
 def released(*machines: Machine, led_elsewhere: Any) -> list[str]:
-    snapshot: Any = SimpleNamespace(listings={"gce": MachineListing(machines)})
+    snapshot: Any = SimpleNamespace(listings={"gce": ProviderListing(MachineListing(machines))})
     asked: list[str] = []
     actor: Any = SimpleNamespace(submit=lambda run, action, lease: asked.append(action.ref.name))
     Sweeper("me").sweep(snapshot, [], actor, lease=LEASE, now=NOW, led_elsewhere=led_elsewhere)
@@ -52,7 +53,9 @@ def test_only_machines_of_ours_are_asked_about() -> None:
 
 def test_too_many_at_one_provider_are_told_once_whatever_the_others_have() -> None:
     many = tuple(machine(f"lost-{number}") for number in range(9))
-    snapshot: Any = SimpleNamespace(listings={"a": MachineListing(many), "b": MachineListing(())})
+    snapshot: Any = SimpleNamespace(
+        listings={name: ProviderListing(MachineListing(of)) for name, of in (("a", many), ("b", ()))}
+    )
     sweeper = Sweeper("me")
     events = [
         event

@@ -11,7 +11,8 @@ import pytest
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.machines import MachineRef
 from supervisor.ports.store import StoreDown
-from supervisor.reconciler.leader import EVERY_S, Leader, Takeover
+from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.takeover import EVERY_S, Takeover
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock
@@ -28,10 +29,10 @@ class House:
         self.leader = Leader(self.store, OURS, "me", self.clock, alone, lambda: None)  # type: ignore[arg-type]
         self.takeover = Takeover(self.store, self.leader, others, frozenset({"lab"}))  # type: ignore[arg-type]
 
-    def look(self) -> int:
+    def tick(self) -> int:
         self.clock.advance(EVERY_S)
         self.leader.renew()
-        return self.takeover.look()
+        return self.takeover.run()
 
     def led(self) -> set[str]:
         return {run.run_id for run in self.store.active(OURS, {})[0]}
@@ -51,30 +52,30 @@ def test_they_come_over_where_nobody_leads_there(store: SqlStore) -> None:
     assert gone is not None
     store.drop_lease(gone)
     house = House(store, alone=False)
-    assert house.look() == 3
+    assert house.tick() == 3
     assert house.led() == {"digits-0", "digits-1", "digits-2"}
-    assert house.look() == 0
+    assert house.tick() == 0
 
 
 def test_who_still_leads_there_goes_on(store: SqlStore) -> None:
     held = store.take_lease(THEIRS, "before", 60.0, 0.0)
     assert held is not None
     house = House(store, alone=False)
-    assert house.look() == 0
+    assert house.tick() == 0
     assert house.led() == set()
     store.drop_lease(held)
-    assert house.look() == 3
+    assert house.tick() == 3
 
 
 def test_who_has_the_data_folder_alone_waits_for_nobody(store: SqlStore) -> None:
     store.take_lease(THEIRS, "killed", 60.0, 0.0)
-    assert House(store, alone=True).look() == 3
+    assert House(store, alone=True).tick() == 3
 
 
 def test_who_does_not_lead_takes_nothing(store: SqlStore) -> None:
     store.take_lease(THEIRS, "before", 60.0, 0.0)
     store.take_lease(OURS, "another replica", 60.0, 0.0)
-    assert House(store, alone=False).look() == 0
+    assert House(store, alone=False).tick() == 0
 
 
 def test_it_looks_now_and_then_and_outlives_a_database_that_is_away(store: SqlStore) -> None:
@@ -84,10 +85,10 @@ def test_it_looks_now_and_then_and_outlives_a_database_that_is_away(store: SqlSt
     house.store.away = True
     with pytest.raises(StoreDown):
         house.store.lease_names()
-    assert house.takeover.look() == 0
+    assert house.takeover.run() == 0
     house.store.away = False
-    assert house.takeover.look() == 0, "not before its time"
-    assert house.look() == 3
+    assert house.takeover.run() == 0, "not before its time"
+    assert house.tick() == 3
 
 
 def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
@@ -99,7 +100,7 @@ def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
 def test_a_cell_whose_own_provider_left_the_settings_comes_over_with_the_runs_of_another(store: SqlStore) -> None:
     bereft(store)
     house = House(store, alone=True, others=())
-    assert house.look() == 4
+    assert house.tick() == 4
     assert house.led() == {"digits-0", "digits-1", "digits-2", "essay"}
 
 
@@ -107,14 +108,14 @@ def test_a_run_that_only_has_a_machine_left_here_comes_too(store: SqlStore) -> N
     leftover = Retiring(MachineRef("lab", "bench", "spot-essay-a01-t1", "9"), "essay.a01.t1", 0.0, 0.0)
     insert(store, replace(a_run("essay"), cell=THEIRS, provider="cloud", retiring=(leftover,)))
     store.take_lease(THEIRS, "killed", 60.0, 0.0)
-    assert House(store, alone=True, others=()).look() == 4
+    assert House(store, alone=True, others=()).tick() == 4
 
 
 def test_where_others_may_serve_the_database_such_a_cell_is_left_alone(store: SqlStore) -> None:
     bereft(store)
     store.drop_lease(store.take_lease(THEIRS, "killed", 60.0, 0.0))  # type: ignore[arg-type]
     house = House(store, alone=False, others=())
-    assert house.look() == house.look() == 0
+    assert house.tick() == house.tick() == 0
     assert house.led() == set()
 
 
@@ -130,6 +131,6 @@ def test_where_others_may_serve_the_database_such_a_cell_is_left_alone(store: Sq
 def test_another_cell_is_left_alone(store: SqlStore, cell: str, provider: str) -> None:
     bereft(store, cell, provider)
     house = House(store, alone=True, others=())
-    assert house.look() == house.look() == 0
+    assert house.tick() == house.tick() == 0
     assert house.led() == set()
     assert house.store.calls["lease_names"] == 1, "nobody submits there meanwhile"

@@ -14,7 +14,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import BEATS, MACHINES
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.offers.breaker import Breaker
+from supervisor.lifecycle.breaker import Breaker
 from supervisor.reconciler import gauges
 from supervisor.reconciler.tally import Tally
 from supervisor.telemetry import metrics
@@ -78,7 +78,7 @@ def test_a_recovery_lasts_from_the_end_of_an_attempt_to_the_next_ones_first_beat
 
 
 def test_an_end_that_another_leader_saw_makes_no_recovery() -> None:
-    for forget in (Tally.begin_anew, lambda tally: tally.forget(1)):
+    for forget in (Tally.restart, lambda tally: tally.forget(1)):
         tally, run = Tally(), running()
         tally.committed(run, run, told(EventKind.ATTEMPT_ENDED, cause="gpu_fault"), NOW)
         forget(tally)
@@ -89,10 +89,10 @@ def test_an_end_that_another_leader_saw_makes_no_recovery() -> None:
 def test_money_adds_up_over_the_time_that_was_looked_at() -> None:
     tally = Tally()
     runs = [running(1, 2.0), running(2, 1.0), running(3, None), run_in(Status.WAITING, attempt=None)]
-    assert grown(metrics.USD_TOTAL, lambda: tally.looked(runs, 0.0)) == {}
-    assert grown(metrics.USD_TOTAL, lambda: tally.looked(runs, 1800.0)) == {("gce",): pytest.approx(1.5)}
-    tally.begin_anew()
-    assert grown(metrics.USD_TOTAL, lambda: tally.looked(runs, 9e6)) == {}, "nobody looked meanwhile"
+    assert grown(metrics.USD_TOTAL, lambda: tally.ticked(runs, 0.0)) == {}
+    assert grown(metrics.USD_TOTAL, lambda: tally.ticked(runs, 1800.0)) == {("gce",): pytest.approx(1.5)}
+    tally.restart()
+    assert grown(metrics.USD_TOTAL, lambda: tally.ticked(runs, 9e6)) == {}, "no tick ran in between"
 
 
 def test_what_bills_is_a_machine_that_is_not_gone() -> None:
@@ -101,7 +101,7 @@ def test_what_bills_is_a_machine_that_is_not_gone() -> None:
     stopped = replace(running(2), attempt=attempt(price_usd_per_h=2.0, ended_at=NOW, stopped_at=NOW))
     leaving = attempt(3, price_usd_per_h=4.0, ended_at=NOW)
     both = running(3, 1.0, retiring=(Retiring(leaving.ref, leaving.launch_id, NOW, NOW + 60, attempt=leaving),))
-    tally.looked([gone, stopped, both], 0.0)
+    tally.ticked([gone, stopped, both], 0.0)
     assert tally.standing is not None
     assert tally.standing.usd_per_h == {"gce": 5.0}
     assert (tally.standing.active["gce"], tally.standing.retiring["gce"]) == (1, 1)
@@ -124,7 +124,7 @@ def test_the_leader_shows_all_and_noughts_too() -> None:
     tally = Tally()
     leaving = attempt(3, ended_at=NOW)
     due_at = FakeClock().now() - 40
-    tally.looked([running(1, 2.0, retiring=(Retiring(leaving.ref, "1.3.1", due_at - 50, due_at),))], 0.0)
+    tally.ticked([running(1, 2.0, retiring=(Retiring(leaving.ref, "1.3.1", due_at - 50, due_at),))], 0.0)
     told = shown(True, tally, retention=False)
     assert told["spot_leader", "cell"] == 1
     assert told["spot_leader", "retention"] == 0
@@ -138,5 +138,5 @@ def test_the_leader_shows_all_and_noughts_too() -> None:
 
 def test_who_does_not_lead_shows_that_and_nothing_of_the_runs() -> None:
     tally = Tally()
-    tally.looked([running()], 0.0)
+    tally.ticked([running()], 0.0)
     assert shown(False, tally) == {("spot_poll_interval_seconds",): 30.0, ("spot_leader", "cell"): 0.0}

@@ -134,18 +134,18 @@ class Later(Executor):
     """Keeps calls until `drain`: actions run after the tick, and a supervisor that dies drops them."""
 
     def __init__(self) -> None:
-        self._calls: list[Callable[[], object]] = []
+        self.calls: list[Callable[[], object]] = []
 
     def submit(self, fn, /, *args, **kwargs):
-        self._calls.append(lambda: fn(*args, **kwargs))
+        self.calls.append(lambda: fn(*args, **kwargs))
         return Future()
 
     def drain(self) -> None:
-        while self._calls:
-            self._calls.pop(0)()
+        while self.calls:
+            self.calls.pop(0)()
 
     def drop(self) -> None:
-        self._calls.clear()
+        self.calls.clear()
 
 
 class DatabaseDoor:

@@ -20,14 +20,14 @@ from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import Lease, StoreDown
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.acting.jobs import Paces
-from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.launches import Paces
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import deliver
 from supervisor.reconciler.observing.observe import Observer
-from supervisor.reconciler.observing.readers import Readers
-from supervisor.reconciler.observing.sampling import Rotation, Sampler
+from supervisor.reconciler.observing.readers import Readers, Rotation
+from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.parts import Parts

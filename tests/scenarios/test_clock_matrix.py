@@ -157,17 +157,17 @@ BROKEN: dict[str, tuple[str, object, str, str]] = {
     "a clock that believes every step": (
         "tests.scenarios.stage.SteadyClock", CredulousClock, "spike +1d", "a machine that is kept"),
     "our own clock counts the training": (
-        "supervisor.lifecycle.phases.running.reckoned", lambda attempt, *_: attempt, "+1h",
+        "supervisor.lifecycle.living.beats.with_agent_clock", lambda attempt, *_: attempt, "+1h",
         "training time, not used up"),
-    "the look after the step counts it": (
-        "supervisor.lifecycle.living.limits.counted_until", lambda _run, _world, now: now, "+1d",
+    "the tick after the step counts it": (
+        "supervisor.lifecycle.living.limits._counted_until", lambda _run, _world, now: now, "+1d",
         "training time, not used up"),
     "a boot of any length is believed": (
-        "supervisor.lifecycle.living.liveness.TOLERANCE_S", 1e9, "+1h", "budget of a silent boot"),
+        "supervisor.lifecycle.living.beats.TOLERANCE_S", 1e9, "+1h", "budget of a silent boot"),
     "a time ahead of now is kept": (
         "supervisor.lifecycle.decide.righted", lambda run, *_: run, "-1h", "a machine that is kept"),
     "limits go on after a step": (
-        "supervisor.reconciler.observing.observe.Freshness.clocks", lambda *_: False, "+1h", "a phase's limit"),
+        "supervisor.reconciler.observing.observe.Freshness.check_clocks", lambda *_: False, "+1h", "a phase's limit"),
 }  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def test_the_name_alone_makes_no_machine_ours(training: Bed) -> None:
 
 def test_retiring_and_kept_machines_are_marked(training: Bed) -> None:
     training.end("digits-7")
-    assert "on its way out" in seen(training)["m-a1"]["why"] or seen(training)["m-a1"]["use"] == "kept"
+    assert "being released" in seen(training)["m-a1"]["why"] or seen(training)["m-a1"]["use"] == "kept"
     run = training.run("digits-7")
     now = training.clock.now()
     going = tuple(replace(item, until=now) for item in run.retiring)
@@ -226,7 +226,7 @@ def test_a_machine_that_is_requested_right_now_is_expected(bed: Bed) -> None:
     bed.change("digits-7", attempt=None, status=Status.LAUNCHING)
     assert run.try_ is not None
     put(bed, "m-a1", "digits-7", state=MachineState.STARTING)
-    assert seen(bed)["m-a1"]["why"] == "is being asked for by attempt 1 of digits-7"
+    assert seen(bed)["m-a1"]["why"] == "is requested by attempt 1 of digits-7"
     assert collect(bed.parts, False, OPS)["released"] == []
     bed.provider.lose("m-a1")
     assert machines_json(bed.parts, False)["missing"] == []

@@ -1,1 +1,1 @@
-"""How attempts and runs end, and what becomes of their machines."""
+"""How attempts and runs end, and what happens to their machines."""

@@ -1,7 +1,7 @@
-"""How an attempt ends: its cause is written down, the counters move by the table, and the run goes on or not.
+"""How an attempt ends: its cause is recorded, the counters move by the table of causes, and the run goes on or fails.
 
-Free and paid failures differ: the table of domain/causes says what each end spends. The machine goes to `retiring`
-until it is known gone, so that nothing is forgotten and the newcomer knows when the old holder cannot write any more.
+Free and paid failures differ: the table in domain/causes says what each end costs. The machine stays in `retiring`
+until it is known gone. So no machine is forgotten, and the next attempt knows when the old holder cannot write.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.attempt import Attempt, Retiring
+from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import NO_GPU, SAME_FAILURE, Cause, CauseRule, Kind, rule_for
 from supervisor.domain.events import ENDS_THE_RUN, Event, EventKind
 from supervisor.domain.observation import World
 from supervisor.domain.run import Counters, Refusal, Run, attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
 from supervisor.lifecycle.living.checkpoints import reached
-from supervisor.lifecycle.offers.choosing import NoOffer, after_loss, choose, refused_lately, with_preemption
+from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
+from supervisor.lifecycle.offers.ladder import recent, with_preemption
+from supervisor.lifecycle.offers.lessons import after_loss
 from supervisor.wording.attempt import ended_text, kept_text, ran_s, steps_lost
 from supervisor.wording.figures import ended
 from supervisor.wording.forecast import due_text
@@ -30,14 +32,17 @@ DELETED_LIMIT = 3
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end: why, on which readings it rests, and how the machine leaves. `stopped_at`: since when it runs no more,
-    by the platform's clock; None = it runs, or nobody has said."""
+    """Why an attempt ends, the readings this rests on, and how its machine leaves.
+
+    `machine_gone`: it is known gone. `overlap_s`: after a notice the machine may go on for so long. `inferred`: the
+    source, where no authority reports the end. `stopped_at`: when the machine stopped, by the platform's clock; None =
+    it runs, or nothing reports it."""
 
     cause: Cause
     evidence: str
     readings: tuple[str, ...] = ()
     machine_gone: bool = False
-    overlap_s: float = 0.0  # after a notice the machine may go on so long
+    overlap_s: float = 0.0
     exit: Exit | None = None
     inferred: str = ""
     stopped_at: float | None = None
@@ -46,36 +51,44 @@ class End:
 def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     """The attempt is over and the run recovers, or fails where the table or a limit says so."""
     assert run.live_attempt is not None
-    rule = rule_for(end.cause, _newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
+    rule = rule_for(end.cause, _has_newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
     after = close_attempt(run, end, now)
-    after = replace(after, counters=_count(after, run, rule, now), avoid_zone=_avoid(after, rule))
-    after = replace(after, no_progress_base=_base(after, run, rule), refusals=_refusals(after, end, now))
-    place = run.live_attempt.placement
-    lessons = after_loss(place, world, now) if end.cause == Cause.PREEMPTED else ()
     failure = _failure(after, end)
-    stop = _final(after, end, rule, again=bool(failure) and failure == run.last_failure)
-    after = replace(after, last_failure=failure or run.last_failure)
-    if stop is not None:
-        cause, detail = stop
-        failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
-        failed = keep_machine(failed, failed.policy.on_failure, now)
-        end_event = ended_event(after, end, now, last=True)
-        events = (end_event, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
-        return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
-    recovering = moved(replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now)
-    recovering = replace(recovering, cause=end.cause, detail=end.evidence, down_since=down_since(run) or now)
-    return Decision(
-        recovering,
-        (ended_event(recovering, end, now, _next(recovering, world, now)),),
-        check_after=recovering.next_at,
-        inferred=end.inferred,
-        again=True,
-        lessons=lessons,
+    after = replace(
+        after,
+        counters=_counted(after, run, rule, now),
+        avoid_zone=run.live_attempt.placement.zone if rule.avoid_zone else "",
+        # The checkpoint with which the row of failures began; a newer one begins a new row.
+        no_progress_base=after.files.checkpoint_step if rule.no_progress else run.no_progress_base,
+        refusals=_refusals(after, end, now),
+        last_failure=failure or run.last_failure,
     )
+    last = _last_reason(after, end, rule, repeated=bool(failure) and failure == run.last_failure)
+    if last is not None:
+        decision = failed(after, *last, now)
+        decision = replace(decision, run=keep_machine(decision.run, after.policy.on_failure, now))
+        decision = after_events((ended_event(after, end, now, last=True),), decision)
+    else:
+        decision = _recover(after, end, rule, world, now)
+    lessons = after_loss(run.live_attempt.placement, world, now) if end.cause == Cause.PREEMPTED else ()
+    return replace(decision, inferred=end.inferred, lessons=lessons)
+
+
+def _recover(run: Run, end: End, rule: CauseRule, world: World, now: float) -> Decision:
+    run = replace(
+        run,
+        next_at=now + _backoff_s(run, rule, end.cause, world),
+        cause=end.cause,
+        detail=end.evidence,
+        down_since=down_since(run) or now,
+    )
+    recovering = moved(run, Status.RECOVERING, now)
+    event = ended_event(recovering, end, now, _next_text(recovering, world, now))
+    return Decision(recovering, (event,), check_after=recovering.next_at, again=True)
 
 
 def close_attempt(run: Run, end: End, now: float) -> Run:
-    """The run with its attempt closed and the machine handed to `retiring`; no status, no counters."""
+    """The run with its attempt closed and the machine in `retiring`; status and counters stay as they are."""
     attempt, pulse = run.live_attempt, run.pulse
     assert attempt is not None
     last = pulse if pulse is not None and pulse.launch_id == attempt.launch_id else None
@@ -94,11 +107,13 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         exit=end.exit,
         readings=end.readings,
     )
+    note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
+    retiring = Retiring(closed.ref, closed.launch_id, now, now + end.overlap_s, note)
     return replace(
         run,
         attempt=closed,
         try_=replace(run.try_, ended_at=now) if run.try_ is not None else None,
-        retiring=run.retiring if end.machine_gone else (*run.retiring, _retiring(closed, end, now)),
+        retiring=run.retiring if end.machine_gone else (*run.retiring, retiring),
         training_s=run.training_s + training_s(closed, now),
         money=replace(
             run.money,
@@ -113,14 +128,14 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
 
 
 def newest_checkpoint(run: Run) -> int | None:
-    """The newest verified checkpoint step that the row or the beats know of."""
+    """The newest verified checkpoint step that the row or the beats contain."""
     steps = [run.files.checkpoint_step, run.pulse.checkpoint_step if run.pulse is not None else None]
     return max((step for step in steps if step is not None), default=None)
 
 
-def keep_machine(run: Run, wish: str, now: float) -> Run:
-    """Where the user asked to keep the machine: it may stay so long, shown with its price."""
-    if wish != "keep" or not run.retiring or run.attempt is None:
+def keep_machine(run: Run, setting: str, now: float) -> Run:
+    """Where `on_success` or `on_failure` says `keep`, the machine may stay for `keep_s`, shown with its price."""
+    if setting != "keep" or not run.retiring or run.attempt is None:
         return run
     until = now + run.policy.keep_s
     kept = tuple(
@@ -130,23 +145,19 @@ def keep_machine(run: Run, wish: str, now: float) -> Run:
     return replace(run, retiring=kept, kept_until=until)
 
 
-def _retiring(attempt: Attempt, end: End, now: float) -> Retiring:
-    note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
-    return Retiring(attempt.ref, attempt.launch_id, now, now + end.overlap_s, note)
-
-
-def _newer_checkpoint(run: Run) -> bool:
+def _has_newer_checkpoint(run: Run) -> bool:
+    """The live attempt saved one."""
     attempt, pulse = run.attempt, run.pulse
     if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id or pulse.checkpoint_step is None:
         return False
     return attempt.step_from is None or pulse.checkpoint_step > attempt.step_from
 
 
-def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
+def _counted(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
     counters, cause = after.counters, after.attempt.cause if after.attempt else None
     row_continues = after.files.checkpoint_step == before.no_progress_base
     backs_off = rule.kind in (Kind.INFRA, Kind.PAID, Kind.USER)
-    deleted = tuple(at for at in counters.deleted_at if now - DELETED_WINDOW_S < at <= now)
+    deleted = recent(counters.deleted_at, DELETED_WINDOW_S, now)
     no_progress = counters.no_progress
     if rule.no_progress:
         no_progress = no_progress + 1 if row_continues and no_progress else 1
@@ -156,7 +167,7 @@ def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
         counted=counters.counted + rule.counts,
         user_failures=counters.user_failures + (rule.kind == Kind.USER),
         no_progress=no_progress,
-        streak=(1 if _newer_checkpoint(before) else counters.streak + 1) if backs_off else 0,
+        streak=(1 if _has_newer_checkpoint(before) else counters.streak + 1) if backs_off else 0,
         deleted_at=(*deleted, now) if cause == Cause.MACHINE_DELETED else deleted,
         preempted_at=with_preemption(counters.preempted_at, after.policy, now)
         if cause == Cause.PREEMPTED
@@ -164,17 +175,8 @@ def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
     )
 
 
-def _base(after: Run, before: Run, rule: CauseRule) -> int | None:
-    """The checkpoint with which the row of failures began; a newer one begins a new row."""
-    return after.files.checkpoint_step if rule.no_progress else before.no_progress_base
-
-
-def _avoid(run: Run, rule: CauseRule) -> str:
-    return run.attempt.placement.zone if rule.avoid_zone and run.attempt is not None else ""
-
-
 def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
-    """A place whose GPUs do not work is not asked again for an hour."""
+    """An offer whose GPUs do not work is not requested again for an hour."""
     kept = refused_lately(run, now)
     if end.cause not in NO_GPU or run.attempt is None:
         return kept
@@ -183,23 +185,23 @@ def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
 
 
 def _failure(run: Run, end: End) -> str:
-    """What tells one failure of the command from another; "" where it says nothing: the user's own retry rules ask for
-    a repeat of it."""
+    """What distinguishes one failure of the command from another; "" where it does not count: the user's own retry
+    rules request a repeat of it."""
     if end.exit is None or end.exit.retry_named or end.cause not in (Cause.USER_ERROR, Cause.DISK_FULL):
         return ""
     step = run.attempt.step_last if run.attempt is not None else None
     return f"{end.cause} {end.exit.code} {end.exit.signal} {step} {end.exit.last_line}"
 
 
-def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str] | None:
-    """(cause, fact) when the run ends with this attempt. `again`: its last failure was the same."""
+def _last_reason(run: Run, end: End, rule: CauseRule, repeated: bool) -> tuple[Cause, str] | None:
+    """(cause, detail) when the run ends with this attempt. `repeated`: its last failure was the same."""
     counters, limits = run.counters, run.policy.limits
     if rule.kind == Kind.FINAL:
         return end.cause, end.evidence
-    if again:
+    if repeated:
         return end.cause, f"{end.evidence} ({SAME_FAILURE})"
     if rule.kind == Kind.USER and counters.user_failures >= limits.max_user_failures:
-        return (end.cause, f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})")
+        return end.cause, f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})"
     if len(counters.deleted_at) >= DELETED_LIMIT:
         return Cause.MACHINE_DELETED, (
             f"its machine was removed {len(counters.deleted_at)} times within an hour, the last time: {end.evidence}; "
@@ -207,46 +209,40 @@ def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str
         )
     if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
         at = "none" if run.files.checkpoint_step is None else f"step {run.files.checkpoint_step}"
-        return (
-            Cause.NO_PROGRESS,
-            f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}",
-        )
+        text = f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}"
+        return Cause.NO_PROGRESS, text
     if rule.counts and counters.counted >= limits.max_attempts:
-        return (
-            Cause.LIMIT_REACHED,
-            f"{counters.counted} failed attempts, limit {limits.max_attempts}; last: {end.cause}",
-        )
+        text = f"{counters.counted} failed attempts, limit {limits.max_attempts}; last: {end.cause}"
+        return Cause.LIMIT_REACHED, text
     return None
 
 
-def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
+def _backoff_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
     """0 for free ends; else the backoff, with a jitter that is a pure function of the attempt."""
-    if rule.kind == Kind.FREE and cause != Cause.MACHINE_DELETED:
-        return 0.0
-    if rule.then == "recover at once":
+    if rule.then == "recover at once" or (rule.kind == Kind.FREE and cause != Cause.MACHINE_DELETED):
         return 0.0
     knobs = world.knobs
     doublings = min(max(run.counters.streak, len(run.counters.deleted_at)) - 1, 20)
-    pause_s = min(knobs.recovery_backoff_s * 2.0 ** max(doublings, 0), knobs.recovery_backoff_max_s)
+    backoff_s = min(knobs.recovery_backoff_s * 2.0 ** max(doublings, 0), knobs.recovery_backoff_max_s)
     name = f"{run.run_id}/{run.attempt.number if run.attempt else 0}"
-    return pause_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
+    return backoff_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
 
 
 def down_since(run: Run) -> float | None:
-    """Since when this generation has not trained; None = it trains, or was not lost yet."""
+    """Since when this generation has not trained; None = it trains, or has lost no attempt yet."""
     since = run.down_since
     return since if since is not None and since >= run.generation_at else None
 
 
-def _next(run: Run, world: World, now: float) -> str:
-    """Where the lost attempt goes on, as far as is known before it is asked for."""
+def _next_text(run: Run, world: World, now: float) -> str:
+    """Where the run goes on, as far as that is known before a machine is requested."""
     choice = choose(run, world, now)
     if isinstance(choice, NoOffer) and choice.cause in NO_GPU:
-        return "No other place is left to try: it waits for you"
+        return "No other zone is left to try: the run waits for you"
     if isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED:
-        return "Our own machines hold every place: it goes on when one of them is gone"
+        return "Our own machines use all capacity: the run continues when one of them is gone"
     if isinstance(choice, NoOffer):
-        return "No zone has room now: it waits for one"
+        return "No zone has capacity now: the run waits for it"
     where = choice.placement.zone
     soon = run.next_at is None or run.next_at <= now
     return f"Restarting in {where}" if soon else f"Restarting in {where} {due_text(run.next_at, now)}"
@@ -262,7 +258,7 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
     clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
     evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
     which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"
-    event = tell(
+    event = new_event(
         EventKind.ATTEMPT_ENDED,
         " ".join(ended(clause) for clause in (which, *clauses)),
         cause=end.cause,
@@ -275,6 +271,4 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
         status_text=" ".join(ended(clause) for clause in (ended_text(attempt, now), *clauses)),
         readings=list(end.readings),
     )
-    if not last:
-        return event
-    return replace(event, data={**event.data, ENDS_THE_RUN: True})
+    return replace(event, data={**event.data, ENDS_THE_RUN: True}) if last else event

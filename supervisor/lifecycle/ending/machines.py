@@ -1,7 +1,7 @@
 """What a machine's state says about its attempt. One authoritative record ends it; absence needs a second signal.
 
-The listing may be partial or late: a machine that it does not contain is asked for by id, and only when the platform
-says "there is none" too, and no beat has come since, has the machine died.
+The listing may be partial or late. A machine that it does not contain is looked up by id. Only when the platform says
+"there is none" too, and no beat has arrived since, has the machine died.
 """
 
 from __future__ import annotations
@@ -25,24 +25,31 @@ from supervisor.domain.observation import (
     gap_s,
 )
 from supervisor.domain.run import Run
-from supervisor.lifecycle.decision import Decision, tell, unchanged
+from supervisor.lifecycle.decision import Decision, new_event, unchanged, unread
 from supervisor.lifecycle.ending.ending import End
-from supervisor.lifecycle.living.liveness import beat_of, machines_since, silent_s
+from supervisor.lifecycle.living.beats import beat_of
+from supervisor.lifecycle.living.limits import machines_since, silent_s
 
-# Asked for by id, and no answer: it may have been taken, which is free. That word is waited for so long beyond the
-# silence, once the zone can be read; where the platform does not answer, there is no other machine to be had either.
+STOPPING_STATES = (MachineState.ENDING, MachineState.ENDED)  # it runs no more
+# A lookup without an answer: the machine may have been preempted, which is free. That answer is awaited for so long
+# beyond the silence, once the zone can be read; where the platform does not answer, no other machine can be had either.
 UNANSWERED_S = 600.0
+# Rows hold these texts: a later version recognizes them there.
 UNANSWERED = "its machine is in no listing, and what became of it is not known yet"
 DISAGREE = "the listing leaves out a machine that answers or beats"
 
 
 def at_hand(obs: Observation, world: World) -> Machine | None:
-    """The machine as it is now; None = not seen, or only in an old listing: it may have been taken away since, and an
+    """The machine as it is now; None = not seen, or only in an old listing. It may have been preempted since, and an
     end for its silence would name the wrong cause."""
     seen = obs.machine
     if not isinstance(seen, Seen) or seen.age_s > gap_s(world.knobs.poll_interval_s):
         return None
     return seen.value
+
+
+def is_stopping(part: Part[Machine]) -> bool:
+    return isinstance(part, Seen) and part.value.state in STOPPING_STATES
 
 
 def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
@@ -51,7 +58,7 @@ def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision
         return _ended(obs.machine.value, obs, world)
     if isinstance(obs.machine, Unknown):
         return None
-    if obs.lookup is NOT_READ:
+    if unread(obs, LOOKUP):
         return unchanged(run, wants=frozenset({LOOKUP}))
     if isinstance(obs.lookup, Seen):
         return _ended(obs.lookup.value, obs, world) or _disagree(run)
@@ -59,13 +66,11 @@ def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision
 
 
 def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
-    record = machine.record
-    ends = machine.state in (MachineState.ENDING, MachineState.ENDED)
-    if record is not None and ends:
-        gone = machine.state == MachineState.ENDED
+    record, gone = machine.record, machine.state == MachineState.ENDED
+    if record is not None and machine.state in STOPPING_STATES:
         overlap_s = 0.0 if gone or record.cause != Cause.PREEMPTED else world.knobs.notice_overlap_s
         return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s, stopped_at=record.at)
-    if machine.state == MachineState.ENDED:
+    if gone:
         return End(Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs))
     return None
 
@@ -94,33 +99,32 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     if source in world.breakers_open:
         return None
     evidence = "the machine is gone without a record of why: absent in the listing"
-    evidence += ", not found when asked for" if isinstance(obs.lookup, Absent) else ", no beat either"
+    evidence += ", not found when looked up" if isinstance(obs.lookup, Absent) else ", and no beat arrives"
     return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=source)
 
 
 def _unanswered(run: Run, lookup: Unknown) -> Decision | None:
-    """Not in the listing, and whoever was asked has not said what became of it: it is asked again at the next look."""
+    """Not in the listing, and the platform did not respond to the lookup: the next tick repeats it."""
     if run.hold.startswith(UNANSWERED):
         return None
-    # Again, so that the limits judged after this bite at this look, not at the next one.
+    # Decided again at once, so that the limits judged after this apply in this tick, not in the next one.
     return Decision(replace(run, hold=f"{UNANSWERED}: {lookup.reason}"), again=True)
 
 
 def _disagree(run: Run) -> Decision | None:
-    """Told once; after that the run goes on under its own limits, and nothing rests on the machine."""
+    """Recorded once. After that the run goes on under its own limits, and nothing rests on the machine."""
     if run.hold == DISAGREE:
         return None
-    text = "The machine is missing in the listing, but it answers or beats: nothing is done."
-    return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),), again=True)
+    text = "The machine is missing in the listing, but it answers or beats. No action is taken."
+    return Decision(replace(run, hold=DISAGREE), (new_event(EventKind.READINGS_DISAGREE, text),), again=True)
 
 
 def stopped_at(obs: Observation, now: float) -> float | None:
-    """Since when the machine of an agent that has said its last word runs no more: the platform's word, else that last
-    word, where the machine is gone already. None = it is still seen running, or nobody knows: later looks will tell."""
+    """When the machine of an agent that has sent its last beat stopped: the platform's record, else that last beat,
+    where the machine is gone already. None = it is still seen running, or nothing reports it: later ticks will."""
     if isinstance(obs.machine, Seen):
-        machine = obs.machine.value
-        ends = machine.state in (MachineState.ENDING, MachineState.ENDED)
-        return machine.record.at if ends and machine.record is not None else None
+        record = obs.machine.value.record
+        return record.at if is_stopping(obs.machine) and record is not None else None
     if isinstance(obs.machine, Absent) and isinstance(obs.beat, Seen):
         return now - obs.beat.age_s
     return None
@@ -129,10 +133,10 @@ def stopped_at(obs: Observation, now: float) -> float | None:
 def readings(obs: Observation) -> tuple[str, ...]:
     """Source, value and age of everything a destructive decision rests on."""
     parts = (("listing", obs.machine), ("lookup", obs.lookup), ("beat", obs.beat))
-    return tuple(f"{name}: {_word(part)}" for name, part in parts if part is not NOT_READ)
+    return tuple(f"{name}: {reading_text(part)}" for name, part in parts if part is not NOT_READ)
 
 
-def _word(part: Part[Machine] | Part[Beat]) -> str:
+def reading_text(part: Part[Machine] | Part[Beat]) -> str:
     if isinstance(part, Unknown):
         return f"unknown ({part.reason})"
     if isinstance(part, Absent):

@@ -1,1 +1,1 @@
-"""What is told beside what is decided."""
+"""Events and messages about a run that follow from its state."""

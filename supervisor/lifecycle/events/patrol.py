@@ -1,7 +1,7 @@
-"""What the supervisor says of itself: that it is back after a restart, and now and then how everything stands.
+"""What the supervisor reports about itself: that it started again, and on a schedule how all runs stand.
 
-The second is told on a schedule, also when nothing has changed: who hears nothing for a day cannot tell a calm day from
-a supervisor that is gone. Pure: from figures that the loop has read.
+The report comes also when nothing has changed: without it, a user cannot tell a calm day from a supervisor that is
+gone. Pure: from figures that the loop has read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from supervisor.wording.forecast import needs_person
 from supervisor.wording.run import status_text
 
 SENTENCE_MAX = 240
-# In this order; the other statuses pass within minutes and are told together.
+# In this order; the other statuses pass within minutes and are counted together.
 _COUNTED = (Status.RUNNING, Status.WAITING, Status.RECOVERING)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`since`: epoch seconds. `of_person`: it waits for somebody's word."""
+    """`since`: epoch seconds. `of_person`: the run waits for a person."""
 
     run_id: str
     since: float
@@ -46,11 +46,11 @@ class Standing:
 
 
 def problem(run: Run, now: float) -> Problem | None:
-    """What keeps this run from going on, if it is more than the next minutes; None = nothing does."""
-    of_person = bool(needs_person(run)) and not loss_accepted(run)
+    """What keeps this run from going on, if it lasts longer than the next minutes; None = nothing does."""
     answered = run.approval is not None and not run.awaits_pull
+    of_person = bool(needs_person(run)) and not loss_accepted(run)
     of_person = of_person or (run.status == Status.AWAITING_TEARDOWN and not answered)
-    waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # a queue of our own is no problem
+    waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # our own queue is no problem
     if run.terminal or not (of_person or run.hold or waits):
         return None
     since = run.waiting.since if run.status == Status.WAITING else None
@@ -61,12 +61,12 @@ def problem(run: Run, now: float) -> Problem | None:
 
 
 def spent_usd(attempts: Iterable[Attempt], since: float, now: float) -> float:
-    """What their machines have cost from `since` to `now`; those without a known price are left out."""
+    """What their machines have cost from `since` to `now`; attempts without a known price are left out."""
     total = 0.0
     for attempt in attempts:
         end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
         billed_s = min(now, now if end is None else end) - max(since, attempt.started_at)
-        # A step of the clock within the span is in neither count of its own.
+        # A step of the clock within the span is not part of the agent's own count.
         billed_s = min(billed_s, 3600.0 * billed_h(attempt, now))
         total += (attempt.price_usd_per_h or 0.0) * max(0.0, billed_s) / 3600.0
     return total
@@ -74,14 +74,14 @@ def spent_usd(attempts: Iterable[Attempt], since: float, now: float) -> float:
 
 def report(standing: Standing, now: float) -> Event:
     """'2 running, 1 waiting, 1 needs you. $3.41/h now, $41.70 in the last 24 h. Oldest problem: …'"""
-    needed = sum(problem_seen.of_person for problem_seen in standing.problems)
+    needed = sum(item.of_person for item in standing.problems)
     parts = [*_counts(standing.counts), *([f"{needed} {'needs' if needed == 1 else 'need'} you"] if needed else [])]
     now_usd, last_usd = money_text(standing.usd_per_h), money_text(standing.spent_usd)
     clauses = [
         ", ".join(parts) or "Nothing runs and nothing waits",
         f"{now_usd}/h now, {last_usd} in the last {age_text(standing.spent_s)}",
     ]
-    oldest = min(standing.problems, key=lambda problem_seen: problem_seen.since, default=None)
+    oldest = min(standing.problems, key=lambda item: item.since, default=None)
     if oldest is not None:
         sentence = clip(oldest.sentence, SENTENCE_MAX)
         clauses.append(f"Oldest problem: {oldest.run_id}, for {age_text(now - oldest.since)}: {sentence}")
@@ -97,11 +97,11 @@ def report(standing: Standing, now: float) -> Event:
 
 
 def back_again(version: str, away_s: float | None, counts: Mapping[str, int]) -> Event:
-    """`away_s` None: not known, or another supervisor of the same database went on meanwhile."""
+    """`away_s` None: unknown, or another supervisor of the same database went on meanwhile."""
     active = {str(status): count for status, count in counts.items() if count and status in ACTIVE}
     away = "" if away_s is None else f" after {age_text(away_s)} away"
-    many = sum(active.values())
-    runs = f"{plural(many, 'live run')} found: {', '.join(_counts(active))}" if many else "No run is live"
+    total = sum(active.values())
+    runs = f"{plural(total, 'live run')} found: {', '.join(_counts(active))}" if total else "No run is live"
     text = f"Supervisor {version} started again{away}. {runs}."
     data = {"version": version, "away_s": away_s, "runs": active}
     return Event(EventKind.SUPERVISOR_STARTED, text, data=data)

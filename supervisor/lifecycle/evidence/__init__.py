@@ -1,1 +1,1 @@
-"""What is kept of an attempt: its evidence and its facts."""
+"""Records of an attempt: its evidence and its facts."""

@@ -1,7 +1,7 @@
-"""The evidence of one attempt: why it ended, on what that rests, and what its agent left. Dictionaries in and out.
+"""The evidence of one attempt: why it ended, the readings this rests on, and what its agent left.
 
-It is composed several times: at the attempt's end, before the release, when the machine is gone, at the run's end.
-Each time may know more or less than the one before, so what was known is never replaced by less.
+The document is composed several times: at the attempt's end, before the release, when the machine is gone, at the
+run's end. Each time more or less is readable than before, so nothing in it is ever replaced by less.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the store holds of an attempt. `agent` None: `missing` says why. `log_tail` None: not read."""
+    """What the store contains of an attempt. `agent` None: `missing` says why. `log_tail` None: not read. `console`:
+    the key of its tail."""
 
     agent: Json | None = None
     missing: str = ""
@@ -36,11 +37,11 @@ class Found:
     console: str | None = None
 
 
-def compose(run: Run, attempt: Attempt, finds: Found, release: Sequence[str], before: Json | None) -> Json:
-    """`release`: readings that a release rests on. `before`: the document as it was composed last."""
+def compose(run: Run, attempt: Attempt, stored: Found, release: Sequence[str], before: Json | None) -> Json:
+    """The document. `release`: readings that a release rests on. `before`: the document as it was composed last."""
     earlier = before or {}
-    agent = _newer(finds.agent, earlier.get("agent"))
-    tail = _tail(finds, agent) or earlier.get("log_tail") or []
+    agent = _newer(stored.agent, earlier.get("agent"))
+    tail = _tail(stored, agent) or earlier.get("log_tail") or []
     releases = (earlier.get("readings") or {}).get("release") or []
     return {
         "version": VERSION,
@@ -49,9 +50,9 @@ def compose(run: Run, attempt: Attempt, finds: Found, release: Sequence[str], be
         "attempt": attempt.number,
         "launch_id": attempt.launch_id,
         "machine": _machine(attempt),
-        "started_at": _time(attempt.started_at),
-        "ended_at": _time(attempt.ended_at),
-        "gone_at": _time(attempt.gone_at) or earlier.get("gone_at"),
+        "started_at": utc_text(attempt.started_at),
+        "ended_at": utc_text(attempt.ended_at),
+        "gone_at": utc_text(attempt.gone_at) or earlier.get("gone_at"),
         "cause": attempt.cause,
         "detail": attempt.evidence,
         "exit": None if attempt.exit is None else asdict(attempt.exit),
@@ -60,14 +61,14 @@ def compose(run: Run, attempt: Attempt, finds: Found, release: Sequence[str], be
         "readings": {"end": list(attempt.readings), "release": list(dict.fromkeys([*releases, *release]))},
         "beat": _beat(run.pulse, attempt) or earlier.get("beat"),
         "agent": agent,
-        "agent_missing": "" if agent is not None else finds.missing or NO_AGENT_PART,
+        "agent_missing": "" if agent is not None else stored.missing or NO_AGENT_PART,
         "log_tail": tail,
-        "console": finds.console or earlier.get("console"),
+        "console": stored.console or earlier.get("console"),
     }
 
 
 def final(document: Mapping[str, Any]) -> bool:
-    """The agent has written its last word: nothing more will come of it."""
+    """The agent has written its part of the end: it will write nothing more."""
     return (document.get("agent") or {}).get("when") == "end"
 
 
@@ -89,7 +90,7 @@ def read(raw: bytes) -> Json | None:
 
 
 def _is_document(document: Json) -> bool:
-    """So far as it is built upon: it lies where a training may write."""
+    """Only what other code relies on is checked: the object lies where a training may write."""
     readings = document.get("readings")
     texts_of = [readings.get(when) for when in ("end", "release")] if isinstance(readings, dict) else [None]
     texts = [
@@ -100,25 +101,25 @@ def _is_document(document: Json) -> bool:
 
 
 def last_lines(raw: bytes) -> tuple[str, ...]:
-    """The last lines of a log, few and short enough to be kept."""
+    """The last lines of a log, few and short enough to keep."""
     lines = raw.decode("utf-8", "replace").splitlines()[-LOG_LINES:]
     return tuple(line[:LINE_CHARS] for line in lines)
 
 
 def _newer(agent: Json | None, earlier: Json | None) -> Json | None:
-    """The part of the end wins over one of a stall, and any part over none. Its log stands in a place of its own."""
+    """The part of the end wins over one of a stall, and any part over none. Its log is a field of the document."""
     if agent is None or (earlier is not None and earlier.get("when") == "end" != agent.get("when")):
         return earlier
     return {name: value for name, value in agent.items() if name != "log_tail"}
 
 
-def _tail(finds: Found, agent: Json | None) -> list[str]:
-    """The agent's last lines if they are its last words, else those in the store, which may be newer."""
-    agent_tail = (finds.agent or {}).get("log_tail")
+def _tail(stored: Found, agent: Json | None) -> list[str]:
+    """The agent's last lines if it wrote them at the end, else those in the store, which may be newer."""
+    agent_tail = (stored.agent or {}).get("log_tail")
     lines = [line[:LINE_CHARS] for line in agent_tail if isinstance(line, str)] if isinstance(agent_tail, list) else []
     if agent is not None and agent.get("when") == "end" and lines:
         return lines[-LOG_LINES:]
-    return list(finds.log_tail or lines[-LOG_LINES:])
+    return list(stored.log_tail or lines[-LOG_LINES:])
 
 
 def _machine(attempt: Attempt) -> Json:
@@ -134,11 +135,11 @@ def _machine(attempt: Attempt) -> Json:
 
 
 def _beat(pulse: Pulse | None, attempt: Attempt) -> Json | None:
-    """The last beat of this attempt, as far as the loop has followed it."""
+    """The last beat of this attempt that the loop has received."""
     if pulse is None or pulse.launch_id != attempt.launch_id or pulse.sequence == 0:
         return None
     return {
-        "at": _time(pulse.beat_at),
+        "at": utc_text(pulse.beat_at),
         "sequence": pulse.sequence,
         "phase": pulse.phase,
         "step": pulse.step,
@@ -157,7 +158,8 @@ def _telemetry(telemetry_text: str) -> Json | None:
     return None if telemetry is None else beat_telemetry.to_json(telemetry)
 
 
-def _time(at: float | None) -> str | None:
+def utc_text(at: float | None) -> str | None:
+    """Epoch seconds as RFC 3339."""
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 

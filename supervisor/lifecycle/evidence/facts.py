@@ -1,9 +1,9 @@
-"""What the agents noted of each attempt (versions, packages, cards, seeds), and where two attempts differ.
+"""Facts that the agents noted of each attempt (versions, packages, cards, seeds), and where two attempts differ.
 
-Facts come from the machine on which somebody's training runs, so any bytes may stand there: another shape is no facts.
-What is believed can be written down again and told over the API: it has a sane depth, and no figure that JSON has no
-word for (1e999 is read as infinity). A fact that is missing was not found out and differs from nothing; null was found
-out: there is none. Differing packages are told one by one, because "the hash differs" helps nobody.
+Facts come from a machine on which a user's training runs, so they may be any bytes: another shape is no facts. Facts
+that are accepted can be written again and returned by the API: they have a limited depth, and no number that JSON
+cannot express (1e999 is read as infinity). A missing fact was not determined and differs from nothing; null was
+determined: there is none. Differing packages are listed one by one, because "the hash differs" helps nobody.
 """
 
 from __future__ import annotations
@@ -15,11 +15,23 @@ from typing import Any
 
 from supervisor.wording.attempt import FACT_CHARS, fact_text
 
+Facts = Mapping[str, Any]
+Row = dict[str, Any]
+
 DEPTH = 12
+MAX_BYTES = 262_144  # twice what an agent writes
+ATTEMPTS_READ = 200  # the newest
+PACKAGES_SHOWN = 20
+# In the order in which a reader looks for causes.
+COMPARED = (
+    "code", "image_digest", "command", "packages", "python", "python_executable", "conda_env", "virtual_env", "torch",
+    "cuda", "cudnn", "driver", "gpus", "cpu", "cores", "kernel", "seeds", "tracker_url",
+)  # fmt: skip
+_EGG = re.compile(r"#egg=([^&]+)$")
 
 
 def read_object(raw: bytes, max_bytes: int, depth: int = DEPTH) -> dict[str, Any] | None:
-    """None for what no agent of ours writes: torn, too large, too deep, or no JSON object."""
+    """None for anything that our agent does not write: torn, too large, too deep, or no JSON object."""
     if len(raw) > max_bytes:
         return None
     try:
@@ -37,27 +49,13 @@ def _deeper(value: object, levels: int) -> bool:
     return levels == 0 or any(_deeper(item, levels - 1) for item in inside)
 
 
-Facts = Mapping[str, Any]
-Row = dict[str, Any]
-
-MAX_BYTES = 262_144  # twice what an agent writes
-ATTEMPTS_READ = 200  # the newest
-PACKAGES_TOLD = 20
-# In the order in which a reader looks for causes.
-COMPARED = (
-    "code", "image_digest", "command", "packages", "python", "python_executable", "conda_env", "virtual_env", "torch",
-    "cuda", "cudnn", "driver", "gpus", "cpu", "cores", "kernel", "seeds", "tracker_url",
-)  # fmt: skip
-_EGG = re.compile(r"#egg=([^&]+)$")
-
-
 def parse(raw: bytes) -> dict[str, Any] | None:
-    """None for what no agent of ours writes."""
+    """None for anything that our agent does not write."""
     return read_object(raw, MAX_BYTES)
 
 
 def differences(noted: Sequence[tuple[int, Facts | None]]) -> list[Row]:
-    """Of (attempt, facts) in order: each attempt against the last one before it whose facts are known.
+    """`noted`: (attempt, facts) in order. Each attempt is compared with the last one before it whose facts are known.
 
     A row: `attempt`, `against`, `fact`, `was`, `is` (texts; null = there was none), and for `packages` which ones.
     """
@@ -109,14 +107,14 @@ def _packages(was: Facts, now: Facts) -> list[Row]:
 
 
 def _changes(was: Mapping[str, str], now: Mapping[str, str]) -> Row:
-    """At most PACKAGES_TOLD in all; `left_out` counts the others."""
+    """At most PACKAGES_SHOWN packages in all; `left_out` counts the others."""
     both = sorted({*was} & {*now})
     all_of: dict[str, list[Any]] = {
         "changed": [{"was": was[name], "is": now[name]} for name in both if was[name] != now[name]],
         "added": [now[name] for name in sorted({*now} - {*was})],
         "removed": [was[name] for name in sorted({*was} - {*now})],
     }
-    room = PACKAGES_TOLD
+    room = PACKAGES_SHOWN
     row: Row = {"left_out": max(0, sum(map(len, all_of.values())) - room)}
     for name, lines in all_of.items():
         row[name] = lines[:room]
@@ -125,7 +123,7 @@ def _changes(was: Mapping[str, str], now: Mapping[str, str]) -> Row:
 
 
 def _by_name(lines: object) -> dict[str, str]:
-    """Normalised name -> line of `pip freeze`."""
+    """Normalized name -> line of `pip freeze`."""
     packages = {}
     for line in lines if isinstance(lines, list) else ():
         if isinstance(line, str):

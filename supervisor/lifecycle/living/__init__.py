@@ -1,1 +1,1 @@
-"""Is the training alive, and within its limits?"""
+"""Whether the training is alive and within its limits."""

@@ -1,46 +1,82 @@
-"""Times that end something: the limits that a user pays for, and what a wrong wall clock left in a row.
+"""Limits of an attempt and of its run: from when each one counts, and whether it has passed, with both numbers.
 
-Deadline, budget and training time are never extended by our own absence. A deadline is a time of the wall clock,
-whatever that says. Budget and training time are lengths of time: they go by the agent's own count (liveness.reckoned),
-so a wall clock that steps neither ends a run nor bills an hour.
+Progress is judged where progress is due, beats elsewhere, and nothing while we cannot see. Limits that end an attempt
+count from the latest of their own start and the moment since which their source has been read without a gap.
 
-A start that lies ahead of now, and a pause that ends further ahead than any pause of its kind, were written while the
-clock was wrong: the start counts from now, and the pause is over. Which clock is believed stands in
-reconciler/system_clock.
+Deadline, budget and training time are never extended by our own absence. A deadline is a time of the wall clock.
+Budget and training time are lengths of time by the agent's own count (`beats.with_agent_clock`), so a wall clock that
+steps neither ends a run nor bills an hour.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-from supervisor.domain.attempt import Retiring
+from supervisor.contract import heartbeat
+from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import World
+from supervisor.domain.machines import Placement
+from supervisor.domain.observation import BEATS, World, machines_in
+from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run, run_cost_usd, training_s
-from supervisor.lifecycle.living.liveness import TOLERANCE_S, watched_since
-from supervisor.lifecycle.offers.choosing import longest_pause_s
+from supervisor.lifecycle.decision import soonest
 from supervisor.wording.figures import age_text
 
 
-def counted_until(run: Run, world: World, now: float) -> float:
-    """Until when the live attempt counts towards the limits of the run: now, but after a step of the clock, until the
-    agent's next count, without the step."""
-    attempt, pulse = run.live_attempt, run.pulse
-    if attempt is None:
-        return now
-    heard = pulse is not None and pulse.launch_id == attempt.launch_id and pulse.sequence > 0
-    last = pulse.beat_at if heard and pulse is not None else attempt.started_at
-    return last + now - watched_since(world, last, now)
+def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
+    """Where a limit that ends something begins: its own start, or the moment since which we read the source. A start
+    in the future was written before the wall clock was set back: only what we have observed since counts."""
+    if since > now:
+        return world.observing_since.get(source, now)
+    return max(since, world.observing_since.get(source, since))
+
+
+def machines_since(world: World, place: Placement, since: float, now: float) -> float:
+    """`watched_since` for the machines of one zone: a partial listing may have read it or not."""
+    source = world.machines_of(place.provider)
+    own = machines_in(place.zone, source)
+    return watched_since(world, since, now, own if own in world.observing_since else source)
+
+
+def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:
+    """How long beats have been missing while we could have read them; 0 while they arrive."""
+    last = pulse.beat_at if pulse is not None and pulse.launch_id == attempt.launch_id else attempt.started_at
+    return now - watched_since(world, last, now)
+
+
+def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None:
+    """Why this attempt is stalled, with the figures; None while it is not."""
+    limits = run.policy.stall
+    in_phase_s = now - watched_since(world, pulse.phase_since, now)
+    if pulse.phase != heartbeat.TRAINING:
+        limit_s = _phase_limit_s(limits, pulse.phase)
+        if limit_s is not None and in_phase_s > limit_s:
+            return f"{in_phase_s:.0f} s in phase {pulse.phase}, limit {limit_s:.0f} s"
+        return None
+    if pulse.first_progress_at is not None:
+        if pulse.stall_polls >= limits.polls:
+            return f"{pulse.stall_polls} polls without progress at step {pulse.step}"
+        return None
+    # A first step is due only in a run that has reported steps before; others are never judged by steps.
+    if run.reported and in_phase_s > limits.first_progress_s:
+        return f"no first step after {in_phase_s:.0f} s of training, limit {limits.first_progress_s:.0f} s"
+    return None
+
+
+def _phase_limit_s(limits: StallLimits, phase: str) -> float | None:
+    return {
+        heartbeat.RESTORE: limits.restore_s,
+        heartbeat.CHECKPOINT: limits.checkpoint_s,
+        heartbeat.EVALUATION: limits.evaluation_s,
+    }.get(phase)
 
 
 def limit_passed(run: Run, now: float, world: World | None = None) -> tuple[Cause, str] | None:
-    """The first limit of the run that has been passed, with both numbers. `world` None: for a person who asks."""
+    """The first limit of the run that has passed, with both numbers. `world` None: no observation is at hand, as when
+    a person changes a limit."""
     limits = run.policy.limits
     wall = now if world is None else now + world.wall_ahead_s
     if limits.deadline is not None and wall >= limits.deadline:
         return Cause.DEADLINE, f"the deadline passed {age_text(wall - limits.deadline)} ago"
-    now = now if world is None else counted_until(run, world, now)
+    now = now if world is None else _counted_until(run, world, now)
     if limits.max_runtime_s is not None:
         trained_s = run.training_s + training_s(run.live_attempt, now)
         if trained_s >= limits.max_runtime_s:
@@ -52,60 +88,24 @@ def limit_passed(run: Run, now: float, world: World | None = None) -> tuple[Caus
     return None
 
 
+def _counted_until(run: Run, world: World, now: float) -> float:
+    """Until when the live attempt counts towards the limits of its run: now, but without a step of the clock that the
+    agent's next count has not shown yet."""
+    attempt, pulse = run.live_attempt, run.pulse
+    if attempt is None:
+        return now
+    has_beat = pulse is not None and pulse.launch_id == attempt.launch_id and pulse.sequence > 0
+    last = pulse.beat_at if has_beat and pulse is not None else attempt.started_at
+    return last + now - watched_since(world, last, now)
+
+
 def next_limit_at(run: Run, now: float) -> float | None:
-    """When the soonest of these limits will pass, if the run goes on as it does now."""
-    limits, live, due = run.policy.limits, run.live_attempt, []
-    if limits.deadline is not None:
-        due.append(limits.deadline)
+    """When the soonest of the run's limits will pass, if the run goes on as it does now."""
+    limits, live = run.policy.limits, run.live_attempt
+    runtime_at = budget_at = None
     if limits.max_runtime_s is not None and live is not None and live.training_at is not None:
-        due.append(now + limits.max_runtime_s - run.training_s - training_s(live, now))
+        runtime_at = now + limits.max_runtime_s - run.training_s - training_s(live, now)
     if limits.budget_usd is not None and live is not None and live.price_usd_per_h:
         left_usd = limits.budget_usd + run.money.budget_from_usd - run_cost_usd(run, now)
-        due.append(now + left_usd / live.price_usd_per_h * 3600.0)
-    return min(due) if due else None
-
-
-_STARTS = ("status_since", "down_since")
-_STARTS_IN_GROUPS = {"waiting": ("since",), "person": ("since", "reminded_at")}
-_ATTEMPT_STARTS = ("requested_at", "started_at", "up_at", "running_at", "training_at", "pull_at", "pulled_at")
-
-
-def righted(run: Run, world: World, now: float) -> Run:
-    """The run without times that only a wrong clock can have written; the same object where there are none."""
-    changes: dict[str, Any] = dict.fromkeys(_ahead(run, _STARTS, now), now)
-    for name, starts_in_group in _STARTS_IN_GROUPS.items():
-        group: Any = getattr(run, name)
-        ahead = _ahead(group, starts_in_group, now)
-        if ahead:
-            changes[name] = replace(group, **dict.fromkeys(ahead, now))
-    if run.next_at is not None and run.next_at > now + longest_pause_s(world) + TOLERANCE_S:
-        changes["next_at"] = now
-    retiring = tuple(_righted_item(item, run, world, now) for item in run.retiring)
-    if any(after is not before for after, before in zip(retiring, run.retiring, strict=True)):
-        changes["retiring"] = retiring
-    if run.kept_until is not None and run.kept_until > now + run.policy.keep_s + TOLERANCE_S:
-        changes["kept_until"] = max((item.until for item in retiring), default=now)
-    attempt = run.live_attempt
-    if attempt is not None and attempt.agent_at is None:  # else the agent's count tells how wrong it is
-        wrong = _ahead(attempt, _ATTEMPT_STARTS, now)
-        if wrong:
-            starts: dict[str, Any] = dict.fromkeys(wrong, now)
-            changes["attempt"] = replace(attempt, **starts)
-    return replace(run, **changes) if changes else run
-
-
-def _ahead(value: object, names: tuple[str, ...], now: float) -> list[str]:
-    return [name for name in names if (getattr(value, name) or 0.0) > now + TOLERANCE_S]
-
-
-def _righted_item(item: Retiring, run: Run, world: World, now: float) -> Retiring:
-    knobs = world.knobs
-    longest_s = max(run.policy.keep_s, knobs.ask_limit_s, knobs.notice_overlap_s)
-    ahead_s = item.since - now
-    if ahead_s > TOLERANCE_S:  # both were written by the same clock
-        item = replace(item, since=now, until=max(now, item.until - ahead_s))
-    if item.until > now + longest_s + TOLERANCE_S:
-        item = replace(item, until=now)
-    if item.up_at is not None and item.up_at > now + TOLERANCE_S:
-        item = replace(item, up_at=now)
-    return item
+        budget_at = now + left_usd / live.price_usd_per_h * 3600.0
+    return soonest(limits.deadline, runtime_at, budget_at)

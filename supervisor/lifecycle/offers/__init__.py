@@ -1,1 +1,1 @@
-"""Which offer is asked for next, and whose turn it is."""
+"""Which offer a run requests next, and its place in the queue."""

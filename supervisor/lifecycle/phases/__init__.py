@@ -1,1 +1,1 @@
-"""One file for each phase of a run: what is decided in it."""
+"""The decisions of each phase of a run, one file a phase."""

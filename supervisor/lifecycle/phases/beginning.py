@@ -1,4 +1,4 @@
-"""The machine was obtained: the attempt begins, and so does its bill."""
+"""The beginning of an attempt: its machine is obtained and billed, and later its training starts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from dataclasses import replace
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
-from supervisor.lifecycle.decision import tell
+from supervisor.lifecycle.decision import Decision, new_event
 from supervisor.lifecycle.ending.ending import down_since
 from supervisor.wording.figures import age_text, step_text
 
 
+def obtain(run: Run, try_: Try, machine_id: str, now: float) -> Decision:
+    """The attempt of this try begins."""
+    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
+    event = new_event(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine_id)
+    return Decision(begin_attempt(run, try_, machine_id, now), (event,), again=True)
+
+
 def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
-    """The run with its new attempt; the one before is handed to its machine, if that is not gone yet."""
+    """The run with its new attempt. The attempt before it stays with its machine, if that is not gone yet."""
     attempt = Attempt(
         number=try_.attempt,
         generation=run.generation,
@@ -28,7 +35,6 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         code=run.policy.code,
         minimum_s=try_.minimum_s,
     )
-    counters = replace(run.counters, attempts=try_.attempt)
     last = run.attempt
     retiring = tuple(
         replace(item, attempt=last) if last is not None and item.launch_id == last.launch_id else item
@@ -37,7 +43,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
     return replace(
         run,
         attempt=attempt,
-        counters=counters,
+        counters=replace(run.counters, attempts=try_.attempt),
         waiting=replace(run.waiting, since=None, reasons=()),
         pulse=None,
         retiring=retiring,
@@ -45,20 +51,15 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
     )
 
 
-def obtained(try_: Try, machine_id: str) -> Event:
-    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
-    return tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine_id)
-
-
-def trains_event(run: Run, attempt: Attempt, now: float) -> Event:
-    """`run` as it was until the first beat of its training, so that it still knows since when it has not trained."""
+def training_event(run: Run, attempt: Attempt, now: float) -> Event:
+    """`run` as it was until the first beat of its training: it still contains since when it has not trained."""
     zone = attempt.placement.zone
     if attempt.number == 1:
-        return tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
+        return new_event(EventKind.STARTED, f"Training in {zone}.", zone=zone)
     since = down_since(run)
     lost_s = None if since is None else max(0.0, now - since)
     begins = attempt.step_from if attempt.step_from is not None else run.files.checkpoint_step
     resumed = "" if begins is None else f", resumed from {step_text(begins)}"
     after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
     text = f"Training again in {zone}{resumed}{after}."
-    return tell(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))
+    return new_event(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))

@@ -1,7 +1,8 @@
-"""A place that has refused is asked by a few runs when its cool-down is over; the others wait for what these learn.
+"""When the cool-down of an offer ends, a few runs request it; the others wait for what these learn.
 
-Without this, five hundred waiting runs would make five hundred create calls in the same second, each time a zone's
-cool-down ends, to be told the same. One that is given a machine clears the place's record, and everybody may ask.
+Without this, five hundred waiting runs would make five hundred create calls in the same second, each time a cool-down
+ends, and all get the same failure. A run that obtains a machine clears the offer's record; then every run may request
+it.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers.choosing import NoOffer
 from supervisor.lifecycle.phases.placing import wait
 
-PROBES = 3  # create calls under way, per offer that has refused
-HELD_S = 15.0  # when the others look again; an answer usually comes sooner
+PROBES = 3  # create calls in flight, per offer that has failed
+HELD_S = 15.0  # when the others are decided again; an answer usually comes sooner
 
 
 def paced(
     decisions: Sequence[Decision], before: Mapping[int, Run], zones: Mapping[OfferKey, ZoneRecord], now: float
 ) -> list[Decision]:
-    """The decisions; those that would ask a place where enough ask already wait instead. `before`: the runs as they
-    were before. Repeats of a create call that was on record are never held back."""
-    asking: Counter[OfferKey] | None = None
+    """The decisions; those that would request an offer with enough requests already wait instead. `before`: the runs
+    as they were. Repeats of a create call that was on record are never held back."""
+    in_flight: Counter[OfferKey] | None = None
     kept = []
     for decision in decisions:
-        place = _newly_asked(decision, before)
-        if place is None or place not in zones or not zones[place].failures:
+        offer = _newly_requested(decision, before)
+        if offer is None or offer not in zones or not zones[offer].failures:
             kept.append(decision)
             continue
-        if asking is None:
-            asking = Counter(_under_way(before.values()))
-        if asking[place] < PROBES:
-            asking[place] += 1
+        if in_flight is None:
+            in_flight = Counter(_in_flight(before.values()))
+        if in_flight[offer] < PROBES:
+            in_flight[offer] += 1
             kept.append(decision)
         else:
-            kept.append(_held(before[decision.run.key], zones[place], now))
+            kept.append(_held(before[decision.run.key], zones[offer], now))
     return kept
 
 
-def _newly_asked(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
+def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
     for action in decision.actions:
         if isinstance(action, Launch):
             before = runs_before[decision.run.key].try_
@@ -52,8 +53,8 @@ def _newly_asked(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey
     return None
 
 
-def _under_way(runs: Iterable[Run]) -> Iterable[OfferKey]:
-    """The places of create calls that have not been answered."""
+def _in_flight(runs: Iterable[Run]) -> Iterable[OfferKey]:
+    """The offers of create calls that have no answer yet."""
     for run in runs:
         try_ = run.open_try
         if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):

@@ -1,7 +1,4 @@
-"""A run whose training is on its way.
-
-Judged in this order: stop, the end of the command, the machine, silence, progress, limits.
-"""
+"""A run whose training goes on. Judged in this order: stop, end of the command, machine, silence, progress, limits."""
 
 from __future__ import annotations
 
@@ -13,106 +10,66 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BEATS, Absent, Observation, Seen, World
-from supervisor.domain.run import Run, with_pulse
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.ending.exits import gpu_fault, word_of
-from supervisor.lifecycle.living.checkpoints import begun_from_nothing, heed_rejection
-from supervisor.lifecycle.living.limits import next_limit_at
-from supervisor.lifecycle.living.liveness import (
-    beat_of,
-    follow,
-    identified,
-    reckoned,
-    silent_s,
-    stall_reason,
-    with_times,
-)
-from supervisor.lifecycle.living.overriding import heed_marker, stopped_by
+from supervisor.lifecycle.ending.exits import end_in, gpu_fault
+from supervisor.lifecycle.living.beats import beat_of, with_beat
+from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
+from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
+from supervisor.lifecycle.living.overriding import stopped_by, with_marker
 from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit
 
 
 def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     attempt = run.live_attempt
     assert attempt is not None
-    beat = beat_of(obs.beat, attempt.launch_id)
-    run = _heed_stop(run, obs, beat, now)
+    seen = beat_of(obs.beat, attempt.launch_id)
+    beat = seen.value if seen is not None else None
+    run = with_marker(run, obs, now)
+    if beat is not None and beat.stop_generation is not None:
+        run = stopped_by(run, beat.stop_generation, now)
     if run.stop is not None:
         return begin_stopping(run, now)
-    before = run
-    news: tuple[Event, ...] = ()
+    telemetry_before = run.pulse.telemetry if run.pulse is not None else ""
+    run = with_beat(run, obs, world, now)
+    events: tuple[Event, ...] = ()
     if beat is not None:
-        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-        timed = identified(with_times(attempt, beat.value, now), obs)
-        timed = reckoned(timed, run.pulse, pulse, run.policy.stall.boot_timeout_s)
-        if pulse is not run.pulse or timed is not attempt:
-            run = with_pulse(run, pulse, timed)
-        run, from_nothing = begun_from_nothing(run, attempt, beat.value)
-        run, news = heed_rejection(run, beat.value)
-        news = (*news, *from_nothing)
-    decision = _judge(before, run, beat, obs, world, now)
-    return replace(decision, events=(*news, *decision.events)) if news else decision
+        run, fresh_start = with_fresh_start(run, attempt, beat)
+        run, rejection = with_rejection(run, beat)
+        events = (*rejection, *fresh_start)
+    ended = _end_of_command(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before) if beat else None
+    return after_events(events, ended or _judge(run, beat, obs, world, now))
 
 
-def _judge(before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> Decision:
-    telemetry_before = before.pulse.telemetry if before.pulse is not None else ""
-    ended = (
-        _command_ended(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before)
-        if beat is not None
-        else None
-    )
-    if ended is not None:
-        return ended
-    lost = machines.lost(run, obs, world, now)
+def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> Decision:
+    lost = machines.lost(run, obs, world, now) or _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
     if lost is not None:
-        return _with_pulse(lost, run) if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
-    end = _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
-    if end is not None:
-        return end_attempt(run, end, world, now)
-    return stop_for_limit(run, world, now) or _goes_on(before, run, obs, now)
+        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
+    stopping = stop_for_limit(run, world, now)
+    if stopping is not None:
+        return stopping
+    after = replace(run, hold="") if run.hold and isinstance(obs.machine, Seen) else run
+    return unchanged(after, check_after=next_limit_at(run, now))
 
 
-def _goes_on(before: Run, run: Run, obs: Observation, now: float) -> Decision:
-    if run.hold and isinstance(obs.machine, Seen):
-        run = replace(run, hold="")
-    pulse_only = run is not before and before.attempt is run.attempt and before.hold == run.hold
-    return Decision(run, check_after=next_limit_at(run, now), pulse_only=pulse_only)
-
-
-def _with_pulse(decision: Decision, run: Run) -> Decision:
-    return replace(decision, pulse_only=decision.run is run and not decision.events)
-
-
-def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) -> Run:
-    run = heed_marker(run, obs, now)
-    marker = beat.value.stop_generation if beat is not None else None
-    return run if marker is None else stopped_by(run, marker, now)
-
-
-def _command_ended(
-    run: Run, beat: Seen[Beat], obs: Observation, *, world: World, now: float, telemetry_before: str
+def _end_of_command(
+    run: Run, beat: Beat, obs: Observation, *, world: World, now: float, telemetry_before: str
 ) -> Decision | None:
-    """Exit 0, or a failure after the last step, is finishing; any other end has its cause; a notice seen inside the
-    machine is authoritative. `telemetry_before`: the figures of the machine before this beat.
-    """
-    value = beat.value
-    saving = value.exit is None and value.phase == heartbeat.FINISHING
-    if saving or (value.exit is not None and value.exit.work_done):
-        text = _finishing_text(value)
-        event = tell(EventKind.FINISHING, text)
-        return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
-    word = word_of(value, obs, world, telemetry_before)
-    if word is None:
+    """Exit 0, or a failure after the last step, is finishing; any other end has its cause. A preemption notice seen
+    inside the machine is authoritative. `telemetry_before`: what the beats before this one reported of the machine."""
+    saving = beat.exit is None and beat.phase == heartbeat.FINISHING
+    if saving or (beat.exit is not None and beat.exit.work_done):
+        text = "The command has done its work; its results are being saved."
+        if beat.exit is not None and beat.exit.after_work:
+            text = "The command failed after its last step; its results are being saved."
+        return Decision(moved(run, Status.FINISHING, now), (new_event(EventKind.FINISHING, text),), again=True)
+    end = end_in(beat, obs, world, telemetry_before)
+    if end is None:
         return None
-    return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)
-
-
-def _finishing_text(beat: Beat) -> str:
-    if beat.exit is not None and beat.exit.after_work:
-        return "The command failed after its last step; its results are being saved."
-    return "The command has done its work; its results are being saved."
+    return end_attempt(run, replace(end, stopped_at=machines.stopped_at(obs, now)), world, now)
 
 
 def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
@@ -128,15 +85,15 @@ def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
         or not isinstance(obs.beat, Seen | Absent)
     ):
         return None
-    quiet_s = silent_s(run.pulse, attempt, world, now)
-    if quiet_s <= run.policy.stall.silence_s:
+    silence_s, limit_s = silent_s(run.pulse, attempt, world, now), run.policy.stall.silence_s
+    if silence_s <= limit_s:
         return None
-    evidence = f"no beat for {quiet_s:.0f} s (limit {run.policy.stall.silence_s:.0f} s) while the machine is up"
+    evidence = f"no beat for {silence_s:.0f} s (limit {limit_s:.0f} s) while the machine is up"
     return End(Cause.AGENT_LOST, evidence, machines.readings(obs), inferred=BEATS)
 
 
-def _stalled(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> End | None:
-    """Needs a beat in hand: whoever is silent is judged by silence, not by steps."""
+def _stalled(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> End | None:
+    """Needs a beat: a silent agent is judged by its silence, not by steps."""
     if beat is None or run.pulse is None or machines.at_hand(obs, world) is None:
         return None
     reason = stall_reason(run, run.pulse, world, now)

@@ -1,1 +1,1 @@
-"""What was decided is carried out."""
+"""Carries out actions: launches, ends of machines, records of runs."""

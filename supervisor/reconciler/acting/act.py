@@ -1,17 +1,14 @@
-"""Carry out what was decided, after its commit, in bounded threads. Never decides.
+"""Carry out decided actions after their commit: in which thread, under which lease, and never twice at once.
 
-Each action is named by (run, launch, action, machine): while one of that name is under way, a repeat is dropped. Kinds
-that may take long have threads of their own: a hundred launches do not keep a machine billing that is to go. With
-several providers each has threads of its own for what it is asked, so that one that hangs fills no other's. Every
-worker checks the lease's monotonic deadline, and before a Launch the stop state, immediately before the call. What an
-action learns goes to `outcomes`; what fails unclearly is logged and derived again by the next tick.
-
-The results that `done` names, compared with what the store really holds: size and sha256 of every file.
+Each action is named by (run, launch, kind, machine). While an action of that name is in progress, a repeat is dropped.
+Kinds that may take long have threads of their own: a hundred launches must not delay the release of a machine that
+bills. With several providers each has its own threads, so that one that hangs blocks no other. Every worker checks the
+lease's monotonic deadline immediately before the call. What fails unclearly is logged and derived again by the next
+tick. What an action does stands in `launches` and `endings`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -19,64 +16,36 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import get_args
 
-from supervisor.contract import runfiles
-from supervisor.contract.baton import BatonRefused, Done, FileEntry
-from supervisor.contract.identifiers import parse_launch_id
-from supervisor.contract.runfiles import manifest_sha256
+from supervisor.contract.baton import BatonRefused
 from supervisor.domain.actions import (
     Action,
     AskAgentToStop,
     CloseBaton,
-    Finalise,
     KeepEvidence,
     Launch,
     MarkHolderGone,
     PinImage,
     Release,
-    VerifyResults,
-    WriteStopMarker,
 )
-from supervisor.domain.observation import Verification
 from supervisor.domain.run import Run
-from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock, Wake
-from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
-from supervisor.ports.provider import LaunchPending, NotSupported, Provider, ProviderUnavailable
+from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.provider import LaunchPending, Provider, ProviderUnavailable
 from supervisor.ports.store import Lease, Store, StoreDown
-from supervisor.reconciler.acting import batonwork, evidence
-from supervisor.reconciler.acting.jobs import Paces
-from supervisor.reconciler.acting.launches import Launcher
-from supervisor.reconciler.acting.outcomes import Outcomes
-from supervisor.reconciler.acting.records import write_records
-from supervisor.reconciler.fleet import provider_of
+from supervisor.reconciler.acting import batonwork
+from supervisor.reconciler.acting.endings import Endings
+from supervisor.reconciler.acting.launches import Launcher, Paces
+from supervisor.reconciler.outcomes import Outcomes
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
-
-
-def verify(objects: ObjectStore, done: Done) -> Verification:
-    """Raises StoreUnavailable when the store gives no clear answer: then nothing is known, and it is tried again."""
-    problems = [problem for entry in done.results if (problem := _problem(objects, done.prefix + entry.name, entry))]
-    return Verification(done.launch_id, manifest_sha256(done.results), done.results, tuple(problems))
-
-
-def _problem(objects: ObjectStore, key: str, entry: FileEntry) -> str | None:
-    digest, size = hashlib.sha256(), 0
-    try:
-        for block in objects.read(key):
-            digest.update(block)
-            size += len(block)
-    except ObjectMissing:
-        return f"{entry.name} is missing"
-    if size != entry.size:
-        return f"{entry.name} has {size} bytes, {entry.size} were written"
-    if digest.hexdigest() != entry.sha256:
-        return f"{entry.name} has another sha256 than was written"
-    return None
-
 
 log = logging.getLogger(__name__)
 
 EVIDENCE_THREADS, PIN_THREADS = 2, 4
+DONE_KEPT = 50_000
+# Kinds that may take long have threads of their own; all others share theirs. When a thousand attempts end at once,
+# their evidence must not delay the launches that follow.
+_KINDS: Mapping[type, str] = {Launch: "launch", PinImage: "pin", KeepEvidence: "evidence"}
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
 
@@ -97,25 +66,15 @@ class Actor:
     threads: int = 8
     launch_threads: int = 8
     executor: Executor | None = None  # where actions run; None = bounded threads of our own
-    leading: Callable[[], Lease | None] | None = None  # the lease as it is now; None = nobody renews it
-    pool: Callable[[int, str], Executor] = _threads  # (how many at once, whose)
+    leading: Callable[[], Lease | None] | None = None  # the current lease; None = it is not renewed
+    pool: Callable[[int, str], Executor] = _threads  # (threads, name)
     paces_of: Mapping[str, Paces] = field(default_factory=dict)  # provider -> where they are not `paces`
-    _under_way: set[tuple[object, ...]] = field(default_factory=set)
+    _pools: dict[str, Executor] = field(default_factory=dict)
+    _in_progress: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._pool = self._threads(self.threads, "act")
-        # When a thousand attempts end at once, their evidence must not stand before the launches that follow.
-        self._apart: Mapping[type, Executor] = {
-            KeepEvidence: self._threads(EVIDENCE_THREADS, "evidence"),
-            Launch: self._threads(self.launch_threads, "launch"),
-            PinImage: self._threads(PIN_THREADS, "pin"),
-        }
-        several = self.providers if len(self.providers) > 1 else {}
-        self._of_provider: Mapping[str, Mapping[type, Executor]] = {
-            name: self._own_threads(name, provider) for name, provider in several.items()
-        }
         for kind in get_args(Action):
             metrics.ACTIONS.add(kind.__name__, "failed", by=0)
         self._launcher = Launcher(
@@ -128,52 +87,62 @@ class Actor:
             leads=self._leads,
             paces_of=self.paces_of,
         )
-
-    def _threads(self, count: int, name: str) -> Executor:
-        return self.executor or self.pool(count, name)
-
-    def _own_threads(self, name: str, provider: Provider) -> Mapping[type, Executor]:
-        act = self._threads(self.threads, f"act {name}")
-        launches = self._threads(provider.traits.launches_at_once, f"launch {name}")
-        pins = self._threads(PIN_THREADS, f"pin {name}")
-        return {Launch: launches, PinImage: pins, Release: act, AskAgentToStop: act}
+        self._endings = Endings(
+            self.store, self.objects, self.providers, self.outcomes, self.clock, forget_beats=self.forget_beats
+        )
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)
         with self._lock:
-            if name in self._under_way:
+            if name in self._in_progress:
                 return
-            self._under_way.add(name)
-        own = self._of_provider.get(_asked_of(run, action), {})
-        executor = own.get(type(action)) or self._apart.get(type(action), self._pool)
-        executor.submit(self._work, name, run, action, lease)
+            self._in_progress.add(name)
+        self._executor(run, action).submit(self._work, name, run, action, lease)
+
+    def _executor(self, run: Run | None, action: Action) -> Executor:
+        """One pool for each kind of action; with several providers one for each kind and provider."""
+        if self.executor is not None:
+            return self.executor
+        kind = _KINDS.get(type(action), "act")
+        provider = _provider_called(run, action) if len(self.providers) > 1 else ""
+        name = f"{kind} {provider}".rstrip()
+        if name not in self._pools:
+            sizes = {
+                "act": self.threads,
+                "launch": self.launch_threads,
+                "pin": PIN_THREADS,
+                "evidence": EVIDENCE_THREADS,
+            }
+            own_launches = kind == "launch" and provider in self.providers
+            size = self.providers[provider].traits.launches_at_once if own_launches else sizes[kind]
+            self._pools[name] = self.pool(size, name)
+        return self._pools[name]
 
     @property
     def pending(self) -> int:
-        """How many are under way or stand in line."""
-        return len(self._under_way)
+        """How many are in progress or wait in a queue."""
+        return len(self._in_progress)
 
     def idle(self) -> bool:
         with self._lock:
-            return not self._under_way
+            return not self._in_progress
 
     def close(self) -> None:
-        """Queued actions are dropped (they are derived again); those under way are given the time they need."""
-        of_providers = [pool for own in self._of_provider.values() for pool in own.values()]
-        for pool in dict.fromkeys((*of_providers, *self._apart.values(), self._pool)):
+        """Queued actions are dropped (they are derived again); those in progress get the time that they need."""
+        for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
-        done, outcome = False, "failed"
+        outcome = "failed"
         try:
             if not self._leads(lease):
                 outcome = "not_leading"
                 return
             self._carry_out(run, action, lease)
-            done, outcome = True, "done"
+            outcome = "done"
         except UNCLEAR as error:
             outcome = "unclear"
-            # A platform that looks for room takes its time: that is told at each tick, and nothing is wrong.
+            # A platform that looks for capacity takes its time: each tick reports it, and nothing is wrong.
             log.log(
                 logging.INFO if isinstance(error, LaunchPending) else logging.WARNING,
                 "action not done",
@@ -183,25 +152,30 @@ class Actor:
             log.exception("action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id})
         finally:
             metrics.ACTIONS.add(type(action).__name__, outcome)
-            with self._lock:
-                self._under_way.discard(name)
-                first = done and name not in self._done_once
-                if first:
-                    if len(self._done_once) > 50_000:
-                        self._done_once.clear()
-                    self._done_once.add(name)
-            if first:  # only the first success looks again at once: a release that has no effect must not spin the loop
+            if self._is_first_success(name, outcome == "done"):
                 self.wake.set()
 
+    def _is_first_success(self, name: tuple[object, ...], done: bool) -> bool:
+        """Only the first success requests a tick at once: a release that has no effect must not spin the loop."""
+        with self._lock:
+            self._in_progress.discard(name)
+            if not done or name in self._done_once:
+                return False
+            if len(self._done_once) > DONE_KEPT:
+                self._done_once.clear()
+            self._done_once.add(name)
+            return True
+
     def _leads(self, lease: Lease) -> bool:
-        """Still the leader of that epoch. The lease was renewed meanwhile: a tick, or a queue of actions, that takes
-        longer than one lease lasts would else do nothing at all."""
+        """Still the leader of that epoch. The lease is renewed in between: a tick, or a queue of actions, that takes
+        longer than one lease lasts would otherwise do nothing at all."""
         now = lease if self.leading is None else self.leading()
         return now is not None and now.epoch == lease.epoch and self.clock.monotonic() < now.deadline
 
     def _carry_out(self, run: Run | None, action: Action, lease: Lease) -> None:
         if isinstance(action, Release):
-            return self._release(run, action)
+            self._endings.release(run, action)
+            return
         assert run is not None
         match action:
             case Launch():
@@ -210,104 +184,14 @@ class Actor:
                 self._launcher.pin(run, action)
             case MarkHolderGone():
                 batonwork.mark_holder_gone(self.objects, run.run_id, action.launch_id)
-            case AskAgentToStop() | WriteStopMarker():
-                self._stop(run, action)
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
-            case KeepEvidence():
-                self._keep_evidence(run, action)
-            case VerifyResults():
-                self.outcomes.verified(run.key, verify(self.objects, action.done))
-            case Finalise():
-                self._finalise(run, action)
-        return None
-
-    # --- the rest -------------------------------------------------------------------------------------------------
-
-    def _stop(self, run: Run, action: AskAgentToStop | WriteStopMarker) -> None:
-        if isinstance(action, WriteStopMarker):
-            self._write_stop(run, action)
-        else:
-            self._ask_to_stop(run, action)
-
-    def _ask_to_stop(self, run: Run, action: AskAgentToStop) -> None:
-        try:
-            provider_of(self.providers, action.ref.provider).ask_to_stop(action.ref)
-        except NotSupported:
-            return  # the .stop marker and the push's answer say the same
-
-    def _write_stop(self, run: Run, action: WriteStopMarker) -> None:
-        """Not when a resume came first: this marker would be a new one, and stop the new generation."""
-        row = self.store.find(run.run_id)
-        if row is not None and row.generation == run.generation:
-            batonwork.write_stop(self.objects, run.run_id, action.actor)
-
-    def _release(self, run: Run | None, action: Release) -> None:
-        provider = provider_of(self.providers, action.ref.provider)
-        if run is not None:
-            self._mark_before_release(run)
-            self._keep_console(run, provider, action)
-            evidence.try_to_keep(self.objects, self.store, run, action, self.clock.monotonic)
-        log.info(
-            "release",
-            extra={
-                telemetry.ACTION: "release",
-                telemetry.RUN_ID: run and run.run_id,
-                telemetry.MACHINE: action.ref.name,
-                telemetry.REASON: action.reason,
-            },
-        )
-        provider.release(action.ref)
-        metrics.MACHINES_RELEASED.add(action.ref.provider)
-
-    def _mark_before_release(self, run: Run) -> None:
-        """A stop that meets a start, or whose grace is short, comes here before the marker was asked for; who looks
-        into the folder must never find the machine gone and no reason. A store that is down keeps no machine."""
-        if run.stop is None or run.status != Status.STOPPING:
-            return
-        try:
-            self._write_stop(run, WriteStopMarker(run.stop.actor))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep a machine billing
-            named = {telemetry.ACTION: "stop", telemetry.RUN_ID: run.run_id, telemetry.ERROR: str(error)}
-            log.warning("stop marker not written", extra=named)
-
-    def _keep_evidence(self, run: Run, action: KeepEvidence) -> None:
-        attempt = evidence.attempt_of(self.store, run, action.launch_id)
-        if attempt is not None:
-            evidence.keep(self.objects, run, attempt, self.clock.monotonic)
-
-    def _keep_console(self, run: Run, provider: Provider, action: Release) -> None:
-        """Best effort: a console that cannot be read or kept does not keep a machine billing."""
-        try:
-            tail = provider.console(action.ref)
-            if tail:
-                attempt = parse_launch_id(action.launch_id)[1]
-                self.objects.put(runfiles.console(run.run_id, attempt), tail)
-        except UNCLEAR as error:
-            log.warning(
-                "console not kept",
-                extra={telemetry.ACTION: "console", telemetry.RUN_ID: run.run_id, telemetry.ERROR: str(error)},
-            )
-
-    def _finalise(self, run: Run, action: Finalise) -> None:
-        try:
-            ours = batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
-        except BatonRefused:
-            raise
-        except ValueError:
-            ours = True  # torn: it stays as it is for a person to mend, and nobody can claim it
-        if not ours:
-            return
-        write_records(self.objects, self.store, run)
-        evidence.keep_missing(self.objects, self.store, run, self.clock.monotonic)
-        self.objects.delete(runfiles.beat(run.run_id))
-        self.objects.delete(runfiles.boot_beat(run.run_id))
-        self.forget_beats(run.run_id)
-        self.outcomes.finalised(run.key)
+            case _:
+                self._endings.carry_out(run, action)
 
 
-def _asked_of(run: Run | None, action: Action) -> str:
-    """The provider that this action asks; "" = none."""
+def _provider_called(run: Run | None, action: Action) -> str:
+    """ "" = this action calls none."""
     match action:
         case Release() | AskAgentToStop():
             return action.ref.provider
@@ -319,8 +203,14 @@ def _asked_of(run: Run | None, action: Action) -> str:
 
 
 def _name(run: Run | None, action: Action) -> tuple[object, ...]:
+    """(run key, launch id, kind, machine or what else distinguishes two actions of one kind)."""
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
-    named = action.launch_id if isinstance(action, KeepEvidence) else ""
-    named = action.pinned_for if isinstance(action, PinImage) else named
-    machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else named
-    return (run.key if run is not None else 0, launch_id, type(action).__name__, machine)
+    subject = ""
+    match action:
+        case Release() | AskAgentToStop():
+            subject = action.ref.name
+        case KeepEvidence():
+            subject = action.launch_id
+        case PinImage():
+            subject = action.pinned_for
+    return (run.key if run is not None else 0, launch_id, type(action).__name__, subject)

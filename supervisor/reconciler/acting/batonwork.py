@@ -1,4 +1,4 @@
-"""The supervisor's changes of the baton, each a compare-and-set that is tried again when an agent was quicker."""
+"""The supervisor's changes of the baton. Each is a compare-and-set that is retried when an agent was faster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ ROUNDS = 8
 
 
 def change(objects: ObjectStore, run_id: str, step: Callable[[Baton | None], Baton | None]) -> Baton | None:
-    """Read, change, write if nobody was quicker. `step` gets None where there is no baton, and gives None or the same
-    baton for "nothing to write". Raises StoreUnavailable, BatonRefused; ValueError when the baton is torn."""
+    """Read, change, and write if the object has not changed. `step` gets None where there is no baton, and returns None
+    or the same baton for "nothing to write". Raises StoreUnavailable, BatonRefused; ValueError when the baton is
+    torn."""
     key = runfiles.baton(run_id)
     for _ in range(ROUNDS):
         try:
@@ -37,7 +38,7 @@ def change(objects: ObjectStore, run_id: str, step: Callable[[Baton | None], Bat
 
 
 def current_generation(baton: Baton | None, run: Run, supervisor_id: str) -> Baton:
-    """The baton in this run's generation: made, or opened anew after a resume."""
+    """The baton in this run's generation: created, or opened again after a resume."""
     if baton is None:
         return batons.create(supervisor_id, run.generation)
     return batons.open_generation(baton, run.generation, run.rerun, run.stop_consumed)
@@ -46,14 +47,14 @@ def current_generation(baton: Baton | None, run: Run, supervisor_id: str) -> Bat
 def raise_next(
     objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str
 ) -> tuple[str, bool]:
-    """Let this try claim next: (its nonce, whether it is raised by this call). The nonce is the one that is already
-    there (a repeat after a crash), else a new one."""
+    """Let this try claim next: (its nonce, whether this call raised it). The nonce is the one that is already there (a
+    repeat after a crash), else a new one."""
     fresh = secrets.token_hex(16)
 
     def step(baton: Baton | None) -> Baton:
         now = current_generation(baton, run, supervisor_id)
-        known = now.next.nonce if now.next is not None and now.next.launch_id == launch_id else fresh
-        return batons.raise_next(now, launch_id, known, holder_gone)
+        nonce = now.next.nonce if now.next is not None and now.next.launch_id == launch_id else fresh
+        return batons.raise_next(now, launch_id, nonce, holder_gone)
 
     after = change(objects, run.run_id, step)
     if after is None or after.next is None or after.next.launch_id != launch_id:
@@ -66,8 +67,9 @@ def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:
 
 
 def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> bool:
-    """No agent writes after this. A baton of an earlier generation is opened first: the close is this generation's.
-    False when a resume has opened a later one meanwhile: its agents go on, and nothing of the run may be tidied up."""
+    """No agent writes after this. A baton of an earlier generation is opened first: the close belongs to this one.
+    False when a resume has opened a later generation in between: its agents go on, and nothing of the run may be
+    cleaned up."""
 
     def step(baton: Baton | None) -> Baton | None:
         if baton is None or baton.generation > run.generation:
@@ -79,7 +81,7 @@ def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> bo
 
 
 def write_stop(objects: ObjectStore, run_id: str, actor: str) -> None:
-    """Existence is the message; a marker that is already there stays as it is."""
+    """Its existence requests the stop; a marker that is already there stays as it is."""
     try:
         objects.put(runfiles.stop_marker(run_id), json.dumps({"by": actor}).encode(), if_generation=ABSENT)
     except PreconditionFailed:

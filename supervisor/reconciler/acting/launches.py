@@ -1,29 +1,59 @@
-"""Before a machine, and the machine: what its image names is asked for, the baton is raised, the provider is called.
+"""A launch: look up the content of the image, raise the baton, build the request, call the provider.
 
-The order is fixed: the row of the try is committed (by the tick), the baton's `next` is raised, the nonce's hash is
-stored, then the provider is called; and immediately before the call the stop state and the lease are read again.
+The order is fixed. The tick commits the row of the try, then the baton's `next` is raised, then the nonce's hash is
+stored, then the provider is called. Immediately before the call the stop state and the lease are read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from supervisor.contract.identifiers import nonce_hash, parse_launch_id
+from supervisor.contract.baton import Next
+from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.domain.actions import Launch, PinImage
+from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Unknown
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
-from supervisor.ports.provider import ImageHidden, ImageMissing, LaunchFailed, Provider, ProviderUnavailable
+from supervisor.ports.provider import (
+    ImageHidden,
+    ImageMissing,
+    LaunchFailed,
+    LaunchRequest,
+    Provider,
+    ProviderUnavailable,
+)
 from supervisor.ports.store import Lease, Store
 from supervisor.reconciler.acting import batonwork
-from supervisor.reconciler.acting.jobs import Paces, launch_request
-from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.fleet import provider_of
 from supervisor.reconciler.observing.readers import read_baton, read_stop
+from supervisor.reconciler.outcomes import Outcomes
+
+JOB_VERSION = 1
+# Of the time until a stall is judged: then the agent makes a thread dump, so that it is stored before the end.
+STALL_DUMP_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """Settings that the agent gets unchanged, under these names. `server_file`: the file with our address; None = the
+    store is its only way."""
+
+    store_url: str
+    server_file: str | None
+    beat_push_s: float
+    beat_store_s: float
+    log_chunk_s: float
+    cut_off_s: float
+    rest_s: float
+    upload_reserve_s: float
+    results_save_max_mb: int = 256
+    poll_interval_s: float = 30.0  # not for the agent: a stall is judged by the supervisor's polls
 
 
 @dataclass(frozen=True)
@@ -41,13 +71,13 @@ class Launcher:
 
     def launch(self, run: Run, action: Launch, lease: Lease) -> None:
         try_ = action.try_
-        if not self._still_wanted(run, action):
+        if not self._is_current(run, action):
             return
         nonce, first = batonwork.raise_next(
             self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id
         )
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
-            return  # the lease or the try is no longer ours
+            return  # the lease or the try is not ours any more
         request = launch_request(
             run,
             try_,
@@ -56,7 +86,7 @@ class Launcher:
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
-        if not self.leads(lease) or not self._still_wanted(run, action, first):
+        if not self.leads(lease) or not self._is_current(run, action, first):
             return
         try:
             provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
@@ -65,24 +95,23 @@ class Launcher:
                 run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run, error.scope)
             )
 
-    def _still_wanted(self, run: Run, action: Launch, first: bool = False) -> bool:
+    def _is_current(self, run: Run, action: Launch, first: bool = False) -> bool:
         """The stop state immediately before the call: database, then marker. Where this try was never raised before
-        (the baton proves it, or `first`: we have just done so), no create call can have been made, and the try ends
-        for good."""
+        (the baton proves it, or `first`: this call has raised it), no create call can have been made, and the try ends
+        definitely."""
         row = self.store.find(run.run_id)
-        wanted = row is not None and row.status == Status.LAUNCHING and row.stop is None
-        wanted = wanted and row is not None and row.try_ is not None and row.try_.launch_id == action.try_.launch_id
-        if wanted:
+        current = row is not None and row.status == Status.LAUNCHING and row.stop is None
+        current = current and row is not None and row.try_ is not None and row.try_.launch_id == action.try_.launch_id
+        if current:
             marker = read_stop(self.objects, run.run_id)
             if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
                 return True
             if isinstance(marker, Unknown):
-                return False  # wanted or not: the next tick asks again
+                return False  # stopped or not: the next tick reads it again
             self.outcomes.stop_found(run.key, marker.value)
         if first or self._never_raised(run, action):
-            failed = CreateFailed(
-                action.try_.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was asked for"
-            )
+            text = "stopped before the machine was requested"
+            failed = CreateFailed(action.try_.launch_id, Cause.LAUNCH_REJECTED, text)
             self.outcomes.create_failed(run.key, failed)
         return False
 
@@ -90,17 +119,10 @@ class Launcher:
         baton = read_baton(self.objects, run.run_id)
         return isinstance(baton, Absent) or (isinstance(baton, Seen) and not _raised(baton.value.next, action))
 
-    def _runs_images(self, run: Run) -> Provider:
-        """The first of the run's providers that runs images: a tag names the same content for all of them. Raises
-        ProviderUnavailable."""
-        own = [self.providers[name] for name in run.providers if name in self.providers]
-        runs_images = next((provider for provider in own if provider.traits.images), None)
-        return runs_images or provider_of(self.providers, run.provider)
-
     def pin(self, run: Run, action: PinImage) -> None:
         digest = problem = detail = ""
         try:
-            digest = self._runs_images(run).pin(action.image)
+            digest = self._image_provider(run).pin(action.image)
         except ImageMissing as error:
             problem, detail = "missing", str(error)
         except ImageHidden as error:
@@ -109,7 +131,62 @@ class Launcher:
             problem, detail = "unavailable", str(error)
         self.outcomes.pinned(run.key, Pinned(action.pinned_for, digest, problem, detail, self.clock.now()))
 
+    def _image_provider(self, run: Run) -> Provider:
+        """The first of the run's providers that runs images: a tag names the same content for all of them. Raises
+        ProviderUnavailable."""
+        own = [self.providers[name] for name in run.providers if name in self.providers]
+        runs_images = next((provider for provider in own if provider.traits.images), None)
+        return runs_images or provider_of(self.providers, run.provider)
 
-def _raised(next_try: object, action: Launch) -> bool:
-    launch = getattr(next_try, "launch_id", None)
-    return launch is not None and parse_launch_id(launch) >= parse_launch_id(action.try_.launch_id)
+
+def _raised(next_: Next | None, action: Launch) -> bool:
+    return next_ is not None and parse_launch_id(next_.launch_id) >= parse_launch_id(action.try_.launch_id)
+
+
+def launch_request(
+    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
+) -> LaunchRequest:
+    """The same request for every repeat of this try, because the nonce is read back from the baton."""
+    job = {
+        "version": JOB_VERSION,
+        "run_id": run.run_id,
+        "generation": run.generation,
+        "attempt": try_.attempt,
+        "launch_id": try_.launch_id,
+        "nonce": nonce,
+        "supervisor_id": supervisor_id,
+        "command": spec["command"],
+        "workdir": spec.get("workdir"),
+        "env": spec.get("env") or {},
+        "code": spec.get("code"),
+        "image_digest": run.image.digest or None,
+        "conda_env": spec.get("conda_env"),
+        "venv": spec.get("venv"),
+        "secrets": sorted(spec.get("secrets") or {}),
+        "tracker_url": spec.get("tracker_url"),
+        "checkpoints": spec.get("checkpoints") or {},
+        "results": spec.get("results") or [],
+        "results_generation": run.generation,
+        "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
+        "machine_max_s": run.policy.limits.machine_max_s,
+        "stop_grace_s": run.policy.stop_grace_s,
+        "stop_consumed": run.stop_consumed,
+        "stall_dump_s": STALL_DUMP_SHARE * run.policy.stall.polls * paces.poll_interval_s,
+        "first_dump_s": STALL_DUMP_SHARE * run.policy.stall.first_progress_s if run.reported else None,
+        "steps_from_zero": run.from_zero,
+        "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,
+        "stays_after_failure": run.policy.on_failure != "release",
+        **{name: value for name, value in asdict(paces).items() if name != "poll_interval_s"},
+    }
+    return LaunchRequest(
+        name=try_.machine_name,
+        request_id=request_id(supervisor_id, run.run_id, run.generation, try_.attempt, try_.number),
+        placement=try_.placement,
+        supervisor_id=supervisor_id,
+        run_id=run.run_id,
+        launch_id=try_.launch_id,
+        machine_max_s=run.policy.limits.machine_max_s,
+        job=job,
+        image=run.image.digest or run.policy.image,
+        secrets=spec.get("secrets") or {},
+    )

@@ -1,9 +1,9 @@
-"""Every fourth tick, and at start: machines of ours that serve nobody are released, on the tick's own listing."""
+"""The sweep: in every fourth tick, and at start, machines of ours that serve no run are released."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from supervisor.domain.actions import Release
 from supervisor.domain.events import Event, EventKind
@@ -19,14 +19,15 @@ from supervisor.telemetry import metrics
 log = logging.getLogger(__name__)
 
 EVERY = 4
+RECORDED_KEPT = 10_000
 
 
 class Sweeper:
     def __init__(self, supervisor_id: str) -> None:
         self._supervisor_id = supervisor_id
         self._tick = 0
-        self._told: set[str] = set()
-        self._foreign: dict[str, int] = {}  # provider -> machines that are not ours, as told last
+        self._recorded: set[str] = set()
+        self._foreign: dict[str, int] = {}  # provider -> machines that are not ours, as logged last
 
     def sweep(
         self,
@@ -38,46 +39,62 @@ class Sweeper:
         now: float,
         led_elsewhere: Callable[[str], bool] = lambda run_id: False,
     ) -> list[Event]:
-        """Releases are handed to the actor; the events that tell of them, each machine once. `led_elsewhere`: whether a
-        run of this id is not over and belongs to another cell, whose machines the same listing shows: a bucket that
-        was changed for new runs must not cost the old ones their machines."""
+        """Hands releases to the actor; returns the events, one for each machine. `led_elsewhere`: whether a run of this
+        id is not over and belongs to another cell, whose machines the same listing shows. A bucket that was changed
+        for new runs must not cost the old ones their machines."""
         self._tick += 1
         if self._tick % EVERY != 1:
             return []
         metrics.SWEEPS.add()
-        expected, events = set(_expected(runs)), []
-        for provider, listing in snapshot.listings.items():
-            if isinstance(listing, str):
+        expected, events = sweeping.expected_names(runs), []
+        for provider, report in snapshot.listings.items():
+            if report.listing is None:
                 continue
-            metrics.MACHINES_LEAKED.add(provider, by=0)  # there before the first one: else nobody sees it grow
-            theirs = {name for name, run_id in self._unclaimed(listing, expected) if led_elsewhere(run_id)}
-            plan = sweeping.plan(listing, self._supervisor_id, expected | theirs, now)
-            self._tell_foreign(provider, plan.foreign)
+            metrics.MACHINES_LEAKED.add(provider, by=0)  # it exists before the first one, so that its growth is seen
+            theirs = {machine.name for machine in self._unclaimed(report.listing, expected, led_elsewhere)}
+            plan = sweeping.plan(report.listing, self._supervisor_id, expected | theirs, now)
+            self._log_foreign(provider, plan.foreign)
             for machine in plan.release:
-                ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
-                reason = f"serves no attempt of a live run (labelled {machine.run_id}, launch {machine.launch_id})"
-                actor.submit(None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease)
-                told = self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
-                metrics.MACHINES_LEAKED.add(provider, by=len(told))
-                events += told
-            refused = f"refused {provider}"
-            if plan.refused and refused not in self._told:
-                self._told.add(refused)
-                text = f"{len(plan.refused)} of our machines serve nobody, too many at once: none is released."
-                events.append(
-                    Event(EventKind.SWEEP_REFUSED, text, data={"machines": [m.name for m in plan.refused[:20]]})
-                )
-            if not plan.refused:
-                self._told.discard(refused)
+                events += self._release(provider, machine, actor, lease)
+            events += self._refuse(provider, plan.refused)
         return events
 
-    def _unclaimed(self, listing: MachineListing, expected: set[str]) -> Iterator[tuple[str, str]]:
-        """(name, run id by the label) of machines of ours that no run of this cell has: few, or none."""
+    def _unclaimed(
+        self, listing: MachineListing, expected: set[str], led_elsewhere: Callable[[str], bool]
+    ) -> Iterable[Machine]:
+        """Machines of ours that no run of this cell has, and a run of another cell does: few, or none."""
         for machine in listing.machines:
-            if machine.supervisor_id == self._supervisor_id and machine.name not in expected:
-                yield machine.name, machine.run_id
+            ours = machine.supervisor_id == self._supervisor_id and machine.name not in expected
+            if ours and led_elsewhere(machine.run_id):
+                yield machine
 
-    def _tell_foreign(self, provider: str, count: int) -> None:
+    def _release(self, provider: str, machine: Machine, actor: Actor, lease: Lease) -> list[Event]:
+        ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
+        reason = f"serves no attempt of a live run (labeled {machine.run_id}, launch {machine.launch_id})"
+        actor.submit(None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease)
+        if machine.name in self._recorded:
+            return []
+        if len(self._recorded) > RECORDED_KEPT:
+            self._recorded.clear()
+        self._recorded.add(machine.name)
+        metrics.MACHINES_LEAKED.add(provider)
+        data = {"machine": machine.name, "zone": machine.zone, "run_id": machine.run_id}
+        text = f"Machine {machine.name} in {machine.zone} {reason}: released."
+        return [Event(EventKind.MACHINE_LEAKED, text, data=data)]
+
+    def _refuse(self, provider: str, refused: tuple[Machine, ...]) -> list[Event]:
+        """One event until a sweep refuses no machine."""
+        recorded = f"refused {provider}"
+        if not refused:
+            self._recorded.discard(recorded)
+        if not refused or recorded in self._recorded:
+            return []
+        self._recorded.add(recorded)
+        text = f"{len(refused)} of our machines serve no run. That is too many at once, so none is released."
+        names = [machine.name for machine in refused[:20]]
+        return [Event(EventKind.SWEEP_REFUSED, text, data={"machines": names})]
+
+    def _log_foreign(self, provider: str, count: int) -> None:
         """Reported, never touched: they may be another supervisor's, or ours of a database that was lost."""
         if count not in (0, self._foreign.get(provider)):
             log.warning(
@@ -85,20 +102,3 @@ class Sweeper:
                 extra={telemetry.ACTION: "sweep", telemetry.PROVIDER: provider, telemetry.COUNT: count},
             )
         self._foreign[provider] = count
-
-    def _tell(self, machine: Machine, text: str) -> list[Event]:
-        if machine.name in self._told:
-            return []
-        if len(self._told) > 10_000:
-            self._told.clear()
-        self._told.add(machine.name)
-        data = {"machine": machine.name, "zone": machine.zone, "run_id": machine.run_id}
-        return [Event(EventKind.MACHINE_LEAKED, text, data=data)]
-
-
-def _expected(runs: Iterable[Run]) -> Iterator[str]:
-    for run in runs:
-        if run.open_try is not None:
-            yield run.open_try.machine_name
-        for item in run.retiring:
-            yield item.ref.name

@@ -1,1 +1,1 @@
-"""What is announced is sent."""
+"""Sends announcements and webhook messages."""

@@ -1,24 +1,26 @@
-"""Sends deliveries, and writes down what became of each.
+"""Send deliveries to webhooks and chats, and write down the result of each.
 
-One step settles what has come back, all in one transaction, reads what is due, and hands as much of it to the crew as
-there is room (`turns`). What was sent and could not be settled (a crash, a lost lease) is sent again with the same id:
-a receiver may hear twice, and never not at all.
+One step settles what has returned, all in one transaction, reads what is due, and starts sends in parallel. A delivery
+that was sent and could not be settled (a crash, a lost lease) is sent again with the same id: a receiver may get it
+twice, and never not at all. Each send is a thread that may hang for seconds; the end of the process does not wait for
+it.
 
-A few threads for work that may hang for seconds, which nobody waits for when the process ends.
+Each endpoint has a queue. It gets more than one message at a time only after it has accepted one, a chat never.
+Endpoints that fail share half of the parallel sends: however many receivers hang, the others go on.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.events.delivering import failed_too_long, next_try_at
+from supervisor.lifecycle.events.delivering import failed_too_long, next_message, next_try_at
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import (
     SETTINGS_ID,
@@ -32,61 +34,29 @@ from supervisor.ports.notifier import (
     Target,
 )
 from supervisor.ports.store import Lease, Store, StoreDown
-from supervisor.reconciler.delivering.turns import Batch, Line, Turns
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
-from supervisor.telemetry.worker import Worker
-
-
-class Crew:
-    """The work raises nothing. Not started before its first work."""
-
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.size = name, size
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """From one thread only."""
-        if len(self._threads) < self.size:
-            number = len(self._threads)
-            thread = threading.Thread(target=self._run, name=f"{self.name} {number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._work.put(work)
-
-    def close(self) -> None:
-        """Whoever is free goes home; what hangs is left behind."""
-        for _ in self._threads:
-            self._work.put(None)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-
+from supervisor.telemetry.worker import Daemons, Worker
 
 log = logging.getLogger(__name__)
 
-CREW = 16
+PARALLEL = 16
+EACH = 4  # messages at once to an endpoint that accepts them
+CHAT_MEMORY_S = 120.0
+REMEMBERED_S = 600.0  # how long an endpoint without deliveries keeps its state
 PAGE = 200  # deliveries of one endpoint that are read at once
 POLL_S = 1.0
 LEAVE_S = 2.0  # how long the end of the process waits for what is being sent
 DETAIL_MAX = 500
 
-
-class Hands(Protocol):
-    """Who does the sending: a crew, or a test's own hands."""
-
-    def submit(self, work: Callable[[], None]) -> None: ...
-
-    def close(self) -> None: ...
+Batch = tuple[Delivery, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """`failed` None: taken. `was_failing`: as its turn has counted it."""
+class _Sent:
+    """`failed` None: accepted. `was_failing`: as its queue has counted it."""
 
-    line: Line
+    queue: EndpointQueue
     was_failing: bool
     batch: Batch
     status: int | None
@@ -95,19 +65,19 @@ class _Done:
 
 @dataclass
 class Delivering:
-    """`leading`: the lease of the outbox while it may be acted on. `own`: where the endpoint of the settings leads; its
-    address is not in the database."""
+    """`leading`: the lease of the outbox while it may be acted on. `own`: the target of the endpoint in the settings,
+    whose address is not in the database."""
 
     store: Store
     courier: Courier
     clock: Clock
     leading: Callable[[], Lease | None]
     own: Target | None = None
-    hands: Hands = field(default_factory=lambda: Crew("deliver", CREW))
-    turns: Turns = field(default_factory=lambda: Turns(CREW))
-    _flying: set[int] = field(default_factory=set)  # deliveries that are being sent, or not settled yet
-    _done: SimpleQueue[_Done] = field(default_factory=SimpleQueue)
-    _unsettled: list[_Done] = field(default_factory=list)
+    threads: Executor = field(default_factory=lambda: Daemons("deliver"))
+    queues: SendQueues = field(default_factory=lambda: SendQueues(PARALLEL))
+    _in_flight: set[int] = field(default_factory=set)  # deliveries that are being sent, or not settled yet
+    _returned: SimpleQueue[_Sent] = field(default_factory=SimpleQueue)
+    _unsettled: list[_Sent] = field(default_factory=list)
     _worker: Worker = field(init=False)
     _read_at: float = float("-inf")
 
@@ -131,113 +101,106 @@ class Delivering:
         self._worker.wake()
 
     def stop(self) -> None:
-        """What hangs is left behind, and sent again by whoever leads next."""
+        """A send that hangs is left behind; the next leader sends it again."""
         self._worker.stop(LEAVE_S + 1.0)
-        self.hands.close()
 
     def step(self, now: float) -> None:
         """Raises StoreDown; nothing is lost then."""
         self._settle(now)
         if self.leading() is None:
-            self.turns.clear()
+            self.queues.clear()
             return
-        if self.turns.run_dry or self.clock.monotonic() - self._read_at >= POLL_S:
+        if self.queues.run_dry or self.clock.monotonic() - self._read_at >= POLL_S:
             self._read_at = self.clock.monotonic()
-            self.turns.refill(self.store.deliveries.due(now, PAGE), self._flying, PAGE, now)
-        for line, batch in self.turns.take(now):
-            self._send(line, batch, now)
+            self.queues.refill(self.store.deliveries.due(now, PAGE), self._in_flight, PAGE, now)
+        for queue, batch in self.queues.take(now):
+            self._send(queue, batch, now)
 
     def _leave(self) -> None:
-        """Settles what comes back in time. Raises StoreDown."""
+        """Settles what returns in time. Raises StoreDown."""
         until = self.clock.monotonic() + LEAVE_S
         self._settle(self.clock.now())
-        while self._flying and (left_s := until - self.clock.monotonic()) > 0:
+        while self._in_flight and (left_s := until - self.clock.monotonic()) > 0:
             with suppress(Empty):
-                self._unsettled.append(self._done.get(timeout=left_s))
+                self._unsettled.append(self._returned.get(timeout=left_s))
             self._settle(self.clock.now())
 
-    # --- sending --------------------------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------------------
 
-    def _send(self, line: Line, batch: Batch, now: float) -> None:
-        was_failing = self.turns.begin(line, now)
-        self._flying.update(one.id for one in batch)
-        target = target_of(line.endpoint, self.own, now)
+    def _send(self, queue: EndpointQueue, batch: Batch, now: float) -> None:
+        was_failing = self.queues.begin(queue, now)
+        self._in_flight.update(delivery.id for delivery in batch)
+        target = target_of(queue.endpoint, self.own, now)
 
         def work() -> None:
-            status, failed = self._sent(target, batch)
-            self._done.put(_Done(line, was_failing, batch, status, failed))
+            status, failed = self._try(target, batch)
+            self._returned.put(_Sent(queue, was_failing, batch, status, failed))
             self._worker.wake()
 
-        self.hands.submit(work)
+        self.threads.submit(work)
 
-    def _sent(self, target: Target | None, batch: Sequence[Delivery]) -> tuple[int | None, DeliveryFailed | None]:
+    def _try(self, target: Target | None, batch: Sequence[Delivery]) -> tuple[int | None, DeliveryFailed | None]:
         if target is None:
             return None, DeliveryFailed("alert_url is not set here")
         try:
-            return self.courier.send(target, [notification_of(one) for one in batch]), None
+            return self.courier.send(target, [notification_of(delivery) for delivery in batch]), None
         except DeliveryFailed as error:
             return error.status, error
-        except Exception as error:  # noqa: BLE001 - our own bug; it may name the address, so only its kind is kept
-            log.error(
-                "a message could not be made",
-                extra={telemetry.ACTION: "deliver", telemetry.ERROR: type(error).__name__},
-            )
-            return None, DeliveryFailed(f"the message could not be made: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - our own bug; it may contain the address, so only its kind is kept
+            name = type(error).__name__
+            log.error("a message could not be made", extra={telemetry.ACTION: "deliver", telemetry.ERROR: name})
+            return None, DeliveryFailed(f"the message could not be made: {name}")
 
-    # --- what became of it ----------------------------------------------------------------------------------------
+    # --- settling -----------------------------------------------------------------------------------------------------
 
     def _settle(self, now: float) -> None:
-        while True:
-            try:
-                self._unsettled.append(self._done.get_nowait())
-            except Empty:
-                break
+        with suppress(Empty):
+            while True:
+                self._unsettled.append(self._returned.get_nowait())
         if not self._unsettled:
             return
-        after = {one.line.endpoint.id: one.line.endpoint for one in self._unsettled}
-        before = dict(after)
-        for one in self._unsettled:
-            after[one.line.endpoint.id] = _stands(after[one.line.endpoint.id], one.failed, now)
-        standing = [
-            EndpointHealth(known.id, known.failing_since, known.next_message_at)
-            for known in after.values()
-            if known != before[known.id]
+        before = {sent.queue.endpoint.id: sent.queue.endpoint for sent in self._unsettled}
+        after = dict(before)
+        for sent in self._unsettled:
+            after[sent.queue.endpoint.id] = _with_health(after[sent.queue.endpoint.id], sent.failed, now)
+        health = [
+            EndpointHealth(endpoint.id, endpoint.failing_since, endpoint.next_message_at)
+            for endpoint in after.values()
+            if endpoint != before[endpoint.id]
         ]
-        settled = [_settled(one, delivery, now) for one in self._unsettled for delivery in one.batch]
-        self.store.deliveries.settle(settled, standing, now)
-        done, self._unsettled = self._unsettled, []
-        for one in done:
-            one.line.endpoint = after[one.line.endpoint.id]
-            self.turns.end(one.line, one.was_failing, one.failed is None)
-            self._flying.difference_update(delivery.id for delivery in one.batch)
-        for one in done:
-            self._tell(one, one.line, now)
+        results = [_result(sent, delivery, now) for sent in self._unsettled for delivery in sent.batch]
+        self.store.deliveries.settle(results, health, now)
+        settled, self._unsettled = self._unsettled, []
+        for sent in settled:
+            sent.queue.endpoint = after[sent.queue.endpoint.id]
+            self.queues.end(sent.queue, sent.was_failing, sent.failed is None)
+            self._in_flight.difference_update(delivery.id for delivery in sent.batch)
+        for sent in settled:
+            self._report(sent, now)
 
-    def _tell(self, done: _Done, line: Line, now: float) -> None:
-        endpoint, failed = line.endpoint, done.failed
-        for delivery in done.batch:
+    def _report(self, sent: _Sent, now: float) -> None:
+        endpoint, failed = sent.queue.endpoint, sent.failed
+        for delivery in sent.batch:
             last = failed is not None and next_try_at(delivery.id, delivery.tries, None, now) is None
             outcome = "delivered" if failed is None else "given_up" if last else "failed"
             metrics.DELIVERIES.add(str(endpoint.form), outcome)
         if failed is None:
             return
-        log.warning(
-            "not delivered",
-            extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: endpoint.id, telemetry.ERROR: str(failed)},
-        )
+        extra = {telemetry.ACTION: "deliver", telemetry.CHANNEL: endpoint.id, telemetry.ERROR: str(failed)}
+        log.warning("not delivered", extra=extra)
         if failed.gone or failed_too_long(endpoint.failing_since, now):
-            self._disable(line, failed, now)
+            self._disable(sent.queue, failed, now)
 
-    def _disable(self, line: Line, failed: DeliveryFailed, now: float) -> None:
-        endpoint = line.endpoint
+    def _disable(self, queue: EndpointQueue, failed: DeliveryFailed, now: float) -> None:
+        endpoint = queue.endpoint
         why = str(failed)[:DETAIL_MAX]
-        long = "" if failed.gone else "nothing was taken for 5 days; "
-        named = f"{endpoint.id} ({endpoint.note})" if endpoint.note else endpoint.id
-        text = f"The webhook {named} gets nothing any more: {long}{why}."
+        long = "" if failed.gone else "it accepted nothing for 5 days; "
+        name = f"{endpoint.id} ({endpoint.note})" if endpoint.note else endpoint.id
+        text = f"The webhook {name} is disabled: {long}{why}."
         data = {"webhook_id": endpoint.id, "owner": endpoint.owner, "why": why}
         event = Event(EventKind.WEBHOOK_DISABLED, text, data=data)
         if self.store.endpoints.disable(endpoint.id, long + why, event, now):
-            line.waiting.clear()
+            queue.waiting.clear()
             self._read_at = float("-inf")
 
 
@@ -254,17 +217,117 @@ def notification_of(delivery: Delivery) -> Notification:
     )
 
 
-def _settled(done: _Done, delivery: Delivery, now: float) -> DeliveryResult:
-    failed = done.failed
+def _result(sent: _Sent, delivery: Delivery, now: float) -> DeliveryResult:
+    failed = sent.failed
     if failed is None:
-        return DeliveryResult(delivery.id, delivery.tries, True, None, done.status, "")
+        return DeliveryResult(delivery.id, delivery.tries, True, None, sent.status, "")
     at = next_try_at(delivery.id, delivery.tries, failed.retry_after_s, now)
-    return DeliveryResult(delivery.id, delivery.tries, False, at, done.status, str(failed)[:DETAIL_MAX])
+    return DeliveryResult(delivery.id, delivery.tries, False, at, sent.status, str(failed)[:DETAIL_MAX])
 
 
-def _stands(endpoint: Endpoint, failed: DeliveryFailed | None, now: float) -> Endpoint:
+def _with_health(endpoint: Endpoint, failed: DeliveryFailed | None, now: float) -> Endpoint:
     if failed is None:
         return replace(endpoint, failing_since=None)
     since = now if endpoint.failing_since is None else min(now, endpoint.failing_since)
     rest_until = now + (failed.retry_after_s or 0.0)
     return replace(endpoint, failing_since=since, next_message_at=max(endpoint.next_message_at, rest_until))
+
+
+# --- which delivery is sent next --------------------------------------------------------------------------------------
+
+
+@dataclass
+class EndpointQueue:
+    """What waits for one endpoint. `accepts`: it accepted its last message; None = this process has sent none yet.
+    `more`: the database has more. `sent_at`: of a chat, the times of its last messages."""
+
+    endpoint: Endpoint
+    waiting: deque[Delivery] = field(default_factory=deque)
+    more: bool = False
+    in_flight: int = 0
+    accepts: bool | None = None
+    sent_at: list[float] = field(default_factory=list)
+    used_at: float = 0.0
+
+    @property
+    def may_send(self) -> bool:
+        return self.in_flight < (1 if self.endpoint.form.chat or not self.accepts else EACH)
+
+
+@dataclass
+class SendQueues:
+    """`limit`: messages in parallel."""
+
+    limit: int
+    queues: dict[str, EndpointQueue] = field(default_factory=dict)
+    in_flight: int = 0
+    in_flight_failing: int = 0
+
+    @property
+    def run_dry(self) -> bool:
+        """An endpoint has more in the database, and none of it here."""
+        return any(queue.more and not queue.waiting for queue in self.queues.values())
+
+    def refill(
+        self, due: Sequence[tuple[Endpoint, Sequence[Delivery]]], in_flight: Collection[int], full: int, now: float
+    ) -> None:
+        """`due`: everything that is due now, of each endpoint the first `full` deliveries. `in_flight`: their ids."""
+        named = {endpoint.id for endpoint, _ in due}
+        for endpoint_id, queue in list(self.queues.items()):
+            if endpoint_id not in named:
+                queue.waiting.clear()
+                queue.more = False
+                if not queue.in_flight and now - queue.used_at > REMEMBERED_S:
+                    del self.queues[endpoint_id]
+        for endpoint, deliveries in due:
+            queue = self.queues.setdefault(endpoint.id, EndpointQueue(endpoint, used_at=now))
+            queue.endpoint = endpoint
+            if queue.accepts is None and endpoint.failing_since is not None:
+                queue.accepts = False
+            queue.more = len(deliveries) >= full
+            queue.waiting = deque(delivery for delivery in deliveries if delivery.id not in in_flight)
+
+    def clear(self) -> None:
+        for queue in self.queues.values():
+            queue.waiting.clear()
+
+    def take(self, now: float) -> Iterator[tuple[EndpointQueue, Batch]]:
+        """One message of each endpoint in rotation, until none may be sent now. The caller calls `begin` for each
+        before it takes the next."""
+        again = True
+        while again:
+            again = False
+            for queue in self.queues.values():
+                batch = self._next(queue, now)
+                if batch:
+                    again = True
+                    yield queue, batch
+
+    def begin(self, queue: EndpointQueue, now: float) -> bool:
+        """Whether it counts as failing until it has ended."""
+        failing = queue.accepts is False
+        queue.in_flight += 1
+        self.in_flight += 1
+        self.in_flight_failing += failing
+        queue.used_at = now
+        if queue.endpoint.form.chat:
+            queue.sent_at = [at for at in queue.sent_at if now - at < CHAT_MEMORY_S] + [now]
+        return failing
+
+    def end(self, queue: EndpointQueue, failing: bool, accepted: bool) -> None:
+        queue.in_flight -= 1
+        self.in_flight -= 1
+        self.in_flight_failing -= failing
+        queue.accepts = accepted
+
+    def _next(self, queue: EndpointQueue, now: float) -> Batch:
+        if not queue.waiting or not queue.may_send or queue.endpoint.next_message_at > now:
+            return ()
+        if self.in_flight >= self.limit or (queue.accepts is False and self.in_flight_failing >= self.limit // 2):
+            return ()
+        if not queue.endpoint.form.chat:
+            return (queue.waiting.popleft(),)
+        batch = tuple(next_message(queue.waiting, queue.sent_at, now))
+        chosen = {delivery.id for delivery in batch}
+        queue.waiting = deque(delivery for delivery in queue.waiting if delivery.id not in chosen)
+        return batch

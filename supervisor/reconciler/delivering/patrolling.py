@@ -1,7 +1,7 @@
-"""Tells how everything stands, on a schedule, and at a start that the supervisor is back.
+"""The patrol: a report of how all runs stand, on a schedule, and at a start that the supervisor runs again.
 
-The time of the last patrol stands in the database: neither a restart nor a second replica tells it twice, and one that
-was missed is told once. The count begins with the first start.
+The time of the last patrol is in the database, so that neither a restart nor a second replica reports twice, and a
+missed patrol is reported once. The count begins with the first start.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ log = logging.getLogger(__name__)
 
 SPENT_S = 86_400.0
 PAGE = 500
-READ_MAX = 5000  # runs whose problems are looked at; the newest ones
-# What runs well has no problem; a held attempt says so itself.
-_LOOKED_AT = tuple(str(status) for status in ACTIVE - {Status.RUNNING, Status.LAUNCHING, Status.STOPPING})
+READ_MAX = 5000  # runs that are examined for problems; the newest ones
+# A run that trains well has no problem; a held attempt says so itself.
+_EXAMINED = tuple(str(status) for status in ACTIVE - {Status.RUNNING, Status.LAUNCHING, Status.STOPPING})
 
 
 @dataclass
 class Patrol:
-    """`every_s` 0 = never. One thread at a time, of whoever keeps house."""
+    """`every_s` 0 = never. One thread at a time, of the process with the lease of retention."""
 
     store: Store
     every_s: float
 
-    def look(self, now: float) -> bool:
-        """Whether a patrol was told. Raises StoreDown."""
+    def run(self, now: float) -> bool:
+        """Whether it reported. Raises StoreDown."""
         if self.every_s <= 0:
             return False
         last = self.store.patrols.last()
@@ -55,26 +55,26 @@ class Patrol:
         return Standing(page.counts, page.usd_per_h, spent, SPENT_S, self._problems(now))
 
     def _problems(self, now: float) -> tuple[Problem, ...]:
-        found: list[Problem] = []
+        problems: list[Problem] = []
         before: int | None = None
         for _ in range(READ_MAX // PAGE):
-            page = self.store.page(RunFilter(statuses=_LOOKED_AT), before, PAGE)
-            found += [one for run in page.runs if (one := problem(run, now)) is not None]
+            page = self.store.page(RunFilter(statuses=_EXAMINED), before, PAGE)
+            problems += [run_problem for run in page.runs if (run_problem := problem(run, now)) is not None]
             before = page.next_key
             if before is None:
                 break
-        return tuple(found)
+        return tuple(problems)
 
 
 def greet(store: Store, cell: str, alone: bool, version: str, now: float) -> None:
-    """Before the leases are taken: what they say tells how long nobody was there. Not at the very first start. `alone`:
-    no other process can be there now."""
+    """Before the leases are taken, because they show how long no supervisor was there. Not at the very first start.
+    `alone`: no other process can be there now."""
     try:
-        lapse = store.patrols.lease_gap(cell, TTL_S)
-        if lapse is None:
+        gap = store.patrols.lease_gap(cell, TTL_S)
+        if gap is None:
             return
         counts = store.page(RunFilter(), None, 1).counts
-        away_s = None if lapse.held and not alone else lapse.unled_s
+        away_s = None if gap.held and not alone else gap.unled_s
         event = back_again(version, None if away_s is None else round(away_s, 1), counts)
         store.add_events(None, [event], now)
     except StoreDown as error:

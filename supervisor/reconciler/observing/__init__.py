@@ -1,1 +1,1 @@
-"""One look at the world."""
+"""Reads the listings, beats and objects of one tick."""

@@ -1,167 +1,79 @@
-"""Look at the world in bulk, before the database is read: one machine listing, one beat listing. Never decides.
+"""Observe the world in bulk, before the database is read: one listing of machines per provider, one listing of beats.
 
-Could not read is not absent: a listing that failed makes its parts Unknown, and a zone that was not reached makes its
-machines Unknown, and those alone. An answer that came late has the age of its request: a machine that it leaves out is
-Absent only where it is known to have been there by then, else Unknown. A listing of beats counts as fresh only when it
-shows the canary that was written just before it. What a machine says while it boots lies beside the beats and is read
-with them.
+Never decides. Could not read is not absent: a listing that failed makes its machines Unknown, and a zone that was not
+reached makes its own machines Unknown, and those alone. A listing that arrived late has the age of its request. Limits
+that end something count from the moment since which their source has been read without a gap (`Freshness`).
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from supervisor.contract import heartbeat, runfiles
-from supervisor.contract.heartbeat import Beat, BeatRejected
-from supervisor.contract.identifiers import parse_launch_id
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Try
 from supervisor.domain.machines import Capacity, Machine, MachineListing
-from supervisor.domain.observation import BEATS, Absent, Part, Seen, Unknown, machines_in, sources_of, zone_name
+from supervisor.domain.observation import BEATS, gap_s, machines_in, sources_of, zone_name
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import (
-    ObjectInfo,
-    ObjectStore,
-    StoreForbidden,
-    StoreFull,
-    StoreMissing,
-    StoreUnavailable,
-)
+from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.fleet import Fleet, Listed, fleet_of
-from supervisor.reconciler.observing.freshness import Freshness
+from supervisor.reconciler.observing.beats import BeatListing, BeatReader
+from supervisor.reconciler.system_clock import CLOCK_STEP_S
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-PUSH, STORE, BOOT = "push", "store", "boot"  # sources of beats
 Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of its receipt)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBeat:
-    beat: Beat
-    age_s: float
+class ProviderListing:
+    """What one provider reported. `listing`: complete, apart from the zones that it could not reach; None = nothing may
+    rest on this report, and `problem` says why. `machines`: by (zone, name), also those of a report that is too old.
+    `late_s`: how long ago a late report was requested; 0 = it arrived in time."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    """One stored object. `beat` None: it is no beat. `after`: monotonic time of the last good look before the first one
-    that showed it; None = there was none."""
-
-    generation: str
-    beat: Beat | None
-    after: float | None
+    listing: MachineListing | None
+    problem: str = ""
+    machines: Mapping[tuple[str, str], Machine] = field(default_factory=dict)
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look. `listings`: provider -> listing, or why there is none to rest on. `listing_ages`: provider ->
-    age in seconds of an answer that came late; `ages`: the same by source, of those that are fresh."""
+    """The bulk reads of one tick, by provider. `fresh`: source -> age in seconds, of those that were read completely.
+    `unread`: zones that no listing reached."""
 
     taken_at: float
     monotonic: float
-    listings: Mapping[str, MachineListing | str]
-    by_place: Mapping[str, Mapping[tuple[str, str], Machine]]  # provider -> (zone, name): one zone knows a name once
-    stored: Mapping[str, StoredBeat] | str
+    listings: Mapping[str, ProviderListing]
+    stored: BeatListing
     pushed: Pushed
-    fresh: frozenset[str]
+    fresh: Mapping[str, float]
     observing_since: Mapping[str, float]
-    rejected: tuple[tuple[str, str], ...] = ()  # (run_id, why) of beats that are not beats
-    requests: int = 0  # how many calls this look has cost
-    unread: frozenset[str] = frozenset()  # zones that no listing reached
-    listing_ages: Mapping[str, float] = field(default_factory=dict)
-    ages: Mapping[str, float] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
-    def machine(
-        self,
-        provider: str,
-        zone: str,
-        name: str,
-        supervisor_id: str,
-        launch_id: str,
-        now: float,
-        there_at: float | None = None,
-    ) -> Part[Machine]:
-        """`there_at`: a listing that was asked for later and leaves the machine out says that it is not there; None =
-        no late listing says so."""
-        listing = self.listings.get(provider, f"provider {provider} is not in the settings")
-        machine = self.by_place.get(provider, {}).get((zone, name))
-        if isinstance(listing, str) and machine is None:
-            return Unknown(listing)
-        if not isinstance(listing, str) and zone in listing.unreachable:
-            return Unknown(f"zone {zone} could not be read")
-        late_s = self.listing_ages.get(provider, 0.0)
-        age_s = max(0.0, now - self.taken_at) + late_s
-        if machine is None and late_s > 0 and (there_at is None or there_at > self.taken_at - late_s):
-            return Unknown(f"it may have come since the listing, which is {late_s:.0f} s old")
-        if machine is None:
-            return Absent(age_s, "listing")
-        if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
-            return Unknown(f"a machine named {name} belongs to another launch", taken=True)
-        return Seen(machine, age_s, "listing")
+    @property
+    def requests(self) -> int:
+        """How many calls these reads have cost."""
+        return self.stored.requests + len(self.listings)
 
     def capacities(self) -> dict[str, Capacity]:
-        """By provider, of those whose places are limited by our own machines and that were read."""
-        told = {name: found.capacity for name, found in self.listings.items() if not isinstance(found, str)}
-        return {name: capacity for name, capacity in told.items() if capacity is not None}
+        """By provider, where our own machines are the limit and were read."""
+        read = {name: report.listing for name, report in self.listings.items()}
+        return {name: listing.capacity for name, listing in read.items() if listing and listing.capacity is not None}
 
     def lists(self, try_: Try) -> bool:
-        """Its machine is in the listing."""
-        place = try_.placement
-        return (place.zone, try_.machine_name) in self.by_place.get(place.provider, {})
-
-    def beat(self, run_id: str, believed: Callable[[Seen[Beat]], bool]) -> Part[Beat]:
-        """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness.
-        `believed` is asked of what lies in the store, where anybody who may write there could have written it."""
-        written = {} if isinstance(self.stored, str) else self.stored
-        parts: list[Seen[Beat]] = []
-        if run_id in self.pushed:
-            beat, received = self.pushed[run_id]
-            parts.append(Seen(beat, max(0.0, self.monotonic - received), PUSH))
-        for name, source in ((run_id, STORE), (run_id + runfiles.BOOT, BOOT)):
-            if name in written:
-                parts.append(Seen(written[name].beat, written[name].age_s, source))
-        if len(parts) > 1:
-            parts.sort(key=_order, reverse=True)  # of two that are equal the first stays first
-        while parts:
-            part = parts.pop(0)
-            if part.source != PUSH and not believed(part):
-                continue
-            if part.source != PUSH:
-                return part
-            ages = [
-                older.age_s for older in parts
-                if older.source == STORE and older.value.launch_id == part.value.launch_id
-            ]  # fmt: skip
-            return Seen(part.value, min(part.age_s, *ages), PUSH) if ages else part
-        return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")
-
-
-def _trouble(error: StoreUnavailable, doing: str) -> str:
-    """Named by its kind: the error's own text may hold paths and addresses, and everybody may read this."""
-    if isinstance(error, StoreFull):
-        return "the object store is full"
-    if isinstance(error, StoreForbidden):
-        return "the object store refuses this account"
-    if isinstance(error, StoreMissing):
-        return "the object store is gone"
-    why = {errno.EROFS: ": its folder is read-only", errno.EACCES: ": permission denied"}
-    return f"the object store cannot be {doing}{why.get(getattr(error.__cause__, 'errno', None) or 0, '')}"
-
-
-def _order(part: Seen[Beat]) -> tuple[tuple[int, int, int], int]:
-    return parse_launch_id(part.value.launch_id), part.value.sequence
+        """A listing contains its machine."""
+        report = self.listings.get(try_.placement.provider)
+        return report is not None and (try_.placement.zone, try_.machine_name) in report.machines
 
 
 @dataclass
 class Observer:
-    """Keeps what is worth keeping between two looks: parsed beats by generation, and the freshness of each source.
-    `scope` tells the canary of this cell from those of other cells with the same bucket."""
+    """Keeps between two ticks the parsed beats, and since when each source is read without a gap."""
 
     providers: Mapping[str, Provider]
     objects: ObjectStore
@@ -171,145 +83,115 @@ class Observer:
     poll_interval_s: float
     scope: str = ""
     fleet: Fleet = field(init=False)
+    beats: BeatReader = field(init=False)
     freshness: Freshness = field(init=False)
-    store_trouble: str = ""  # why the last look could not write and list the object store; "" = it could
     _sources: Mapping[str, str] = field(init=False)
-    _parsed: dict[str, _Parsed] = field(default_factory=dict)
-    _beats_read_at: float | None = None  # monotonic time of the last good listing of beats
 
     def __post_init__(self) -> None:
         self.fleet = fleet_of(self.providers, self.clock.monotonic)
-        self._sources = sources_of(self.providers)
+        self.beats = BeatReader(self.objects, self.clock, self.supervisor_id, self.scope)
         self.freshness = Freshness(self.poll_interval_s)
+        self._sources = sources_of(self.providers)
 
-    def look(self) -> Snapshot:
-        self.freshness.clocks(self.clock.now(), self.clock.monotonic())
-        answers = self.fleet.look()
-        rejected: list[tuple[str, str]] = []
-        stored, fresh, requests = self._beats(rejected)
+    @property
+    def store_trouble(self) -> str:
+        """Why the last tick could not write and list the object store; "" = it could."""
+        return self.beats.store_trouble
+
+    def observe(self) -> Snapshot:
+        self.freshness.check_clocks(self.clock.now(), self.clock.monotonic())
+        answers = self.fleet.listings()
+        stored = self.beats.read()
         now, monotonic = self.clock.now(), self.clock.monotonic()
-        late_s = {
-            name: monotonic - answer.asked_at
-            for name, answer in answers.items()
-            if isinstance(answer, Listed) and answer.asked_at is not None
-        }
-        listings = {name: self._listing(name, answer, late_s.get(name, 0.0)) for name, answer in answers.items()}
-        parts, ages, unread = self._sources_read(listings, late_s)
-        if fresh:
-            ages[BEATS] = 0.0
-        for source, age_s in (parts | ages).items():
-            self.freshness.read(source, now, monotonic, age_s)
+        listings = {name: self._listing(name, answer, monotonic) for name, answer in answers.items()}
+        fresh, unread = self._note_machines(listings, now, monotonic)
+        if stored.fresh:
+            fresh[BEATS] = 0.0
+            self.freshness.note(BEATS, now, monotonic)
         return Snapshot(
             taken_at=now,
             monotonic=monotonic,
             listings=listings,
-            by_place={
-                name: {(machine.zone, machine.name): machine for machine in answer.listing.machines}
-                for name, answer in answers.items()
-                if isinstance(answer, Listed)
-            },
             stored=stored,
             pushed=self.pushed(),
-            fresh=frozenset(ages),
+            fresh=fresh,
             observing_since=self.freshness.since(now),
-            rejected=tuple(rejected),
-            requests=requests + len(listings),
             unread=unread,
-            listing_ages=late_s,
-            ages=ages,
         )
 
-    def _sources_read(
-        self, listings: Mapping[str, MachineListing | str], late_s: Mapping[str, float]
-    ) -> tuple[dict[str, float], dict[str, float], frozenset[str]]:
-        """(source -> age of what was read, source of a complete listing -> age, zones on which nothing can rest). An
-        answer that is older than a gap counts as the end of one: every limit begins anew."""
-        parts: dict[str, float] = {}
-        complete: dict[str, float] = {}
+    def _listing(self, name: str, answer: Listed | ProviderUnavailable, monotonic: float) -> ProviderListing:
+        """A machine in a report that is older than a gap was there; nothing else rests on that report."""
+        if not isinstance(answer, Listed):
+            metrics.OBSERVE_ERRORS.add(self._sources[name])
+            extra = {telemetry.ACTION: "observe", telemetry.PROVIDER: name, telemetry.ERROR: str(answer)}
+            log.warning("machines unreadable", extra=extra)
+            return ProviderListing(None, f"machines cannot be read: {answer}")
+        late_s = 0.0 if answer.requested_at is None else monotonic - answer.requested_at
+        machines = {(machine.zone, machine.name): machine for machine in answer.listing.machines}
+        if self.freshness.is_gap(late_s):
+            return ProviderListing(None, f"the listing is {late_s:.0f} s old", machines, late_s)
+        return ProviderListing(answer.listing, "", machines, late_s)
+
+    def _note_machines(
+        self, listings: Mapping[str, ProviderListing], now: float, monotonic: float
+    ) -> tuple[dict[str, float], frozenset[str]]:
+        """(source of each complete listing -> its age, zones on which nothing may rest). A report that is older than a
+        gap is noted for all its zones: it ends the gap, and every limit starts again."""
+        fresh: dict[str, float] = {}
         unread: set[str] = set()
-        for name, listing in listings.items():
-            source, age_s = self._sources[name], late_s.get(name, 0.0)
-            reached, missed = self._zones(name, listing)
-            if self.freshness.is_gap(age_s):
-                parts |= {source: age_s} | {machines_in(zone, source): age_s for zone in missed}
-            parts |= {machines_in(zone, source): age_s for zone in reached}
+        for name, report in listings.items():
+            source, late_s = self._sources[name], report.late_s
+            own = frozenset(offer.placement.zone for offer in self.providers[name].offers())
+            # A zone that no offer names may be unreachable for as long as it likes.
+            missed = own if report.listing is None else own & report.listing.unreachable
             if not missed:
-                complete[source] = age_s
+                fresh[source] = late_s
             unread |= {zone_name(name, zone, source) for zone in missed}
-        return parts, complete, frozenset(unread)
+            old = self.freshness.is_gap(late_s)
+            read = [machines_in(zone, source) for zone in (own if old else own - missed)]
+            for noted in read if missed and not old else (*read, source):
+                self.freshness.note(noted, now, monotonic, late_s)
+        return fresh, frozenset(unread)
 
-    def _zones(self, name: str, listing: MachineListing | str) -> tuple[frozenset[str], frozenset[str]]:
-        """(zones of this provider that were read, those that were not). A listing that failed has read none; a zone
-        that nobody asks for may be away for as long as it likes."""
-        own = frozenset(offer.placement.zone for offer in self.providers[name].offers())
-        missed = own if isinstance(listing, str) else own & listing.unreachable
-        return own - missed, missed
 
-    def _listing(self, name: str, answer: Listed | ProviderUnavailable, late_s: float) -> MachineListing | str:
-        """A machine that an answer older than a gap shows was there; nothing else rests on it."""
-        if isinstance(answer, Listed) and self.freshness.is_gap(late_s):
-            return f"the listing is {late_s:.0f} s old"
-        if isinstance(answer, Listed):
-            return answer.listing
-        metrics.OBSERVE_ERRORS.add(self._sources[name])
-        log.warning(
-            "machines unreadable",
-            extra={telemetry.ACTION: "observe", telemetry.PROVIDER: name, telemetry.ERROR: str(answer)},
-        )
-        return f"machines cannot be read: {answer}"
+class Freshness:
+    """Since when each source is read without a gap. A source starts again at our own start, at a new leadership, after
+    a gap (`domain.observation.gap_s`), and when the wall clock steps: then ages across the step would be wrong."""
 
-    def _beats(self, rejected: list[tuple[str, str]]) -> tuple[dict[str, StoredBeat] | str, bool, int]:
-        """(beats by run id, boot beats by the same with their suffix, or the reason why there are none; whether the
-        canary proved them fresh; requests)."""
-        canary = runfiles.canary(self.supervisor_id, self.scope)
-        began = self.clock.monotonic()
-        doing = "written"
-        try:
-            written = self.objects.put(canary, b"")
-            doing = "read"
-            found: dict[str, StoredBeat] = {}
-            fresh, requests = False, 1
-            for page in self.objects.pages(runfiles.BEATS):
-                requests += 1
-                for info in page.objects:
-                    if runfiles.is_canary(info.key):
-                        fresh = fresh or (info.key == canary and info.generation == written.generation)
-                        continue
-                    self._take(info, page.server_time, found, rejected)
-        except StoreUnavailable as error:
-            metrics.OBSERVE_ERRORS.add(BEATS)
-            log.warning("beats unreadable", extra={telemetry.ACTION: "observe", telemetry.ERROR: str(error)})
-            self.store_trouble = _trouble(error, doing)
-            return f"the object store cannot be read: {error}", False, 1
-        self.store_trouble = ""
-        if len(self._parsed) > 2 * len(found) + 1000:
-            self._parsed = {name: kept for name, kept in self._parsed.items() if name in found}
-        if fresh:
-            self._beats_read_at = began
-        return found, fresh, requests
+    def __init__(self, poll_interval_s: float) -> None:
+        self._gap_s = gap_s(poll_interval_s)
+        self._since: dict[str, float] = {}  # wall time, as decisions compare it
+        self._last: dict[str, float] = {}  # monotonic time of the last good read
+        self._offset_s: float | None = None  # wall minus monotonic
 
-    def _take(
-        self, info: ObjectInfo, server_time: float, found: dict[str, StoredBeat], rejected: list[tuple[str, str]]
-    ) -> None:
-        name = info.key[len(runfiles.BEATS) :]
-        run_id = name.removesuffix(runfiles.BOOT)
-        known = self._parsed.get(name)
-        if known is None or known.generation != info.generation:
-            beat: Beat | None = None
-            try:
-                beat = heartbeat.parse(info.metadata.get("beat", "").encode("utf-8", "replace"))
-                if beat.run_id != run_id:
-                    beat = None
-                    raise BeatRejected("it names another run")
-            except BeatRejected as error:
-                rejected.append((run_id, str(error)))
-                beat = None
-            known = self._parsed[name] = _Parsed(info.generation, beat, self._beats_read_at)
-        if known.beat is not None:
-            found[name] = StoredBeat(known.beat, self._age_s(known, server_time - info.updated))
+    def check_clocks(self, now: float, monotonic: float) -> bool:
+        """True when the wall clock has stepped since the last call; then every source starts again."""
+        offset_s = now - monotonic
+        stepped = self._offset_s is not None and abs(offset_s - self._offset_s) > CLOCK_STEP_S
+        self._offset_s = offset_s
+        if stepped:
+            self.reset()
+        return stepped
 
-    def _age_s(self, known: _Parsed, told_s: float) -> float:
-        """By the store's clocks, which a proxy's wrong Date can spoil: what the last good look did not show yet was
-        written after it."""
-        most_s = math.inf if known.after is None else self.clock.monotonic() - known.after
-        return min(max(0.0, told_s), most_s)
+    def reset(self) -> None:
+        self._since.clear()
+        self._last.clear()
+
+    def note(self, source: str, now: float, monotonic: float, age_s: float = 0.0) -> None:
+        """A complete and good read of `source`, requested `age_s` ago. One that is too old is a gap by itself."""
+        read_at, last = monotonic - age_s, self._last.get(source)
+        if last is None or read_at - last > self._gap_s or self.is_gap(age_s):
+            self._since[source] = now
+        self._last[source] = read_at
+
+    def is_gap(self, age_s: float) -> bool:
+        return age_s > self._gap_s
+
+    def age_s(self, source: str, monotonic: float) -> float | None:
+        """Of the last good read; None = there was none."""
+        last = self._last.get(source)
+        return None if last is None else max(0.0, monotonic - last)
+
+    def since(self, now: float) -> dict[str, float]:
+        """source -> read without a gap since. A source that was never read counts from now."""
+        return {source: min(at, now) for source, at in self._since.items()}

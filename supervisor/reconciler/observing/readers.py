@@ -1,14 +1,17 @@
-"""Parts of an observation that are read only when a decision asks for them: baton, stop marker, one machine by id.
+"""Parts of an observation that are read for single runs: baton, stop marker, one machine by its id.
 
-Bounded threads: a thousand runs that want their stop marker at once do not make a thousand connections. With several
-providers their machines are asked for beside that, each provider with its bound (reconciler/fleet).
+A decision requests them (`wants`). The stop marker of each active run is also read once in ten minutes, in rotation.
+Threads are bounded: a thousand runs that want their stop marker at once do not open a thousand connections. With
+several providers their machines are looked up beside that, within the bound of each provider (reconciler/fleet).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
@@ -24,50 +27,6 @@ from supervisor.reconciler.fleet import LookedUp, fleet_of
 Wanted = list[tuple[Run, Observation, frozenset[str]]]
 
 
-def read_baton(objects: ObjectStore, run_id: str) -> Part[Baton]:
-    try:
-        raw, _ = objects.get(runfiles.baton(run_id))
-        return Seen(batons.decode(raw), 0.0, "store")
-    except ObjectMissing:
-        return Absent(0.0, "store")
-    except StoreUnavailable as error:
-        return Unknown(str(error))
-    except ValueError as error:
-        return Unknown(f"the baton cannot be understood: {error}", torn=True)
-
-
-def read_stop(objects: ObjectStore, run_id: str) -> Part[str]:
-    """The .stop marker's generation: existence is the message."""
-    try:
-        return Seen(objects.stat(runfiles.stop_marker(run_id)).generation, 0.0, "store")
-    except ObjectMissing:
-        return Absent(0.0, "store")
-    except StoreUnavailable as error:
-        return Unknown(str(error))
-
-
-def look_up(provider: Provider, ref: MachineRef, launch_id: str) -> Part[Machine]:
-    try:
-        return judged(provider.find(ref), ref, launch_id)
-    except ProviderUnavailable as error:
-        return Unknown(str(error))
-
-
-def judged(answer: LookedUp, ref: MachineRef, launch_id: str) -> Part[Machine]:
-    """The answer to `find`, and whether it is the machine of this launch."""
-    machine = answer
-    if isinstance(machine, ProviderUnavailable):
-        return Unknown(str(machine))
-    if machine is None or not (_same(machine, ref) or machine.launch_id == launch_id):
-        return Absent(0.0, "lookup")
-    return Seen(machine, 0.0, "lookup")
-
-
-def _same(machine: Machine, ref: MachineRef) -> bool:
-    """A machine is what its id says: of one that is gone the platform may know no label any more."""
-    return bool(ref.machine_id) and machine.machine_id == ref.machine_id
-
-
 class Readers:
     def __init__(
         self,
@@ -81,22 +40,22 @@ class Readers:
         self._pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="read")
 
     def read(self, wanted: Wanted) -> list[dict[str, object]]:
-        """Of each observation the parts that were wanted, by their names, in the same order."""
+        """For each observation the wanted parts by their names, in the same order."""
         parts_of = partial(self._parts, self._lookups(wanted))
-        asked = [(run, wants) for run, _, wants in wanted]
-        if len(asked) == 1:
-            return [parts_of(*asked[0])]
-        return list(self._pool.map(lambda item: parts_of(*item), asked))
+        if len(wanted) == 1:
+            run, _, wants = wanted[0]
+            return [parts_of(run, wants)]
+        return list(self._pool.map(parts_of, [run for run, _, _ in wanted], [wants for _, _, wants in wanted]))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _lookups(self, wanted: Wanted) -> Mapping[MachineRef, LookedUp]:
-        """Of several providers; a lone one is asked with all the rest."""
+        """With several providers; a lone provider is called together with the other reads."""
         if self._fleet.lone:
             return {}
         owners = [_owner(run) for run, _, wants in wanted if LOOKUP in wants]
         return self._fleet.lookups([owner.ref for owner in owners if owner is not None])
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _parts(self, lookups: Mapping[MachineRef, LookedUp], run: Run, wants: frozenset[str]) -> dict[str, object]:
         parts: dict[str, object] = {}
@@ -113,10 +72,68 @@ class Readers:
         if owner is None:
             return Unknown("there is no machine to look up")
         if owner.ref in lookups:
-            return judged(lookups[owner.ref], owner.ref, owner.launch_id)
+            return _looked_up(lookups[owner.ref], owner.ref, owner.launch_id)
         return look_up(self._fleet, owner.ref, owner.launch_id)
 
 
 def _owner(run: Run) -> Attempt | Try | None:
-    """Whose machine is asked for."""
+    """The attempt or try whose machine is looked up."""
     return run.live_attempt or run.open_try
+
+
+def read_baton(objects: ObjectStore, run_id: str) -> Part[Baton]:
+    try:
+        raw, _ = objects.get(runfiles.baton(run_id))
+        return Seen(batons.decode(raw), 0.0, "store")
+    except ObjectMissing:
+        return Absent(0.0, "store")
+    except StoreUnavailable as error:
+        return Unknown(str(error))
+    except ValueError as error:
+        return Unknown(f"the baton cannot be understood: {error}", torn=True)
+
+
+def read_stop(objects: ObjectStore, run_id: str) -> Part[str]:
+    """The .stop marker's generation. Its existence requests the stop."""
+    try:
+        return Seen(objects.stat(runfiles.stop_marker(run_id)).generation, 0.0, "store")
+    except ObjectMissing:
+        return Absent(0.0, "store")
+    except StoreUnavailable as error:
+        return Unknown(str(error))
+
+
+def look_up(provider: Provider, ref: MachineRef, launch_id: str) -> Part[Machine]:
+    try:
+        return _looked_up(provider.find(ref), ref, launch_id)
+    except ProviderUnavailable as error:
+        return Unknown(str(error))
+
+
+def _looked_up(answer: LookedUp, ref: MachineRef, launch_id: str) -> Part[Machine]:
+    """A machine is identified by its id: of one that is gone the platform may not show labels any more."""
+    if isinstance(answer, ProviderUnavailable):
+        return Unknown(str(answer))
+    if answer is None:
+        return Absent(0.0, "lookup")
+    same = bool(ref.machine_id) and answer.machine_id == ref.machine_id
+    return Seen(answer, 0.0, "lookup") if same or answer.launch_id == launch_id else Absent(0.0, "lookup")
+
+
+class Rotation:
+    """Whose .stop marker is read in this tick: never all runs at once."""
+
+    def __init__(self, poll_interval_s: float, round_s: float) -> None:
+        self._share = min(1.0, poll_interval_s / round_s)
+        self._last = 0
+
+    def next_keys(self, keys: Iterable[int]) -> frozenset[int]:
+        """At most ceil(active * poll interval / round) keys: those after the last ones, then from the beginning."""
+        ordered = sorted(keys)
+        if not ordered:
+            return frozenset()
+        count = math.ceil(len(ordered) * self._share)
+        after = [key for key in ordered if key > self._last]
+        chosen = list(islice((*after, *ordered), count))
+        self._last = chosen[-1]
+        return frozenset(chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +10,8 @@ from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.observation import BEATS, MACHINES, World, sources_of
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
+from supervisor.lifecycle.breaker import Breaker, admitted, prove_fresh
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.offers import breaker as breakers
-from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.ports.provider import Provider
 from supervisor.reconciler.observing.observe import Snapshot
 
@@ -30,63 +28,43 @@ class Worldview:
         self._sources = sources_of(self.providers)
         self.breakers = {source: Breaker() for source in (BEATS, *self._sources.values())}
 
-    def prove(self, snapshot: Snapshot) -> list[Event]:
-        """Close each breaker whose source has just been proven fresh; the events that tell of it."""
-        events = []
-        for source in snapshot.fresh:
-            before = self.breakers[source]
-            read_at = snapshot.monotonic - snapshot.ages.get(source, 0.0)
-            after = breakers.prove_fresh(before, read_at, snapshot.monotonic)
-            self.breakers[source] = after
-            if before.open and not after.open:
-                events.append(
-                    Event(EventKind.BREAKER_CLOSED, f"{source} are proven fresh again; ends are let through slowly.")
-                )
-        return events
-
     def world(self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord], wall_ahead_s: float = 0.0) -> World:
         return World(
             knobs=self.knobs,
             offers={name: provider.offers() for name, provider in self.providers.items()},
             zones=zones,
-            observing_since=snapshot.observing_since or {},
-            fresh=snapshot.fresh,
-            breakers_open=frozenset(name for name, one in self.breakers.items() if one.open),
+            observing_since=snapshot.observing_since,
+            fresh=frozenset(snapshot.fresh),
+            breakers_open=frozenset(source for source, breaker in self.breakers.items() if breaker.open),
             sources=self._sources,
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
         )
 
-    def admit(self, decisions: Sequence[Decision], active: int, monotonic: float) -> tuple[list[Decision], list[Event]]:
-        """The decisions without those ends that the breakers do not let through, and what there is to tell. `active`:
-        how many attempts live."""
-        wanted = Counter(decision.inferred for decision in decisions if decision.inferred)
-        if not wanted:
-            return list(decisions), []
-        events, left = [], {}
-        for source, count in wanted.items():
+    def prove(self, snapshot: Snapshot) -> list[Event]:
+        """Close each breaker whose source has just been proven fresh; the events about it."""
+        events = []
+        for source, age_s in snapshot.fresh.items():
             before = self.breakers[source]
-            self.breakers[source], left[source] = breakers.admit(
-                before, count, self._read_from(source, active), monotonic, self.knobs.poll_interval_s
-            )
-            if self.breakers[source].open and not before.open:
-                text = f"{count} runs look dead at once by their {source}: nothing is ended until these are fresh."
-                events.append(Event(EventKind.BREAKER_OPENED, text, data={"source": source, "count": count}))
-        kept = []
-        for decision in decisions:
-            if decision.inferred:
-                if left[decision.inferred] <= 0:
-                    continue
-                left[decision.inferred] -= 1
-            kept.append(decision)
+            after = self.breakers[source] = prove_fresh(before, snapshot.monotonic - age_s, snapshot.monotonic)
+            if before.open and not after.open:
+                text = f"{source} are proven fresh again. Runs may end by them again, a few in each tick."
+                events.append(Event(EventKind.BREAKER_CLOSED, text))
+        return events
+
+    def admit(self, decisions: Sequence[Decision], monotonic: float) -> tuple[list[Decision], list[Event]]:
+        """The decisions without those ends that the breakers do not admit, and the events about it."""
+        if not any(decision.inferred for decision in decisions):
+            return list(decisions), []
+        poll_s = self.knobs.poll_interval_s
+        changed, kept, events = admitted(self.breakers, decisions, self._attempts_read_from, monotonic, poll_s)
+        self.breakers |= changed
         return kept, events
 
-    def _read_from(self, source: str, active: int) -> int:
-        """How many of the live attempts are read from this source: a share is one of these."""
+    def _attempts_read_from(self, source: str) -> int:
+        """Live attempts: a breaker's share is one of these, without runs that wait for a machine."""
+        attempts = [attempt for run in self.runs.values() if (attempt := run.live_attempt) is not None]
         if source in (BEATS, MACHINES):
-            return active
-        attempts = (run.live_attempt for run in self.runs.values())
-        return sum(
-            attempt is not None and self._sources.get(attempt.placement.provider) == source for attempt in attempts
-        )
+            return len(attempts)
+        return sum(self._sources.get(attempt.placement.provider) == source for attempt in attempts)

@@ -20,7 +20,8 @@ from supervisor.domain.errors import NotSupportedHere, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import World, gap_s
-from supervisor.lifecycle.offers.choosing import LOST_WINDOW_S, is_cooling, lost_lately
+from supervisor.lifecycle.offers.choosing import is_cooling
+from supervisor.lifecycle.offers.lessons import LOST_WINDOW_S, lost_lately
 from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts

@@ -21,7 +21,8 @@ from supervisor.domain.machines import offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Approval, Run, StopRequest
 from supervisor.domain.status import PLACING, Status
-from supervisor.lifecycle.offers.choosing import is_cooling, ladder
+from supervisor.lifecycle.offers.choosing import is_cooling
+from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Action
 from supervisor.wording.figures import plural

@@ -24,7 +24,7 @@ from supervisor.domain import policies
 from supervisor.domain.errors import DataElsewhere, InvalidRequest, SpotError, Unavailable, UnknownPrice
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
-from supervisor.lifecycle.offers.choosing import bounds
+from supervisor.lifecycle.offers.ladder import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.traits import Traits

@@ -106,7 +106,7 @@ class Story:
         counters = replace(run.counters, tries=run.counters.tries + 1)
         self.becomes(Status.LAUNCHING, try_=try_, counters=counters, next_at=None, cause=None, detail="")
         market = "spot" if spot else "on-demand"
-        text = f"Asking for {offer.placement.shape} {market} in {zone} (attempt {number}, try {before + 1})."
+        text = f"Requesting {offer.placement.shape} {market} in {zone} (attempt {number}, try {before + 1})."
         return self.tell(EventKind.LAUNCHING, text, zone=zone, launch_id=try_.launch_id)
 
     def refused(self, cause: Cause, detail: str, after_s: float = 7.0) -> Story:

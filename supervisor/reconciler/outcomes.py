@@ -1,5 +1,7 @@
-"""What finished actions have told, until the next decision has heard it. Memory only: after a crash every action that
-is still needed is derived again from its row and tells the same."""
+"""What finished actions reported, kept until the next decision has used it.
+
+In memory only: after a crash every action that is still needed is derived again from its row, and reports the same.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from supervisor.domain.observation import NOT_READ, CreateFailed, Part, Pinned, 
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Reported:
     create: Part[CreateFailed] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
@@ -18,24 +20,24 @@ class Heard:
     stop: Part[str] = NOT_READ  # a marker found immediately before a launch
 
 
-NOTHING = Heard()
+NOTHING = Reported()
 
 
 class Outcomes:
-    """Written by action threads, read by the tick."""
+    """Action threads write; the tick reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heard: dict[int, Heard] = {}
+        self._reported: dict[int, Reported] = {}
 
-    def of(self, key: int) -> Heard:
-        return self._heard.get(key, NOTHING)
+    def of(self, key: int) -> Reported:
+        return self._reported.get(key, NOTHING)
 
     def create_failed(self, key: int, failed: CreateFailed) -> None:
         self._put(key, create=Seen(failed))
 
-    def pinned(self, key: int, answer: Pinned) -> None:
-        self._put(key, pin=Seen(answer))
+    def pinned(self, key: int, report: Pinned) -> None:
+        self._put(key, pin=Seen(report))
 
     def verified(self, key: int, verification: Verification) -> None:
         self._put(key, verification=Seen(verification))
@@ -47,18 +49,18 @@ class Outcomes:
         self._put(key, stop=Seen(generation))
 
     def moved(self, key: int) -> None:
-        """The run has another status: what was heard belongs to the old one. Not so the end of a create call: it names
-        its launch, nobody asks for that launch again, and a run that is being stopped waits for exactly this word."""
+        """The run has another status: the reports belong to the old one. The end of a create call stays: it names its
+        launch, no other call for that launch follows, and a run that is being stopped waits for exactly this report."""
         with self._lock:
-            heard = self._heard.pop(key, NOTHING)
-            if heard.create is not NOT_READ:
-                self._heard[key] = Heard(create=heard.create)
+            reported = self._reported.pop(key, NOTHING)
+            if reported.create is not NOT_READ:
+                self._reported[key] = Reported(create=reported.create)
 
     def forget(self, key: int) -> None:
-        """The run is not ours to decide any more."""
+        """The run does not belong to this cell any more."""
         with self._lock:
-            self._heard.pop(key, None)
+            self._reported.pop(key, None)
 
     def _put(self, key: int, **part: object) -> None:
         with self._lock:
-            self._heard[key] = replace(self._heard.get(key, NOTHING), **part)  # type: ignore[arg-type]
+            self._reported[key] = replace(self._reported.get(key, NOTHING), **part)  # type: ignore[arg-type]

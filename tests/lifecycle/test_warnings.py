@@ -15,8 +15,8 @@ from supervisor.domain.figures import disks_in, disks_of, has_ample_disks, share
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Files, Person, Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, tell
-from supervisor.lifecycle.events.telling import next_reminder_at, with_telling
+from supervisor.lifecycle.decision import Decision, new_event, only_pulse_moved
+from supervisor.lifecycle.events.warnings import next_reminder_at, with_warnings
 from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 
@@ -24,7 +24,7 @@ KINDS = EventKind
 
 
 def told(before: Run, after: Run | None = None, now: float = NOW) -> tuple[Run, list[Event]]:
-    decision = with_telling(before, Decision(after or before), now)
+    decision = with_warnings(before, Decision(after or before), now)
     return decision.run, list(decision.events)
 
 
@@ -180,8 +180,8 @@ def test_reminders_keep_their_schedule_however_often_somebody_looks(looks: list[
 
 def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not() -> None:
     run = spending(2.0)
-    events = (tell(KINDS.STARTED, "Training in a.", zone="a"), tell(KINDS.LAUNCHING, "Asking."))
-    started, asking = with_telling(run, Decision(run, events), NOW).events
+    events = (new_event(KINDS.STARTED, "Training in a.", zone="a"), new_event(KINDS.LAUNCHING, "Asking."))
+    started, asking = with_warnings(run, Decision(run, events), NOW).events
     assert started.data == {
         "attempt": 4, "cost_usd": 2.0, "cost_known": True, "budget_usd": 10.0, "budget_from_usd": 0.0, "zone": "a",
     }  # fmt: skip
@@ -190,21 +190,21 @@ def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not(
 
 def test_an_end_is_told_with_the_runs_own_sentence() -> None:
     over = replace(spending(9.0), status=Status.FAILED, cause=Cause.USER_ERROR, detail="exit code 1")
-    [event] = with_telling(over, Decision(over, (tell(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW).events
+    [event] = with_warnings(over, Decision(over, (new_event(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW).events
     assert event.data["status_text"] == status_text(over, NOW)
 
 
 def test_nothing_is_added_to_a_question_or_to_the_end() -> None:
     run = spending(9.0)
     asking = Decision(run, wants=frozenset({"baton"}))
-    assert with_telling(run, asking, NOW) is asking
+    assert with_warnings(run, asking, NOW) is asking
     over = replace(run, status=Status.FAILED, cause=Cause.BUDGET)
-    assert with_telling(run, Decision(over), NOW).events == ()
+    assert with_warnings(run, Decision(over), NOW).events == ()
     calm = Decision(spending(1.0))
-    assert with_telling(calm.run, calm, NOW) is calm, "most looks change nothing"
+    assert with_warnings(calm.run, calm, NOW) is calm, "most looks change nothing"
 
 
 def test_a_warning_is_written_although_only_the_pulse_moved() -> None:
-    decision = with_telling(beating(50.0), Decision(beating(1.0), pulse_only=True), NOW)
-    assert not decision.pulse_only
+    decision = with_warnings(beating(50.0), Decision(beating(1.0)), NOW)
+    assert not only_pulse_moved(beating(50.0), decision.run)
     assert [announced(event) for event in decision.events] == ["disk_nearly_full"]

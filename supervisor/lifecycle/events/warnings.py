@@ -1,7 +1,8 @@
-"""What is told beside what is decided: warnings before a limit, what is asked of a person, and the account of the run.
+"""Events beside the decision: warnings before a limit, questions to a person and their reminders.
 
-Each thing is told once. What was told stands in the run's row, written with the event, so that neither a restart nor a
-second look tells it again; after a change for the better it may be told anew. Nothing here changes what is decided.
+Each is written once. The run's row, written with the event, remembers it, so that neither a restart nor a second tick
+repeats it; after a change for the better it may be written again. Nothing here changes what is decided. An event that
+is announced also carries the run's account, because its reader may be far from any screen of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from supervisor.domain.events import AWAITING, Event, EventKind, announced
 from supervisor.domain.figures import disks_in, has_ample_disks, share_pct
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, tell
+from supervisor.lifecycle.decision import Decision, new_event
 from supervisor.wording.end import loss_accepted
 from supervisor.wording.figures import age_text, count_text, money_text, size_text
 from supervisor.wording.forecast import live_pulse
@@ -22,19 +23,19 @@ from supervisor.wording.run import status_text
 
 BUDGET_SHARE = 0.8
 DISK_LOW_PCT = 5.0
-DISK_AMPLE_PCT = 10.0  # from here on it may be told again: a disk at its edge is not told with every file
+DISK_AMPLE_PCT = 10.0  # from here on it may warn again: a disk at its edge does not warn with every file
 REMINDERS_S = (900.0, 3600.0)  # after the question; then every REMINDER_S
 REMINDER_S = 6 * 3600.0
-# For these the run's own sentence says more than the event's: what it has come to, and what there is to do.
+# For these the run's own sentence says more than the event's: what it has come to, and what to do.
 _SAID_IN_FULL = frozenset(
     {EventKind.WAITING, EventKind.COMPLETED, EventKind.PARTIAL, EventKind.FAILED, EventKind.STOPPED}
 )
 
-Told = tuple[Run, Event | None]
+Warned = tuple[Run, Event | None]
 
 
-def with_telling(before: Run, decision: Decision, now: float) -> Decision:
-    """The decision with what is to be told of its run, and the run's account in all that is announced."""
+def with_warnings(before: Run, decision: Decision, now: float) -> Decision:
+    """The decision with its run's warnings, and the run's account in every event that is announced."""
     if decision.wants:
         return decision
     run, events = decision.run, list(decision.events)
@@ -45,12 +46,10 @@ def with_telling(before: Run, decision: Decision, now: float) -> Decision:
                 events.append(event)
     if run is decision.run and not events:
         return decision
-    all_events = tuple(_with_account(event, run, now) for event in events)
-    return replace(decision, run=run, events=all_events, pulse_only=decision.pulse_only and not all_events)
+    return replace(decision, run=run, events=tuple(_with_account(event, run, now) for event in events))
 
 
 def _with_account(event: Event, run: Run, now: float) -> Event:
-    """Who hears of it far away wants to know at once what it has cost and which attempt it is."""
     if announced(event) is None or event.kind == EventKind.CHECKPOINT_REJECTED:  # which changes no bill
         return event
     account: dict[str, object] = {
@@ -65,8 +64,8 @@ def _with_account(event: Event, run: Run, now: float) -> Event:
     return replace(event, data={**account, **event.data})
 
 
-def _budget(before: Run, run: Run, now: float) -> Told:
-    """Once for each budget of a generation: a budget that was raised is warned of again at its own share."""
+def _budget(before: Run, run: Run, now: float) -> Warned:
+    """Once for each budget of a generation: a budget that was raised warns again at its own share."""
     budget, live = run.policy.limits.budget_usd, run.live_attempt
     if budget is None or live is None or run.stop is not None:
         return run, None
@@ -82,11 +81,11 @@ def _budget(before: Run, run: Run, now: float) -> Told:
         f"{100 * spent / budget:.0f} % of its budget is spent: {money_text(spent)} of {money_text(budget)}.{left} "
         "Then it saves a checkpoint and ends."
     )
-    event = tell(EventKind.BUDGET_WARNING, text, spent_usd=round(spent, 6), usd_per_h=price)
+    event = new_event(EventKind.BUDGET_WARNING, text, spent_usd=round(spent, 6), usd_per_h=price)
     return replace(run, money=replace(run.money, budget_warned_usd=warn_at)), event
 
 
-def _disk(before: Run, run: Run, now: float) -> Told:
+def _disk(before: Run, run: Run, now: float) -> Warned:
     """By the figures of the newest beat; where they have not changed, nothing has."""
     pulse = live_pulse(run)
     if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
@@ -95,7 +94,7 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     if not run.disk_low and has_ample_disks(pulse.telemetry, DISK_LOW_PCT, needed):
         return run, None
     disks = disks_in(pulse.telemetry)
-    least = min(_room(disks), default=None)
+    least = min(_free_shares(disks), default=None)
     if least is None:
         return run, None
     share, role, left = least
@@ -108,13 +107,15 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     if share >= DISK_LOW_PCT and free is not None:
         share = share_pct(free, disks["checkpoints"].total_bytes) or share
         role, left = "checkpoints", f"{size_text(int(free))} left, where a checkpoint has {size_text(needed)}"
-    text = f"The disk of its {role} is nearly full: {left} ({share:.1f} %). Without room no checkpoint can be saved."
-    event = tell(EventKind.DISK_NEARLY_FULL, text, disk=role, free_pct=round(share, 2))
+    text = (
+        f"The disk of its {role} is nearly full: {left} ({share:.1f} %). Without free space no checkpoint can be saved."
+    )
+    event = new_event(EventKind.DISK_NEARLY_FULL, text, disk=role, free_pct=round(share, 2))
     return replace(run, disk_low=True), event
 
 
-def _room(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
-    """(share that is free, role, in words) of bytes and inodes of each disk, as far as it tells them."""
+def _free_shares(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
+    """(free share in percent, role, in words) of bytes and inodes of each disk, as far as it reports them."""
     for role, disk in disks.items():
         for part, whole, words in (
             (disk.free_bytes, disk.total_bytes, "{size} left"),
@@ -125,17 +126,16 @@ def _room(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
                 yield share, role, words.format(size=size_text(int(part)), count=count_text(int(part)))
 
 
-def _asked(before: Run, run: Run, now: float) -> Told:
-    """The work is verified and its machine is kept for a person's word."""
+def _question(before: Run, run: Run, now: float) -> Warned:
+    """The work is verified, and its machine is kept until a person approves its release."""
     if run.status != Status.AWAITING_TEARDOWN or before.status == Status.AWAITING_TEARDOWN:
         return run, None
-    awaiting = "pull" if run.awaits_pull else "approval"
-    text = status_text(run, now)
-    return run, tell(EventKind.NEEDS_PERSON, text, usd_per_h=_usd_per_h(run), **{AWAITING: awaiting})
+    awaiting = {AWAITING: "pull" if run.awaits_pull else "approval"}
+    return run, new_event(EventKind.NEEDS_PERSON, status_text(run, now), usd_per_h=_usd_per_h(run), **awaiting)
 
 
-def _reminder(before: Run, run: Run, now: float) -> Told:
-    """Of a machine that waits for somebody: what that has cost so far, ever more rarely."""
+def _reminder(before: Run, run: Run, now: float) -> Warned:
+    """A machine still waits for a person: what that has cost so far, at growing intervals."""
     asked_at = waits_for_a_person_since(run)
     if asked_at is None or asked_at >= now:
         return run, None
@@ -143,20 +143,20 @@ def _reminder(before: Run, run: Run, now: float) -> Told:
     if now < next_reminder_at(asked_at, last):
         return run, None
     price, waited_s = _usd_per_h(run), now - asked_at
-    so_far = f" {money_text(price * waited_s / 3600.0)} so far." if price else ""
-    text = f"Still waiting for you, for {age_text(waited_s)}.{so_far} {status_text(run, now)}"
-    event = tell(
+    waiting_usd = None if price is None else price * waited_s / 3600.0
+    so_far = f" {money_text(waiting_usd)} so far." if waiting_usd else ""
+    event = new_event(
         EventKind.APPROVAL_REMINDER,
-        text,
+        f"Still waiting for you, for {age_text(waited_s)}.{so_far} {status_text(run, now)}",
         waited_s=round(waited_s, 3),
-        waiting_usd=None if price is None else round(price * waited_s / 3600.0, 6),
+        waiting_usd=None if waiting_usd is None else round(waiting_usd, 6),
         usd_per_h=price,
     )
     return replace(run, person=replace(run.person, reminded_at=now)), event
 
 
 def waits_for_a_person_since(run: Run) -> float | None:
-    """When a person was asked about a machine that is kept meanwhile; None = nobody is needed, or nothing is billed."""
+    """Since when a kept machine waits for a person; None = no decision is needed, or nothing is billed."""
     if run.status == Status.AWAITING_TEARDOWN:
         answered = run.approval is not None and not run.awaits_pull
         return run.status_since if run.retiring and not answered else None
@@ -175,8 +175,8 @@ def next_reminder_at(asked_at: float, last: float) -> float:
 
 
 def _usd_per_h(run: Run) -> float | None:
-    """Of the machine that is kept; None = its price is not known."""
+    """Of the machine that is kept; None = its price is unknown."""
     return run.attempt.price_usd_per_h if run.attempt is not None else None
 
 
-_RULES: tuple[Callable[[Run, Run, float], Told], ...] = (_budget, _disk, _asked, _reminder)
+_RULES: tuple[Callable[[Run, Run, float], Warned], ...] = (_budget, _disk, _question, _reminder)

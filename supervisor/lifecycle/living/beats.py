@@ -1,0 +1,130 @@
+"""What a beat of the live attempt changes in its run: the pulse, times of the attempt, and the agent's own clock.
+
+A beat proves that the agent lives; only a change of (step, checkpoint) is progress. A stall poll is a poll in which a
+newer beat arrived without progress. It is keyed by the beat's sequence: deciding twice on one beat counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import Beat
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.observation import Observation, Part, Seen, World
+from supervisor.domain.policies import STALLING_POLLS
+from supervisor.domain.run import Run, with_pulse
+
+# Two ticks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
+SAME_POLL = 0.8
+# Several processes write rows, and stores report ages in whole seconds or worse: less than this is no wrong clock.
+TOLERANCE_S = 60.0
+
+
+def beat_of(part: Part[Beat], launch_id: str) -> Seen[Beat] | None:
+    """The beat, if it belongs to this launch. Beats of other launches say nothing about it."""
+    if isinstance(part, Seen) and part.value.launch_id == launch_id:
+        return part
+    return None
+
+
+def with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
+    """The run after the newest beat of its live attempt; the same object when there is no news."""
+    attempt = run.live_attempt
+    if attempt is None:
+        return run
+    beat, pulse, timed = beat_of(obs.beat, attempt.launch_id), run.pulse, identified(attempt, obs)
+    if beat is not None:
+        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+        timed = _with_times(timed, beat.value, now)
+        timed = with_agent_clock(timed, run.pulse, pulse, run.policy.stall.boot_timeout_s)
+    return run if pulse is run.pulse and timed is attempt else with_pulse(run, pulse, timed)
+
+
+def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: float) -> Pulse:
+    """The pulse after this beat; the same object when the beat is not newer than the pulse."""
+    beat = seen.value
+    if pulse is None or pulse.launch_id != beat.launch_id:
+        pulse = Pulse(launch_id=beat.launch_id, phase=beat.phase, phase_since=now)
+    if beat.sequence <= pulse.sequence:
+        return pulse
+    progress = beat.step is not None and (beat.step, beat.checkpoint_step) != (pulse.step, pulse.checkpoint_step)
+    first_at = pulse.first_progress_at if pulse.first_progress_at is not None else (now if progress else None)
+    polls, counted_at = pulse.stall_polls, pulse.stall_counted_at
+    newer = beat.checkpoint_step is not None and beat.checkpoint_step != pulse.checkpoint_step
+    over = progress and polls >= STALLING_POLLS and pulse.progress_at is not None
+    stalled_s = max(0.0, now - pulse.progress_at) if over and pulse.progress_at is not None else 0.0
+    if progress or beat.phase != heartbeat.TRAINING:
+        polls = 0 if progress else polls
+    elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
+        polls, counted_at = polls + 1, now
+    return Pulse(
+        launch_id=beat.launch_id,
+        sequence=beat.sequence,
+        phase=beat.phase,
+        phase_since=pulse.phase_since if beat.phase == pulse.phase else now,
+        beat_at=now - seen.age_s,
+        step=beat.step if beat.step is not None else pulse.step,
+        total=beat.total if beat.total is not None else pulse.total,
+        checkpoint_step=beat.checkpoint_step if beat.checkpoint_step is not None else pulse.checkpoint_step,
+        first_progress_at=first_at,
+        progress_at=now if progress else pulse.progress_at,
+        stall_polls=polls,
+        stall_counted_at=now if progress else counted_at,
+        steps_per_s=beat.steps_per_s,
+        message=beat.message,
+        metrics=beat.metrics,
+        checkpoint_at=now if newer else pulse.checkpoint_at,
+        stalled_s=pulse.stalled_s + stalled_s,
+        from_zero=beat.from_zero if beat.from_zero is not None else pulse.from_zero,
+        up_s=beat.up_s if beat.up_s is not None else pulse.up_s,
+        telemetry=beat.telemetry or pulse.telemetry,
+        recent=beat.recent,
+    )
+
+
+def identified(attempt: Attempt, obs: Observation) -> Attempt:
+    """The attempt with its machine's id, once the listing or a beat shows it: a machine that has only just begun to
+    start has none yet. The same object when there is no news."""
+    if attempt.machine_id:
+        return attempt
+    beat = beat_of(obs.beat, attempt.launch_id)
+    listed_id = obs.machine.value.machine_id if isinstance(obs.machine, Seen) else ""
+    machine_id = listed_id or (beat.value.machine_id if beat is not None else "")
+    return replace(attempt, machine_id=machine_id) if machine_id else attempt
+
+
+def _with_times(attempt: Attempt, beat: Beat, now: float) -> Attempt:
+    """The attempt with the times that this beat's phase shows for the first time; the same object otherwise. A pull
+    of the image between two ticks leaves no trace: it counts as boot."""
+    if beat.phase == heartbeat.IMAGE:
+        return attempt if attempt.pull_at is not None else replace(attempt, pull_at=now)
+    if attempt.pull_at is not None and attempt.pulled_at is None:
+        attempt = replace(attempt, pulled_at=now)
+    if beat.phase in heartbeat.BEFORE_CLAIM:
+        return attempt
+    if attempt.running_at is None:
+        attempt = replace(attempt, running_at=now)
+    if attempt.training_at is None and beat.phase != heartbeat.RESTORE:
+        attempt = replace(attempt, training_at=now, step_from=beat.resumed_from)
+    return attempt
+
+
+def with_agent_clock(attempt: Attempt, before: Pulse | None, after: Pulse, boot_limit_s: float) -> Attempt:
+    """The attempt by its agent's own count of time; the same object while nothing has drifted.
+
+    How long a machine worked is the agent's count. A step of our clock shows as a drift between the two, and is
+    neither trained nor billed."""
+    if after is before or after.up_s is None:
+        return attempt
+    agent_at = after.beat_at - after.up_s
+    if attempt.agent_at is None:
+        boot_s = agent_at - attempt.started_at
+        # No boot may last longer than its limit: what seems longer contains a step of the clock.
+        stepped_s = boot_s - boot_limit_s if boot_s > boot_limit_s + TOLERANCE_S else 0.0
+        return replace(attempt, agent_at=agent_at - stepped_s, drift_s=stepped_s)
+    up_before_s = before.up_s if before is not None and before.launch_id == after.launch_id else None
+    if up_before_s is not None and after.up_s < up_before_s:  # a restarted agent counts from its own start
+        return replace(attempt, agent_at=agent_at - attempt.drift_s)
+    drift_s = agent_at - attempt.agent_at
+    return attempt if abs(drift_s - attempt.drift_s) <= TOLERANCE_S else replace(attempt, drift_s=drift_s)

@@ -1,0 +1,133 @@
+"""The ladder of a run: every offer that it may use, in the order in which it prefers them.
+
+Other zones of the shape come first, then the next shape, then on-demand where it is allowed, then the next of the run's
+providers. A policy may escalate: after some preemptions, or near the deadline, the run begins further down the ladder.
+Only the times of its preemptions are stored. What follows from them is computed for each placement, so a run returns
+to its first choice when the preemptions lie far enough behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from supervisor.domain.machines import Offer
+from supervisor.domain.observation import World
+from supervisor.domain.policies import Policy
+from supervisor.domain.run import Run
+
+NEXT_SHAPE, ON_DEMAND, NEXT_PROVIDER = "next_shape", "on_demand", "next_provider"
+PREEMPTIONS_KEPT = 32
+
+
+def ladder(run: Run, world: World, now: float) -> list[Offer]:
+    """Every offer that this run may use, whatever the state of its zone."""
+    return [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, now)]
+
+
+def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
+    """The offers of one provider. It may prefer other zones for each kind of machine; the run's own order of zones
+    comes before that."""
+    zones, shapes = bounds(run.policy, provider, world.offers)
+    by_kind: dict[tuple[bool, str], dict[str, Offer]] = {}
+    for offer in world.offers.get(provider, ()):
+        by_kind.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
+    rungs = []
+    for spot in _markets_of(run, now):
+        for shape in _shapes_of(run, shapes, now):
+            by_zone = by_kind.get((spot, shape), {})
+            rungs += [by_zone[zone] for zone in zones or by_zone if zone in by_zone]
+    return rungs
+
+
+def bounds(
+    policy: Policy, provider: str, offers: Mapping[str, Sequence[Offer]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(zones, shapes) that a run requests from one of its providers; no zones = all. `offers`: those of all its
+    providers. Names that only another provider knows do not bind this one."""
+    own = [offer.placement for offer in offers.get(provider, ())]
+    offered = dict.fromkeys(place.shape for place in own)
+    zones, shapes = policy.zones, policy.shapes
+    if len(policy.providers) > 1:
+        others = [name for name in policy.providers if name != provider]
+        elsewhere = [offer.placement for name in others for offer in offers.get(name, ())]
+        zones = _binding(zones, {place.zone for place in own}, {place.zone for place in elsewhere})
+        shapes = _binding(shapes, offered, {place.shape for place in elsewhere})
+    return zones, shapes or tuple(offered)[:1]
+
+
+def _binding(requested: Sequence[str], own: Collection[str], elsewhere: Collection[str]) -> tuple[str, ...]:
+    known_here = tuple(name for name in requested if name in own)
+    return known_here or tuple(name for name in requested if name not in elsewhere)
+
+
+# --- escalation -------------------------------------------------------------------------------------------------------
+
+
+def providers_of(run: Run, now: float) -> tuple[str, ...]:
+    """The run's providers in the order in which they are tried."""
+    steps = _steps(run, now) if run.policy.escalate_to == NEXT_PROVIDER else 0
+    if _is_near_deadline(run, run.policy.next_provider_before_deadline_s, now):
+        steps = max(steps, 1)
+    return _rotated(run.providers, steps)
+
+
+def _shapes_of(run: Run, shapes: tuple[str, ...], now: float) -> tuple[str, ...]:
+    return _rotated(shapes, _steps(run, now) if run.policy.escalate_to == NEXT_SHAPE else 0)
+
+
+def _markets_of(run: Run, now: float) -> tuple[bool, ...]:
+    """Spot (True) and on-demand (False) in the order in which they are tried."""
+    policy = run.policy
+    if not policy.spot:
+        return (False,)
+    escalated = policy.escalate_to == ON_DEMAND and _steps(run, now) > 0
+    if escalated or _is_near_deadline(run, policy.on_demand_before_deadline_s, now):
+        return (False, True)
+    return (True, False) if policy.allow_on_demand else (True,)
+
+
+def _rotated(names: tuple[str, ...], steps: int) -> tuple[str, ...]:
+    """`steps` names further, at most to the last; the names before it follow at the end."""
+    first = max(0, min(steps, len(names) - 1))
+    return (*names[first:], *names[:first])
+
+
+def escalation_text(run: Run, now: float) -> str:
+    """Why the run begins further down its ladder, for the history; "" = it does not."""
+    policy = run.policy
+    limits_s = {
+        "on-demand first": policy.on_demand_before_deadline_s if policy.spot else None,
+        "the next provider first": policy.next_provider_before_deadline_s,
+    }
+    near = [change for change, left_s in limits_s.items() if _is_near_deadline(run, left_s, now)]
+    if near:
+        return f"{' and '.join(near)}, because its deadline is near"
+    if _steps(run, now) == 0 or (policy.escalate_to == ON_DEMAND and not policy.spot):
+        return ""
+    names = {ON_DEMAND: "on-demand", NEXT_SHAPE: "the next shape", NEXT_PROVIDER: "the next provider"}
+    count = len(recent(run.counters.preempted_at, policy.escalate_window_s, now))
+    window_h = policy.escalate_window_s / 3600
+    return f"{names[policy.escalate_to]} first, after {count} preemptions within {window_h:g} h"
+
+
+def with_preemption(preempted_at: tuple[float, ...], policy: Policy, now: float) -> tuple[float, ...]:
+    """The times to store after one more preemption; none where the policy does not escalate."""
+    kept = (*recent(preempted_at, policy.escalate_window_s, now), now)
+    return kept[-PREEMPTIONS_KEPT:] if policy.escalate_after > 0 else ()
+
+
+def _is_near_deadline(run: Run, left_s: float | None, now: float) -> bool:
+    deadline = run.policy.limits.deadline
+    return left_s is not None and deadline is not None and deadline - now <= left_s
+
+
+def _steps(run: Run, now: float) -> int:
+    """How many times the preemptions of the window reach the number that the policy allows."""
+    policy = run.policy
+    preempted_at = recent(run.counters.preempted_at, policy.escalate_window_s, now)
+    return len(preempted_at) // policy.escalate_after if policy.escalate_after > 0 else 0
+
+
+def recent(times: tuple[float, ...], window_s: float, now: float) -> tuple[float, ...]:
+    """Those within the window. A time ahead of now was written before the wall clock was set back: it is left out."""
+    return tuple(at for at in times if now - window_s < at <= now)

@@ -1,0 +1,154 @@
+"""The observation of one run: its part of the bulk reads, and what finished actions reported. Reads nothing itself.
+
+A late listing that does not contain a machine says that it is absent only where it is known to have been there before;
+otherwise the machine is Unknown. Of several beats the highest (launch, sequence) wins the content, and the smallest age
+the freshness. A stored beat counts only with the nonce of its try: anyone who may write to the store could have written
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import nonce_hash, parse_launch_id
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.machines import Machine, MachineRef
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.run import Run
+from supervisor.ports.store import Store
+from supervisor.reconciler.observing.beats import Rejected
+from supervisor.reconciler.observing.observe import Snapshot
+from supervisor.reconciler.outcomes import Outcomes
+
+PUSH, STORE, BOOT = "push", "store", "boot"  # sources of beats
+
+
+class Nonces:
+    """Hashes of the nonces of ended launches, read once from the database. A live try carries its own hash."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._hashes: dict[int, tuple[str, str]] = {}  # run key -> (launch id, hash)
+
+    def hash_of(self, run: Run, launch_id: str) -> str:
+        if run.try_ is not None and run.try_.launch_id == launch_id and run.try_.nonce_hash:
+            return run.try_.nonce_hash
+        entry = self._hashes.get(run.key)
+        if entry is None or entry[0] != launch_id or not entry[1]:
+            entry = self._hashes[run.key] = (launch_id, self._store.nonce_hash(run.run_id, launch_id) or "")
+        return entry[1]
+
+    def forget(self, key: int) -> None:
+        self._hashes.pop(key, None)
+
+
+@dataclass
+class Observations:
+    """Of one tick. `rejected`: stored beats without the nonce of their try."""
+
+    snapshot: Snapshot
+    outcomes: Outcomes
+    nonces: Nonces
+    supervisor_id: str
+    now: float
+    rejected: list[Rejected] = field(default_factory=list)
+
+    def of(self, run: Run) -> Observation:
+        reported, try_ = self.outcomes.of(run.key), run.try_
+        beat = self.beat(run)
+        machine: Part[Machine] = NOT_READ
+        if try_ is not None and run.open_try is not None:
+            there_at = _obtained_at(run.attempt, try_.launch_id) or _settled_at(try_, beat, self.now)
+            machine = self.machine(try_.ref, try_.launch_id, there_at)
+        return Observation(
+            machine=machine,
+            beat=beat,
+            stop=reported.stop,
+            create=reported.create,
+            pin=reported.pin,
+            verification=reported.verification,
+            finalised=reported.finalised,
+            retiring=tuple(
+                self.machine(item.ref, item.launch_id, _obtained_at(item.attempt or run.attempt, item.launch_id))
+                for item in run.retiring
+            ),
+        )
+
+    # --- machines -----------------------------------------------------------------------------------------------------
+
+    def machine(self, ref: MachineRef, launch_id: str, there_at: float | None = None) -> Part[Machine]:
+        """`there_at`: a listing that was requested later, and does not contain the machine, says that it is absent;
+        None = no late listing says so."""
+        report = self.snapshot.listings.get(ref.provider)
+        if report is None:
+            return Unknown(f"provider {ref.provider} is not in the settings")
+        machine = report.machines.get((ref.zone, ref.name))
+        if report.listing is None and machine is None:
+            return Unknown(report.problem)
+        if report.listing is not None and ref.zone in report.listing.unreachable:
+            return Unknown(f"zone {ref.zone} could not be read")
+        late_s = report.late_s
+        age_s = max(0.0, self.now - self.snapshot.taken_at) + late_s
+        if machine is None and late_s > 0 and (there_at is None or there_at > self.snapshot.taken_at - late_s):
+            return Unknown(f"it may have appeared since the listing, which is {late_s:.0f} s old")
+        if machine is None:
+            return Absent(age_s, "listing")
+        if machine.supervisor_id != self.supervisor_id or machine.launch_id != launch_id:
+            return Unknown(f"a machine named {ref.name} belongs to another launch", taken=True)
+        return Seen(machine, age_s, "listing")
+
+    # --- beats --------------------------------------------------------------------------------------------------------
+
+    def beat(self, run: Run) -> Part[Beat]:
+        """The newest beat of any source that counts."""
+        snapshot, stored = self.snapshot, self.snapshot.stored.beats
+        parts: list[Seen[Beat]] = []
+        pushed = snapshot.pushed.get(run.run_id)
+        if pushed is not None:
+            parts.append(Seen(pushed[0], max(0.0, snapshot.monotonic - pushed[1]), PUSH))
+        for name, source in ((run.run_id, STORE), (run.run_id + runfiles.BOOT, BOOT)):
+            if name in stored:
+                parts.append(Seen(stored[name].beat, stored[name].age_s, source))
+        if len(parts) > 1:
+            parts.sort(key=_rank, reverse=True)  # of two equal ones the first stays first
+        for position, part in enumerate(parts):
+            if part.source == PUSH:
+                return _with_smallest_age(part, parts[position + 1 :])
+            if self._counts(run, part.value):
+                return part
+        return Unknown(snapshot.stored.problem) if snapshot.stored.problem else Absent(0.0, "listing")
+
+    def _counts(self, run: Run, beat: Beat) -> bool:
+        ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
+        if run.try_ is None or (beat.launch_id != run.try_.launch_id and not ended):
+            return True  # neither of this launch nor a late one of the last attempt: no rule uses it
+        if self.nonces.hash_of(run, beat.launch_id) == nonce_hash(beat.nonce):
+            return True
+        self.rejected.append((run.run_id, "it does not carry the nonce of its try"))
+        return False
+
+
+def _rank(part: Seen[Beat]) -> tuple[tuple[int, int, int], int]:
+    return parse_launch_id(part.value.launch_id), part.value.sequence
+
+
+def _with_smallest_age(pushed: Seen[Beat], older: list[Seen[Beat]]) -> Seen[Beat]:
+    """A stored beat of the same launch may be fresher than the push, although its content is older."""
+    ages = [part.age_s for part in older if part.source == STORE and part.value.launch_id == pushed.value.launch_id]
+    return Seen(pushed.value, min(pushed.age_s, *ages), PUSH) if ages else pushed
+
+
+def _obtained_at(attempt: Attempt | None, launch_id: str) -> float | None:
+    """Since when this machine is known to have been there; None = it may never have appeared."""
+    return attempt.started_at if attempt is not None and attempt.launch_id == launch_id else None
+
+
+def _settled_at(try_: Try, beat: Part[Beat], now: float) -> float:
+    """A listing that was requested later and does not contain the machine says that it was not there then: the request
+    made none, or it appeared, sent a beat and disappeared. Without this a try at a provider that always responds late
+    would stay open for ever."""
+    if isinstance(beat, Seen) and beat.value.launch_id == try_.launch_id:
+        return max(try_.requested_at, now - beat.age_s)
+    return try_.requested_at
