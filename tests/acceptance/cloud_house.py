@@ -34,8 +34,8 @@ from tests.cloud.cloud import BUCKET, PROJECT, ZONES, Cloud
 from tests.fakes.callers import OPS
 from tests.fakes.clock import FakeClock
 from tests.fakes.provider import FakeMachine
-from tests.scenarios.doors import AgentsDoor, TrueClock
-from tests.scenarios.play import DEEDS, history
+from tests.scenarios.fault_points import StoreAccess, TrueClock
+from tests.scenarios.play import VERBS, history
 from tests.scenarios.script import ScenarioError, line_of
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.sim_plan import Plan, Reach
@@ -80,8 +80,8 @@ class CloudHouse(Stage):
         self.provider: Any = ProviderDoor()
         # run -> (left, message) of its next machine, which gives up in its boot
         self.last_words: dict[str, tuple[str, str]] = {}
-        self._stand()
-        self.agents_door = AgentsDoor(Bucket(self.storage, BUCKET))
+        self._set_up()
+        self.agents_access = StoreAccess(Bucket(self.storage, BUCKET))
 
     def _store(self) -> GcsStore:
         return GcsStore(f"gs://{BUCKET}", clock=self.clock.monotonic, pause=self._pause)
@@ -103,7 +103,7 @@ class CloudHouse(Stage):
         self.provider.real = GceProvider(
             config=config,
             offers=offers(config),
-            objects=self.own_door,
+            objects=self.own_access,
             agent_path=self._agent(),
             clock=self.clock,
             credentials=lambda: Credentials("ya29.of-the-house"),
@@ -144,7 +144,7 @@ class CloudHouse(Stage):
             line = line_of(number, text)
             assert line is not None
             try:
-                DEEDS[line.verb](self, line)
+                VERBS[line.verb](self, line)
             except (ScenarioError, SpotError) as error:
                 raise AssertionError(f"{text}\n  {error}") from None
 
@@ -189,9 +189,9 @@ class CloudHouse(Stage):
 
     # --- the world ----------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _run_due(self) -> None:
         self.compute.tick()
-        super()._turn()
+        super()._run_due()
         self.compute.tick()
 
     def _boots(self, vm: Any) -> None:
@@ -214,7 +214,7 @@ class CloudHouse(Stage):
             self._gives_up(vm, request)
             return
         reach = Reach(
-            objects=self.agents_door,
+            objects=self.agents_access,
             monotonic=self.clock.monotonic,
             push=self._push,
             machine=lambda: self._inside(vm),
@@ -246,7 +246,7 @@ class CloudHouse(Stage):
     def _notice(self, vm: Any, notice_s: float) -> None:
         for agent in self.agents:
             if agent.machine_id == vm.id:
-                agent.told_notice_s = notice_s
+                agent.early_notice_s = notice_s
                 agent.due = min(agent.due, self.clock.monotonic() + 0.2)
 
     def machines(self, run_id: str | None = None) -> list[Machine]:

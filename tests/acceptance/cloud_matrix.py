@@ -25,7 +25,7 @@ from tests.cloud.compute_errors import OperationFailure
 from tests.cloud.compute_faults import Failure, How
 from tests.cloud.web import Hang, Request, Reset
 from tests.fakes.objectstore import MemoryStore
-from tests.scenarios.doors import AgentsDoor, TrueClock
+from tests.scenarios.fault_points import StoreAccess, TrueClock
 from tests.scenarios.sim_plan import Plan
 
 ANSWERS: dict[str, tuple[How, str | None]] = {
@@ -107,7 +107,7 @@ class MatrixHouse(CloudHouse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.agents_door = AgentsDoor(self.objects)
+        self.agents_access = StoreAccess(self.objects)
         # Each exchange is held against the discovery document and the role files elsewhere.
         self.compute.server.watch_nothing()
         self.compute.server.guard(lambda _: None)
@@ -179,8 +179,8 @@ class MatrixHouse(CloudHouse):
 
     # --- what must never be -------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
-        super()._turn()
+    def _run_due(self) -> None:
+        super()._run_due()
         self._watch_the_bill("between two requests")
 
     def _watch_the_bill(self, when: str) -> None:

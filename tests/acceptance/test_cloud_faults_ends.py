@@ -246,10 +246,10 @@ def test_a_storm_of_the_store_changes_nothing(folder: Path) -> None:
     with cloud_house(folder) as house:
         trains(house, plan=Plan(steps=900, push=False))
         house.storage.trouble(503, times=None)
-        house.agents_door.shut = True
+        house.agents_access.blocked = True
         house.play("wait 10min", "expect digits attempts=1")
         house.storage.calm()
-        house.agents_door.shut = False
+        house.agents_access.blocked = False
         completes(house)
         house.play("expect digits causes=finished")
 

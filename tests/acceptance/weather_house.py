@@ -17,7 +17,7 @@ from google.oauth2.credentials import Credentials
 from tests.acceptance.cloud_house import CloudHouse
 from tests.acceptance.weather_wire import wired
 from tests.cloud import storage
-from tests.scenarios.doors import AtOnce, SupervisorDied
+from tests.scenarios.fault_points import AtOnce, SupervisorDied
 
 
 class Renewable(Credentials):
@@ -56,11 +56,11 @@ class WeatherHouse(CloudHouse):
             one.start()
         super().__init__(folder, config, overlap=1e9)
 
-    def _stand(self) -> None:
+    def _set_up(self) -> None:
         servers = {one.server.host: one.server for one in (self.compute, self.storage)}
         self.patches.append(wired(servers, self._pause))
         self.patches[-1].start()
-        super()._stand()
+        super()._set_up()
 
     def close(self) -> None:
         self.short_pages(False)
@@ -71,8 +71,8 @@ class WeatherHouse(CloudHouse):
         self.cloud.violations = [one for one in told if not one.endswith("None is no error of Google's form")]
         super().close()
 
-    def _turn(self) -> None:
-        super()._turn()
+    def _run_due(self) -> None:
+        super()._run_due()
         self.look()
 
     def short_pages(self, short: bool) -> None:

@@ -135,10 +135,10 @@ def store_storm(w: Weather) -> str:
     status = w.chance.choice((429, 503))
     trouble = w.house.storage.trouble(status, None)
     shuts = w.chance.random() < 0.5
-    w.house.agents_door.shut = shuts
+    w.house.agents_access.blocked = shuts
 
     def over() -> None:
-        trouble.times, w.house.agents_door.shut = 0, False
+        trouble.times, w.house.agents_access.blocked = 0, False
 
     return f"{status} agents={shuts} {w.a_while(over, '', 'agents' if shuts else ''):.0f}s"
 

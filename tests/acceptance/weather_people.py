@@ -83,10 +83,10 @@ def dies_at_work(w: Weather) -> str | None:
 
 @deed()
 def database_away(w: Weather) -> str:
-    w.house.rows.away = True
+    w.house.rows.down = True
 
     def back() -> None:
-        w.house.rows.away = False
+        w.house.rows.down = False
 
     return f"{w.a_while(back, '', longest_s=600.0):.0f}s"
 

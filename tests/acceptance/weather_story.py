@@ -108,7 +108,7 @@ def _calm(weather: Weather) -> None:
     compute._denied.clear()
     compute.create_s, compute.fail_s, compute.delete_s, compute.stop_s = 4.0, 2.0, 3.0, 3.0
     house.storage.calm()
-    house.agents_door.shut = house.rows.away = False
+    house.agents_access.blocked = house.rows.down = False
     for agent in house.agents:
         agent.silent = agent.mute = False
         agent.go_on()

@@ -230,7 +230,7 @@ class Watch:
 
     def _blind(self, *what: str) -> bool:
         until = max(self.weather.blind.get(one, 0.0) for one in ("", *what))
-        return self.weather.now < until or self.house.supervisor is None or self.house.rows.away
+        return self.weather.now < until or self.house.supervisor is None or self.house.rows.down
 
     def _machines(self, runs: list[Run], passed_s: float) -> None:
         ours = self.weather.ours()

@@ -29,7 +29,7 @@ from sqlalchemy.pool import Pool
 
 from supervisor.api.wire.reading import read_body, read_query
 from supervisor.contract.heartbeat import Beat
-from tests.scenarios.play import DEEDS
+from tests.scenarios.play import VERBS
 from tests.scenarios.script import lines_of
 from tests.scenarios.stage import Settings, Stage
 from tests.services.bed import COMMAND, Client, make_bed
@@ -155,7 +155,7 @@ def beat_stops(folder: Path) -> list[CodeType]:
     stage = Stage(folder, Settings())
     with closing(stage):
         for line in lines_of(story):
-            DEEDS[line.verb](stage, line)
+            VERBS[line.verb](stage, line)
         for _ in range(TICKS):
             way = BeatsWay(_stall_polls(stage))
             with profiled(way.watch):

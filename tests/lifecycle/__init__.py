@@ -1,1 +1,1 @@
-"""The decisions, taken alone."""
+"""Tests of the decisions, without the loop."""

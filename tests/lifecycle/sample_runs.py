@@ -1,20 +1,23 @@
-"""Runs built by hand for the tests of sentences: a fixed now, and parts with sensible defaults."""
+"""Runs, machines and beats for tests by example: a fixed now, and parts with sensible defaults."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Placement
-from supervisor.domain.policies import Policy
+from supervisor.domain.machines import Machine, MachineState, Placement
+from supervisor.domain.observation import BEATS, MACHINES, World
+from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 
 NOW = datetime(2025, 11, 21, 12, 0, tzinfo=UTC).timestamp()
 H, MIN = 3600.0, 60.0
 ZONES = ("us-east1-b", "us-east1-c", "us-east1-d")
+WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS, MACHINES}))
 
 
 def place(zone: str = "us-east1-c") -> Placement:
@@ -54,3 +57,15 @@ def open_try(zone: str = "us-east1-c", attempt_number: int = 3, number: int = 1)
 
 def failed_try(cause: Cause, number: int, detail: str = "") -> Try:
     return replace(open_try(number=number), ended_at=NOW, outcome=cause, detail=detail)
+
+
+def machine_of(launch: Attempt | Try, **fields: object) -> Machine:
+    """The machine of this attempt or try, up."""
+    zone, launch_id = launch.placement.zone, launch.launch_id
+    base = Machine("m", launch.machine_name, zone, MachineState.UP, "the-supervisor", "digits-7", launch_id)
+    return replace(base, **fields)
+
+
+def beat_of(launch: Attempt | Try, sequence: int, phase: str = "training", **fields: object) -> Beat:
+    number = launch.number if isinstance(launch, Attempt) else launch.attempt
+    return Beat("digits-7", number, launch.launch_id, "m", "boot", sequence, phase, **fields)

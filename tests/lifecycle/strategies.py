@@ -241,7 +241,7 @@ def observations(draw: st.DrawFn, run: Run) -> Observation:
         baton=draw(maybe_read(st.tuples(batons(run), ages))),
         stop=draw(maybe_read(st.tuples(st.just("77"), ages))),
         lookup=draw(maybe_read(machine)),
-        # Nobody answers a call that was never made: the first try of a run would take that answer for its own.
+        # A call that was never made has no response: the first try of a run would take it for its own.
         create=NOT_READ if run.try_ is None else draw(st.just(NOT_READ) | failed.map(Seen)),
         pin=draw(st.just(NOT_READ) | answer.map(Seen)),
         verification=draw(st.just(NOT_READ) | verified.map(Seen)),

@@ -1,4 +1,4 @@
-"""Exit code 127 has two faces: no such command, and no such working directory. Neither is told as the other."""
+"""Exit code 127 has two meanings: no such command, or no such working directory. The sentence distinguishes them."""
 
 from dataclasses import replace
 
@@ -12,13 +12,13 @@ NO_FOLDER = Exit(127, None, False, 0.0, "the working directory /x does not exist
 NO_COMMAND = Exit(127, None, False, 0.0, "trainer: command not found")
 
 
-def said(end: Exit) -> str:
+def sentence_of(end: Exit) -> str:
     over = replace(ended(Cause.COMMAND_NOT_FOUND, 60), exit=end)
     return status_text(run_in(Status.FAILED, cause=Cause.COMMAND_NOT_FOUND, attempt=over), NOW)
 
 
-def test_a_missing_folder_is_not_told_as_a_missing_command() -> None:
-    text = said(NO_FOLDER)
+def test_a_missing_folder_is_not_reported_as_a_missing_command() -> None:
+    text = sentence_of(NO_FOLDER)
     assert text.startswith("The command could not be started: the working directory /x does not exist.")
     assert "Submit it with another `workdir` and `--replace-spec`, or" in text
     assert text.count("does not exist") == 1
@@ -26,18 +26,18 @@ def test_a_missing_folder_is_not_told_as_a_missing_command() -> None:
 
 def test_a_missing_conda_environment_names_the_field_to_correct() -> None:
     missing = replace(NO_FOLDER, last_line="the conda environment x is not on this machine; there are: base, torch")
-    text = said(missing)
+    text = sentence_of(missing)
     assert "could not be started: the conda environment x is not on this machine; there are: base, torch." in text
     assert "Submit it with another `conda_env` and `--replace-spec`, or" in text
 
 
 def test_a_missing_virtual_environment_names_the_field_to_correct() -> None:
-    text = said(replace(NO_FOLDER, last_line="the virtual environment /v is not on this machine"))
+    text = sentence_of(replace(NO_FOLDER, last_line="the virtual environment /v is not on this machine"))
     assert "could not be started: the virtual environment /v is not on this machine." in text
     assert "Submit it with another `venv` and `--replace-spec`, or" in text
 
 
-def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
+def test_code_that_cannot_be_unpacked_is_not_reported_as_an_image() -> None:
     detail = "the code bundle 0123456789ab differs from its checksum (fetched 3 times)"
     over = ended(Cause.IMAGE_ERROR, 60)
     text = status_text(run_in(Status.FAILED, cause=Cause.IMAGE_ERROR, attempt=over, detail=detail), NOW)
@@ -46,7 +46,7 @@ def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
 
 
 def test_a_secret_that_the_agent_could_not_read_is_no_failure_of_the_command() -> None:
-    """The agent has claimed by then, so the attempt ran; only its exit is missing."""
+    """The agent has claimed before, so the attempt ran; only its exit is missing."""
     over = replace(ended(Cause.USER_ERROR, 60), running_at=NOW - 1)
     detail = "secret KEY: projects/p/secrets/key/versions/1 cannot be read: HTTP 403"
     text = status_text(run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=over, detail=detail), NOW)
@@ -54,8 +54,8 @@ def test_a_secret_that_the_agent_could_not_read_is_no_failure_of_the_command() -
     assert "same code" not in text
 
 
-def test_a_missing_command_is_told_as_one() -> None:
-    assert said(NO_COMMAND).startswith("The command does not exist on the machine")
+def test_a_missing_command_is_reported_as_one() -> None:
+    assert sentence_of(NO_COMMAND).startswith("The command does not exist on the machine")
 
 
 def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
@@ -64,6 +64,6 @@ def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
 
 
 def test_finishing_says_what_the_agent_waits_for() -> None:
-    told = replace(pulse(), message="runs/digits-7/baton.json is not there")
-    waiting = run_in(Status.FINISHING, attempt=attempt(), pulse=told)
+    waiting_pulse = replace(pulse(), message="runs/digits-7/baton.json is not there")
+    waiting = run_in(Status.FINISHING, attempt=attempt(), pulse=waiting_pulse)
     assert "verified for 4 s (runs/digits-7/baton.json is not there)" in status_text(waiting, NOW)

@@ -1,4 +1,4 @@
-"""Messages of a chat: nothing is lost or told twice, never two within a second, and people are not flooded."""
+"""Messages of a chat: none is lost or sent twice, never two within a second, and readers are not flooded."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def waits(times: Sequence[tuple[float, bool]]) -> list[Delivery]:
 def delivered(
     waiting: Sequence[Delivery], step_s: float = 0.5, until: float = 400.0, choose: Chooser = next_message
 ) -> list[tuple[float, Sequence[Delivery]]]:
-    """(when, what) of each message, by a sender that looks every `step_s`."""
+    """(time, content) of each message, by a sender that checks every `step_s`."""
     left, sent, now = list(waiting), [], 0.0
     while now <= until:
         batch = choose(left, [at for at, _ in sent], now)
         if batch:
             sent.append((now, batch))
-            left = [one for one in left if one not in batch]
+            left = [item for item in left if item not in batch]
         now += step_s
     return sent
 
@@ -44,27 +44,25 @@ def delivered(
 def broken_promises(times: Sequence[tuple[float, bool]], choose: Chooser = next_message) -> list[str]:
     waiting = waits(times)
     sent = delivered(waiting, choose=choose)
-    told = [one.id for _, batch in sent for one in batch]
-    found = []
-    if sorted(told) != [one.id for one in waiting]:
-        found.append("lost or told twice")
+    sent_ids = [item.id for _, batch in sent for item in batch]
+    broken = []
+    if sorted(sent_ids) != [item.id for item in waiting]:
+        broken.append("lost or sent twice")
     if any(later - at < 1.0 for (at, _), (later, _) in pairwise(sent)):
-        found.append("two within a second")
-    if any((one.next_at or 0.0) > at for at, batch in sent for one in batch):
-        found.append("told before it was due")
+        broken.append("two within a second")
+    if any((item.next_at or 0.0) > at for at, batch in sent for item in batch):
+        broken.append("sent before it was due")
     if any(len(batch) > MOST for _, batch in sent):
-        found.append("more than a message holds")
-    late = [at - (one.next_at or 0.0) for at, batch in sent for one in batch if KINDS[one.kind].urgent]
-    # One second since the last message, half a second until the sender looks; a crowd takes a second for each fifty.
+        broken.append("more than a message holds")
+    late = [at - (item.next_at or 0.0) for at, batch in sent for item in batch if KINDS[item.kind].urgent]
+    # One second since the last message, half a second until the sender checks; a crowd takes a second for each fifty.
     if max(late, default=0.0) > 1.5 + len(waiting) // MOST * 1.5:
-        found.append("what needs a person waited")
-    return found
+        broken.append("what needs a person waited")
+    return broken
 
 
 @given(WAITS)
-def test_nothing_is_lost_nothing_told_twice_and_what_needs_a_person_goes_at_once(
-    times: list[tuple[float, bool]],
-) -> None:
+def test_each_message_is_sent_once_and_urgent_ones_at_once(times: list[tuple[float, bool]]) -> None:
     assert broken_promises(times) == []
 
 
@@ -74,7 +72,7 @@ def test_forty_preemptions_in_a_minute_are_three_messages_at_most(times: list[fl
 
 
 @given(WAITS, st.floats(-5, 500))
-def test_the_same_question_has_the_same_answer_in_any_order(times: list[tuple[float, bool]], now: float) -> None:
+def test_the_order_of_the_waiting_messages_does_not_matter(times: list[tuple[float, bool]], now: float) -> None:
     waiting = waits(times)
     assert next_message(waiting, [now - 40], now) == next_message(waiting[::-1], [now - 40], now)
 
@@ -95,7 +93,7 @@ def test_a_thousand_announcements_do_not_take_hours() -> None:
     assert sent[-1][0] <= 60
 
 
-def test_times_of_a_clock_that_was_set_back_hold_nobody_up() -> None:
+def test_times_of_a_clock_that_was_set_back_delay_no_message() -> None:
     assert next_message(waits([(0.0, False)]), [9_000.0], 100.0)
 
 
@@ -109,15 +107,15 @@ def forgets_the_second(waiting: Sequence[Delivery], _: Sequence[float], now: flo
 
 
 def holds_urgent_ones_back(waiting: Sequence[Delivery], sent_at: Sequence[float], now: float) -> Sequence[Delivery]:
-    calm = next_message([replace(one, kind="preempted") for one in waiting], sent_at, now)
-    return [one for one in waiting if one.id in {chosen.id for chosen in calm}]
+    calm = next_message([replace(item, kind="preempted") for item in waiting], sent_at, now)
+    return [item for item in waiting if item.id in {chosen.id for chosen in calm}]
 
 
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "what needs a person waited")],
 )
-def test_the_promises_bite(broken: Chooser, promise: str) -> None:
+def test_a_chooser_that_breaks_a_promise_is_found(broken: Chooser, promise: str) -> None:
     assert promise in broken_promises([(at / 10, True) for at in range(60)], broken)
 
 

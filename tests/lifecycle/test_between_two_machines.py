@@ -1,4 +1,4 @@
-"""Runs whose machine is lost, not there yet, or not asked for yet: which word counts, and what is told of it."""
+"""Runs whose machine is lost, not there yet, or not requested yet: which source counts, and which events follow."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import pytest
 from supervisor.contract.baton import Baton, Done
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import BEATS, NOT_READ, Absent, Observation, Seen, Unknown, World, machines_in
-from supervisor.domain.policies import Knobs, Limits, Policy
+from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.machines import UNANSWERED
-from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, pulse, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, ended, machine_of, open_try, pulse, run_in
 
-WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS}))
 DONE = Seen(Baton("s", 1, done=Done("1.4.1", "runs/digits-7/results/g1/", ())))
 LOOKUP_FAILED = Observation(
     machine=Absent(source="listing"), beat=Absent(source="listing"), lookup=Unknown("timeout"),
@@ -40,13 +38,13 @@ def test_silence_is_the_second_signal_only_where_beats_are_due_and_the_store_is_
         assert lost(Status.RUNNING, world, running_at=NOW - 7000).run.live_attempt is not None
 
 
-def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_machine() -> None:
-    """A preemption is free, a machine that is merely gone is not: while the lookup fails, silence says too little."""
+def test_an_unreadable_platform_gets_time_to_report_a_preemption() -> None:
+    """A preemption is free, a machine that is merely gone is not: while the lookup fails, silence proves too little."""
     assert lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700).run.live_attempt is not None
     waits = lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700)
     assert waits.run.hold == f"{UNANSWERED}: {LOOKUP_FAILED.lookup.reason}"
     assert waits.events == ()
-    assert waits.again, "limits that bite after that note bite at this look"
+    assert waits.again, "limits apply in the same tick"
     assert decide(waits.run, LOOKUP_FAILED, WORLD, NOW).run.hold == waits.run.hold
     late = lost(Status.RUNNING, WORLD, started_at=NOW - 800, running_at=NOW - 800).run
     assert late.attempt is not None
@@ -63,7 +61,7 @@ def over(**fields: object) -> Run:
     )
 
 
-def test_at_the_deadline_the_baton_is_asked_whether_the_lost_attempt_had_finished() -> None:
+def test_at_the_deadline_the_baton_is_read_to_see_whether_the_lost_attempt_had_finished() -> None:
     assert decide(over(), Observation(), WORLD, NOW).wants == {"baton"}
     assert decide(over(), Observation(baton=DONE), WORLD, NOW).run.status == Status.FINISHING
     for baton in (Absent(), Seen(Baton("s", 1))):
@@ -74,20 +72,19 @@ def test_at_the_deadline_the_baton_is_asked_whether_the_lost_attempt_had_finishe
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.WAITING, Status.RECOVERING])
 @pytest.mark.parametrize("source", ["api", "marker"])
-def test_a_stop_while_an_old_machine_is_still_there_is_told_once(status: Status, source: str) -> None:
+def test_a_stop_while_an_old_machine_is_still_there_is_one_event(status: Status, source: str) -> None:
     old = attempt()
     retiring = (Retiring(old.ref, old.launch_id, NOW, NOW),)
     run = replace(over(stop=StopRequest("ops", NOW, source=source), retiring=retiring), status=status)
     decision = decide(run, Observation(), WORLD, NOW)
     assert decision.run.status == Status.STOPPING
-    told = [event.kind for event in decision.events]
-    assert told == ([] if source == "api" else ["stop_requested"]), "the API's door has told it already"
+    kinds = [event.kind for event in decision.events]
+    assert kinds == ([] if source == "api" else ["stop_requested"]), "the API has recorded it already"
 
 
-def test_a_machine_that_comes_after_the_stop_is_told_of_and_so_is_work_that_was_done_before_it() -> None:
+def test_a_machine_after_the_stop_is_an_event_and_so_is_work_that_was_done_before_it() -> None:
     run = run_in(Status.STOPPING, try_=open_try(attempt_number=4), stop=StopRequest("ops", NOW))
-    machine = Machine("m", "n", "us-east1-c", MachineState.UP, "the-supervisor", "digits-7", "1.4.1")
-    came = decide(run, Observation(machine=Seen(machine), baton=Seen(Baton("s", 1))), WORLD, NOW)
+    came = decide(run, Observation(machine=Seen(machine_of(attempt())), baton=Seen(Baton("s", 1))), WORLD, NOW)
     assert came.run.live_attempt is not None
     assert [event.kind for event in came.events] == ["obtained"]
     finished = decide(run, Observation(baton=DONE), WORLD, NOW)

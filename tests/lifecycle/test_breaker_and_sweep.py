@@ -1,4 +1,4 @@
-"""When many look dead at once, it is us: the breaker and the sweep refuse to act on too much bad news."""
+"""When many runs look dead at once, the fault is ours: the breaker and the sweep refuse to act."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def plan(*machines: Machine, expected: tuple[str, ...] = ()) -> sweeping.SweepPl
     return sweeping.plan(MachineListing(machines), "me", expected, NOW)
 
 
-def test_a_machine_of_ours_that_serves_nobody_is_released() -> None:
+def test_a_machine_of_ours_that_serves_no_run_is_released() -> None:
     assert plan(machine(1), machine(2), expected=("m-2",)).release == (machine(1),)
 
 
 @pytest.mark.parametrize("stranger", ["", "another-supervisor"])
 def test_foreign_machines_are_counted_and_never_touched(stranger: str) -> None:
-    found = plan(*(machine(number, stranger) for number in range(10)))
-    assert (found.release, found.refused, found.foreign) == ((), (), 10)
+    swept = plan(*(machine(number, stranger) for number in range(10)))
+    assert (swept.release, swept.refused, swept.foreign) == ((), (), 10)
 
 
 def test_a_machine_younger_than_the_floor_is_left_alone() -> None:
@@ -70,7 +70,7 @@ def test_a_machine_younger_than_the_floor_is_left_alone() -> None:
 
 def test_too_many_at_once_means_that_we_are_wrong() -> None:
     assert len(plan(*map(machine, range(3))).release) == 3
-    found = plan(*map(machine, range(4)))
-    assert (len(found.release), len(found.refused)) == (0, 4)
+    swept = plan(*map(machine, range(4)))
+    assert (len(swept.release), len(swept.refused)) == (0, 4)
     many = plan(*map(machine, range(30)), expected=tuple(f"m-{number}" for number in range(4, 30)))
     assert len(many.release) == 4  # four of thirty is less than a fifth

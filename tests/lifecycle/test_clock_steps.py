@@ -1,4 +1,4 @@
-"""Times that only a wrong clock can have written, and the agent's own count beside them."""
+"""Times that only a wrong clock can have written, and the agent's own clock."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import pytest
 
 from supervisor.domain.attempt import Pulse, Retiring
 from supervisor.domain.machines import MachineRef
-from supervisor.domain.observation import World
-from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Person, Waiting, billed_h, training_s
 from supervisor.domain.status import Status
 from supervisor.lifecycle.living.beats import with_agent_clock
 from supervisor.lifecycle.living.clock_steps import righted
-from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, run_in
 
-WORLD = World(Knobs("s"))
 KEPT = Retiring(MachineRef("gce", "us-east1-c", "m"), "1.4.1", NOW - 100, NOW + H, "kept")
 
 
-def test_what_may_be_so_is_left_alone() -> None:
+def test_plausible_times_are_kept() -> None:
     run = run_in(Status.WAITING, waiting=Waiting(since=NOW), next_at=NOW + 1800, retiring=(KEPT,), kept_until=NOW + H)
     run = replace(run, policy=replace(run.policy, keep_s=H))
     assert righted(run, WORLD, NOW) is run
@@ -57,12 +54,12 @@ def beat_at(at: float, up_s: float) -> Pulse:
 def test_a_step_of_our_clock_is_neither_trained_nor_billed(step_s: float) -> None:
     began = attempt(started_at=NOW, training_at=NOW + 60)
     before, after = beat_at(NOW + 100, 70.0), beat_at(NOW + step_s + 1000, 970.0)
-    known = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
-    assert (training_s(known, after.beat_at), billed_h(known, after.beat_at)) == (940.0, 1000 / H)
+    clocked = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
+    assert (training_s(clocked, after.beat_at), billed_h(clocked, after.beat_at)) == (940.0, 1000 / H)
 
 
-def test_an_agent_that_begins_anew_is_no_step() -> None:
+def test_a_restarted_agent_is_no_step() -> None:
     began = attempt(started_at=NOW, training_at=NOW + 60)
     before, after = beat_at(NOW + 5000, 4970.0), beat_at(NOW + 6000, 10.0)
-    known = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
-    assert billed_h(known, NOW + 6000) == 6000 / H
+    clocked = with_agent_clock(with_agent_clock(began, None, before, 1500.0), before, after, 1500.0)
+    assert billed_h(clocked, NOW + 6000) == 6000 / H

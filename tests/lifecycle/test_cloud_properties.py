@@ -1,6 +1,6 @@
-"""What must hold wherever machines are rented: for every run, observation and world, and not for broken rules.
+"""Properties of rented machines: they hold for every run, observation and world, and fail for broken rules.
 
-Only asked for is not obtained; nothing starts where nothing can be seen; no machine comes before its image is known.
+A requested machine is not obtained yet; nothing starts in a zone that cannot be read; no machine before its image.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from tests.lifecycle.test_decide_properties import Decide, check, fails, settle
 
 
 def new_launches(run: Run, decision: Decision) -> list[Launch]:
-    """Those of a try that was not on record before."""
-    known = run.try_.launch_id if run.try_ is not None else ""
+    """Launches of a try that was not recorded before."""
+    launch_id = run.try_.launch_id if run.try_ is not None else ""
     launches = [action for action in decision.actions if isinstance(action, Launch)]
-    return [launch for launch in launches if launch.try_.launch_id != known]
+    return [launch for launch in launches if launch.try_.launch_id != launch_id]
 
 
-# --- asked for is not obtained ---------------------------------------------------------------------------------------
+# --- a request is not a machine ---------------------------------------------------------------------------------------
 
 
-def asked_is_not_obtained(rules: Decide, situation: Situation) -> None:
+def pending_is_not_obtained(rules: Decide, situation: Situation) -> None:
     run, obs, world = situation
     if run.live_attempt is not None or not isinstance(obs.machine, Seen):
         return
-    asked = replace(obs.machine.value, state=MachineState.ASKED, record=None)
-    obs = replace(obs, machine=Seen(asked, obs.machine.age_s, "listing"))
+    pending = replace(obs.machine.value, state=MachineState.ASKED, record=None)
+    obs = replace(obs, machine=Seen(pending, obs.machine.age_s, "listing"))
     decision = rules(run, obs, world, NOW)
     if decision.run.live_attempt is not None:
-        assert isinstance(obs.beat, Seen), "an attempt began on a machine that nobody has"
+        assert isinstance(obs.beat, Seen), "an attempt started on a machine that does not exist"
     if run.status == Status.LAUNCHING and not isinstance(obs.create, Seen):
-        assert not new_launches(run, decision), "the next zone before the first has said its no"
+        assert not new_launches(run, decision), "a request to the next zone before the first has refused"
 
 
-def asked_is_up(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: whatever is listed is there."""
+def pending_is_up(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Broken: every listed machine is up."""
     if isinstance(obs.machine, Seen):
         up = replace(obs.machine.value, state=MachineState.UP)
         obs = replace(obs, machine=Seen(up, obs.machine.age_s, "listing"))
     return decide(run, obs, world, now)
 
 
-def test_a_machine_that_is_only_asked_for_begins_no_attempt() -> None:
-    check(asked_is_not_obtained, decide, Status.LAUNCHING, Status.STOPPING)
-    fails(asked_is_not_obtained, asked_is_up, Status.LAUNCHING)
+def test_a_machine_that_is_only_requested_starts_no_attempt() -> None:
+    check(pending_is_not_obtained, decide, Status.LAUNCHING, Status.STOPPING)
+    fails(pending_is_not_obtained, pending_is_up, Status.LAUNCHING)
 
 
 # --- nothing is started in a zone that cannot be read ----------------------------------------------------------------
@@ -64,14 +64,14 @@ def nothing_starts_unseen(rules: Decide, situation: Situation) -> None:
         assert launch.try_.placement.zone not in world.unread
 
 
-def zones_are_believed_in(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: a zone that cannot be read is taken for an empty one."""
+def unread_zones_are_empty(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Broken: a zone that cannot be read counts as empty."""
     return decide(run, obs, replace(world, unread=frozenset()), now)
 
 
-def test_nothing_is_started_where_nothing_can_be_seen() -> None:
+def test_nothing_is_started_in_a_zone_that_cannot_be_read() -> None:
     check(nothing_starts_unseen, decide, *PLACING)
-    fails(nothing_starts_unseen, zones_are_believed_in, *PLACING)
+    fails(nothing_starts_unseen, unread_zones_are_empty, *PLACING)
 
 
 # --- the image is known before a machine is rented -------------------------------------------------------------------
@@ -81,15 +81,15 @@ def image_comes_first(rules: Decide, situation: Situation) -> None:
     run, obs, world = situation
     decision = settle(rules, run, obs, world)
     if run.policy.image and new_launches(run, decision):
-        assert decision.run.image.pinned_for == _purpose(run), "a machine before its image was asked about"
+        assert decision.run.image.pinned_for == _purpose(run), "a machine before its image was looked up"
 
 
-def images_are_believed_in(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: any tag will do."""
+def images_are_not_pinned(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Broken: images are never looked up."""
     after = decide(replace(run, policy=replace(run.policy, image="")), obs, world, now)
     return replace(after, run=replace(after.run, policy=run.policy))
 
 
 def test_no_machine_is_rented_before_its_image_is_known() -> None:
     check(image_comes_first, decide, *PLACING)
-    fails(image_comes_first, images_are_believed_in, *PLACING)
+    fails(image_comes_first, images_are_not_pinned, *PLACING)

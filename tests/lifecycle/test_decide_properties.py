@@ -1,4 +1,4 @@
-"""What must hold for every run, observation and world: the invariants of docs/architecture.md as properties of decide.
+"""The invariants of docs/architecture.md as properties of decide(), for every run, observation and world.
 
 Each property is checked twice: on the real rules, where it must hold, and on rules that were broken on purpose, where
 it must fail. A property that no broken rule can fail would prove nothing.
@@ -23,7 +23,7 @@ from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.strategies import NOW, UNKNOWN, situations
 
 Decide = Callable[[Run, Observation, World, float], Decision]
-DEEDS = (Launch, Release, CloseBaton, Finalise)  # what starts, ends or deletes; a repeated request to stop is none
+EFFECTS = (Launch, Release, CloseBaton, Finalise)  # they start, end or delete something
 READINGS = ("machine", "beat", "baton", "stop", "lookup", "pin")
 
 
@@ -49,10 +49,10 @@ def fails(property_: Property, rules: Decide, *statuses: Status) -> None:
         check(property_, rules, *statuses, examples=4000, shrink=False)
 
 
-def deeds(decision: Decision) -> set[tuple[str, str]]:
+def effects_of(decision: Decision) -> set[tuple[str, str]]:
     found = set()
     for action in decision.actions:
-        if isinstance(action, DEEDS):
+        if isinstance(action, EFFECTS):
             target = action.ref.name if isinstance(action, Release) else ""
             found.add((type(action).__name__, target))
     return found
@@ -66,13 +66,13 @@ def settle(rules: Decide, run: Run, obs: Observation, world: World) -> Decision:
             break
         obs = still_true(obs, run, decision.run)
         decision = rules(decision.run, obs, world, NOW)
-    assert not decision.again, "the rules go round in circles"
+    assert not decision.again, "the rules do not settle"
     return decision
 
 
 def still_true(obs: Observation, before: Run, after: Run) -> Observation:
-    """The same look at the world, as the tick would show it to the run that it has become: a machine that retires is
-    seen as such, and of a new try's machine nothing is known yet."""
+    """The same observation for the changed run, as the tick passes it: a machine that retires is observed as such, and
+    the machine of a new try is still unknown."""
     missing = len(after.retiring) - len(obs.retiring)
     if missing > 0:
         obs = replace(obs, retiring=obs.retiring + (obs.machine,) * missing)
@@ -81,35 +81,35 @@ def still_true(obs: Observation, before: Run, after: Run) -> Observation:
     return obs
 
 
-# --- invariant 5: less knowledge, fewer deeds ---------------------------------------------------------------------
+# --- invariant 5: less knowledge, fewer actions -------------------------------------------------------------------
 
 
-def less_knowledge_fewer_deeds(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
+def less_knowledge_fewer_actions(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
     run, obs, world = situation
     decision = rules(run, obs, world, NOW)
     if decision.wants:
-        return  # nothing is done before more has been read
-    known = deeds(decision)
+        return  # no action before more has been read
+    effects = effects_of(decision)
     for name in READINGS:
         if isinstance(getattr(obs, name), Seen | Absent):
-            blind = deeds(rules(run, replace(obs, **{name: UNKNOWN}), world, NOW))
-            assert blind <= known, f"{name} unknown adds {blind - known}"
-    blind = deeds(rules(run, replace(obs, retiring=(UNKNOWN,) * len(run.retiring)), world, NOW))
-    assert blind <= known
+            blind = effects_of(rules(run, replace(obs, **{name: UNKNOWN}), world, NOW))
+            assert blind <= effects, f"{name} unknown adds {blind - effects}"
+    blind = effects_of(rules(run, replace(obs, retiring=(UNKNOWN,) * len(run.retiring)), world, NOW))
+    assert blind <= effects
     ended_blind = rules(run, replace(obs, machine=UNKNOWN, beat=UNKNOWN, baton=UNKNOWN, lookup=UNKNOWN), world, NOW)
     if run.live_attempt is not None and run.stop is None and ended_blind.run.live_attempt is None:
         assert run.approval is not None or run.person.why, "an attempt was ended without any reading"
 
 
 def unknown_is_absent(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: could not read is taken for absent."""
+    """Broken: could not read counts as absent."""
     guess = {name: Absent() for name in READINGS if isinstance(getattr(obs, name), Unknown)}
     return decide(run, replace(obs, **guess), world, now)
 
 
-def test_less_knowledge_means_fewer_deeds() -> None:
-    check(less_knowledge_fewer_deeds, decide)
-    fails(less_knowledge_fewer_deeds, unknown_is_absent)
+def test_less_knowledge_means_fewer_actions() -> None:
+    check(less_knowledge_fewer_actions, decide)
+    fails(less_knowledge_fewer_actions, unknown_is_absent)
 
 
 # --- invariant 4: intent first ------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def stop_wins(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
 
 
 def restart_wins(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: a restart does not look at the stop."""
+    """Broken: a restart ignores the stop."""
     if run.status in (Status.PENDING, Status.WAITING, Status.RECOVERING):
         run = replace(run, stop=None)
         obs = replace(obs, stop=Absent())
@@ -179,7 +179,7 @@ def safe_teardown(rules: Decide, situation: tuple[Run, Observation, World]) -> N
 
 
 def trusting(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: the agent's word is enough."""
+    """Broken: the agent's report is enough."""
     if isinstance(obs.verification, Seen):
         obs = replace(obs, verification=Seen(replace(obs.verification.value, problems=())))
     return decide(run, obs, world, now)
@@ -227,7 +227,7 @@ def twice_is_once(rules: Decide, situation: tuple[Run, Observation, World]) -> N
 
 
 def forgetful(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Broken: stall polls are counted by looks, not by beats."""
+    """Broken: stall polls are counted by ticks, not by beats."""
     if run.status == Status.RUNNING and run.pulse is not None:
         run = replace(run, pulse=replace(run.pulse, stall_polls=run.pulse.stall_polls + 1))
     return decide(run, obs, world, now)
@@ -272,7 +272,7 @@ def test_preemptions_and_stockouts_spend_nothing() -> None:
 
 
 @given(st.data())
-def test_every_situation_has_an_answer(data: st.DataObject) -> None:
+def test_every_situation_has_a_decision(data: st.DataObject) -> None:
     run, obs, world = data.draw(situations())
     decision = settle(decide, run, obs, world)
     assert decision.run.key == run.key

@@ -1,4 +1,4 @@
-"""Evidence is composed from what is known each time, never replaced by less, bounded, and asked for in time."""
+"""Evidence: composed from all present sources, never replaced by less, bounded, and written in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TELEMETRY = Telemetry(cgroup=Cgroup(memory_bytes=1e9, memory_max_bytes=1e9, oom_
 RUN = run_in(Status.RECOVERING, attempt=OVER, pulse=pulse(step=300, telemetry=encode(TELEMETRY)))
 
 
-def test_it_tells_the_end_its_readings_the_last_beat_and_the_agents_part() -> None:
+def test_it_contains_the_end_its_readings_the_last_beat_and_the_agents_part() -> None:
     kept = compose(RUN, OVER, Found(END), ("listing: up, 2 s old",), None)
     assert (kept["version"], kept["attempt"], kept["cause"], kept["detail"]) == (
         1, 4, "host_oom", "memory limit hit",
@@ -51,7 +51,7 @@ def test_it_tells_the_end_its_readings_the_last_beat_and_the_agents_part() -> No
     assert json.loads(encoded(kept)) == kept, "what is read back is what was composed"
 
 
-def test_what_was_known_is_never_replaced_by_less() -> None:
+def test_a_fuller_document_is_never_replaced_by_a_poorer_one() -> None:
     full = compose(RUN, OVER, Found(END, console="console.log"), ("listing: up",), None)
     later = replace(RUN, pulse=None)
     again = compose(later, OVER, Found(None, "it could not be read: away"), ("listing: ended",), full)
@@ -66,7 +66,7 @@ def test_more_replaces_less() -> None:
     assert not final(first)
     stalled = compose(RUN, OVER, Found(STALL, log_tail=("one", "newer")), (), first)
     assert (stalled["agent"]["stall"], stalled["agent_missing"]) == ({"step": 2}, "")
-    assert stalled["log_tail"] == ["one", "newer"], "the store's log went on after the stall"
+    assert stalled["log_tail"] == ["one", "newer"], "the stored log is longer than at the stall"
     assert compose(RUN, OVER, Found(END), (), stalled)["log_tail"] == ["one", "two"]
 
 

@@ -1,5 +1,5 @@
-"""Ends that look alike: the kernel's counter, a stranger's signal, a full disk, a full card; and what two signs make
-certain. The figures of the kernel are recorded ones: tests/acceptance makes real ones where the machine allows it."""
+"""Ends that look alike: the kernel's counter, a foreign signal, a full disk, a full GPU; and ends that two signs prove.
+The figures of the kernel are recorded ones: tests/acceptance makes real ones where the machine allows it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failed(line: str, disk_full: str = "", code: int = 1, oom_kills: int | None 
     return Exit(code, None, False, 40.0, line, oom_kills=oom_kills, disk_full=disk_full)
 
 
-# (the beat, the cause, words that its text holds, words that it must not hold)
+# (the beat, the cause, words of its text, words that its text must not contain)
 CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
     "the counter rose": (
         beat(killed(1)),
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         ("memory limit hit", "certain: the kernel counted 1 kill)", "num_workers", "batch can stay"),
         ("likely",),
     ),
-    "the counter rose twice, seen as an exit code": (
+    "the counter rose twice, with an exit code": (
         beat(failed("Killed", code=137, oom_kills=2)),
         Cause.HOST_OOM,
         ("2 kills",),
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         ("certain", "num_workers"),
         (),
     ),
-    "a worker was killed by somebody else": (
+    "a worker was killed by another process": (
         beat(failed(WORKER, oom_kills=0)),
         Cause.USER_ERROR,
         ("killed by signal",),
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         ("counter", "batch"),
     ),
     "no counter, and no limit": (beat(killed(None), memory=5e8), Cause.KILLED, (), ("counter", "batch")),
-    "TERM of a stranger, though the kernel killed a worker before": (
+    "a foreign TERM, though the kernel killed a worker before": (
         beat(killed(1, signal.SIGTERM)),
         Cause.KILLED,
         ("SIGTERM came from outside",),
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         ("SIGXCPU", "soft limit of CPU time", "ulimit -S -t"),
         ("the agent did not send",),
     ),
-    "the same, as a shell tells it": (beat(failed("step 300", code=152)), Cause.TIME_LIMIT, (), ()),
+    "the same, as a shell reports it": (beat(failed("step 300", code=152)), Cause.TIME_LIMIT, (), ()),
     "a crash": (beat(killed(0, signal.SIGSEGV)), Cause.USER_ERROR, ("SIGSEGV",), ()),
     "words and figure of a full disk": (
         beat(failed(NO_SPACE, BYTES)),
@@ -128,30 +128,30 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def told_apart(judge: Judge, name: str) -> None:
+def check(judge: Judge, name: str) -> None:
     value, cause, words, never = CASES[name]
-    found = judge(value)
-    assert found is not None
-    assert found[0] == cause, found
+    end = judge(value)
+    assert end is not None
+    assert end[0] == cause, end
     for word in words:
-        assert word in found[1]
+        assert word in end[1]
     for word in never:
-        assert word not in found[1]
+        assert word not in end[1]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ends_are_told_apart(name: str) -> None:
-    told_apart(end_of, name)
+def test_ends_are_distinguished(name: str) -> None:
+    check(end_of, name)
 
 
 def test_memory_is_judged_by_the_beats_before_the_end_too() -> None:
-    """When the last beat is made the memory is free again."""
+    """At the time of the last beat the memory is free again."""
     last = beat(killed(None), memory=1e7, limit=1e9)
     full = encode(Telemetry(cgroup=Cgroup(memory_bytes=9.9e8, memory_max_bytes=1e9)))
     for before, cause in ((full, Cause.HOST_OOM), ("", Cause.KILLED), ("{}", Cause.KILLED)):
-        found = end_of(last, before)
-        assert found is not None
-        assert found[0] == cause
+        end = end_of(last, before)
+        assert end is not None
+        assert end[0] == cause
 
 
 def test_what_is_no_failure() -> None:
@@ -163,7 +163,7 @@ def test_what_is_no_failure() -> None:
 
 
 def without_counter(value: Beat) -> tuple[Cause, str] | None:
-    """As if no agent had ever looked at the kernel's counter."""
+    """As if no agent ever read the kernel's counter."""
     end = value.exit
     return end_of(value if end is None else replace(value, exit=replace(end, oom_kills=None)))
 
@@ -179,9 +179,9 @@ def without_disks(value: Beat) -> tuple[Cause, str] | None:
 
 
 def by_the_figure_alone(value: Beat) -> tuple[Cause, str] | None:
-    found = end_of(value)
+    end = end_of(value)
     full = value.exit is not None and value.exit.disk_full
-    return (Cause.DISK_FULL, found[1]) if found is not None and full else found
+    return (Cause.DISK_FULL, end[1]) if end is not None and full else end
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def by_the_figure_alone(value: Beat) -> tuple[Cause, str] | None:
 )
 def test_broken_rules_are_found(broken: Judge, name: str) -> None:
     with pytest.raises(AssertionError):
-        told_apart(broken, name)
+        check(broken, name)

@@ -1,4 +1,4 @@
-"""What a second failure of the command is worth: another place in the code is tried again, the same one is a bug."""
+"""A second failure of the command: another line or step is retried, the same one is a bug and final."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import pytest
 from supervisor.contract.baton import Baton, Done, decode, encode
 from supervisor.contract.heartbeat import FINISHED, Beat, Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Seen, Verification, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.observation import Absent, Observation, Seen, Verification
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.wording.run import status_text
-from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, open_try, pulse, run_in
 
-WORLD = World(Knobs("the-supervisor"))
 BUG = Exit(1, None, False, 40.0, "ValueError: bad batch")
 FULL = Exit(1, None, False, 40.0, "OSError: [Errno 28] No space left on device")
 
@@ -57,7 +54,7 @@ def test_the_same_exit_last_line_and_step_twice_is_final_whatever_was_checkpoint
         (501, BUG),
         (500, replace(BUG, code=2)),
         (500, replace(BUG, last_line="KeyError: 'loss'")),
-        (500, replace(BUG, retry_named=True)),  # the user's own rules ask for it
+        (500, replace(BUG, retry_named=True)),  # the user's own rules request it
     ],
 )
 def test_a_failure_elsewhere_is_tried_again(step: int, end: Exit) -> None:
@@ -85,10 +82,9 @@ ERROR = "exit code 1: `ValueError: Image size must be less than 2^16`"
 DONE = Done("1.4.1", "runs/digits-7/results/g1/", (), step=1000, total=1000, error=ERROR)
 
 
-def look(run: Run, beat: Beat | None) -> Run:
-    machine = Machine("m", "spot-0badcafe-a4-t1", "us-east1-d", MachineState.UP, "the-supervisor", "digits-7", "1.4.1")
+def ticked(run: Run, beat: Beat | None) -> Run:
     obs = Observation(
-        machine=Seen(machine),
+        machine=Seen(machine_of(attempt())),
         beat=Seen(beat) if beat is not None else Absent(source="listing"),
         baton=Seen(Baton("s", 1, done=DONE)),
         stop=Absent(source="store"),
@@ -100,10 +96,10 @@ def look(run: Run, beat: Beat | None) -> Run:
 
 def test_a_failure_after_the_last_step_is_partial_and_nothing_is_repeated() -> None:
     end = replace(BUG, after_work=True, last_line="ValueError: Image size must be less than 2^16")
-    beat = Beat("digits-7", 4, "1.4.1", "m", "b", 12, FINISHED, step=1000, total=1000, exit=end)
-    finishing = look(running(1000, 1000), beat)
+    beat = beat_of(attempt(), 12, FINISHED, step=1000, total=1000, exit=end)
+    finishing = ticked(running(1000, 1000), beat)
     assert finishing.status == Status.FINISHING
-    over = look(finishing, beat)
+    over = ticked(finishing, beat)
     assert (over.status, over.cause) == (Status.PARTIAL, Cause.FINISHED)
     assert "must be less than 2^16" in status_text(over, NOW)
 

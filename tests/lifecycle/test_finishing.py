@@ -1,4 +1,4 @@
-"""A run whose command has ended: what is not read decides nothing, and nobody is asked for ever."""
+"""A run whose command has ended: an unread source decides nothing, and no run waits for a person without end."""
 
 from __future__ import annotations
 
@@ -8,39 +8,30 @@ import pytest
 
 from supervisor.contract.baton import Baton, Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.machines import MachineState
+from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification
 from supervisor.domain.run import Person, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.phases.finishing import _missing
-from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, H, attempt, ended, machine_of, open_try, run_in
 
-WORLD = World(Knobs("the-supervisor"))
 DONE = Done("1.4.1", "runs/digits-7/results/g1/", ())
 DIFFERS = Verification("1.4.1", "ab", (), ("a.txt is missing",))
 AWAY = Unknown("the object store cannot be read")
 
 
-def look(run: Run, baton: Part[Baton], machine: MachineState | None = MachineState.UP) -> Decision:
-    seen = None
-    if machine is not None:
-        seen = Machine("m", "spot-0badcafe-a4-t1", "us-east1-d", machine, "the-supervisor", "digits-7", "1.4.1")
-    return decide(
-        run,
-        Observation(
-            machine=Absent(source="listing") if seen is None else Seen(seen),
-            beat=Absent(source="listing"),
-            baton=baton,
-            stop=Absent(source="store"),
-            lookup=Absent(source="lookup"),
-            verification=Seen(DIFFERS),
-        ),
-        WORLD,
-        NOW,
+def ticked(run: Run, baton: Part[Baton], machine: MachineState | None = MachineState.UP) -> Decision:
+    obs = Observation(
+        machine=Absent(source="listing") if machine is None else Seen(machine_of(attempt(), state=machine)),
+        beat=Absent(source="listing"),
+        baton=baton,
+        stop=Absent(source="store"),
+        lookup=Absent(source="lookup"),
+        verification=Seen(DIFFERS),
     )
+    return decide(run, obs, WORLD, NOW)
 
 
 def finishing(**fields: object) -> Run:
@@ -48,38 +39,38 @@ def finishing(**fields: object) -> Run:
 
 
 @pytest.mark.parametrize("baton", [Baton("s", 1, done=DONE), Baton("s", 1)])
-def test_a_person_who_never_answers_ends_the_run_whatever_was_asked(baton: Baton) -> None:
-    asked = look(finishing(status_since=NOW - 2 * H), Seen(baton)).run
-    assert (asked.status, asked.person.since) == (Status.FINISHING, NOW)
-    assert asked.person.why
-    waiting = look(finishing(person=Person(why=asked.person.why, since=NOW - 23 * H)), Seen(baton))
+def test_without_a_decision_of_a_person_the_run_ends_after_a_day(baton: Baton) -> None:
+    waiting_run = ticked(finishing(status_since=NOW - 2 * H), Seen(baton)).run
+    assert (waiting_run.status, waiting_run.person.since) == (Status.FINISHING, NOW)
+    assert waiting_run.person.why
+    waiting = ticked(finishing(person=Person(why=waiting_run.person.why, since=NOW - 23 * H)), Seen(baton))
     assert (waiting.run.status, waiting.check_after) == (Status.FINISHING, NOW + 1 * H)
-    over = look(finishing(person=Person(why=asked.person.why, since=NOW - 24 * H)), Seen(baton)).run
+    over = ticked(finishing(person=Person(why=waiting_run.person.why, since=NOW - 24 * H)), Seen(baton)).run
     assert (over.status, over.cause) == (Status.FAILED, Cause.RESULTS_UNVERIFIED)
 
 
-def test_what_was_wrong_with_results_that_are_given_up_is_told_once() -> None:
+def test_the_problem_of_results_that_are_given_up_is_reported_once() -> None:
     why = "results are not verified: verify of model.npz ended with exit code 1"
-    asked = finishing(person=Person(why=why, since=NOW - 24 * H))
-    over = look(asked, Seen(Baton("s", 1))).run
+    waiting_run = finishing(person=Person(why=why, since=NOW - 24 * H))
+    over = ticked(waiting_run, Seen(Baton("s", 1))).run
     assert over.detail == "verify of model.npz ended with exit code 1; nobody answered within 24 h"
 
 
 @pytest.mark.parametrize("machine", [MachineState.ENDED, None])
 def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(machine: MachineState | None) -> None:
-    assert look(finishing(), Seen(Baton("s", 1)), machine).run.status == Status.RECOVERING
-    assert look(finishing(), AWAY, machine).run.live_attempt is not None
+    assert ticked(finishing(), Seen(Baton("s", 1)), machine).run.status == Status.RECOVERING
+    assert ticked(finishing(), AWAY, machine).run.live_attempt is not None
 
 
 def test_a_record_that_cannot_be_read_is_not_called_gone() -> None:
     over = finishing(attempt=ended(Cause.ORPHANED, H), try_=None)
-    assert look(over, AWAY).run == over
-    assert "record is gone" in look(over, Seen(Baton("s", 1))).run.person.why
+    assert ticked(over, AWAY).run == over
+    assert "record is gone" in ticked(over, Seen(Baton("s", 1))).run.person.why
 
 
-def test_a_look_that_brings_no_news_leaves_the_run_as_it_is() -> None:
+def test_a_tick_without_news_leaves_the_run_as_it_is() -> None:
     run = finishing()
-    assert look(run, Seen(Baton("s", 1))).run is run
+    assert ticked(run, Seen(Baton("s", 1))).run is run
 
 
 @pytest.mark.parametrize(
@@ -97,6 +88,6 @@ def test_steps_counted_from_zero_are_complete_one_before_the_total(step: int, fr
     assert "; ".join(_missing(run_in(Status.FINISHING), done, 0.0)) == missing
 
 
-def test_results_that_were_lost_with_a_machine_make_the_run_no_whole_one() -> None:
+def test_results_that_were_lost_with_a_machine_make_the_run_partial() -> None:
     done = replace(DONE, lost=("results big.bin: 300000000 bytes is more than is left of results_save_max_mb",))
     assert _missing(run_in(Status.FINISHING), done, 0.0) == done.lost

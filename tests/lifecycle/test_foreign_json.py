@@ -1,4 +1,4 @@
-"""What an agent, or a training in its place, has left in the store is believed only if it can be told on."""
+"""JSON that an agent, or a training in its place, has stored is accepted only if it can be encoded again."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ODD = [
 
 
 @pytest.mark.parametrize("raw", ODD)
-def test_what_no_agent_writes_is_not_believed(raw: bytes) -> None:
+def test_what_no_agent_writes_is_rejected(raw: bytes) -> None:
     assert read_object(raw, 1000) is None
     assert facts.parse(raw) is None
     assert evidence.read(raw) is None
 
 
-def test_the_deepest_that_is_believed_can_be_told() -> None:
+def test_the_deepest_accepted_document_can_be_encoded() -> None:
     raw = b'{"a":' * DEPTH + b"1" + b"}" * DEPTH
     assert json.dumps(read_object(raw, 1000), allow_nan=False).encode() == raw.replace(b'":', b'": ')

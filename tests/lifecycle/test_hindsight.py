@@ -1,4 +1,4 @@
-"""What the agent saved last may be known to the baton alone: it is asked when an attempt ends, and believed."""
+"""Only the baton may show the agent's last save: it is read when an attempt ends, and it counts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import pytest
 
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineRecord, MachineState
-from supervisor.domain.observation import BATON, BEATS, MACHINES, Absent, Observation, Seen, Unknown, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.machines import MachineRecord, MachineState
+from supervisor.domain.observation import BATON, Absent, Observation, Seen, Unknown
 from supervisor.domain.run import Counters, Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import with_pointer
-from tests.lifecycle.sample_runs import NOW, attempt, ended, open_try, pulse, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, ended, machine_of, open_try, pulse, run_in
 
-WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS, MACHINES}))
 TRY = open_try(attempt_number=4)
-PREEMPTED = Machine(
-    "m", TRY.machine_name, "us-east1-c", MachineState.ENDED, "the-supervisor", "digits-7", "1.4.1",
-    record=MachineRecord(Cause.PREEMPTED, "preempted without notice"),
-)  # fmt: skip
+RECORD = MachineRecord(Cause.PREEMPTED, "preempted without notice")
+PREEMPTED = machine_of(TRY, state=MachineState.ENDED, record=RECORD)
 
 
 def baton(step: int = 15, holder: str = "1.4.1", generation: int = 1) -> Seen[Baton]:
@@ -32,11 +28,11 @@ def baton(step: int = 15, holder: str = "1.4.1", generation: int = 1) -> Seen[Ba
 
 def running(**fields: object) -> Run:
     live = attempt(4, step_from=9, running_at=NOW - 50, training_at=NOW - 40)
-    told = pulse(step=16, checkpoint_step=12, first_progress_at=NOW - 30)
-    return run_in(Status.RUNNING, attempt=live, try_=TRY, pulse=told, files=Files(checkpoint_step=9), **fields)
+    newest = pulse(step=16, checkpoint_step=12, first_progress_at=NOW - 30)
+    return run_in(Status.RUNNING, attempt=live, try_=TRY, pulse=newest, files=Files(checkpoint_step=9), **fields)
 
 
-def test_an_attempt_ends_only_when_the_baton_was_asked() -> None:
+def test_an_attempt_ends_only_when_the_baton_was_read() -> None:
     over = Observation(machine=Seen(PREEMPTED), beat=Absent())
     assert decide(running(), over, WORLD, NOW).wants == {BATON}
     after = decide(running(), replace(over, baton=baton()), WORLD, NOW).run
@@ -50,37 +46,37 @@ def test_a_store_that_cannot_be_read_holds_up_no_end() -> None:
     assert decide(running(), over, WORLD, NOW).run.files.checkpoint_step == 12
 
 
-def test_progress_that_no_beat_told_of_is_progress() -> None:
-    """Two attempts have brought nothing; this one has, and died before its beat."""
+def test_progress_that_no_beat_reported_is_progress() -> None:
+    """Two attempts made no progress; this one did, and died before its beat."""
     machine = replace(PREEMPTED, record=None)
     run = running(counters=Counters(no_progress=2, counted=2), no_progress_base=9)
     quiet = replace(run, pulse=pulse(step=16, checkpoint_step=9), files=Files(checkpoint_step=9))
     over = Observation(machine=Seen(machine), beat=Absent())
-    for known, status in ((Unknown("away"), Status.FAILED), (baton(), Status.RECOVERING)):
-        assert decide(quiet, replace(over, baton=known), WORLD, NOW).run.status == status
+    for read, status in ((Unknown("away"), Status.FAILED), (baton(), Status.RECOVERING)):
+        assert decide(quiet, replace(over, baton=read), WORLD, NOW).run.status == status
 
 
 @pytest.mark.parametrize(
-    ("known", "seen", "expected"),
+    ("recorded", "read", "expected"),
     [
         (None, baton(15), 15),
         (9, baton(15), 15),
-        (20, baton(15), 20),  # what is known is never taken back here
+        (20, baton(15), 20),  # the recorded step is never lowered here
         (9, baton(15, generation=0), 15),  # a resume keeps what lies there
         (9, Absent(), 9),
         (9, Seen(Baton("s", 1)), 9),
     ],
 )
-def test_the_newest_pointer_is_believed(known: int | None, seen: object, expected: int) -> None:
+def test_the_newest_pointer_counts(recorded: int | None, read: object, expected: int) -> None:
     run = run_in(
-        Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), files=Files(checkpoint_step=known)
+        Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), files=Files(checkpoint_step=recorded)
     )
-    after = with_pointer(run, Observation(baton=seen))  # type: ignore[arg-type]
+    after = with_pointer(run, Observation(baton=read))  # type: ignore[arg-type]
     assert after.files.checkpoint_step == expected
-    assert with_pointer(after, Observation(baton=seen)) is after  # type: ignore[arg-type]
+    assert with_pointer(after, Observation(baton=read)) is after  # type: ignore[arg-type]
 
 
-def test_a_run_that_starts_over_does_not_take_what_lies_there_for_its_own() -> None:
+def test_a_run_that_starts_over_does_not_use_old_checkpoints() -> None:
     run = run_in(Status.PENDING, generation=2, rerun=True)
     assert with_pointer(run, Observation(baton=baton())) is run
 
@@ -92,16 +88,16 @@ def test_what_another_attempt_saved_is_not_this_ones() -> None:
     assert after.files.checkpoint_step == 15
 
 
-def test_a_checkpoint_ahead_of_the_last_beat_tells_how_far_the_attempt_came() -> None:
-    """Else the steps between the two would count as never done, and losing that checkpoint as no loss."""
+def test_a_checkpoint_ahead_of_the_last_beat_shows_the_last_step() -> None:
+    """Otherwise the steps between the two would not count, and losing that checkpoint would be no loss."""
     over = Observation(machine=Seen(PREEMPTED), beat=Absent(), baton=baton(18))
     at_its_end = decide(running(), over, WORLD, NOW).run.attempt
     assert at_its_end is not None
     assert (at_its_end.step_last, at_its_end.step_kept) == (18, 18)
     later = run_in(Status.RECOVERING, attempt=replace(at_its_end, step_last=16, step_kept=12), try_=TRY)
-    known = with_pointer(later, Observation(baton=baton(18))).attempt
-    assert known is not None
-    assert (known.step_last, known.step_kept) == (18, 18)
+    last = with_pointer(later, Observation(baton=baton(18))).attempt
+    assert last is not None
+    assert (last.step_last, last.step_kept) == (18, 18)
     untold = with_pointer(replace(later, attempt=replace(at_its_end, step_last=None, step_kept=None)), over)
     assert untold.attempt is not None
     assert untold.attempt.step_last is None

@@ -1,4 +1,4 @@
-"""What each machine is for: by its labels alone, and never more released than the sweep would."""
+"""The use of each machine: by its labels alone, and never more are released than by the sweep."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def machine(
     return Machine("id-" + name, name, "z", state, supervisor_id, run_id, launch_id, created_at)
 
 
-def judged(one: Machine, elsewhere: dict[str, str] | None = None) -> tuple[Use, str, bool]:
-    verdict = Inventory("me", CLAIMS, elsewhere or {}).judge(one, NOW)
+def judged(machine_: Machine, elsewhere: dict[str, str] | None = None) -> tuple[Use, str, bool]:
+    verdict = Inventory("me", CLAIMS, elsewhere or {}).judge(machine_, NOW)
     return verdict.use, verdict.why, verdict.release
 
 
 @pytest.mark.parametrize(
-    ("one", "use", "why"),
+    ("machine_", "use", "why"),
     [
         (machine("m-a", "a"), Use.SERVES, "serves attempt 1 of a"),
         (machine("m-b", "b", "1.2.1"), Use.RETIRING, "attempt 2 of b is over; being released, in 30 s at the latest"),
@@ -54,12 +54,12 @@ def judged(one: Machine, elsewhere: dict[str, str] | None = None) -> tuple[Use, 
         (machine(created_at=NOW - 29), Use.ORPHAN, "serves no live run, but is younger than 30 s"),
     ],
 )  # fmt: skip
-def test_machines_that_are_left_alone_and_why(one: Machine, use: Use, why: str) -> None:
-    assert judged(one) == (use, why, False)
+def test_machines_that_are_left_alone_and_why(machine_: Machine, use: Use, why: str) -> None:
+    assert judged(machine_) == (use, why, False)
 
 
 @pytest.mark.parametrize("created_at", [OLD, NOW - 30, None])
-def test_what_serves_nobody_may_go(created_at: float | None) -> None:
+def test_a_machine_that_serves_no_run_may_be_released(created_at: float | None) -> None:
     assert judged(machine(created_at=created_at)) == (
         Use.ORPHAN, "carries our label and serves no live run", True,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_what_serves_nobody_may_go(created_at: float | None) -> None:
     assert judged(machine(state=MachineState.ASKED, created_at=created_at))[2]
 
 
-def test_a_machine_whose_run_another_bucket_s_leader_has_is_left_alone() -> None:
+def test_a_machine_whose_run_another_leader_has_is_left_alone() -> None:
     use, why, release = judged(machine(), {"x": "gce p gs://other"})
     assert (use, release) == (Use.ELSEWHERE, False)
     assert "gs://other" in why
@@ -90,15 +90,15 @@ def test_a_person_never_has_more_released_than_the_sweep_would_but_for_its_brake
     expected = {claim.machine_name for claim in CLAIMS}
     plan = sweeping.plan(MachineListing(tuple(machines)), "me", expected, NOW)
     inventory = Inventory("me", CLAIMS, {})
-    due = [one for one in machines if inventory.judge(one, NOW).release]
+    due = [machine_ for machine_ in machines if inventory.judge(machine_, NOW).release]
     allowed = plan.release or plan.refused
-    assert all(one in allowed for one in due)
-    going = [one for one in allowed if one.state is not MachineState.ENDING]
+    assert all(machine_ in allowed for machine_ in due)
+    going = [machine_ for machine_ in allowed if machine_.state is not MachineState.ENDING]
     claimed = {(claim.run_id, claim.launch_id) for claim in CLAIMS}
-    assert [one for one in going if (one.run_id, one.launch_id) not in claimed] == due
+    assert [machine_ for machine_ in going if (machine_.run_id, machine_.launch_id) not in claimed] == due
 
 
-def test_a_judge_that_went_by_names_would_be_seen() -> None:
-    """The broken variant: labels that fit, another name. It serves all the same."""
+def test_an_inventory_by_names_is_found() -> None:
+    """Broken variant: matching labels, another name. It serves nevertheless."""
     renamed = replace(machine("m-a", "a"), name="m-renamed")
     assert judged(renamed)[0] is Use.SERVES

@@ -1,4 +1,4 @@
-"""Every limit and every knob bites: the same situation is decided otherwise when only this number is changed.
+"""Every limit and every knob has an effect: the decision changes when only this number changes.
 
 A limit without a case here fails the test, so that no knob can be added that does nothing.
 """
@@ -34,7 +34,7 @@ DONE = Done(LAUNCH, "p/", (FileEntry("a.txt", 1, "x"),), 90, 100)
 
 
 class Case:
-    """One situation; policy and knobs are put in by the test."""
+    """One situation; the test sets policy and knobs."""
 
     def __init__(self, status: Status, phase: str = "training", **run: Any) -> None:
         self.status, self.phase, self.run_fields = status, phase, run
@@ -55,11 +55,11 @@ class Case:
             policy=self.policy, created_at=NOW - 9000, generation_at=NOW - 9000, **base,
         )  # fmt: skip
         machine = Machine("id-1", "m-1", "zone-a", MachineState.UP, "supervisor-1", "r", LAUNCH, NOW - 5000)
-        found: dict[str, Any] = {"machine": Seen(machine), "beat": Seen(beat(self.phase), 1.0), "baton": Absent()}
-        found.update(self.obs)
+        parts: dict[str, Any] = {"machine": Seen(machine), "beat": Seen(beat(self.phase), 1.0), "baton": Absent()}
+        parts.update(self.obs)
         since = {BEATS: NOW - 90_000, MACHINES: NOW - 90_000}
         world = World(self.knobs, {"local": offers()}, self.zones, since, frozenset({BEATS, MACHINES}))
-        return decide(run, Observation(**found), world, NOW)
+        return decide(run, Observation(**parts), world, NOW)
 
 
 def beat(phase: str = "training", sequence: int = 5, **fields_: Any) -> Beat:
@@ -67,8 +67,8 @@ def beat(phase: str = "training", sequence: int = 5, **fields_: Any) -> Beat:
 
 
 def pulse(phase: str = "training", **fields_: Any) -> Pulse:
-    told = {"sequence": 5, "phase_since": NOW - 2000, "beat_at": NOW - 1, "step": 10, **fields_}
-    return Pulse(LAUNCH, phase=phase, **told)
+    values = {"sequence": 5, "phase_since": NOW - 2000, "beat_at": NOW - 1, "step": 10, **fields_}
+    return Pulse(LAUNCH, phase=phase, **values)
 
 
 def ended(cause: Cause) -> Callable[[Decision], bool]:
@@ -115,11 +115,11 @@ def unfinished_case(**fields_: Any) -> Case:
 
 
 def waiting_case(**fields_: Any) -> Case:
-    told = {"attempt": None, "try_": None, "waiting": Waiting(since=NOW - 1000), **fields_}
-    return Case(Status.WAITING, **told).seeing(stop=Absent(), baton=Absent(), machine=Absent(), beat=Absent())
+    values = {"attempt": None, "try_": None, "waiting": Waiting(since=NOW - 1000), **fields_}
+    return Case(Status.WAITING, **values).seeing(stop=Absent(), baton=Absent(), machine=Absent(), beat=Absent())
 
 
-def asked_case() -> Case:
+def pending_case() -> Case:
     machine = Machine("id-1", "m-1", "zone-a", MachineState.ASKED, "supervisor-1", "r", LAUNCH, NOW - 5000)
     return Case(Status.LAUNCHING, attempt=None).seeing(machine=Seen(machine), stop=Absent(), beat=Absent())
 
@@ -185,7 +185,7 @@ KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]
     "cooldown_max_s": (lambda: refused_case(Cause.NO_CAPACITY, 9), 200.0, 1800.0, lambda d: lesson_s(d) == 200),
     "quota_retry_s": (lambda: refused_case(Cause.QUOTA, 0), 50.0, 600.0, lambda d: lesson_s(d) == 50),
     "launch_timeout_s": (
-        asked_case, 5000.0, 5001.0, lambda d: [type(action) for action in d.actions] == [Release],
+        pending_case, 5000.0, 5001.0, lambda d: [type(action) for action in d.actions] == [Release],
     ),
     "notice_overlap_s": (noticed_case, 60.0, 150.0, lambda d: d.run.retiring[0].until == NOW + 60),
     "ask_limit_s": (
@@ -201,26 +201,26 @@ KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]
     ),
 }  # fmt: skip
 
-# Not decided by the rules: they travel to the agent or to the loop, whose own tests show that they bite.
+# Not used by the decisions: they go to the agent or to the loop, whose own tests show their effect.
 ELSEWHERE = {"machine_max_s", "beat_push_s", "beat_store_s", "stop_poll_s"}
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(StallLimits)])
-def test_every_stall_limit_bites(name: str) -> None:
+def test_every_stall_limit_has_an_effect(name: str) -> None:
     build, bites, spares, happened = STALL[name]
     assert _with_policy(build(), stall=StallLimits(**{name: bites}), happened=happened)
     assert not _with_policy(build(), stall=StallLimits(**{name: spares}), happened=happened)
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Limits) if f.name not in ELSEWHERE])
-def test_every_limit_bites(name: str) -> None:
+def test_every_limit_has_an_effect(name: str) -> None:
     build, bites, spares, happened = LIMITS[name]
     assert _with_policy(build(), limits=Limits(**{name: bites}), happened=happened)
     assert not _with_policy(build(), limits=Limits(**{name: spares}), happened=happened)
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Knobs) if f.name not in ELSEWHERE])
-def test_every_knob_bites(name: str) -> None:
+def test_every_knob_has_an_effect(name: str) -> None:
     build, bites, spares, happened = KNOBS[name]
     for value, expected in ((bites, True), (spares, False)):
         case = build()
@@ -233,7 +233,7 @@ def _with_policy(case: Case, happened: Callable[[Decision], bool], **changes: An
     return happened(case.decide())
 
 
-# --- the wishes of a policy ---------------------------------------------------------------------------------------
+# --- choices of a policy ------------------------------------------------------------------------------------------
 
 
 def test_stop_grace_is_waited_for_and_no_longer() -> None:
@@ -268,13 +268,13 @@ def test_success_may_release_keep_or_ask() -> None:
     assert finishing_case().decide().run.retiring[0].until == NOW
 
 
-def test_a_failed_machine_may_be_kept_for_a_look() -> None:
+def test_a_failed_machine_may_be_kept_for_inspection() -> None:
     case = exit_case(user_failures=9)
     case.policy = Policy(on_failure="keep", keep_s=60.0)
     assert case.decide().run.kept_until == NOW + 60
 
 
-def test_a_launch_is_asked_for_only_with_the_stop_marker_and_the_baton_read() -> None:
+def test_a_launch_requires_the_stop_marker_and_the_baton() -> None:
     decision = waiting_case().decide()
     assert isinstance(decision.actions[0], Launch)
     unread = waiting_case()

@@ -1,4 +1,4 @@
-"""A run that names several providers: the first is asked first, and the next one where it has nothing to give."""
+"""A run that names several providers: the first comes first, and the next one where it has no capacity."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cooling(*providers: str) -> dict[OfferKey, ZoneRecord]:
     return {offer_key(offer.placement): COOLING for name in providers for offer in OFFERS[name]}
 
 
-def asked(run: Run, seen: World, now: float = NOW) -> tuple[str, str]:
+def requested(run: Run, seen: World, now: float = NOW) -> tuple[str, str]:
     choice = choose(run, seen, now)
     assert isinstance(choice, Offer), choice
     return choice.placement.provider, choice.placement.zone
@@ -57,44 +57,44 @@ def asked(run: Run, seen: World, now: float = NOW) -> tuple[str, str]:
 # --- the ladder ---------------------------------------------------------------------------------------------------
 
 
-def test_the_first_is_asked_first_and_the_next_one_where_every_offer_cools() -> None:
-    assert asked(run_with(), world()) == (CLOUD, "west")
-    assert asked(run_with(), world(cooling(CLOUD))) == (LAB, "bench")
-    assert asked(run_with(), world(cooling(CLOUD)), COOLING.cool_until) == (CLOUD, "west"), "it goes back by itself"
+def test_the_next_provider_follows_where_every_offer_of_the_first_cools() -> None:
+    assert requested(run_with(), world()) == (CLOUD, "west")
+    assert requested(run_with(), world(cooling(CLOUD))) == (LAB, "bench")
+    assert requested(run_with(), world(cooling(CLOUD)), COOLING.cool_until) == (CLOUD, "west"), "it returns by itself"
     neither = choose(run_with(), world(cooling(CLOUD, LAB)), NOW)
     assert isinstance(neither, NoOffer)
     assert neither.until == COOLING.cool_until
 
 
-def test_the_next_is_asked_where_the_first_cannot_be_read() -> None:
+def test_the_next_provider_follows_where_the_first_cannot_be_read() -> None:
     blind = world(unread=frozenset({f"west of {CLOUD}", f"{SHARED} of {CLOUD}"}))
-    assert asked(run_with(), blind) == (LAB, "bench")
+    assert requested(run_with(), blind) == (LAB, "bench")
 
 
-def test_the_next_is_asked_where_our_own_machines_hold_the_first() -> None:
-    assert asked(run_with(), world(capacities={CLOUD: Capacity(machines=0)})) == (LAB, "bench")
+def test_the_next_provider_follows_where_our_own_machines_fill_the_first() -> None:
+    assert requested(run_with(), world(capacities={CLOUD: Capacity(machines=0)})) == (LAB, "bench")
 
 
 def test_the_zone_just_lost_comes_last_at_its_own_provider_alone() -> None:
     lost = attempt(zone="west")
     run = run_with(attempt=replace(lost, placement=replace(lost.placement, provider=CLOUD)), avoid_zone="west")
-    assert asked(run, world()) == (CLOUD, SHARED)
+    assert requested(run, world()) == (CLOUD, SHARED)
     there = replace(run, attempt=replace(lost, placement=replace(lost.placement, provider=LAB)))
-    assert asked(there, world()) == (CLOUD, "west"), "it was lost elsewhere"
+    assert requested(there, world()) == (CLOUD, "west"), "it was lost elsewhere"
     alone = {CLOUD: offers(CLOUD, "t4", "west"), LAB: OFFERS[LAB]}
-    assert asked(run, world(offers=alone)) == (CLOUD, "west"), "one loss moves no run to another provider"
+    assert requested(run, world(offers=alone)) == (CLOUD, "west"), "one loss moves no run to another provider"
 
 
-def test_names_that_another_provider_alone_knows_bind_this_one_to_nothing() -> None:
+def test_names_of_another_provider_do_not_restrict_this_one() -> None:
     named = run_with(replace(BOTH, zones=("west",), shapes=("t4",)))
-    assert asked(named, world(cooling(CLOUD))) == (LAB, "bench")
+    assert requested(named, world(cooling(CLOUD))) == (LAB, "bench")
     both = run_with(replace(BOTH, zones=("west", SHARED)))
-    assert asked(both, world(cooling(CLOUD))) == (LAB, SHARED), "a name that it knows does bind it"
+    assert requested(both, world(cooling(CLOUD))) == (LAB, SHARED), "its own zone name restricts it"
     unknown = run_with(replace(BOTH, zones=("moon",)))
-    assert isinstance(choose(unknown, world(), NOW), NoOffer), "a name that nobody knows binds both"
+    assert isinstance(choose(unknown, world(), NOW), NoOffer), "an unknown name restricts both"
 
 
-def test_a_refusal_is_one_providers() -> None:
+def test_a_refusal_counts_for_one_provider() -> None:
     refused = tuple(
         Refusal(zone, "t4", spot, NOW - 60, Cause.GPU_UNAVAILABLE, "no GPU", CLOUD)
         for zone in ("west", SHARED)
@@ -102,7 +102,7 @@ def test_a_refusal_is_one_providers() -> None:
     )
     same = {CLOUD: OFFERS[CLOUD], LAB: offers(LAB, "t4", "west", SHARED)}
     run = run_with(replace(BOTH, shapes=("t4",)), refusals=refused)
-    assert asked(run, world(offers=same)) == (LAB, "west")
+    assert requested(run, world(offers=same)) == (LAB, "west")
     of_before = tuple(replace(item, provider="") for item in refused)
     assert isinstance(choose(replace(run, refusals=of_before), world(offers=same), NOW), NoOffer)
 
@@ -112,44 +112,44 @@ def test_the_plan_has_every_offer_in_the_order_of_the_tries() -> None:
     assert order == [(CLOUD, "west"), (CLOUD, SHARED), (LAB, "bench"), (LAB, SHARED)]
 
 
-# --- what leads on ------------------------------------------------------------------------------------------------
+# --- what moves it ------------------------------------------------------------------------------------------------
 
 
 def preempted(count: int, **policy: object) -> Run:
-    wish = replace(BOTH, escalate_after=2, escalate_to="next_provider", **policy)
-    return run_with(wish, counters=Counters(preempted_at=tuple(NOW - 60.0 * n for n in range(count))))
+    policy_ = replace(BOTH, escalate_after=2, escalate_to="next_provider", **policy)
+    return run_with(policy_, counters=Counters(preempted_at=tuple(NOW - 60.0 * n for n in range(count))))
 
 
 @pytest.mark.parametrize(("count", "first"), [(0, CLOUD), (1, CLOUD), (2, LAB), (5, LAB)])
-def test_preemptions_lead_on_and_the_run_returns_when_they_lie_behind(count: int, first: str) -> None:
+def test_preemptions_move_the_run_and_it_returns_after_the_window(count: int, first: str) -> None:
     run = preempted(count)
     assert providers_of(run, NOW)[0] == first
     assert set(providers_of(run, NOW)) == {CLOUD, LAB}
-    assert asked(run, world())[0] == first
+    assert requested(run, world())[0] == first
     assert ("the next provider first, after" in escalation_text(run, NOW)) == (first == LAB)
-    assert asked(run, world(), NOW + run.policy.escalate_window_s)[0] == CLOUD
+    assert requested(run, world(), NOW + run.policy.escalate_window_s)[0] == CLOUD
 
 
-def test_a_deadline_leads_on() -> None:
+def test_a_near_deadline_moves_the_run() -> None:
     policy = replace(BOTH, limits=Limits(deadline=NOW + 7200.0), next_provider_before_deadline_s=3600.0)
-    assert asked(run_with(policy), world(), NOW + 3599.0)[0] == CLOUD
-    assert asked(run_with(policy), world(), NOW + 3600.0)[0] == LAB
+    assert requested(run_with(policy), world(), NOW + 3599.0)[0] == CLOUD
+    assert requested(run_with(policy), world(), NOW + 3600.0)[0] == LAB
     assert escalation_text(run_with(policy), NOW + 3600.0) == "the next provider first, because its deadline is near"
 
 
-# --- what a move writes -------------------------------------------------------------------------------------------
+# --- rows and events ----------------------------------------------------------------------------------------------
 
 READ = Observation(beat=Absent(), baton=Absent(), stop=Absent())
 
 
-def test_the_row_names_the_provider_that_is_asked_and_history_says_so() -> None:
+def test_the_row_and_the_history_name_the_requested_provider() -> None:
     decision = decide(run_with(), READ, world(cooling(CLOUD)), NOW)
     assert (decision.run.status, decision.run.provider) == (Status.LAUNCHING, LAB)
     assert [action.try_.placement.provider for action in decision.actions if isinstance(action, Launch)] == [LAB]
     assert any("in bench of lab" in event.text for event in decision.events)
 
 
-def test_a_provider_that_left_the_settings_is_passed_over() -> None:
+def test_a_provider_that_left_the_settings_is_skipped() -> None:
     left = world(sources=sources_of([LAB]), offers={LAB: OFFERS[LAB]})
     assert decide(run_with(), READ, left, NOW).run.provider == LAB
     none = decide(run_with(), READ, world(sources=sources_of(["other"]), offers={}), NOW).run
@@ -157,14 +157,14 @@ def test_a_provider_that_left_the_settings_is_passed_over() -> None:
     assert none.hold.startswith("none of its providers (cloud, lab) is in the settings")
 
 
-def test_a_machine_of_a_provider_that_left_the_settings_is_said_to_be_there() -> None:
+def test_a_machine_of_a_provider_that_left_the_settings_is_shown() -> None:
     run = run_in(Status.RUNNING, policy=BOTH, provider=CLOUD, attempt=attempt(running_at=NOW), try_=open_try())
     seen = replace(READ, machine=Absent())
     after = decide(run, seen, world(sources=sources_of([LAB]), offers={LAB: OFFERS[LAB]}), NOW).run
     assert after.hold.startswith("its provider cloud is not in the settings")
 
 
-# --- in line ------------------------------------------------------------------------------------------------------
+# --- the queue ----------------------------------------------------------------------------------------------------
 
 
 def pending(key: int, policy: Policy = BOTH) -> Run:
@@ -172,8 +172,8 @@ def pending(key: int, policy: Policy = BOTH) -> Run:
     return run_in(Status.PENDING, key=key, run_id=f"r-{key}", policy=policy, provider=own, generation_at=NOW + key)
 
 
-def test_those_that_may_go_elsewhere_go_there_and_the_others_stand_in_line() -> None:
-    """One sheet at the lab: the first run takes it, the second moves on to the cloud, the third has no other."""
+def test_runs_with_another_provider_go_there_and_the_others_are_queued() -> None:
+    """Capacity for one at the lab: the first run uses it, the second moves to the cloud, the third has no other."""
     capacity = Capacity(machines=1)
     first, second = (pending(key, replace(BOTH, providers=(LAB, CLOUD))) for key in (1, 2))
     third = pending(3, Policy())
@@ -184,8 +184,8 @@ def test_those_that_may_go_elsewhere_go_there_and_the_others_stand_in_line() -> 
     assert places[2].cause == Cause.QUEUED
 
 
-def test_a_try_elsewhere_takes_no_place_here() -> None:
-    """A run of both that asks the cloud now: the lab's last place is still free."""
+def test_a_try_elsewhere_takes_no_capacity_here() -> None:
+    """A run of both with a request at the cloud now: the lab's capacity is still free."""
     there = replace(open_try(), placement=OFFERS[CLOUD][0].placement)
     asking = run_in(Status.LAUNCHING, key=1, policy=BOTH, provider=CLOUD, try_=there)
     capacity = Capacity(machines=1)

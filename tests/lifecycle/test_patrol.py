@@ -1,4 +1,4 @@
-"""How everything stands, in words: what is counted, what was spent, and which problem is the oldest."""
+"""The patrol's report: counts, spend and the oldest problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_busy_day() -> None:
     assert (event.data["need_you"], event.data["oldest_problem"]) == (1, "probe-2")
 
 
-def test_a_calm_day_is_told_too() -> None:
+def test_a_day_without_news_has_a_report_too() -> None:
     event = report(Standing({"completed": 3}, 0.0, 0.0, DAY), NOW)
     assert event.text == "Nothing runs and nothing waits. $0.00/h now, $0.00 in the last 24 h."
 
@@ -50,11 +50,11 @@ def test_a_calm_day_is_told_too() -> None:
     ],
 )
 def test_what_counts_as_a_problem(run: Run, since: float | None, of_person: bool) -> None:
-    found = problem(run, NOW)
-    assert (found is not None) == (since is not None)
-    if found is not None:
-        assert (found.since, found.of_person) == (since, of_person)
-        assert found.sentence
+    trouble = problem(run, NOW)
+    assert (trouble is not None) == (since is not None)
+    if trouble is not None:
+        assert (trouble.since, trouble.of_person) == (since, of_person)
+        assert trouble.sentence
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_what_was_spent_within_a_day(started: float, gone: float | None, usd: fl
 
 
 def test_a_machine_that_ran_no_more_was_not_paid_for() -> None:
-    one = attempt(started_at=NOW - 4 * H, stopped_at=NOW - 2 * H, gone_at=NOW - H)
+    stopped = attempt(started_at=NOW - 4 * H, stopped_at=NOW - 2 * H, gone_at=NOW - H)
     unknown = attempt(started_at=NOW - 4 * H, price_usd_per_h=None)
-    assert spent_usd([one, unknown], NOW - DAY, NOW) == pytest.approx(1.0)
+    assert spent_usd([stopped, unknown], NOW - DAY, NOW) == pytest.approx(1.0)
 
 
-def test_being_back_says_which_version_after_how_long_and_what_was_found() -> None:
+def test_a_restart_reports_its_version_the_downtime_and_the_live_runs() -> None:
     event = back_again("1.2.3", 200.0, {"running": 5, "waiting": 7, "failed": 3})
     assert (
         event.text == "Supervisor 1.2.3 started again after 3 min 20 s away. 12 live runs found: 5 running, 7 waiting."

@@ -1,4 +1,4 @@
-"""Zone order: the lost zone is never first while another is good; cooling offers wait; the ladder is kept."""
+"""Zone order: the lost zone is never first while another is good; cooling offers wait; the ladder keeps its order."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from supervisor.lifecycle.offers.lessons import after_failure
 from tests.lifecycle.strategies import NOW, ZONES, offers, runs
 
 SHAPES = ("small", "large")
-WISHLESS = Policy()
+ANY = Policy()
 
 
 @st.composite
 def choices(draw: st.DrawFn) -> tuple[Run, World]:
     run = draw(runs(frozenset({Status.RECOVERING})))
-    wished = draw(st.lists(st.sampled_from(ZONES), unique=True).map(tuple))
+    zones = draw(st.lists(st.sampled_from(ZONES), unique=True).map(tuple))
     shapes = draw(st.lists(st.sampled_from(SHAPES), unique=True, min_size=1).map(tuple))
-    policy = replace(run.policy, zones=wished, shapes=shapes, allow_on_demand=draw(st.booleans()))
+    policy = replace(run.policy, zones=zones, shapes=shapes, allow_on_demand=draw(st.booleans()))
     cooling = draw(st.sets(st.sampled_from(offers(SHAPES))))
     records = {offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling}
     return replace(run, policy=policy), World(Knobs("s"), offers={"local": offers(SHAPES)}, zones=records)
@@ -65,7 +65,7 @@ def test_a_ladder_that_forgets_the_lost_zone_is_caught() -> None:
 
 
 @given(choices())
-def test_only_what_was_wished_for_and_is_not_cooling(choice: tuple[Run, World]) -> None:
+def test_only_offers_that_the_run_allows_and_that_do_not_cool(choice: tuple[Run, World]) -> None:
     run, world = choice
     chosen = choose(run, world, NOW)
     if isinstance(chosen, Offer):
@@ -80,7 +80,7 @@ def test_only_what_was_wished_for_and_is_not_cooling(choice: tuple[Run, World]) 
         assert chosen.until > NOW
 
 
-def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
+def plain_run(policy: Policy = ANY) -> tuple[Run, World]:
     made = Run(1, "r", "local", "c", "local", 1, Status.PENDING, policy, NOW, NOW, NOW)
     return made, World(Knobs("s"), offers={"local": offers(SHAPES)})
 
@@ -93,14 +93,14 @@ def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
 
 
 def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
-    """Capacity advice may rank the zones of one shape, or of spot machines, in another way than those of the next."""
+    """Capacity advice may rank the zones of one shape, or of spot machines, differently from those of the next."""
     run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
     first = ("small", True)
-    turned = sorted(offers(SHAPES), key=lambda o: (o.placement.shape, o.placement.spot) == first)
-    turned = [o for o in reversed(turned) if (o.placement.shape, o.placement.spot) == first] + [
-        o for o in turned if (o.placement.shape, o.placement.spot) != first
+    reordered = sorted(offers(SHAPES), key=lambda o: (o.placement.shape, o.placement.spot) == first)
+    reordered = [o for o in reversed(reordered) if (o.placement.shape, o.placement.spot) == first] + [
+        o for o in reordered if (o.placement.shape, o.placement.spot) != first
     ]
-    advised = replace(world, offers={"local": tuple(turned)})
+    advised = replace(world, offers={"local": tuple(reordered)})
     order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in ladder(run, advised, NOW)]
     expected = [
         (zone, shape, spot)
@@ -110,11 +110,11 @@ def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
     ]
     assert order == expected
     run, world = plain_run(Policy(shapes=SHAPES, zones=ZONES))
-    advised = replace(world, offers={"local": tuple(turned)})
+    advised = replace(world, offers={"local": tuple(reordered)})
     assert [o.placement.zone for o in ladder(run, advised, NOW)][: len(ZONES)] == list(ZONES)
 
 
-def test_without_a_wish_only_the_first_shape_is_asked_for() -> None:
+def test_without_shapes_only_the_first_shape_is_requested() -> None:
     run, world = plain_run()
     assert {o.placement.shape for o in ladder(run, world, NOW)} == {"small"}
 

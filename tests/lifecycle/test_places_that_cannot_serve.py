@@ -1,4 +1,4 @@
-"""A machine whose GPUs do not work: free, each place once an hour, down the whole ladder; then a person is asked."""
+"""A machine whose GPUs do not work: free, each offer once an hour, down the whole ladder; then a person is needed."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def cannot_serve(run: Run, offer: Offer, now: float, cause: Cause = Cause.GPU_UN
 
 
 @pytest.mark.parametrize("cause", [Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT])
-def test_the_whole_ladder_is_walked_each_place_once_and_nothing_is_spent(cause: Cause) -> None:
-    run, seen, now = new_run(), [], NOW
+def test_the_whole_ladder_is_used_each_offer_once_and_no_attempt_counts(cause: Cause) -> None:
+    run, placed, now = new_run(), [], NOW
     for _ in OFFERS:
         offer = choose(run, WORLD, now)
         assert isinstance(offer, Offer)
         place = offer.placement
-        seen.append((place.spot, place.shape, place.zone))
+        placed.append((place.spot, place.shape, place.zone))
         run = cannot_serve(run, offer, now, cause)
         assert run.status == Status.RECOVERING
         assert (run.counters.counted, run.counters.no_progress, run.next_at) == (0, 0, now)
         now += 60
-    assert len(set(seen)) == len(OFFERS)
-    wishes = [(spot, shape) for spot, shape, _ in seen]
-    assert wishes == sorted(wishes, key=lambda wish: (not wish[0], SHAPES.index(wish[1])))
+    assert len(set(placed)) == len(OFFERS)
+    kinds = [(spot, shape) for spot, shape, _ in placed]
+    assert kinds == sorted(kinds, key=lambda kind: (not kind[0], SHAPES.index(kind[1])))
     choice = choose(run, WORLD, now)
     assert isinstance(choice, NoOffer)
     assert (choice.cause, queue(run, WORLD, now)) == (cause, [])
@@ -65,7 +65,7 @@ def test_the_whole_ladder_is_walked_each_place_once_and_nothing_is_spent(cause: 
     assert "cuInit says 803" in status_text(decision.run, now)
 
 
-def test_after_an_hour_a_place_may_serve_again() -> None:
+def test_after_an_hour_an_offer_may_serve_again() -> None:
     run = new_run()
     first = choose(run, WORLD, NOW)
     assert isinstance(first, Offer)
@@ -75,7 +75,7 @@ def test_after_an_hour_a_place_may_serve_again() -> None:
     assert choose(run, WORLD, NOW - 10) == first, "written by a wrong clock"
 
 
-def told(**cards: tuple[float | None, ...]) -> str:
+def telemetry_of(**cards: tuple[float | None, ...]) -> str:
     return encode(Telemetry(gpus=Gpus(util_pct=(1.0, 2.0), **cards)))
 
 
@@ -88,23 +88,23 @@ DUMPED = replace(ENDED, code=None, signal=6)
 @pytest.mark.parametrize(
     ("telemetry", "words"),
     [
-        (told(last_xid=(None, 79.0)), "GPU 1 had Xid 79"),
-        (told(last_xid=(48.0, None)), "GPU 0 had Xid 48"),
-        (told(lost=(None, 1.0)), "GPU 1 is lost"),
+        (telemetry_of(last_xid=(None, 79.0)), "GPU 1 had Xid 79"),
+        (telemetry_of(last_xid=(48.0, None)), "GPU 0 had Xid 48"),
+        (telemetry_of(lost=(None, 1.0)), "GPU 1 is lost"),
     ],
 )
 def test_an_error_of_the_hardware_is_not_the_users(end: Exit, where: str, telemetry: str, words: str) -> None:
     beat = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=end)
     last = replace(beat, telemetry=telemetry) if where == "last beat" else beat
-    found = end_of(last, "" if where == "last beat" else telemetry)
-    assert found is not None
-    assert found[0] == Cause.GPU_FAULT
-    assert words in found[1]
+    end_found = end_of(last, "" if where == "last beat" else telemetry)
+    assert end_found is not None
+    assert end_found[0] == Cause.GPU_FAULT
+    assert words in end_found[1]
 
 
 @pytest.mark.parametrize("xid", [13.0, 31.0, 43.0, 45.0, 68.0])
 def test_an_error_of_the_program_stays_its_own(xid: float) -> None:
-    beat = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=ENDED, telemetry=told(last_xid=(xid, None)))
-    found = end_of(beat)
-    assert found is not None
-    assert found[0] == Cause.USER_ERROR
+    beat = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=ENDED, telemetry=telemetry_of(last_xid=(xid, None)))
+    end_found = end_of(beat)
+    assert end_found is not None
+    assert end_found[0] == Cause.USER_ERROR

@@ -1,4 +1,4 @@
-"""A zone that has refused is asked by few when its cool-down is over, and by everybody once it has given a machine."""
+"""A zone that has refused gets few requests when its cool-down is over, and all of them after it gave a machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def launches(decisions: list[Decision]) -> list[int]:
     return [d.run.key for d in decisions if any(isinstance(action, Launch) for action in d.actions)]
 
 
-def test_few_ask_a_place_that_has_refused_and_the_others_look_again_soon() -> None:
+def test_few_runs_probe_an_offer_that_has_refused_and_the_others_retry_soon() -> None:
     runs = [waiting(key) for key in range(1, 501)]
     found = decided(runs, REFUSED)
     assert launches(found) == list(range(1, PROBES + 1))
@@ -51,7 +51,7 @@ def test_few_ask_a_place_that_has_refused_and_the_others_look_again_soon() -> No
     }
 
 
-def test_everybody_asks_a_place_that_has_not_refused() -> None:
+def test_all_runs_may_request_an_offer_that_has_not_refused() -> None:
     assert len(launches(decided([waiting(key) for key in range(1, 51)], {}))) == 50
 
 
@@ -65,7 +65,7 @@ def test_calls_that_are_under_way_count_and_their_repeats_are_never_held_back() 
     assert launches(found) == [3, 1, 2]
 
 
-def test_a_run_that_is_held_back_for_the_first_time_tells_why() -> None:
+def test_a_run_that_is_held_back_for_the_first_time_says_why() -> None:
     fresh = [replace(waiting(key), status=Status.PENDING, cause=None, next_at=None) for key in range(1, 6)]
     told = [event.text for decision in decided(fresh, REFUSED)[PROBES:] for event in decision.events]
     assert told == ["Waiting: no_capacity. none left. Nothing is billed."] * (5 - PROBES)

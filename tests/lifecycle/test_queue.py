@@ -1,4 +1,4 @@
-"""The order that a plan shows is the order in which the loop asks, whatever has refused before."""
+"""The order of a plan is the order of the requests, whatever has refused before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.lifecycle.test_placement import choices
 
 @given(choices())
 @settings(max_examples=60, deadline=None)
-def test_each_place_that_says_no_is_followed_by_the_next_of_the_queue(choice: tuple[Run, World]) -> None:
+def test_each_refusing_offer_is_followed_by_the_next_of_the_queue(choice: tuple[Run, World]) -> None:
     run, world = choice
     foretold = queue(run, world, NOW)
     assert sorted(offer_key(o.placement) for o, _ in foretold) == sorted(

@@ -1,4 +1,4 @@
-"""Where our own machines hold the places: first come, first served, and nobody asks who could get nothing."""
+"""Where our own machines fill the capacity: first come, first served, and no request without a chance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def launched(decisions: Sequence[Decision]) -> dict[int, str]:
     }
 
 
-def test_free_places_go_to_those_who_were_submitted_first() -> None:
+def test_free_capacity_goes_to_the_runs_that_were_submitted_first() -> None:
     runs = [pending(key) for key in (5, 3, 1, 4, 2)]
     found = decided(runs, Capacity(zones={"zone-a": 1, "zone-b": 1, "zone-c": 0}))
     assert launched(found) == {1: "zone-a", 2: "zone-b"}
@@ -50,8 +50,8 @@ def test_free_places_go_to_those_who_were_submitted_first() -> None:
     assert {(run.status, run.cause, run.next_at) for run in held.values()} == {(Status.WAITING, Cause.QUEUED, None)}
 
 
-def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
-    """Not even the store is read for it: ten thousand of them would read twenty thousand objects at each look."""
+def test_a_queued_run_requests_nothing_and_is_not_written_again() -> None:
+    """The store is not read for it either: ten thousand of them would read twenty thousand objects in each tick."""
     first = decided([pending(1)], Capacity(machines=0), UNREAD)[0]
     assert (first.wants, first.actions, first.lessons) == (frozenset(), (), ())
     assert [event.text for event in first.events] == [
@@ -71,13 +71,13 @@ def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
     assert next_action(run, NOW).what == "queued"
 
 
-def test_calls_under_way_take_their_place_until_the_listing_shows_their_machine() -> None:
+def test_open_calls_use_capacity_until_the_listing_shows_their_machine() -> None:
     asking = decided([pending(1)], Capacity(machines=2))[0].run
     capacity = Capacity(machines=2)
     assert launched(decided([asking, pending(2), pending(3)], capacity)) == {2: "zone-a"}
 
 
-def test_a_run_that_allows_one_zone_waits_for_it_and_holds_up_nobody() -> None:
+def test_a_run_that_allows_one_zone_waits_for_it_and_blocks_no_other() -> None:
     picky = pending(1, policy=Policy(zones=("zone-a",)))
     assert launched(decided([picky, pending(2)], Capacity(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
 
@@ -89,14 +89,14 @@ def test_a_run_that_waits_for_its_zone_keeps_no_gpus_from_others() -> None:
     assert launched(decided([picky, pending(2, policy=small)], capacity)) == {2: "zone-b"}
 
 
-def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
+def test_an_offer_that_refused_a_run_is_left_to_others() -> None:
     refused = tuple(Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big"))
     found = decided([pending(1, refusals=refused), pending(2)], Capacity(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0}))
     assert launched(found) == {2: "zone-a"}
     assert found[0].run.cause == Cause.QUEUED
 
 
-def test_an_attempt_that_ends_on_a_full_computer_says_that_it_waits_in_line() -> None:
+def test_an_attempt_that_ends_on_a_full_computer_says_that_it_is_queued() -> None:
     policy = Policy(shapes=("small",))
     run = run_in(Status.RUNNING, policy=policy, provider="local", attempt=attempt())
     world = World(Knobs("s"), offers={"local": offers()}, capacities={"local": Capacity(machines=0)})
@@ -125,7 +125,7 @@ def test_a_full_computer_teaches_nothing_of_its_zones() -> None:
     assert found.run.next_at == NOW + 1.0
 
 
-def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limit() -> None:
+def test_a_queued_run_has_no_limit_and_a_stock_out_after_it_has_its_whole_limit() -> None:
     long_ago = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 90_000), "status": Status.WAITING}
     run = pending(1, policy=Policy(limits=Limits(wait_for_capacity_s=3600.0)))
     run = replace(run, **long_ago)  # type: ignore[arg-type]
@@ -137,8 +137,8 @@ def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limi
     assert (out.cause, out.waiting.since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
 
 
-def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_anew() -> None:
-    """Half an hour without room, half an hour in line, in turns: in line the clock stands, but it does not go back."""
+def test_queueing_between_stock_outs_does_not_restart_the_limit_of_the_wait() -> None:
+    """Half an hour without capacity, half an hour queued, alternating: while queued the limit's clock stops."""
     limits = Limits(wait_for_capacity_s=3 * 1800.0)
     run = pending(1, policy=Policy(limits=limits), generation_at=NOW, created_at=NOW)
     waits = []
@@ -159,14 +159,14 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
     assert waits == [*waiting, *waiting, waiting[0], (Status.FAILED, Cause.NO_CAPACITY)]
 
 
-def test_what_was_asked_of_the_platform_after_a_turn_in_line_counts_to_the_limit_of_the_wait() -> None:
+def test_requests_after_queueing_count_to_the_limit_of_the_wait() -> None:
     queued = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 9000, before_s=50.0), "status": Status.WAITING}
     run = replace(pending(1), **queued)  # type: ignore[arg-type]
     asking = decided([run], Capacity(machines=1))[0].run
     assert (asking.status, asking.waiting.since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
 
 
-def test_a_recovering_run_looks_first_whether_its_work_is_done() -> None:
+def test_a_recovering_run_first_checks_whether_its_work_is_done() -> None:
     run = replace(pending(1), status=Status.RECOVERING)
     assert decided([run], Capacity(machines=0), UNREAD)[0].wants
     assert UNREAD.baton is NOT_READ

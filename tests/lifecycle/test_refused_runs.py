@@ -27,7 +27,7 @@ def refused(number: int) -> CreateFailed:
 
 
 @pytest.mark.parametrize(("number", "pause_s"), [(1, 10.0), (2, 20.0), (5, 160.0), (6, 180.0), (500, 180.0)])
-def test_it_waits_at_its_own_pace_and_teaches_nothing_of_the_place(number: int, pause_s: float) -> None:
+def test_it_waits_with_its_own_backoff_and_cools_no_offer(number: int, pause_s: float) -> None:
     run = run_in(Status.LAUNCHING, try_=replace(TRY, number=number))
     decision = decide(run, replace(OBS, create=Seen(refused(number))), WORLD, NOW)
     assert decision.lessons == ()
@@ -42,7 +42,7 @@ def test_it_waits_at_its_own_pace_and_teaches_nothing_of_the_place(number: int, 
     assert decision.run.try_.outcome == Cause.LAUNCH_REJECTED
 
 
-def test_it_asks_again_when_its_pause_is_over_and_not_before() -> None:
+def test_it_retries_when_its_backoff_is_over_and_not_before() -> None:
     run = decide(run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=Seen(refused(1))), WORLD, NOW).run
     early = decide(run, OBS, WORLD, NOW + 9)
     assert early.run.status == Status.WAITING

@@ -1,26 +1,18 @@
-"""A checkpoint that did not verify is told of once, and nobody counts on it any more."""
+"""A checkpoint that did not verify causes one event, and does not count any more."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.contract.heartbeat import Beat
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import BEATS, MACHINES, Observation, Seen, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.observation import Observation, Seen
 from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import only_pulse_moved
-from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, open_try, run_in
 
 TRY = open_try(attempt_number=3)
-WORLD = World(
-    knobs=Knobs("s"), offers={}, zones={}, observing_since={BEATS: NOW - 9999, MACHINES: NOW - 9999},
-    fresh=frozenset({BEATS, MACHINES}),
-)  # fmt: skip
-UP = Machine("m", TRY.machine_name, "us-east1-c", MachineState.UP, "s", "digits-7", TRY.launch_id)
 
 
 def restoring(**fields: object) -> Run:
@@ -31,11 +23,10 @@ def restoring(**fields: object) -> Run:
 
 
 def beat(sequence: int, phase: str, **fields: object) -> Observation:
-    said = Beat("digits-7", 3, TRY.launch_id, "m", "boot", sequence, phase, **fields)
-    return Observation(machine=Seen(UP), beat=Seen(said))
+    return Observation(machine=Seen(machine_of(TRY)), beat=Seen(beat_of(TRY, sequence, phase, **fields)))
 
 
-def test_told_once_with_the_fact_and_the_one_before_counts_from_then_on() -> None:
+def test_one_event_with_the_fact_and_the_previous_checkpoint_counts_from_then_on() -> None:
     why = "checkpoint 15 rejected: step-15.txt differs from its checksum"
     at_restore = beat(2, "restore", rejected_checkpoint=15, message=why)
     first = decide(restoring(), at_restore, WORLD, NOW)
@@ -52,11 +43,11 @@ def test_told_once_with_the_fact_and_the_one_before_counts_from_then_on() -> Non
 
 
 def test_two_rejections_are_two_events_and_none_may_be_left() -> None:
-    run, told = restoring(), []
+    run, rejected_steps = restoring(), []
     for sequence, rejected in ((2, 15), (3, 10)):
         decision = decide(run, beat(sequence, "restore", rejected_checkpoint=rejected), WORLD, NOW)
-        run, told = decision.run, [*told, *(event.data["step"] for event in decision.events)]
-    assert told == [15, 10]
+        run, rejected_steps = decision.run, [*rejected_steps, *(event.data["step"] for event in decision.events)]
+    assert rejected_steps == [15, 10]
     trains = decide(run, beat(4, "training", rejected_checkpoint=10), WORLD, NOW).run
     assert trains.files.checkpoint_step is None
 

@@ -1,4 +1,4 @@
-"""Checkpoints that the agent removed are told once each, whatever order the beats come in."""
+"""Each checkpoint that the agent removed is reported once, whatever the order of the beats."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.contract.heartbeat import MAX_PRUNED, Beat, Exit, Pruned
+from supervisor.contract.heartbeat import MAX_PRUNED, Exit, Pruned
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import BATON, BEATS, MACHINES, Observation, Seen, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.observation import BATON, Observation, Seen
 from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import only_pulse_moved
 from supervisor.lifecycle.living.checkpoints import REMOVALS_PAUSE_S
-from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, open_try, run_in
 
 TRY = open_try(attempt_number=3)
-WORLD = World(
-    knobs=Knobs("s"), offers={}, zones={}, observing_since={BEATS: NOW - 9999, MACHINES: NOW - 9999},
-    fresh=frozenset({BEATS, MACHINES}),
-)  # fmt: skip
-UP = Machine("m", TRY.machine_name, "us-east1-c", MachineState.UP, "s", "digits-7", TRY.launch_id)
+UP = machine_of(TRY)
 LAST = "keep_last 3"
 ALL = [(step, LAST) for step in range(100, 400, 10)]
 
@@ -36,14 +30,13 @@ def training(**fields: object) -> Run:
 
 
 def account(count: int) -> Pruned:
-    """What an agent says after its first `count` removals."""
+    """The agent's report after its first `count` removals."""
     return Pruned(count, tuple(ALL[:count][-MAX_PRUNED:]))
 
 
 def beat(sequence: int, pruned: Pruned | None, **fields: object) -> Observation:
-    said = {"step": sequence, **fields}
-    told = Beat("digits-7", 3, TRY.launch_id, "m", "boot", sequence, "training", pruned=pruned, **said)
-    return Observation(machine=Seen(UP), beat=Seen(told))
+    beat_ = beat_of(TRY, sequence, pruned=pruned, **{"step": sequence, **fields})
+    return Observation(machine=Seen(UP), beat=Seen(beat_))
 
 
 def removals(events: tuple[Event, ...]) -> list[Event]:
@@ -58,7 +51,7 @@ def test_several_of_one_beat_are_one_event_that_names_the_rule() -> None:
     assert not only_pulse_moved(training(), decision.run)  # the row remembers that they were recorded
 
 
-def test_each_reason_is_told() -> None:
+def test_each_reason_is_in_the_event() -> None:
     account = Pruned(3, ((90, "the baton does not name it"), (100, "keep_best 1"), (1000, "keep_best 1")))
     (event,) = removals(decide(training(), beat(2, account), WORLD, NOW).events)
     assert event.text == (
@@ -72,9 +65,9 @@ def test_more_than_a_beat_can_name_are_counted() -> None:
     assert (event.data["count"], len(event.data["steps"])) == (20, MAX_PRUNED)
 
 
-def test_a_supervisor_that_was_started_anew_tells_nothing_again() -> None:
-    told = decide(training(), beat(2, account(2)), WORLD, NOW).run
-    reread = replace(told, pulse=None)  # the pulse is written once a minute only, the attempt at once
+def test_after_a_restart_of_the_supervisor_no_event_is_repeated() -> None:
+    recorded = decide(training(), beat(2, account(2)), WORLD, NOW).run
+    reread = replace(recorded, pulse=None)  # the pulse is written once a minute only, the attempt at once
     assert removals(decide(reread, beat(2, account(2)), WORLD, NOW).events) == []
     (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW + REMOVALS_PAUSE_S).events)
     assert event.data == {"steps": [120], "count": 1}
@@ -97,10 +90,9 @@ def test_no_name_is_lost_by_waiting() -> None:
 
 
 @pytest.mark.parametrize("phase", ["finishing", "finished"])
-def test_at_the_end_the_rest_is_told_at_once(phase: str) -> None:
+def test_at_the_end_the_rest_is_an_event_at_once(phase: str) -> None:
     run = decide(training(), beat(2, account(1)), WORLD, NOW).run
-    said = beat(3, account(2)).beat.value
-    last = Observation(machine=Seen(UP), beat=Seen(replace(said, phase=phase)))
+    last = Observation(machine=Seen(UP), beat=Seen(beat_of(TRY, 3, phase, pruned=account(2))))
     assert len(removals(decide(run, last, WORLD, NOW + 1).events)) == 1
 
 
@@ -112,19 +104,19 @@ def test_a_machine_that_vanishes_leaves_its_last_account() -> None:
     assert len(removals(decide(over, beat(3, account(2)), WORLD, NOW + 2).events)) == 1
 
 
-def test_another_launch_says_nothing_of_this_attempt() -> None:
-    stranger = Beat("digits-7", 2, "1.2.1", "m", "boot", 9, "training", pruned=account(2))
-    seen = Observation(machine=Seen(UP), beat=Seen(stranger))
-    assert removals(decide(training(), seen, WORLD, NOW).events) == []
+def test_a_beat_of_another_launch_says_nothing_about_this_attempt() -> None:
+    other = beat_of(open_try(attempt_number=2), 9, pruned=account(2))
+    obs = Observation(machine=Seen(UP), beat=Seen(other))
+    assert removals(decide(training(), obs, WORLD, NOW).events) == []
 
 
-def test_the_last_words_of_an_attempt_are_heard() -> None:
+def test_the_last_beat_of_an_attempt_counts() -> None:
     over = replace(training(), status=Status.RECOVERING, next_at=NOW + 999)
     ended = replace(over, attempt=replace(over.attempt, ended_at=NOW, gone_at=NOW), try_=None)
     decision = decide(ended, beat(2, account(1)), WORLD, NOW)
     assert [event.data["count"] for event in removals(decision.events)] == [1]
-    asks = decide(ended, beat(2, account(1), exit=Exit(0, None, False)), WORLD, NOW)
-    assert (asks.wants, asks.events, asks.run) == ({BATON}, (), ended)  # it has told nothing yet
+    waits = decide(ended, beat(2, account(1), exit=Exit(0, None, False)), WORLD, NOW)
+    assert (waits.wants, waits.events, waits.run) == ({BATON}, (), ended)  # no event yet
 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.COMPLETED])
@@ -139,8 +131,8 @@ def test_they_change_nothing_of_a_terminal_status(status: Status) -> None:
 
 @given(counts=st.lists(st.integers(0, len(ALL)), max_size=12))
 def test_in_every_order_each_is_counted_once(counts: list[int]) -> None:
-    run, told = training(), 0
+    run, removed = training(), 0
     for sequence, count in enumerate(counts, 2):
         decision = decide(run, beat(sequence, account(count)), WORLD, NOW + REMOVALS_PAUSE_S * sequence)
-        run, told = decision.run, told + sum(event.data["count"] for event in removals(decision.events))
-    assert told == max(counts, default=0)
+        run, removed = decision.run, removed + sum(event.data["count"] for event in removals(decision.events))
+    assert removed == max(counts, default=0)

@@ -51,7 +51,7 @@ def test_waiting_for_capacity_says_what_is_missing_and_when_it_gives_up():
     )
 
 
-def test_waiting_for_capacity_names_who_has_it_where_that_is_known():
+def test_waiting_for_capacity_names_the_user_of_the_machine_where_it_is_known():
     held = "l4 needs 1 GPU, free: 0. GPU 1 is held by pid 4242 (python train.py, 11.2 GiB), which is not ours"
     assert f"(6 tries, no attempt spent): {held}. Nothing is" in status_text(waiting(Cause.NO_CAPACITY, held), NOW)
     code = "ZONE_RESOURCE_POOL_EXHAUSTED: zone us-east1-c has no g2-standard-8 now"
@@ -100,7 +100,7 @@ def test_the_digest_of_a_pulled_image_leaves_room_for_the_time():
     assert ": pulling r/i@sha256:abababababab for 50 s. " in status_text(run, NOW)
 
 
-def test_launching_while_the_machine_boots_tells_what_the_agent_says():
+def test_launching_while_the_machine_boots_shows_the_message_of_the_agent():
     live = attempt(number=4, zone="us-east1-c", up_at=NOW - 19 * MIN)
     boots = pulse("image", phase_since=NOW - 50, message="driver installed, pulling image (4.1 GB)", launch_id="1.4.1")
     run = run_in(Status.LAUNCHING, try_=open_try(attempt_number=4), attempt=live, pulse=boots)
@@ -112,12 +112,12 @@ def test_launching_while_the_machine_boots_tells_what_the_agent_says():
 
 
 def running(**fields: object) -> Run:
-    seen = pulse(step=12300, total=50000, steps_per_s=3.1, first_progress_at=NOW - 500, progress_at=NOW - 8)
+    newest = pulse(step=12300, total=50000, steps_per_s=3.1, first_progress_at=NOW - 500, progress_at=NOW - 8)
     live = attempt(step_from=11900, training_at=NOW - 600, running_at=NOW - 650)
-    return run_in(Status.RUNNING, **{"attempt": live, "pulse": seen, "reported": True, **fields})
+    return run_in(Status.RUNNING, **{"attempt": live, "pulse": newest, "reported": True, **fields})
 
 
-def test_running_tells_step_pace_and_eta():
+def test_running_shows_step_pace_and_eta():
     assert status_text(running(), NOW) == (
         "Training at step 12,300 of 50,000 (24 %), 3.1 steps/s, ETA 3 h 22 min. Last beat 8 s ago. "
         "Attempt 4, us-east1-d, resumed from step 11,900."
@@ -175,7 +175,7 @@ def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
     )
 
 
-def test_where_an_attempt_begins_is_not_said_before_it_is_known():
+def test_the_first_step_of_an_attempt_is_not_shown_before_it_is_known():
     run = running(
         attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), files=Files(checkpoint_step=700)
     )
@@ -183,11 +183,11 @@ def test_where_an_attempt_begins_is_not_said_before_it_is_known():
 
 
 def test_running_with_stall_polls_says_when_it_restarts():
-    seen = pulse(
+    newest = pulse(
         step=12300, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW,
         telemetry=encode(Telemetry(gpus=Gpus(util_pct=(0.0, None, 0.4)))),
     )  # fmt: skip
-    run = running(pulse=seen)
+    run = running(pulse=newest)
     assert status_text(run, NOW) == (
         "No progress since step 12,300 for 2 min (stall poll 4 of 10). Heartbeats go on, GPU 0 %. "
         "Next: restart at poll 10 (in 3 min)."
@@ -233,7 +233,7 @@ def test_recovering_after_a_preemption():
     assert next_action(run, NOW).what == "launch in 4 s"
 
 
-def test_recovering_after_a_preemption_tells_how_early_the_notice_came():
+def test_recovering_after_a_preemption_shows_how_early_the_notice_came():
     end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine received its preemption notice 27 s ahead")
     assert status_text(recovering(end), NOW).startswith(
         "Preempted in us-east1-c after 2 h 14 min: the machine received its preemption notice 27 s ahead; "

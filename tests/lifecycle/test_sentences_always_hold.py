@@ -1,4 +1,4 @@
-"""Whatever a run looks like, its sentence is whole: not empty, no None, at most 400 characters, and it
+"""For every run the sentence is complete: not empty, no None, at most 400 characters, and it
 ends in a full stop or in the dots of a cut."""
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def test_every_cause_has_its_own_phrase(cause: Cause):
     assert list(phrases.values()).count(phrases[cause]) == 1
 
 
-def test_a_sentence_that_puts_none_for_a_missing_figure_would_be_seen(monkeypatch: pytest.MonkeyPatch):
-    """The broken variant: a step that is not known is shown as it is."""
+def test_a_sentence_that_puts_none_for_a_missing_figure_is_found(monkeypatch: pytest.MonkeyPatch):
+    """Broken variant: an unknown step is shown as it is."""
     monkeypatch.setattr(sentences, "step_text", lambda step: f"step {step}")
     place = Placement("gce", "us-east1", "us-east1-c", "L4", True)
     live = Attempt(1, 1, "1.1.1", "m", "id", place, NOW, NOW)
@@ -137,7 +137,7 @@ def test_a_sentence_that_puts_none_for_a_missing_figure_would_be_seen(monkeypatc
         (3720, "1 h 02 min"), (8040, "2 h 14 min"), (86400, "24 h"), (273600, "3 d 4 h"), (math.inf, "0 s"),
     ],
 )  # fmt: skip
-def test_ages_are_told_in_two_units_at_most(seconds: float, text: str):
+def test_ages_have_two_units_at_most(seconds: float, text: str):
     assert figures.age_text(seconds) == text
 
 

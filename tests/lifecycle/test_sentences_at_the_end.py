@@ -20,7 +20,7 @@ from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import MIN, NOW, H, attempt, ended, open_try, run_in
 
 
-def test_stopping_tells_who_asked_and_how_long_the_save_may_take():
+def test_stopping_names_the_requester_and_how_long_the_save_may_take():
     run = run_in(
         Status.STOPPING, attempt=attempt(), stop=StopRequest("token ops-laptop", NOW - 12), status_since=NOW - 12
     )
@@ -45,7 +45,7 @@ def test_stopping_waits_for_an_open_create_call():
     assert "a machine that it brings is deleted at once." in status_text(run, NOW)
 
 
-def test_awaiting_teardown_asks_for_an_approval():
+def test_awaiting_teardown_requests_an_approval():
     end = ended(Cause.FINISHED, 60, machine_name="gpu-box", price_usd_per_h=1.2)
     outcome = Outcome("0" * 64, 3, 412_000_000, NOW, 50000)
     kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
@@ -58,7 +58,7 @@ def test_awaiting_teardown_asks_for_an_approval():
     assert next_action(run, NOW).what == "needs you"
 
 
-def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
+def test_awaiting_teardown_requests_a_pull_and_shows_the_command():
     end = ended(Cause.FINISHED, 60, machine_name="gpu-box", price_usd_per_h=1.2)
     outcome = Outcome("0" * 64, 3, 412_000_000, NOW, 50000)
     kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
@@ -83,7 +83,7 @@ def test_finishing_says_what_is_awaited():
     )
 
 
-def test_a_person_who_has_given_the_results_up_is_not_asked_again():
+def test_results_that_a_person_has_given_up_need_no_decision():
     given_up = Approval("ops", NOW, "m-1", "none", accept_loss="of no use")
     run = run_in(Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 files differ"), approval=given_up)
     assert status_text(run, NOW) == (
@@ -134,7 +134,7 @@ def test_partial_lists_what_is_missing_and_offers_a_resume():
     )
 
 
-def test_failed_with_an_error_of_the_command_quotes_its_last_words():
+def test_failed_with_an_error_of_the_command_quotes_its_last_line():
     end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 40.0, "KeyError: 'loss'"))
     run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end, money=Money(cost_usd=0.07))
     assert status_text(run, NOW) == (
@@ -204,13 +204,13 @@ def test_a_kept_machine_is_shown_with_its_price_and_its_end():
 
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.RECOVERING, Status.RUNNING])
-def test_a_hold_stands_in_the_sentence_and_replaces_what_it_keeps_from_happening(status: Status):
+def test_a_hold_is_in_the_sentence_and_replaces_the_held_action(status: Status):
     text = status_text(run_in(status, hold="object store unreadable since 02:10"), NOW)
     assert text.endswith("On hold: object store unreadable since 02:10; continues by itself when that is over.")
     assert "Next: start" not in text
 
 
-def test_a_stop_is_told_before_it_has_begun():
+def test_a_stop_is_shown_before_it_has_started():
     run = run_in(Status.RUNNING, stop=StopRequest("anna", NOW), attempt=attempt())
     assert "waiting for the final checkpoint" in status_text(run, NOW)
     hours = run_in(

@@ -1,4 +1,4 @@
-"""A world with several providers: each is judged by what was read of it, and a run whose provider is gone waits."""
+"""A world with several providers: each is judged by its own listing, and a run whose provider is gone waits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineState, Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.observation import (
     BEATS,
     MACHINES,
@@ -26,7 +25,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.limits import machines_since
 from supervisor.lifecycle.offers.choosing import LACKING_RETRY_S, NoOffer, choose
-from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
+from tests.lifecycle.sample_runs import NOW, attempt, beat_of, machine_of, open_try, pulse, run_in
 
 SOURCES = sources_of(["gce", "other"])
 ZONE = attempt().placement.zone
@@ -50,8 +49,7 @@ def test_a_lone_provider_is_called_as_ever() -> None:
 
 @pytest.mark.parametrize(("opened", "lives"), [("machines of gce", True), ("machines of other", False)])
 def test_the_breaker_of_its_own_provider_keeps_a_run(opened: str, lives: bool) -> None:
-    seen = replace(GONE, baton=Absent())
-    decision = decide(running(), seen, world(breakers_open=frozenset({opened})), NOW)
+    decision = decide(running(), replace(GONE, baton=Absent()), world(breakers_open=frozenset({opened})), NOW)
     assert (decision.run.live_attempt is not None) == lives
     assert decision.inferred == ("" if lives else "machines of gce")
 
@@ -85,16 +83,11 @@ ENDS = [(SILENT, Cause.AGENT_LOST), (STALLED, Cause.STALLED), (BOOTING, Cause.BO
 
 @pytest.mark.parametrize(("run", "cause"), ENDS)
 @pytest.mark.parametrize(("age_s", "ends"), [(0.0, True), (60.0, True), (61.0, False), (3600.0, False)])
-def test_nothing_ends_on_a_machine_that_was_seen_long_ago(run: Run, cause: Cause, age_s: float, ends: bool) -> None:
-    """It may have been taken away since: its silence says nothing of the agent, and boot and progress no more."""
-    up = Machine("m", "spot-0badcafe-a4-t1", ZONE, MachineState.UP, "s", "digits-7", "1.4.1")
-    beat = (
-        Seen(Beat("digits-7", 4, "1.4.1", "m", "b", 9, "training", step=9), 1.0)
-        if run is STALLED
-        else Absent(source="listing")
-    )
-    seen = Observation(machine=Seen(up, age_s, "listing"), beat=beat, baton=Absent())
-    after = decide(run, seen, world(), NOW).run
+def test_nothing_ends_on_an_old_observation_of_a_machine(run: Run, cause: Cause, age_s: float, ends: bool) -> None:
+    """It may have been preempted since: its silence proves nothing about the agent, its boot or progress."""
+    beat = Seen(beat_of(attempt(), 9, step=9), 1.0) if run is STALLED else Absent(source="listing")
+    obs = Observation(machine=Seen(machine_of(attempt()), age_s, "listing"), beat=beat, baton=Absent())
+    after = decide(run, obs, world(), NOW).run
     assert (after.live_attempt is None) == ends
     assert (after.attempt is not None and after.attempt.cause == cause) == ends
 
@@ -128,18 +121,18 @@ def test_its_wait_for_capacity_stands_still_until_its_provider_is_back() -> None
     assert back.waiting.since == NOW + 9 * limit_s - limit_s / 2
 
 
-def test_one_that_recovers_looks_first_whether_its_last_attempt_did_the_work() -> None:
+def test_a_recovering_run_first_checks_whether_its_last_attempt_did_the_work() -> None:
     run = run_in(Status.RECOVERING)
     decision = decide(run, Observation(), world(sources=sources_of(["other"])), NOW)
     assert decision.wants
     assert lacking(run, baton=Absent(), stop=Absent()).hold == LACKING
 
 
-def test_one_that_trains_goes_on_and_says_so() -> None:
+def test_a_training_run_continues_and_says_so() -> None:
     unread = Unknown("provider gce is not in the settings")
     after = lacking(running(), machine=unread)
     assert (after.status, after.hold) == (Status.RUNNING, LACKING)
-    assert lacking(after, machine=unread) is after, "told once"
+    assert lacking(after, machine=unread) is after, "one event"
 
 
 def test_it_can_be_stopped() -> None:
@@ -148,5 +141,5 @@ def test_it_can_be_stopped() -> None:
     assert (after.status, after.cause, after.hold) == (Status.STOPPED, Cause.STOP_REQUESTED, "")
 
 
-def test_where_nobody_told_which_providers_there_are_none_is_missed() -> None:
+def test_without_a_list_of_providers_none_is_missing() -> None:
     assert decide(run_in(Status.PENDING), Observation(), World(Knobs("s")), NOW).run.hold == ""

@@ -1,4 +1,4 @@
-"""A launch that was called off by a stop teaches nothing of its zone: the next run asks there at once. What a launch
+"""A launch that a stop has canceled teaches nothing about its zone: the next run requests there at once. What a launch
 waited for is over once it has its machine."""
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineState, offer_key
-from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, World
-from supervisor.domain.policies import Knobs
+from supervisor.domain.machines import MachineState, offer_key
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.wording.run import status_text
-from tests.lifecycle.sample_runs import NOW, open_try, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, machine_of, open_try, run_in
 
-WORLD = World(Knobs("the-supervisor"))
 TRY = open_try()
-CALLED_OFF = CreateFailed(TRY.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was asked for")
-OBS = Observation(machine=Absent(), beat=Absent(), baton=Absent(), stop=Absent(), create=Seen(CALLED_OFF))
+CANCELED = CreateFailed(TRY.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was requested")
+OBS = Observation(machine=Absent(), beat=Absent(), baton=Absent(), stop=Absent(), create=Seen(CANCELED))
 
 
 @pytest.mark.parametrize("source", ["api", "marker"])
@@ -28,7 +26,7 @@ def test_it_ends_as_a_stop_and_cools_no_zone(source: str) -> None:
     run = run_in(Status.LAUNCHING, try_=TRY)
     obs = OBS
     if source == "api":
-        run = replace(run, stop=StopRequest("somebody", NOW))
+        run = replace(run, stop=StopRequest("ops", NOW))
     else:
         obs = replace(obs, stop=Seen("17"))
     lessons, kinds = [], []
@@ -50,13 +48,12 @@ def test_without_a_stop_the_refusal_is_the_zones() -> None:
     assert [key for key, _ in decision.lessons] == [offer_key(TRY.placement)]
 
 
-def test_a_machine_that_was_obtained_is_not_looked_for_any_more() -> None:
-    where = (TRY.machine_name, "us-east1-c", MachineState.ASKED, "the-supervisor", "digits-7", TRY.launch_id)
-    asked = Machine("", *where)
+def test_no_search_for_a_machine_that_was_obtained() -> None:
+    pending = machine_of(TRY, machine_id="", state=MachineState.ASKED)
     now = TRY.requested_at + 120
-    looking = decide(run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(asked)), WORLD, now)
-    assert "looking for capacity" in status_text(looking.run, now)
-    up = replace(asked, state=MachineState.UP, machine_id="17")
-    obtained = decide(looking.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
+    waits = decide(run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(pending)), WORLD, now)
+    assert "looking for capacity" in status_text(waits.run, now)
+    up = replace(pending, state=MachineState.UP, machine_id="17")
+    obtained = decide(waits.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
     assert obtained.run.live_attempt is not None
     assert "looking for capacity" not in status_text(obtained.run, now)

@@ -1,4 +1,4 @@
-"""A request that the object store kept from being sent: nobody was asked, so nothing is learned of the place."""
+"""A request that was not sent because of the object store: no provider was called, so the zone learns nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def raised(launch_id: str) -> Seen[Baton]:
     return Seen(Baton("s", 1, Next(3, 1, launch_id, "nonce")))
 
 
-def looked(run: Run, baton: Part[Baton], stop: Part[str], now: float) -> Decision:
+def ticked(run: Run, baton: Part[Baton], stop: Part[str], now: float) -> Decision:
     obs = Observation(machine=Absent(), lookup=Absent(), beat=Absent(), stop=stop, baton=baton)
     return decide(run, obs, World(Knobs("s"), offers={"gce": offers()}), now)
 
@@ -31,7 +31,7 @@ def looked(run: Run, baton: Part[Baton], stop: Part[str], now: float) -> Decisio
 def test_while_the_store_cannot_be_read_an_unsent_request_stays_open_and_names_the_store() -> None:
     run = run_in(Status.LAUNCHING, try_=open_try())
     away = Unknown("no route to host")
-    out = looked(run, away, away, LATE)
+    out = ticked(run, away, away, LATE)
     assert (out.run.status, out.run.open_try, out.events, out.lessons) == (Status.LAUNCHING, run.try_, (), ())
     assert "the object store cannot be read" in out.run.hold
     assert out.actions == ()
@@ -40,17 +40,17 @@ def test_while_the_store_cannot_be_read_an_unsent_request_stays_open_and_names_t
 @pytest.mark.parametrize("baton", [Absent(), Seen(Baton("s", 1)), raised("1.2.7")])
 def test_once_the_store_is_back_it_is_sent_and_its_time_begins(baton: Part[Baton]) -> None:
     run = run_in(Status.LAUNCHING, try_=open_try(), hold="the object store cannot be read since 12:00 UTC")
-    out = looked(run, baton, Absent(), LATE)
+    out = ticked(run, baton, Absent(), LATE)
     sent = out.run.open_try
     assert sent is not None
     assert (sent.launch_id, sent.requested_at, out.run.hold) == ("1.3.1", LATE, "")
     assert [type(action) for action in out.actions] == [Launch]
     assert (out.events, out.lessons) == ((), ())
-    again = looked(out.run, raised("1.3.1"), Absent(), LATE + 30)
+    again = ticked(out.run, raised("1.3.1"), Absent(), LATE + 30)
     assert (again.run.open_try, [type(action) for action in again.actions]) == (sent, [Launch])
 
 
 def test_a_request_that_was_sent_and_brought_nothing_ends_for_want_of_room() -> None:
-    out = looked(run_in(Status.LAUNCHING, try_=open_try()), raised("1.3.1"), Absent(), LATE)
+    out = ticked(run_in(Status.LAUNCHING, try_=open_try()), raised("1.3.1"), Absent(), LATE)
     assert out.run.try_ is not None
     assert (out.run.open_try, out.run.try_.outcome) == (None, Cause.NO_CAPACITY)

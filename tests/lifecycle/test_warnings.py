@@ -1,4 +1,4 @@
-"""What is told beside what is decided: once, at its time, and never of a run that it says nothing of."""
+"""Warnings beside the decision: once, at their time, and only for the run that they concern."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 KINDS = EventKind
 
 
-def told(before: Run, after: Run | None = None, now: float = NOW) -> tuple[Run, list[Event]]:
+def warned(before: Run, after: Run | None = None, now: float = NOW) -> tuple[Run, list[Event]]:
     decision = with_warnings(before, Decision(after or before), now)
     return decision.run, list(decision.events)
 
@@ -34,23 +34,23 @@ def spending(cost: float, **fields: object) -> Run:
     return run_in(Status.RUNNING, attempt=live, **{"policy": Policy(limits=Limits(budget_usd=10.0)), **fields})
 
 
-@pytest.mark.parametrize(("cost", "warned"), [(7.99, 0), (8.01, 1), (9.99, 1), (10.01, 0)])
-def test_the_budget_is_warned_of_between_four_fifths_and_its_end(cost: float, warned: int) -> None:
-    run, events = told(spending(cost))
-    assert [event.kind for event in events] == [KINDS.BUDGET_WARNING] * warned
-    assert told(run)[1] == [], "told once"
+@pytest.mark.parametrize(("cost", "count"), [(7.99, 0), (8.01, 1), (9.99, 1), (10.01, 0)])
+def test_the_budget_is_warned_of_between_four_fifths_and_its_end(cost: float, count: int) -> None:
+    run, events = warned(spending(cost))
+    assert [event.kind for event in events] == [KINDS.BUDGET_WARNING] * count
+    assert warned(run)[1] == [], "one event"
 
 
 def test_a_budget_that_was_raised_is_warned_of_again_and_one_that_was_lowered_is_not() -> None:
-    run, _ = told(spending(8.5))
+    run, _ = warned(spending(8.5))
     raised = replace(run, policy=Policy(limits=Limits(budget_usd=100.0)))
-    assert told(raised)[1] == []
-    assert len(told(replace(raised, attempt=attempt(started_at=NOW - 81 / 0.5 * H)))[1]) == 1
-    assert told(replace(run, policy=Policy(limits=Limits(budget_usd=9.0))))[1] == []
+    assert warned(raised)[1] == []
+    assert len(warned(replace(raised, attempt=attempt(started_at=NOW - 81 / 0.5 * H)))[1]) == 1
+    assert warned(replace(run, policy=Policy(limits=Limits(budget_usd=9.0))))[1] == []
 
 
 def test_a_run_that_is_being_stopped_is_not_warned_of_its_budget() -> None:
-    assert told(spending(9.0, stop=StopRequest("ops", NOW)))[1] == []
+    assert warned(spending(9.0, stop=StopRequest("ops", NOW)))[1] == []
 
 
 def beating(free: float, **fields: object) -> Run:
@@ -61,8 +61,8 @@ def beating(free: float, **fields: object) -> Run:
 
 def test_the_same_figures_are_not_read_twice() -> None:
     low = beating(1.0)
-    assert told(low)[1] == [], "the beat has not changed"
-    run, [event] = told(beating(50.0), low)
+    assert warned(low)[1] == [], "the beat has not changed"
+    run, [event] = warned(beating(50.0), low)
     assert event.kind == KINDS.DISK_NEARLY_FULL
     assert run.disk_low
     assert event.data["disk"] == "results"
@@ -72,15 +72,15 @@ def test_the_same_figures_are_not_read_twice() -> None:
     ("free", "low_before", "low_after", "events"),
     [(4.9, False, True, 1), (5.1, False, False, 0), (9.9, True, True, 0), (10.1, True, False, 0), (1.0, True, True, 0)],
 )
-def test_a_disk_at_its_edge_is_told_once(free: float, low_before: bool, low_after: bool, events: int) -> None:
-    run, found = told(beating(50.0), beating(free, disk_low=low_before))
-    assert (run.disk_low, len(found)) == (low_after, events)
+def test_a_disk_at_its_limit_causes_one_warning(free: float, low_before: bool, low_after: bool, events: int) -> None:
+    run, new_events = warned(beating(50.0), beating(free, disk_low=low_before))
+    assert (run.disk_low, len(new_events)) == (low_after, events)
 
 
 def test_inodes_run_out_before_bytes() -> None:
     text = encode(Telemetry(checkpoints_disk=Disk(5e9, 10e9, 10.0, 1000.0)))
     low = replace(beating(50.0), pulse=pulse(telemetry=text))
-    _, [event] = told(beating(50.0), low)
+    _, [event] = warned(beating(50.0), low)
     assert "room for 10 files" in event.text
 
 
@@ -89,7 +89,7 @@ def test_inodes_run_out_before_bytes() -> None:
         Telemetry, checkpoints_disk=st.builds(Disk, st.floats(0, 1e12), st.floats(0, 1e12)), uptime_s=st.floats(0, 9)
     )
 )
-def test_the_quick_look_at_disks_sees_what_the_whole_does(telemetry: Telemetry) -> None:
+def test_the_quick_check_of_disks_agrees_with_the_full_one(telemetry: Telemetry) -> None:
     assert disks_in(encode(telemetry)) == disks_of(telemetry)
 
 
@@ -98,7 +98,7 @@ DISKS = st.one_of(st.none(), st.builds(Disk, FIGURE, FIGURE, FIGURE, FIGURE))
 
 
 @given(st.builds(Telemetry, checkpoints_disk=DISKS, results_disk=DISKS, scratch_disk=DISKS))
-def test_a_glance_never_takes_a_full_disk_for_a_roomy_one(telemetry: Telemetry) -> None:
+def test_the_quick_check_never_takes_a_full_disk_for_an_ample_one(telemetry: Telemetry) -> None:
     text = encode(telemetry)
     shares = [share_pct(disk.free_bytes, disk.total_bytes) for disk in disks_of(telemetry).values()]
     shares += [share_pct(disk.free_inodes, disk.total_inodes) for disk in disks_of(telemetry).values()]
@@ -107,33 +107,33 @@ def test_a_glance_never_takes_a_full_disk_for_a_roomy_one(telemetry: Telemetry) 
         assert all(disk.free_bytes is None or disk.free_bytes > 100.0 for disk in disks_of(telemetry).values())
 
 
-def test_a_glance_is_enough_for_an_ordinary_machine() -> None:
+def test_the_quick_check_is_enough_for_an_ordinary_machine() -> None:
     usual = Telemetry(checkpoints_disk=Disk(80e9, 100e9, 5e6, 6e6), scratch_disk=Disk(70e9, 100e9))
     assert has_ample_disks(encode(usual), 5.0, 20e9)
     assert not has_ample_disks(encode(usual), 5.0, 75e9)
     other_order = '{"scratch_disk":{"total_bytes":5,"free_bytes":1}}'
-    assert not has_ample_disks(other_order, 5.0, 0.0), "in another order: look closer"
+    assert not has_ample_disks(other_order, 5.0, 0.0), "in another order: the full check"
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", '{"scratch_disk":{"free_bytes":"x"}}', '{"scratch_disk":{bad}}', '"scratch_disk":{}']
 )
 def test_figures_that_cannot_be_read_warn_of_nothing(text: str) -> None:
-    assert told(beating(50.0), replace(beating(50.0), pulse=pulse(telemetry=text)))[1] == []
+    assert warned(beating(50.0), replace(beating(50.0), pulse=pulse(telemetry=text)))[1] == []
 
 
 @pytest.mark.parametrize(
     ("free", "low_before", "low_after"),
     [(19.0, False, True), (21.0, False, False), (39.0, True, True), (41.0, True, False)],
 )
-def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
+def test_a_disk_without_space_for_a_checkpoint_causes_a_warning_whatever_its_share(
     free: float, low_before: bool, low_after: bool
 ) -> None:
     text = encode(Telemetry(checkpoints_disk=Disk(free * 1e9, 100e9)))
     run = replace(
         beating(50.0), pulse=pulse(telemetry=text), files=Files(checkpoint_bytes=20 * 10**9), disk_low=low_before
     )
-    after, events = told(beating(50.0), run)
+    after, events = warned(beating(50.0), run)
     assert after.disk_low == low_after
     if events:
         assert "19.0 GB left, where a checkpoint has 20.0 GB" in events[0].text
@@ -145,11 +145,11 @@ def unverified(**fields: object) -> Run:
     )
 
 
-def test_a_machine_that_waits_is_reminded_of_with_its_sum() -> None:
-    run, [event] = told(unverified())
+def test_a_reminder_of_a_waiting_machine_shows_its_sum() -> None:
+    run, [event] = warned(unverified())
     assert event.kind == KINDS.APPROVAL_REMINDER
     assert event.text.startswith("Still waiting for you, for 15 min. $0.13 so far.")
-    assert told(run)[1] == []
+    assert warned(run)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -161,19 +161,19 @@ def test_a_machine_that_waits_is_reminded_of_with_its_sum() -> None:
         run_in(Status.WAITING, person=Person(why="the baton is torn", since=NOW - 7200)),
     ],
 )
-def test_where_nothing_is_billed_nobody_is_reminded(run: Run) -> None:
-    assert told(run)[1] == []
+def test_where_nothing_is_billed_there_is_no_reminder(run: Run) -> None:
+    assert warned(run)[1] == []
 
 
 @given(st.lists(st.floats(0, 9e4), max_size=200))
-def test_reminders_keep_their_schedule_however_often_somebody_looks(looks: list[float]) -> None:
-    asked, last, found = 1000.0, 1000.0, []
-    for at in sorted(asked + after for after in looks):
-        if at >= next_reminder_at(asked, last):
-            found.append(at - asked)
+def test_reminders_keep_their_schedule_whatever_the_ticks(ticks: list[float]) -> None:
+    since, last, new_events = 1000.0, 1000.0, []
+    for at in sorted(since + after for after in ticks):
+        if at >= next_reminder_at(since, last):
+            new_events.append(at - since)
             last = at
     due = [900.0, 3600.0, *(3600.0 + 21600.0 * n for n in range(1, 5))]
-    slots = [sum(at >= one for one in due) for at in found]
+    slots = [sum(at >= due_at for due_at in due) for at in new_events]
     assert slots == sorted(set(slots)), "at most one in each part of the schedule"
     assert 0 not in slots
 
@@ -188,20 +188,20 @@ def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not(
     assert asking.data == {}
 
 
-def test_an_end_is_told_with_the_runs_own_sentence() -> None:
+def test_the_event_of_an_end_contains_the_runs_own_sentence() -> None:
     over = replace(spending(9.0), status=Status.FAILED, cause=Cause.USER_ERROR, detail="exit code 1")
     [event] = with_warnings(over, Decision(over, (new_event(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW).events
     assert event.data["status_text"] == status_text(over, NOW)
 
 
-def test_nothing_is_added_to_a_question_or_to_the_end() -> None:
+def test_nothing_is_added_to_a_request_for_readings_or_to_the_end() -> None:
     run = spending(9.0)
     asking = Decision(run, wants=frozenset({"baton"}))
     assert with_warnings(run, asking, NOW) is asking
     over = replace(run, status=Status.FAILED, cause=Cause.BUDGET)
     assert with_warnings(run, Decision(over), NOW).events == ()
     calm = Decision(spending(1.0))
-    assert with_warnings(calm.run, calm, NOW) is calm, "most looks change nothing"
+    assert with_warnings(calm.run, calm, NOW) is calm, "most ticks change nothing"
 
 
 def test_a_warning_is_written_although_only_the_pulse_moved() -> None:

@@ -1,4 +1,4 @@
-"""What zones teach beyond stock-outs: the reach of a quota, where machines were lost; and what a run asks for then."""
+"""Lessons of zones beside stock-outs: the scope of a quota, lost machines; and what a run requests then."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def cooled(scope: str, cause: Cause = Cause.QUOTA) -> set[tuple[str, str, bool]]
     return {(key[1], key[2], key[3]) for key, _ in lessons_of(failed, place("east-a"), world(), NOW)}
 
 
-def test_a_quota_reaches_as_far_as_it_says() -> None:
+def test_a_quota_counts_for_its_whole_scope() -> None:
     assert cooled("zone") == {("east-a", "t4", True)}
     assert cooled("region") == {("east-a", "t4", True), ("east-b", "t4", True)}
     everywhere = {(zone, "t4", spot) for zone in (*EAST, *WEST) for spot in (True, False)}
     assert cooled("project") == everywhere
 
 
-def test_a_stock_out_is_one_zones_whatever_is_said_of_its_reach() -> None:
+def test_a_stock_out_counts_for_one_zone_whatever_its_scope_says() -> None:
     assert cooled("project", Cause.NO_CAPACITY) == {("east-a", "t4", True)}
 
 
@@ -99,7 +99,7 @@ def test_losses_outlive_refusals_and_successes_and_are_few() -> None:
     assert without_failures(ZoneRecord(3, NOW, "no_capacity", "none")) is None
 
 
-def test_what_many_learn_at_once_is_one_lesson() -> None:
+def test_what_many_runs_learn_in_one_tick_is_one_lesson() -> None:
     key = offer_key(place("east-a"))
     loss = after_loss(place("east-a"), world(), NOW)
     failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "none")
@@ -113,7 +113,7 @@ def test_what_many_learn_at_once_is_one_lesson() -> None:
     assert merged([refusal, ((key, None),)]) == {key: None}
 
 
-def test_a_place_that_only_lost_machines_is_no_reason_to_wait() -> None:
+def test_a_zone_that_only_lost_machines_is_no_reason_to_wait() -> None:
     lost = dict(after_loss(place("east-a"), world(), NOW))
     cold = ZoneRecord(1, NOW + 500, "no_capacity", "none left")
     zones = {offer_key(offer.placement): cold for offer in OFFERS if offer.placement.shape == "t4"} | lost
@@ -123,7 +123,7 @@ def test_a_place_that_only_lost_machines_is_no_reason_to_wait() -> None:
     assert (found.until, found.cause) == (NOW + 500, Cause.NO_CAPACITY)
 
 
-def test_a_zone_that_cannot_be_read_is_not_asked() -> None:
+def test_a_zone_that_cannot_be_read_gets_no_request() -> None:
     seen = replace(world(), unread=frozenset({"east-a"}))
     assert chosen(run_with(Policy()), seen).zone == "east-b"
     found = choose(run_with(Policy(zones=("east-a",))), seen, NOW)
@@ -142,7 +142,7 @@ def test_a_zone_that_cannot_be_read_is_not_asked() -> None:
         (9, "next_shape", True, "l4"),
     ],
 )
-def test_preemptions_change_the_wish(count: int, to: str, spot: bool, shape: str) -> None:
+def test_preemptions_change_the_request(count: int, to: str, spot: bool, shape: str) -> None:
     policy = Policy(shapes=SHAPES, escalate_after=2, escalate_window_s=3600, escalate_to=to)
     run = run_with(policy, tuple(NOW - 10 * number for number in range(count)))
     found = chosen(run, world())
@@ -158,10 +158,10 @@ def test_it_is_off_unless_the_user_says_so() -> None:
 
 
 def test_only_so_many_preemptions_are_remembered() -> None:
-    policy, known = Policy(escalate_after=2), ()
+    policy, remembered = Policy(escalate_after=2), ()
     for number in range(100):
-        known = with_preemption(known, policy, NOW + number)
-    assert len(known) == PREEMPTIONS_KEPT
+        remembered = with_preemption(remembered, policy, NOW + number)
+    assert len(remembered) == PREEMPTIONS_KEPT
 
 
 def test_near_the_deadline_on_demand_comes_first_and_spot_after_it() -> None:

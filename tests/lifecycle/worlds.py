@@ -1,4 +1,4 @@
-"""Worlds for properties of decide(): offers, what zones taught, which sources and zones can be read."""
+"""Worlds for properties of decide(): offers, lessons of zones, readable sources and zones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The loop's parts."""
+"""Tests of the parts of the loop."""

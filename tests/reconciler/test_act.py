@@ -24,7 +24,7 @@ from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import run_in
-from tests.scenarios.doors import Later
+from tests.scenarios.fault_points import Later
 
 TTL_S = 8.0
 
@@ -64,13 +64,13 @@ def bench() -> Iterator[Bench]:
     made.actor.close()
 
 
-def test_an_action_that_waited_longer_than_a_lease_lasts_is_done_under_the_renewed_one(bench: Bench) -> None:
+def test_an_action_that_waited_longer_than_a_lease_is_done_under_the_renewed_one(bench: Bench) -> None:
     bench.clock.advance(2 * TTL_S)
     bench.now = bench.lease(epoch=1)
     assert bench.written()
 
 
-def test_nothing_is_done_when_the_lease_has_run_out_was_lost_or_taken_again(bench: Bench) -> None:
+def test_nothing_is_done_when_the_lease_is_over_lost_or_taken_again(bench: Bench) -> None:
     bench.now = bench.lease(epoch=2)
     assert not bench.written()
     bench.now = None
@@ -90,10 +90,10 @@ def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_
 @pytest.mark.parametrize(
     ("error", "level"), [(LaunchPending("room"), logging.INFO), (ProviderUnavailable("no"), logging.WARNING)]
 )
-def test_a_platform_that_looks_for_room_is_no_trouble(
+def test_a_platform_that_searches_for_capacity_is_no_warning(
     bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception, level: int
 ) -> None:
-    """It may do so for minutes, and the launch is asked for again at each tick."""
+    """It may search for minutes, and each tick repeats the launch."""
 
     def fails(*_: object) -> None:
         raise error
@@ -102,11 +102,11 @@ def test_a_platform_that_looks_for_room_is_no_trouble(
     with caplog.at_level(logging.INFO):
         bench.actor.submit(run_in(Status.LAUNCHING), PinImage("a", "a"), bench.given)
         bench.later.drain()
-    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [(level, "action not done")]
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, "action not done")]
 
 
 class Rented:
-    """A platform that remembers whether the run's .stop was there when its machine was released."""
+    """A platform that records whether the run's .stop existed when its machine was released."""
 
     def __init__(self, objects: MemoryStore) -> None:
         self.objects = objects
@@ -134,7 +134,7 @@ def released(bench: Bench, run: Run) -> list[bool]:
 
 
 def test_a_run_that_is_stopped_has_its_marker_before_its_machine_goes(bench: Bench) -> None:
-    """Also where a stop met a start, or the grace was over before anybody had asked for the marker."""
+    """Also where a stop met a start, or the grace was over before the marker was requested."""
     assert released(bench, replace(run_in(Status.STOPPING), stop=StopRequest("ops", 1.0))) == [True]
 
 

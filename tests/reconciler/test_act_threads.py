@@ -52,9 +52,9 @@ def test_requests_that_hang_keep_no_release_waiting() -> None:
     actor = made(provider, store)
     run = run_in(Status.LAUNCHING, try_=TRY)
     for number in range(MANY):
-        one = replace(run, key=number + 1)
-        actor.submit(one, Launch(TRY, True), LEASE)
-        actor.submit(one, PinImage(f"image {number}", "image"), LEASE)
+        other = replace(run, key=number + 1)
+        actor.submit(other, Launch(TRY, True), LEASE)
+        actor.submit(other, PinImage(f"image {number}", "image"), LEASE)
     actor.submit(None, Release(MachineRef("local", "a", "m"), "1.1.1", "leaked"), LEASE)
     try:
         assert released.wait(30)
@@ -73,20 +73,20 @@ def test_each_has_its_own(action: Action) -> None:
 
 
 def test_a_provider_that_hangs_keeps_nothing_of_another_waiting() -> None:
-    """Launches, pins, releases and asked agents of the one fill its own threads; the other's go on."""
+    """Launches, pins, releases and stops of one provider fill its own threads; actions of the other one continue."""
     hangs, reached = threading.Event(), threading.Event()
-    seen: list[str] = []
+    called: list[str] = []
 
     def wait(*_: object) -> Any:
         return hangs.wait(60) and None
 
     def release(ref: MachineRef) -> None:
-        seen.append("release")
+        called.append("release")
         reached.set()
 
     traits = SimpleNamespace(launches_at_once=2, images=True)
     slow: Any = SimpleNamespace(release=wait, pin=wait, ask_to_stop=wait, traits=traits)
-    quick: Any = SimpleNamespace(release=release, pin=lambda image: seen.append("pin") or "", traits=traits)
+    quick: Any = SimpleNamespace(release=release, pin=lambda image: called.append("pin") or "", traits=traits)
     nothing: Any = None
     actor = Actor(
         nothing, MemoryStore(), {"slow": slow, "quick": quick}, Outcomes(), FakeClock(), EventWake(), nothing,
@@ -94,24 +94,22 @@ def test_a_provider_that_hangs_keeps_nothing_of_another_waiting() -> None:
     )  # fmt: skip
     run = run_in(Status.RUNNING)
     for number in range(MANY):
-        one = replace(run, key=number + 1, provider="slow")
+        other = replace(run, key=number + 1, provider="slow")
         ref = MachineRef("slow", "a", f"m-{number}")
-        actor.submit(one, PinImage(f"image {number}", "image"), LEASE)
-        actor.submit(one, AskAgentToStop(ref), LEASE)
+        actor.submit(other, PinImage(f"image {number}", "image"), LEASE)
+        actor.submit(other, AskAgentToStop(ref), LEASE)
         actor.submit(None, Release(ref, "1.1.1", "leaked"), LEASE)
     actor.submit(replace(run, provider="quick"), PinImage("image", "image"), LEASE)
     actor.submit(None, Release(MachineRef("quick", "a", "m"), "1.1.1", "leaked"), LEASE)
     try:
         assert reached.wait(30)
-        wait_for(lambda: set(seen) == {"release", "pin"}, what="the other's pin")
+        wait_for(lambda: set(called) == {"release", "pin"}, what="the other's pin")
     finally:
         hangs.set()
         actor.close()
 
 
-def test_a_machine_of_a_provider_that_is_not_in_the_settings_is_asked_for_in_vain(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_action_for_a_provider_that_is_not_in_the_settings_is_unclear(caplog: pytest.LogCaptureFixture) -> None:
     actor = made(SimpleNamespace(), SimpleNamespace())
     actor.submit(None, Release(MachineRef("gone", "a", "m"), "1.1.1", "leaked"), LEASE)
     wait_for(actor.idle, what="the release to be given up")

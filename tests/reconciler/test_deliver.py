@@ -1,4 +1,4 @@
-"""Announcements: one that cannot be sent waits its turn and holds back none of the others."""
+"""Announcements: one that cannot be sent is retried and delays none of the others."""
 
 from __future__ import annotations
 

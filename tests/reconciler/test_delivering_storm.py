@@ -25,7 +25,7 @@ from tests.cloud.web import Hang, Request, Response, WebServer
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock
 from tests.fakes.courier import FakeCourier
-from tests.reconciler.office import HELD, Office
+from tests.reconciler.outbox import HELD, Outbox
 from tests.waiting import wait_for
 
 EVENTS, RUNS = 10_000, 100
@@ -37,50 +37,50 @@ WAYS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def everything_wrong(office: Office, rng: random.Random, late_s: list[float]) -> Callable[..., None]:
-    """The endpoint `bad` fails in 30 % of the tries, in all the ways there are; `late_s`: how late the other heard."""
+def everything_wrong(outbox: Outbox, rng: random.Random, late_s: list[float]) -> Callable[..., None]:
+    """The endpoint `bad` fails in 30 % of the tries, in every possible way; `late_s`: delays of the other endpoint."""
 
-    def answer(target: Target, batch: Sequence[Notification]) -> None:
+    def respond(target: Target, batch: Sequence[Notification]) -> None:
         if target.url == "https://good/x":
-            late_s.append(office.clock.now() - batch[0].at)
+            late_s.append(outbox.clock.now() - batch[0].at)
         elif rng.random() < 0.3:
             raise DeliveryFailed("no", **rng.choice(WAYS))
 
-    return answer
+    return respond
 
 
-def announce_all(office: Office) -> None:
-    runs = insert(office.store, *(a_run(f"run-{n}") for n in range(RUNS)))
+def announce_all(outbox: Outbox) -> None:
+    runs = insert(outbox.store, *(a_run(f"run-{n}") for n in range(RUNS)))
     for _ in range(10):
         for run in runs:
             told = [Event(EventKind.RECOVERED, "again")] * (EVENTS // RUNS // 10)
-            office.store.add_events(run.key, told, office.clock.now())
-        while office.store.deliveries.fan_out(office.clock.now(), 500):
+            outbox.store.add_events(run.key, told, outbox.clock.now())
+        while outbox.store.deliveries.fan_out(outbox.clock.now(), 500):
             pass
         for _ in range(3):
-            office.step()
-            office.clock.advance(1.0)
+            outbox.step()
+            outbox.clock.advance(1.0)
 
 
 def test_ten_thousand_events_to_a_receiver_that_does_everything_wrong(
-    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "supervisor.reconciler.delivering.delivering")  # a line for each failure
     monkeypatch.setattr(deliveries, "EACH", 500)  # the threads of this test send at once
-    office.delivering.queues.limit = 1000
+    outbox.delivering.queues.limit = 1000
     rng, late_s = random.Random(7), [0.0]
-    office.courier.answer = everything_wrong(office, rng, late_s)
-    office.endpoint("bad")
-    office.endpoint("good")
-    announce_all(office)
+    outbox.courier.answer = everything_wrong(outbox, rng, late_s)
+    outbox.endpoint("bad")
+    outbox.endpoint("good")
+    announce_all(outbox)
     for _ in range(600):
-        if len(office.courier.events("https://bad/x")) == EVENTS:
+        if len(outbox.courier.events("https://bad/x")) == EVENTS:
             break
-        office.step()
-        office.clock.advance(rng.choice((1.0, 60.0, 600.0, 7200.0)))
+        outbox.step()
+        outbox.clock.advance(rng.choice((1.0, 60.0, 600.0, 7200.0)))
     for url in ("https://bad/x", "https://good/x"):
         taken: dict[str, list[int]] = defaultdict(list)
-        for batch in office.courier.sent[url]:
+        for batch in outbox.courier.sent[url]:
             taken[batch[0].run_id].append(batch[0].sequence)
         assert sum(map(len, taken.values())) == EVENTS, "none is lost, and none is told twice"
         for sequences in taken.values():
@@ -89,7 +89,7 @@ def test_ten_thousand_events_to_a_receiver_that_does_everything_wrong(
 
 
 def test_a_real_receiver_that_hangs_and_one_that_takes_all(tmp_path: Path) -> None:
-    """With real threads and sockets: two receivers hang, one answers, and gets everything while they hang."""
+    """With real threads and sockets: two receivers hang, one responds, and gets everything meanwhile."""
     got: list[bytes] = []
     lock = threading.Lock()
 
@@ -105,10 +105,10 @@ def test_a_real_receiver_that_hangs_and_one_that_takes_all(tmp_path: Path) -> No
     with closing(open_store(f"sqlite:///{tmp_path}/x.db", True, ("log", "webhooks"))) as store:
         courier = WebhookCourier("me", Guard({"127.0.0.1"}))
         delivering = Delivering(store, courier, SystemClock(), lambda: HELD)
-        office = Office(store, FakeClock(SystemClock().now() - 1.0), FakeCourier(), delivering)
+        outbox = Outbox(store, FakeClock(SystemClock().now() - 1.0), FakeCourier(), delivering)
         for number, server in enumerate([good, *bad]):
-            office.endpoint(f"e{number}", url=f"{server.url}/x")
-        office.announce("digits-1", *[EventKind.RECOVERED] * 200)
+            outbox.endpoint(f"e{number}", url=f"{server.url}/x")
+        outbox.announce("digits-1", *[EventKind.RECOVERED] * 200)
         delivering.start()
         wait_for(lambda: len(got) == 200, 30, "all that the good one is sent")
         assert all(delivery.tries == 0 for delivery in _of(store, "e1") + _of(store, "e2"))

@@ -1,4 +1,4 @@
-"""Several providers behind one port: who is asked for what, and what becomes of a place that does not answer."""
+"""Several providers behind one port: which one is called, and what happens when one does not respond."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.fakes.stalling import Stalling, VirtualThreads
 
 POLL_S = 30.0
 HOUR_S = 3600.0
-TAKES_S = 0.5  # an answer of the far place on a good day
+TAKES_S = 0.5  # a normal response of the far provider
 
 
 class Two:
-    """A near place and a far one, a look every half minute, and a clock that goes on while somebody waits."""
+    """A near provider and a far one, a tick every half minute, and a clock that moves while a caller waits."""
 
     def __init__(self, bound_s: float = OBSERVE_S) -> None:
         self.clock = FakeClock()
@@ -86,8 +86,8 @@ def test_a_launch_goes_by_its_placement_and_a_machine_by_its_reference(two: Two)
     two.fleet.console(ref)
     two.fleet.ask_to_stop(ref)
     two.fleet.release(ref)
-    asked = {name: two.far.calls[name] for name in ("launch", "find", "console", "ask_to_stop", "release")}
-    assert set(asked.values()) == {1}
+    calls = {name: two.far.calls[name] for name in ("launch", "find", "console", "ask_to_stop", "release")}
+    assert set(calls.values()) == {1}
     assert two.near.calls == {"find": 1}
 
 
@@ -96,7 +96,7 @@ def test_offers_come_in_the_given_order(two: Two) -> None:
     assert list(two.fleet) == ["near", "far"]
 
 
-def test_a_provider_that_is_not_in_the_settings_gives_no_answer(two: Two) -> None:
+def test_a_provider_that_is_not_in_the_settings_does_not_respond(two: Two) -> None:
     with pytest.raises(ProviderUnavailable, match="provider gone is not in the settings"):
         two.fleet.release(MachineRef("gone", "a", "m"))
     snapshot = two.observe()
@@ -128,10 +128,10 @@ def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
         assert snapshot.unread == {"far-a of far", "near-a of far"}, "its zones alone, whatever they are called"
     assert waits == [OBSERVE_S, 0.0, 0.0, 0.0, 0.0]
     assert snapshot.listings["far"].problem.startswith("machines cannot be read: far has not answered for 130 s")
-    assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
+    assert two.slow.began.count("machines") == 2, "one request is open; no second one waits behind it"
 
 
-def test_without_the_bound_every_look_would_hang_with_it(two: Two) -> None:
+def test_without_the_bound_every_tick_would_hang_with_it(two: Two) -> None:
     unbounded = Two(bound_s=float("inf"))
     unbounded.observe()
     unbounded.hang(HOUR_S)
@@ -139,7 +139,7 @@ def test_without_the_bound_every_look_would_hang_with_it(two: Two) -> None:
     assert unbounded.took_s == HOUR_S
 
 
-def test_a_late_answer_has_the_age_of_its_request(two: Two) -> None:
+def test_a_late_listing_has_the_age_of_its_request(two: Two) -> None:
     machine = two.start(two.far)
     two.observe()
     two.hang(40.0)
@@ -150,13 +150,13 @@ def test_a_late_answer_has_the_age_of_its_request(two: Two) -> None:
     assert isinstance(part, Seen)
     assert part.age_s == snapshot.taken_at - asked_at == 40.0
     assert snapshot.fresh.keys() == {BEATS, "machines of near", "machines of far"}
-    assert two.took_s == 0.0, "who was late is not waited for at this look either"
+    assert two.took_s == 0.0, "this tick does not wait for the late provider either"
     prompt = two.part(two.observe(), machine.name)
     assert isinstance(prompt, Seen)
-    assert prompt.age_s == 0.0, "an answer that kept the bound is waited for again"
+    assert prompt.age_s == 0.0, "after a listing in time the tick waits again"
 
 
-def test_what_an_old_answer_leaves_out_may_have_come_since(two: Two) -> None:
+def test_a_machine_that_an_old_listing_lacks_may_be_newer(two: Two) -> None:
     before = two.start(two.far, "before")
     two.observe()
     there_at = two.clock.now()
@@ -167,10 +167,10 @@ def test_what_an_old_answer_leaves_out_may_have_come_since(two: Two) -> None:
     assert isinstance(two.part(late, "m-new"), Unknown)
     assert isinstance(two.part(late, "m-new", there_at=now - 39.0), Unknown), "it came after the request"
     known = two.part(late, before.name, there_at)
-    assert known == Absent(40.0, "listing"), "it was there before the request, and names are never used again"
+    assert known == Absent(40.0, "listing"), "it existed before the request, and names are never used twice"
 
 
-def test_an_answer_after_an_hour_begins_everything_anew(two: Two) -> None:
+def test_a_listing_after_an_hour_restarts_every_limit(two: Two) -> None:
     first = two.observe().observing_since
     two.hang(HOUR_S)
     while not (snapshot := two.observe()).listings["far"].late_s:
@@ -183,7 +183,7 @@ def test_an_answer_after_an_hour_begins_everything_anew(two: Two) -> None:
     assert two.observe().unread == frozenset()
 
 
-def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: Two) -> None:
+def test_a_provider_that_always_needs_longer_than_the_bound_is_still_read(two: Two) -> None:
     machine = two.start(two.far)
     first = two.observe().observing_since["machines of far"]
     assert two.late == []
@@ -196,10 +196,10 @@ def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: T
     assert ages[1:] == [POLL_S + (OBSERVE_S if not number else 0.0) for number in range(19)]
     assert snapshot.unread == frozenset()
     assert snapshot.observing_since["machines of far"] == first
-    assert two.late == [OBSERVE_S + 5.0] * 19, "whoever waits for the next look is told when there is something to see"
+    assert two.late == [OBSERVE_S + 5.0] * 19, "each late listing wakes the loop"
 
 
-def test_one_that_always_needs_longer_than_a_poll_is_no_gap_where_its_answer_wakes_the_loop(two: Two) -> None:
+def test_a_provider_that_always_needs_longer_than_a_poll_is_no_gap_where_its_listing_wakes_the_loop(two: Two) -> None:
     machine = two.start(two.far)
     first = two.observe().observing_since["machines of far"]
     two.slow.takes_s = POLL_S + 5.0
@@ -223,7 +223,7 @@ def test_a_mistake_in_one_provider_stops_no_other(two: Two, monkeypatch: pytest.
     assert "far cannot be listed" in snapshot.listings["far"].problem
 
 
-def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: Two) -> None:
+def test_lookups_are_bounded_too_and_one_that_hangs_delays_no_other(two: Two) -> None:
     near, far = two.start(two.near, "one"), two.start(two.far, "two")
     refs = [MachineRef("near", near.zone, near.name), MachineRef("far", far.zone, far.name)]
     many = [MachineRef("near", "near-a", f"never-{number}") for number in range(40)]
@@ -237,7 +237,7 @@ def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: 
     assert two.clock.monotonic() - began == OBSERVE_S
 
 
-def test_what_one_look_does_not_come_to_is_asked_first_at_the_next(two: Two) -> None:
+def test_a_lookup_without_a_result_in_one_tick_comes_first_in_the_next(two: Two) -> None:
     refs = [MachineRef("far", "far-a", f"m-{number:03}") for number in range(100)]
     two.slow.takes_s = 1.0
     began = two.clock.monotonic()
@@ -251,14 +251,14 @@ def test_what_one_look_does_not_come_to_is_asked_first_at_the_next(two: Two) -> 
     assert answered <= unanswered
 
 
-def test_a_lone_provider_is_asked_in_the_thread_of_the_caller() -> None:
+def test_a_single_provider_is_read_in_the_thread_of_the_caller() -> None:
     clock = FakeClock()
     slow = Stalling(FakeProvider(clock), clock)
     fleet = Fleet({"local": slow}, clock.monotonic)
     slow.hangs_until = clock.monotonic() + 100.0
-    answer = fleet.listings()["local"]
-    assert isinstance(answer, Listed)
-    assert answer.requested_at is None
+    listed = fleet.listings()["local"]
+    assert isinstance(listed, Listed)
+    assert listed.requested_at is None
     assert clock.monotonic() == slow.hangs_until, "outside of any pool time itself goes on"
 
 
@@ -288,7 +288,7 @@ def test_the_breaker_of_one_provider_is_not_that_of_another(two: Two) -> None:
     assert view.world(two.observe(), {}).breakers_open == {"machines of far"}
 
 
-def test_an_answer_to_a_request_from_before_the_breaker_opened_proves_nothing(two: Two) -> None:
+def test_a_listing_requested_before_the_breaker_opened_proves_nothing(two: Two) -> None:
     view = Worldview(Knobs("s"), two.fleet)
     two.observe()
     two.hang(40.0)
@@ -300,7 +300,7 @@ def test_an_answer_to_a_request_from_before_the_breaker_opened_proves_nothing(tw
     assert view.prove(two.observe()) != []
 
 
-def test_a_machine_that_ends_in_a_late_answer_has_ended(two: Two) -> None:
+def test_a_machine_that_a_late_listing_shows_as_ended_has_ended(two: Two) -> None:
     machine = two.start(two.far)
     two.far.end(machine.name)
     two.observe()

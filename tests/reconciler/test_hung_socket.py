@@ -1,4 +1,4 @@
-"""A place whose server takes the connection and never answers, in earnest: a real socket, real threads, real time."""
+"""A provider whose server accepts the connection and never responds, with a real socket, real threads and real time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 120.0  # of the provider's own client
 
 
 class Mute:
-    """Accepts every connection and says nothing, until it is closed."""
+    """Accepts every connection and sends nothing, until it is closed."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -47,7 +47,7 @@ class Mute:
 
 
 class Remote(FakeProvider):
-    """Its machines stand behind a server."""
+    """A provider whose machines are listed by a server."""
 
     def __init__(self, port: int) -> None:
         super().__init__(FakeClock(), ("far-a",), "far")
@@ -92,10 +92,10 @@ def test_it_costs_one_wait_and_holds_one_connection(mute: Mute) -> None:
         assert "far has not answered" in snapshot.listings["far"].problem
     assert BOUND_S <= took[0] < PATIENCE_S
     assert max(took[1:]) < BOUND_S, "nobody waits for it again"
-    wait_for(lambda: len(mute.connections) == 1, what="the one request that goes on")
+    wait_for(lambda: len(mute.connections) == 1, what="the one open request")
 
 
-def test_so_does_a_machine_that_is_asked_for(mute: Mute) -> None:
+def test_a_lookup_is_bounded_too(mute: Mute) -> None:
     fleet = fleet_before(mute, BOUND_S)
     near, far = MachineRef("near", "local-a", "m"), MachineRef("far", "far-a", "m")
     took = []
@@ -114,18 +114,18 @@ def test_it_is_read_again_once_the_server_is_back(mute: Mute) -> None:
     fleet.listings()
     for connection in mute.connections:
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    answer = wait_for(lambda: isinstance(found := fleet.listings()["far"], Listed) and found)
-    assert answer.requested_at is not None, "the answer to the request of before"
+    listed = wait_for(lambda: isinstance(listing := fleet.listings()["far"], Listed) and listing)
+    assert listed.requested_at is not None, "the response to the earlier request"
 
 
-def test_without_the_bound_the_look_hangs_with_it(mute: Mute) -> None:
+def test_without_the_bound_the_tick_hangs_with_it(mute: Mute) -> None:
     fleet = fleet_before(mute, PATIENCE_S)
-    looked = threading.Event()
-    looking = threading.Thread(target=lambda: (fleet.listings(), looked.set()), daemon=True)
-    looking.start()
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (fleet.listings(), done.set()), daemon=True)
+    thread.start()
     wait_for(lambda: mute.connections, what="the request")
-    assert not looked.wait(2 * BOUND_S)
+    assert not done.wait(2 * BOUND_S)
     for connection in mute.connections:
         connection.close()
-    assert looked.wait(30)
-    looking.join()
+    assert done.wait(30)
+    thread.join()

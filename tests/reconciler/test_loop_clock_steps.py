@@ -78,7 +78,7 @@ def ticks_go_on(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("step_s", [-HOUR_S, HOUR_S])
-def test_ticks_go_on_after_a_step_of_an_hour(loop: Loop, clock: SteppedClock, step_s: float) -> None:
+def test_ticks_continue_after_a_step_of_an_hour(loop: Loop, clock: SteppedClock, step_s: float) -> None:
     loop.start()
     ticks_go_on(loop)
     clock.offset_s += step_s
@@ -112,7 +112,7 @@ def test_a_wake_during_a_tick_is_not_lost(loop: Loop) -> None:
 
     tick.run = slow
     loop.start()
-    wait_for(lambda: tick.count >= 2, 10, "the tick that was asked for while one ran")
+    wait_for(lambda: tick.count >= 2, 10, "the tick that was requested while one ran")
 
 
 def test_a_store_that_is_down_does_not_end_the_loop(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +135,7 @@ def test_a_store_that_is_down_does_not_end_the_loop(loop: Loop, caplog: pytest.L
 
 @pytest.mark.parametrize("due_at_once", [False, True])
 def test_however_often_it_is_woken_a_long_tick_is_followed_by_a_rest(loop: Loop, due_at_once: bool) -> None:
-    """Ten thousand runs wake the loop all the time, and the doors need the processor too."""
+    """Ten thousand runs wake the loop all the time, and the API needs the processor too."""
     tick: Any = loop.tick
     loop.poll_interval_s = HOUR_S
     spans: list[tuple[float, float]] = []

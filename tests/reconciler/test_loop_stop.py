@@ -15,7 +15,7 @@ from supervisor.reconciler.system_clock import EventWake, SystemClock
 
 
 class LongTick:
-    """Goes on until it is let go, and then wants the next one soon."""
+    """Runs until it is released, and then requests the next tick soon."""
 
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()

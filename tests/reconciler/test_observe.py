@@ -120,7 +120,7 @@ def test_a_late_beat_of_the_last_attempt_needs_its_nonce_too() -> None:
     assert isinstance(bench.beat(), Absent)
 
 
-def test_a_boot_beat_of_another_run_is_none() -> None:
+def test_a_boot_beat_of_another_run_does_not_count() -> None:
     bench = Bench()
     bench.write(runfiles.boot_beat("digits"), replace(BOOT, run_id="other"))
     observations = bench.observations()
@@ -144,7 +144,7 @@ def test_each_zone_is_watched_since_its_own_moment() -> None:
     assert since[machines_in("local-b")] == since[MACHINES] == snapshot.taken_at
 
 
-def test_a_zone_that_nobody_asks_for_keeps_no_listing_from_being_complete() -> None:
+def test_a_zone_that_no_run_allows_does_not_make_a_listing_incomplete() -> None:
     bench = Bench()
     bench.provider.unreachable.add("far-away-a")
     snapshot = bench.observe()
@@ -180,14 +180,14 @@ def test_a_machine_that_is_gone_is_what_its_id_says() -> None:
     place = bench.provider.offers()[0].placement
     machine = bench.provider.launch(LaunchRequest("m-1", "r", place, "s", "digits", "1.1.1", 60.0))
     bench.provider.remove("m-1", Cause.MACHINE_DELETED, "deleted by anna@example.com")
-    found = look_up(bench.provider, MachineRef("local", place.zone, "m-1", machine.machine_id), "1.1.1")
-    assert isinstance(found, Seen)
-    assert found.value.record is not None
-    assert "anna" in found.value.record.detail
+    looked_up = look_up(bench.provider, MachineRef("local", place.zone, "m-1", machine.machine_id), "1.1.1")
+    assert isinstance(looked_up, Seen)
+    assert looked_up.value.record is not None
+    assert "anna" in looked_up.value.record.detail
     assert isinstance(look_up(bench.provider, MachineRef("local", place.zone, "m-1"), "1.1.1"), Absent)
 
 
-def test_a_store_that_takes_no_writes_is_known_after_one_tick() -> None:
+def test_a_store_that_accepts_no_writes_is_found_after_one_tick() -> None:
     bench = Bench()
     bench.observe()
     assert bench.observer.store_trouble == ""
@@ -230,7 +230,7 @@ def test_a_folder_says_why_it_takes_no_writes(
 
 
 class WrongDate(MemoryStore):
-    """A proxy whose Date header is an hour fast: every listing looks an hour late."""
+    """A proxy whose Date header is an hour fast: every listing seems an hour late."""
 
     ahead_s = 0.0
 

@@ -1,4 +1,4 @@
-"""The loop asks for a patrol now and then, where it keeps house, and outlives a database that is down."""
+"""The loop of the housekeeper runs the patrol at its interval, and survives a database that is down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervisor.reconciler.system_clock import EventWake, SystemClock
 from tests.waiting import wait_for
 
 
-class Asked:
+class Patrols:
     def __init__(self) -> None:
         self.times: list[float] = []
 
@@ -25,28 +25,28 @@ class Asked:
         return True
 
 
-def loop_of(asked: Asked, lease: Lease | None) -> Loop:
+def loop_of(patrols: Patrols, lease: Lease | None) -> Loop:
     leader: Any = SimpleNamespace(lease=lambda: lease, start=lambda: None, stop=lambda: None)
     closes = SimpleNamespace(close=lambda: None)
     tick: Any = SimpleNamespace(actor=closes, readers=closes, run=lambda lease: None)
     store: Any = SimpleNamespace(prune=lambda now, limit: 0)
-    return Loop(tick, leader, store, SystemClock(), EventWake(), 3600.0, patrol=asked)
+    return Loop(tick, leader, store, SystemClock(), EventWake(), 3600.0, patrol=patrols)
 
 
-def test_who_keeps_house_is_asked_again_after_the_database_was_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_housekeeper_patrols_again_after_the_database_was_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PATROL_S", 0.02)
-    asked = Asked()
-    loop = loop_of(asked, Lease("cell", "me", 1, float("inf")))
+    patrols = Patrols()
+    loop = loop_of(patrols, Lease("cell", "me", 1, float("inf")))
     loop.start()
     try:
-        wait_for(lambda: len(asked.times) >= 3, 10, "three questions")
+        wait_for(lambda: len(patrols.times) >= 3, 10, "three patrols")
     finally:
         loop.stop()
 
 
-def test_who_does_not_keep_house_tells_nothing() -> None:
-    asked = Asked()
-    loop_of(asked, None)._patrol()
-    assert asked.times == []
-    loop_of(asked, Lease("cell", "me", 1, float("inf")))._patrol()
-    assert len(asked.times) == 1
+def test_a_process_that_is_not_the_housekeeper_does_not_patrol() -> None:
+    patrols = Patrols()
+    loop_of(patrols, None)._patrol()
+    assert patrols.times == []
+    loop_of(patrols, Lease("cell", "me", 1, float("inf")))._patrol()
+    assert len(patrols.times) == 1

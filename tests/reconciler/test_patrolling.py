@@ -1,4 +1,4 @@
-"""The schedule of the patrol, and the word at a start, on a real database and a clock that stands still."""
+"""The schedule of the patrol, and its event at a start, on a real database and a clock that stands still."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 
 
 def texts(store: SqlStore, kind: EventKind) -> list[str]:
-    return [one.event.text for one in store.events(None, 0, 1000) if one.event.kind == kind]
+    return [stored.event.text for stored in store.events(None, 0, 1000) if stored.event.kind == kind]
 
 
-def looks(store: SqlStore, every_s: float, times: list[float]) -> list[float]:
-    """When a patrol was told; each look is by a new process."""
+def patrols(store: SqlStore, every_s: float, times: list[float]) -> list[float]:
+    """The times of the reports; each check is by a new process."""
     return [at for at in times if Patrol(store, every_s).run(NOW + at)]
 
 
 def test_once_a_period_also_over_restarts_and_when_nothing_has_changed(store: SqlStore) -> None:
     times = [60.0 * n for n in range(3 * 1440 + 2)][::30]
-    assert looks(store, DAY, times) == [DAY, 2 * DAY, 3 * DAY]
+    assert patrols(store, DAY, times) == [DAY, 2 * DAY, 3 * DAY]
     assert len(texts(store, EventKind.PATROL)) == 3
 
 
-def test_what_was_missed_is_told_once(store: SqlStore) -> None:
-    assert looks(store, DAY, [0.0, 9 * DAY, 9 * DAY + 60]) == [9 * DAY]
+def test_a_missed_report_is_sent_once(store: SqlStore) -> None:
+    assert patrols(store, DAY, [0.0, 9 * DAY, 9 * DAY + 60]) == [9 * DAY]
 
 
-def test_never_where_it_is_turned_off(store: SqlStore) -> None:
-    assert looks(store, 0.0, [0.0, 9 * DAY]) == []
+def test_no_report_where_it_is_turned_off(store: SqlStore) -> None:
+    assert patrols(store, 0.0, [0.0, 9 * DAY]) == []
     assert store.patrols.last() is None
 
 
-def test_a_clock_that_was_set_back_begins_anew(store: SqlStore) -> None:
-    assert looks(store, DAY, [5 * DAY, 0.0, DAY - 60, DAY]) == [DAY]
+def test_a_clock_that_was_set_back_restarts_the_schedule(store: SqlStore) -> None:
+    assert patrols(store, DAY, [5 * DAY, 0.0, DAY - 60, DAY]) == [DAY]
 
 
 def test_it_counts_all_runs_and_finds_the_oldest_problem(store: SqlStore) -> None:
     insert(store, a_run("held", hold="the object store cannot be read", status_since=NOW - 7200))
     insert(store, a_run("fine"))
-    looks(store, DAY, [0.0, DAY])
+    patrols(store, DAY, [0.0, DAY])
     [text] = texts(store, EventKind.PATROL)
     assert text.startswith("2 in between. $0.00/h now, $0.00 in the last 24 h. Oldest problem: held, for 26 h: ")
 
@@ -75,7 +75,7 @@ def test_who_is_back_says_so_once(store: SqlStore) -> None:
 
 
 @pytest.mark.parametrize(("alone", "away"), [(True, True), (False, False)])
-def test_where_another_one_may_lead_nobody_was_away(store: SqlStore, alone: bool, away: bool) -> None:
+def test_where_another_process_may_lead_there_was_no_downtime(store: SqlStore, alone: bool, away: bool) -> None:
     store.take_lease(CELL, "another", 8.0, 0.0)
     greet(store, CELL, alone, "1.2.3", NOW)
     [text] = texts(store, EventKind.SUPERVISOR_STARTED)

@@ -1,4 +1,4 @@
-"""The series of a run: a point a minute while it lives, one at each change, none of what does not move."""
+"""The series of a run: a point a minute while it is live, one at each change, none while nothing changes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_run_that_moves_on_later_has_no_point_for_the_time_between() -> None:
 
 
 def test_a_run_of_two_minutes_is_a_curve_and_a_long_one_is_not_written_more_often() -> None:
-    """Its first point comes at the first look, and another every few seconds."""
+    """Its first point comes in the first tick, and another every few seconds."""
     store: Any = Written()
     sampler = Sampler(store)
     run = run_in(Status.RUNNING, attempt=attempt(started_at=NOW), pulse=pulse())
@@ -72,9 +72,9 @@ def test_a_run_of_two_minutes_is_a_curve_and_a_long_one_is_not_written_more_ofte
 
 
 def carrying(up_s: float, **fields: object) -> Run:
-    """A run whose agent began at NOW and whose newest beat carries what it noted every five seconds."""
+    """A run whose agent started at NOW and whose newest beat carries a point every five seconds."""
     noted = [RecentPoint(float(n), n, 1.0, {"loss": n / 100}) for n in range(5, int(up_s), 5)]
-    told = {
+    values = {
         "up_s": up_s,
         "step": int(up_s),
         "checkpoint_step": 20,
@@ -82,28 +82,28 @@ def carrying(up_s: float, **fields: object) -> Run:
         "telemetry": "{}",
         **fields,
     }
-    return run_in(Status.RUNNING, attempt=attempt(started_at=NOW, agent_at=NOW), pulse=pulse(**told))
+    return run_in(Status.RUNNING, attempt=attempt(started_at=NOW, agent_at=NOW), pulse=pulse(**values))
 
 
-def looked(store: Written, sampler: Sampler, run: Run, now: float) -> list[tuple[float, int | None, bool]]:
+def sampled(store: Written, sampler: Sampler, run: Run, now: float) -> list[tuple[float, int | None, bool]]:
     before = len(store.samples)
     sampler.write([run], now, LEASE)
-    return [(one.at - NOW, one.pulse.step, one.carried) for one in store.samples[before:]]
+    return [(point.at - NOW, point.pulse.step, point.carried) for point in store.samples[before:]]
 
 
-def test_what_a_beat_carries_is_written_once_and_lies_where_it_was_made() -> None:
+def test_points_of_a_beat_are_written_once_at_their_own_time() -> None:
     store: Any = Written()
     sampler = Sampler(store)
-    first = looked(store, sampler, carrying(31.0), NOW + 40)
+    first = sampled(store, sampler, carrying(31.0), NOW + 40)
     assert first == [(5.0 * n, 5 * n, True) for n in range(1, 7)] + [(31.0, 31, False)]
     early, late = store.samples[1].pulse, store.samples[5].pulse
     assert (early.checkpoint_step, late.checkpoint_step) == (None, 20)
     assert (late.metrics, late.telemetry, late.recent) == ({"loss": 0.3}, "", "")
-    assert looked(store, sampler, carrying(31.0), NOW + 50) == []  # the same beat again
-    second = looked(store, sampler, carrying(61.0), NOW + 70)
+    assert sampled(store, sampler, carrying(31.0), NOW + 50) == []  # the same beat again
+    second = sampled(store, sampler, carrying(61.0), NOW + 70)
     assert second == [(5.0 * n, 5 * n, True) for n in range(7, 13)] + [(61.0, 61, False)]
-    anew = looked(store, Sampler(store), carrying(61.0), NOW + 71)
-    assert {at for at, _, _ in anew} == {at for at, _, _ in first + second} - {31.0}
+    restarted = sampled(store, Sampler(store), carrying(61.0), NOW + 71)
+    assert {at for at, _, _ in restarted} == {at for at, _, _ in first + second} - {31.0}
 
 
 def test_an_attempt_that_is_over_has_its_last_points_and_its_end() -> None:
@@ -113,32 +113,32 @@ def test_an_attempt_that_is_over_has_its_last_points_and_its_end() -> None:
     assert run.attempt is not None
     over = replace(run, status=Status.FINISHING, attempt=replace(run.attempt, ended_at=NOW + 33))
     sampler.due(over.key)
-    assert [at for at, _, _ in looked(store, sampler, over, NOW + 60)] == [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 33.0]
+    assert [at for at, _, _ in sampled(store, sampler, over, NOW + 60)] == [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 33.0]
 
 
 def test_a_step_of_the_clock_or_a_new_attempt_repeats_no_point() -> None:
     store: Any = Written()
     sampler = Sampler(store)
-    looked(store, sampler, carrying(31.0), NOW + 40)
+    sampled(store, sampler, carrying(31.0), NOW + 40)
     run = carrying(41.0)
     assert run.attempt is not None
     stepped = replace(run, attempt=replace(run.attempt, drift_s=3600.0))
-    assert [at - 3600 for at, _, _ in looked(store, sampler, stepped, NOW + 3650)] == [35.0, 40.0, 41.0]
+    assert [at - 3600 for at, _, _ in sampled(store, sampler, stepped, NOW + 3650)] == [35.0, 40.0, 41.0]
     # Its agent began when the clock was set back: earlier than what is known of the attempt before.
     begun = replace(run.attempt, number=5, launch_id="1.5.1", agent_at=NOW - 30)
     newer = replace(carrying(11.0, launch_id="1.5.1"), attempt=begun)
     sampler.due(newer.key)
-    assert [at + 30 for at, _, _ in looked(store, sampler, newer, NOW)] == [5.0, 10.0, 11.0]
+    assert [at + 30 for at, _, _ in sampled(store, sampler, newer, NOW)] == [5.0, 10.0, 11.0]
 
 
-def test_a_beat_that_lies_about_its_points_writes_few_and_none_ahead_of_itself() -> None:
+def test_a_beat_with_wrong_points_writes_few_and_none_ahead_of_itself() -> None:
     store: Any = Written()
     sampler = Sampler(store)
     dense = encode([RecentPoint(n / 10, n) for n in range(24)])
-    assert len(looked(store, sampler, carrying(2.0, recent=dense), NOW + 2)) == 21
-    assert [at for at, _, _ in looked(store, sampler, carrying(2.5, recent=dense), NOW + 10)] == [2.5]
+    assert len(sampled(store, sampler, carrying(2.0, recent=dense), NOW + 2)) == 21
+    assert [at for at, _, _ in sampled(store, sampler, carrying(2.5, recent=dense), NOW + 10)] == [2.5]
     ahead = encode([RecentPoint(500.0, 7)])
-    assert [at for at, _, _ in looked(store, sampler, carrying(20.0, recent=ahead), NOW + 20)] == [20.0]
+    assert [at for at, _, _ in sampled(store, sampler, carrying(20.0, recent=ahead), NOW + 20)] == [20.0]
 
 
 def test_what_an_old_run_carries_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,4 +148,4 @@ def test_what_an_old_run_carries_is_not_even_read(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("supervisor.contract.recent_points.decode", read)
     store: Any = Written()
     old = carrying(COUNTED_S, recent="anything")
-    assert looked(store, Sampler(store), old, NOW + 20) == [(20.0, int(COUNTED_S), False)]
+    assert sampled(store, Sampler(store), old, NOW + 20) == [(20.0, int(COUNTED_S), False)]

@@ -1,4 +1,4 @@
-"""A stop that comes while a launch is on its way: where no create call can have been made, nobody waits for its answer.
+"""A stop during a launch: where no create call can have been made, the run does not wait for its response.
 
 Waiting for a create call that was never made would keep the run `stopping` for minutes.
 """
@@ -26,7 +26,7 @@ from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider, offers_in
 from tests.fakes.wake import FakeWake
 from tests.lifecycle.sample_runs import NOW, run_in
-from tests.scenarios.doors import AtOnce
+from tests.scenarios.fault_points import AtOnce
 
 OFFER = offers_in(["a"])[0]
 TRY = Try(1, 1, "1.1.1", "spot-0badcafe-a1-t1", OFFER.placement, NOW)
@@ -35,7 +35,7 @@ STOPPED = replace(LAUNCHING, stop=StopRequest("somebody", NOW))
 
 
 class Rows:
-    """The part of the store that a launch asks: `rows` are the answers of `find`, the last one for ever."""
+    """The part of the store that a launch uses: `rows` are the results of `find`, the last one repeats."""
 
     supervisor_id = "s"
 
@@ -99,9 +99,9 @@ def test_only_a_call_that_may_have_been_made_is_waited_for(
     stand = Stand(*rows)
     if before is not None:
         before(stand)
-    heard = stand.launch()
+    reported = stand.launch()
     assert stand.provider.calls["launch"] == calls
-    assert (isinstance(heard, Seen) and heard.value.launch_id == TRY.launch_id) is definite
+    assert (isinstance(reported, Seen) and reported.value.launch_id == TRY.launch_id) is definite
 
 
 def test_the_end_of_a_create_call_outlives_a_change_of_status() -> None:
@@ -109,8 +109,8 @@ def test_the_end_of_a_create_call_outlives_a_change_of_status() -> None:
     outcomes.create_failed(1, CreateFailed("1.1.1", TRY.outcome, "stopped"))  # type: ignore[arg-type]
     outcomes.finalised(1)
     outcomes.moved(1)
-    heard = outcomes.of(1)
-    assert isinstance(heard.create, Seen)
-    assert heard.finalised is NOT_READ
+    reported = outcomes.of(1)
+    assert isinstance(reported.create, Seen)
+    assert reported.finalised is NOT_READ
     outcomes.forget(1)
     assert outcomes.of(1).create is NOT_READ

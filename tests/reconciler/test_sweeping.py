@@ -1,4 +1,4 @@
-"""The sweep leaves alone what belongs to a run of the same database that another cell's leader has."""
+"""The sweep does not touch machines of a run in the same database that another cell's leader has."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def machine(run_id: str, supervisor_id: str = "me") -> Machine:
 
 def released(*machines: Machine, led_elsewhere: Any) -> list[str]:
     snapshot: Any = SimpleNamespace(listings={"gce": ProviderListing(MachineListing(machines))})
-    asked: list[str] = []
-    actor: Any = SimpleNamespace(submit=lambda run, action, lease: asked.append(action.ref.name))
+    names: list[str] = []
+    actor: Any = SimpleNamespace(submit=lambda run, action, lease: names.append(action.ref.name))
     Sweeper("me").sweep(snapshot, [], actor, lease=LEASE, now=NOW, led_elsewhere=led_elsewhere)
-    return asked
+    return names
 
 
 def test_a_machine_whose_run_another_bucket_s_leader_has_stays() -> None:
@@ -45,13 +45,13 @@ def test_they_do_not_count_as_too_many_at_once_either() -> None:
     assert released(machine("mine"), *many, led_elsewhere=lambda run_id: run_id != "mine") == ["m-mine"]
 
 
-def test_only_machines_of_ours_are_asked_about() -> None:
-    asked: list[str] = []
-    released(machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(asked.append(run_id)))
-    assert asked == ["mine"]
+def test_only_our_own_machines_are_looked_up_elsewhere() -> None:
+    names: list[str] = []
+    released(machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(names.append(run_id)))
+    assert names == ["mine"]
 
 
-def test_too_many_at_one_provider_are_told_once_whatever_the_others_have() -> None:
+def test_too_many_at_one_provider_are_one_event_whatever_the_others_have() -> None:
     many = tuple(machine(f"lost-{number}") for number in range(9))
     snapshot: Any = SimpleNamespace(
         listings={name: ProviderListing(MachineListing(of)) for name, of in (("a", many), ("b", ()))}

@@ -1,4 +1,4 @@
-"""Runs under the name of another provider of the fleet are led by the fleet's leader, and by nobody else meanwhile."""
+"""Runs of another cell, named after a provider of the fleet, move to the fleet's leader if that cell has none."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from supervisor.reconciler.takeover import EVERY_S, Takeover
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock
-from tests.scenarios.doors import DatabaseDoor
+from tests.scenarios.fault_points import DatabaseAccess
 from tests.services.fresh import open_fresh
 
 OURS, THEIRS = "lab folder file:///store", "cloud project file:///store"
 OTHERS = (THEIRS, "never led file:///store")
 
 
-class House:
+class Scene:
     def __init__(self, store: SqlStore, alone: bool, others: tuple[str, ...] = OTHERS) -> None:
-        self.clock, self.store = FakeClock(), DatabaseDoor(store)
+        self.clock, self.store = FakeClock(), DatabaseAccess(store)
         self.leader = Leader(self.store, OURS, "me", self.clock, alone, lambda: None)  # type: ignore[arg-type]
         self.takeover = Takeover(self.store, self.leader, others, frozenset({"lab"}))  # type: ignore[arg-type]
 
@@ -47,48 +47,48 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
     store.close()
 
 
-def test_they_come_over_where_nobody_leads_there(store: SqlStore) -> None:
+def test_runs_move_from_a_cell_without_a_leader(store: SqlStore) -> None:
     gone = store.take_lease(THEIRS, "before", 8.0, 0.0)
     assert gone is not None
     store.drop_lease(gone)
-    house = House(store, alone=False)
-    assert house.tick() == 3
-    assert house.led() == {"digits-0", "digits-1", "digits-2"}
-    assert house.tick() == 0
+    scene = Scene(store, alone=False)
+    assert scene.tick() == 3
+    assert scene.led() == {"digits-0", "digits-1", "digits-2"}
+    assert scene.tick() == 0
 
 
-def test_who_still_leads_there_goes_on(store: SqlStore) -> None:
+def test_runs_stay_where_the_other_cell_has_a_leader(store: SqlStore) -> None:
     held = store.take_lease(THEIRS, "before", 60.0, 0.0)
     assert held is not None
-    house = House(store, alone=False)
-    assert house.tick() == 0
-    assert house.led() == set()
+    scene = Scene(store, alone=False)
+    assert scene.tick() == 0
+    assert scene.led() == set()
     store.drop_lease(held)
-    assert house.tick() == 3
+    assert scene.tick() == 3
 
 
-def test_who_has_the_data_folder_alone_waits_for_nobody(store: SqlStore) -> None:
+def test_a_process_alone_on_its_data_folder_takes_them_at_once(store: SqlStore) -> None:
     store.take_lease(THEIRS, "killed", 60.0, 0.0)
-    assert House(store, alone=True).tick() == 3
+    assert Scene(store, alone=True).tick() == 3
 
 
 def test_who_does_not_lead_takes_nothing(store: SqlStore) -> None:
     store.take_lease(THEIRS, "before", 60.0, 0.0)
     store.take_lease(OURS, "another replica", 60.0, 0.0)
-    assert House(store, alone=False).tick() == 0
+    assert Scene(store, alone=False).tick() == 0
 
 
-def test_it_looks_now_and_then_and_outlives_a_database_that_is_away(store: SqlStore) -> None:
+def test_it_runs_at_its_interval_and_survives_a_database_that_is_down(store: SqlStore) -> None:
     store.take_lease(THEIRS, "killed", 60.0, 0.0)
-    house = House(store, alone=True)
-    house.leader.renew()
-    house.store.away = True
+    scene = Scene(store, alone=True)
+    scene.leader.renew()
+    scene.store.down = True
     with pytest.raises(StoreDown):
-        house.store.lease_names()
-    assert house.takeover.run() == 0
-    house.store.away = False
-    assert house.takeover.run() == 0, "not before its time"
-    assert house.tick() == 3
+        scene.store.lease_names()
+    assert scene.takeover.run() == 0
+    scene.store.down = False
+    assert scene.takeover.run() == 0, "not before its time"
+    assert scene.tick() == 3
 
 
 def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
@@ -99,24 +99,24 @@ def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
 
 def test_a_cell_whose_own_provider_left_the_settings_comes_over_with_the_runs_of_another(store: SqlStore) -> None:
     bereft(store)
-    house = House(store, alone=True, others=())
-    assert house.tick() == 4
-    assert house.led() == {"digits-0", "digits-1", "digits-2", "essay"}
+    scene = Scene(store, alone=True, others=())
+    assert scene.tick() == 4
+    assert scene.led() == {"digits-0", "digits-1", "digits-2", "essay"}
 
 
 def test_a_run_that_only_has_a_machine_left_here_comes_too(store: SqlStore) -> None:
     leftover = Retiring(MachineRef("lab", "bench", "spot-essay-a01-t1", "9"), "essay.a01.t1", 0.0, 0.0)
     insert(store, replace(a_run("essay"), cell=THEIRS, provider="cloud", retiring=(leftover,)))
     store.take_lease(THEIRS, "killed", 60.0, 0.0)
-    assert House(store, alone=True, others=()).tick() == 4
+    assert Scene(store, alone=True, others=()).tick() == 4
 
 
 def test_where_others_may_serve_the_database_such_a_cell_is_left_alone(store: SqlStore) -> None:
     bereft(store)
     store.drop_lease(store.take_lease(THEIRS, "killed", 60.0, 0.0))  # type: ignore[arg-type]
-    house = House(store, alone=False, others=())
-    assert house.tick() == house.tick() == 0
-    assert house.led() == set()
+    scene = Scene(store, alone=False, others=())
+    assert scene.tick() == scene.tick() == 0
+    assert scene.led() == set()
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_where_others_may_serve_the_database_such_a_cell_is_left_alone(store: Sq
     [
         (THEIRS, "cloud"),  # nothing in it is of a provider that is open here
         ("cloud project file:///another", "lab"),  # another store
-        ("lab another-folder file:///store", "lab"),  # machines of the same name that are not seen here
+        ("lab another-folder file:///store", "lab"),  # machines of the same name that are not listed here
         ("retention", "lab"),  # the lease of no cell
     ],
 )
 def test_another_cell_is_left_alone(store: SqlStore, cell: str, provider: str) -> None:
     bereft(store, cell, provider)
-    house = House(store, alone=True, others=())
-    assert house.tick() == house.tick() == 0
-    assert house.led() == set()
-    assert house.store.calls["lease_names"] == 1, "nobody submits there meanwhile"
+    scene = Scene(store, alone=True, others=())
+    assert scene.tick() == scene.tick() == 0
+    assert scene.led() == set()
+    assert scene.store.calls["lease_names"] == 1, "no run is submitted there meanwhile"

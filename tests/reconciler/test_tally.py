@@ -1,4 +1,4 @@
-"""What the loop counts: from what was written, over the time that it was looked at, and shown by the one that leads."""
+"""What the loop counts: from committed events, over the observed time, and shown by the leader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fakes.clock import FakeClock
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 
 
-def told(kind: EventKind, **data: object) -> tuple[Event, ...]:
+def events_of(kind: EventKind, **data: object) -> tuple[Event, ...]:
     return (Event(kind, "", data=data),)
 
 
@@ -44,10 +44,10 @@ def running(key: int = 1, price: float | None = 2.0, **fields: Any) -> Run:
 @pytest.mark.parametrize(
     ("counter", "event", "labels"),
     [
-        (metrics.LAUNCHES, told(EventKind.LAUNCHING), ("gce",)),
-        (metrics.TRIES, told(EventKind.OBTAINED), ("obtained",)),
-        (metrics.TRIES, told(EventKind.TRY_FAILED, cause="quota"), ("quota",)),
-        (metrics.ATTEMPTS_ENDED, told(EventKind.ATTEMPT_ENDED, cause="preempted"), ("preempted",)),
+        (metrics.LAUNCHES, events_of(EventKind.LAUNCHING), ("gce",)),
+        (metrics.TRIES, events_of(EventKind.OBTAINED), ("obtained",)),
+        (metrics.TRIES, events_of(EventKind.TRY_FAILED, cause="quota"), ("quota",)),
+        (metrics.ATTEMPTS_ENDED, events_of(EventKind.ATTEMPT_ENDED, cause="preempted"), ("preempted",)),
     ],
 )
 def test_each_event_counts_once_in_its_series(
@@ -55,7 +55,7 @@ def test_each_event_counts_once_in_its_series(
 ) -> None:
     tally, run = Tally(), running()
     assert grown(counter, lambda: tally.committed(run, run, event, NOW)) == {labels: 1}
-    others = told(EventKind.WAITING, cause="quota")
+    others = events_of(EventKind.WAITING, cause="quota")
     assert grown(counter, lambda: tally.committed(run, run, others, NOW)) == {}
 
 
@@ -68,25 +68,25 @@ def test_a_run_ends_once() -> None:
 
 def test_a_recovery_lasts_from_the_end_of_an_attempt_to_the_next_ones_first_beat() -> None:
     tally, run = Tally(), running()
-    tally.committed(run, run, told(EventKind.ATTEMPT_ENDED, cause="host_error"), NOW)
+    tally.committed(run, run, events_of(EventKind.ATTEMPT_ENDED, cause="host_error"), NOW)
     before = metrics.RECOVERY_S.spreads().get(("host_error",))
-    tally.committed(run, run, told(EventKind.RECOVERED), NOW + 130)
+    tally.committed(run, run, events_of(EventKind.RECOVERED), NOW + 130)
     after = metrics.RECOVERY_S.spreads()["host_error",]
     assert after.total - (before.total if before else 0.0) == pytest.approx(130)
-    tally.committed(run, run, told(EventKind.RECOVERED), NOW + 500)
+    tally.committed(run, run, events_of(EventKind.RECOVERED), NOW + 500)
     assert metrics.RECOVERY_S.spreads()["host_error",].total == after.total, "it is over"
 
 
 def test_an_end_that_another_leader_saw_makes_no_recovery() -> None:
     for forget in (Tally.restart, lambda tally: tally.forget(1)):
         tally, run = Tally(), running()
-        tally.committed(run, run, told(EventKind.ATTEMPT_ENDED, cause="gpu_fault"), NOW)
+        tally.committed(run, run, events_of(EventKind.ATTEMPT_ENDED, cause="gpu_fault"), NOW)
         forget(tally)
-        tally.committed(run, run, told(EventKind.RECOVERED), NOW + 130)
+        tally.committed(run, run, events_of(EventKind.RECOVERED), NOW + 130)
         assert ("gpu_fault",) not in metrics.RECOVERY_S.spreads()
 
 
-def test_money_adds_up_over_the_time_that_was_looked_at() -> None:
+def test_money_adds_up_over_the_observed_time() -> None:
     tally = Tally()
     runs = [running(1, 2.0), running(2, 1.0), running(3, None), run_in(Status.WAITING, attempt=None)]
     assert grown(metrics.USD_TOTAL, lambda: tally.ticked(runs, 0.0)) == {}
@@ -117,7 +117,9 @@ def shown(leads: bool, tally: Tally, **others: bool) -> Mapping[tuple[str, ...],
     status = SimpleNamespace(last_tick_at=clock.monotonic() - 7.0, lag_s=0.5)
     loop: Any = SimpleNamespace(leader=held[leads], tick=tick, status=status, clock=clock, poll_interval_s=30.0)
     leases: Any = {name: held[value] for name, value in others.items()}
-    return {(one.series.name, *map(str, one.labels)): one.value for one in gauges.readings(loop, leases)}
+    return {
+        (reading.series.name, *map(str, reading.labels)): reading.value for reading in gauges.readings(loop, leases)
+    }
 
 
 def test_the_leader_shows_all_and_noughts_too() -> None:
@@ -125,15 +127,15 @@ def test_the_leader_shows_all_and_noughts_too() -> None:
     leaving = attempt(3, ended_at=NOW)
     due_at = FakeClock().now() - 40
     tally.ticked([running(1, 2.0, retiring=(Retiring(leaving.ref, "1.3.1", due_at - 50, due_at),))], 0.0)
-    told = shown(True, tally, retention=False)
-    assert told["spot_leader", "cell"] == 1
-    assert told["spot_leader", "retention"] == 0
-    assert told["spot_tick_age_seconds",] == pytest.approx(7.0)
-    assert (told["spot_breaker_open", BEATS], told["spot_breaker_open", MACHINES]) == (1, 0)
-    assert (told["spot_runs", "running"], told["spot_runs", "waiting"]) == (1, 0)
-    assert (told["spot_spend_usd_per_hour", "gce"], told["spot_spend_usd_per_hour", "local"]) == (2.0, 0.0)
-    assert told["spot_machines_retiring_overdue_seconds", "gce"] == pytest.approx(40)
-    assert told["spot_actions_pending",] == 3
+    events_of = shown(True, tally, retention=False)
+    assert events_of["spot_leader", "cell"] == 1
+    assert events_of["spot_leader", "retention"] == 0
+    assert events_of["spot_tick_age_seconds",] == pytest.approx(7.0)
+    assert (events_of["spot_breaker_open", BEATS], events_of["spot_breaker_open", MACHINES]) == (1, 0)
+    assert (events_of["spot_runs", "running"], events_of["spot_runs", "waiting"]) == (1, 0)
+    assert (events_of["spot_spend_usd_per_hour", "gce"], events_of["spot_spend_usd_per_hour", "local"]) == (2.0, 0.0)
+    assert events_of["spot_machines_retiring_overdue_seconds", "gce"] == pytest.approx(40)
+    assert events_of["spot_actions_pending",] == 3
 
 
 def test_who_does_not_lead_shows_that_and_nothing_of_the_runs() -> None:

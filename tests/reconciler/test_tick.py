@@ -1,4 +1,4 @@
-"""What the tick adds to decisions: a breaker's share, and what is forgotten with a run."""
+"""What the tick adds to decisions: the breaker's share, and state in memory that ends with a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEASE = Lease("cell", "me", 1, float("inf"))
 
 
 class Bench:
-    """A tick of which only the part under test is real."""
+    """A tick in which only the part under test is real."""
 
     def __init__(self, *runs: Run) -> None:
         self.runs, self.recorded = list(runs), list[str]()
@@ -65,7 +65,7 @@ def test_an_ignored_beat_is_one_event_in_ten_minutes() -> None:
     assert len(bench.recorded) == 2 + 20, "few in a tick: their number is untrusted too"
 
 
-def test_what_is_known_of_a_run_goes_with_it() -> None:
+def test_state_in_memory_ends_with_its_run() -> None:
     run = run_in(Status.RUNNING, attempt=attempt(), try_=replace(failed_try(Cause.QUOTA, 1), launch_id="1.4.1"))
     bench = Bench(run)
     beat = Beat("digits-7", 4, "1.4.1", "m", "b", 9, "training", nonce="nonce of 1.4.1")

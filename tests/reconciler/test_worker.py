@@ -1,4 +1,4 @@
-"""The thread that everybody uses who does a piece of work again and again."""
+"""The thread for a repeated piece of work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_wake_that_comes_during_the_work_is_not_lost() -> None:
     assert turns == [0, 1]
 
 
-def test_whatever_the_work_raises_is_told_and_the_next_turn_comes(caplog: pytest.LogCaptureFixture) -> None:
+def test_whatever_the_work_raises_is_logged_and_the_next_pass_comes(caplog: pytest.LogCaptureFixture) -> None:
     errors = [StoreDown("the database is away"), ValueError("a bug"), None]
     done = threading.Event()
 
@@ -64,7 +64,7 @@ def test_whatever_the_work_raises_is_told_and_the_next_turn_comes(caplog: pytest
     assert {getattr(record, telemetry.ACTION) for record in (away, bug)} == {"count"}
 
 
-def test_after_a_stop_there_is_no_turn_but_the_last_piece_of_work() -> None:
+def test_after_a_stop_there_is_no_pass_except_the_last_piece_of_work() -> None:
     did: list[str] = []
     counter = worker(lambda: did.append("turn"), at_end=lambda: did.append("end"))
     counter.start()

@@ -1,5 +1,5 @@
-"""The database of a scenario lies in memory where the system has a folder for that: what is on the disk after a power
-cut is no question here, and thousands of virtual ticks each wait for it otherwise."""
+"""Keep the database of a scenario in memory where the system has a folder for that: thousands of virtual ticks would
+each wait for the disk, and no scenario tests a power cut."""
 
 from __future__ import annotations
 

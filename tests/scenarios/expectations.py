@@ -1,4 +1,4 @@
-"""What a scenario may expect. `expect NAME status=running causes=preempted,finished`, `expect events recovered=1`."""
+"""Facts for expectations: `expect NAME status=running causes=preempted,finished`, `expect events recovered=1`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = {"<=": operator.le, ">=": operator.ge}
 
 @dataclass(frozen=True)
 class Story:
-    """Everything of one run that an expectation may look at."""
+    """Everything about one run that an expectation may read."""
 
     stage: Stage
     run: Run
@@ -112,7 +112,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "stall_polls": lambda s: s.run.pulse.stall_polls if s.run.pulse is not None else 0,
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
     "sentence": lambda s: status_text(s.run, s.now),
-    "told": lambda s: "\n".join(one.event.text for one in s.stage.rows.events(s.run.run_id, 0, 100_000)),
+    "event_texts": lambda s: "\n".join(e.event.text for e in s.stage.rows.events(s.run.run_id, 0, 100_000)),
     "needs_person": lambda s: s.run.person.why or "no",
     "kept": lambda s: "yes" if s.run.kept_until is not None else "no",
     "results": lambda s: s.run.files.outcome.files if s.run.files.outcome is not None else "none",
@@ -126,7 +126,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "markets": lambda s: _comma("spot" if a.placement.spot else "on-demand" for a in s.attempts),
     "manifest": lambda s: _has(s.stage, runfiles.manifest(s.run.run_id)),
     "stray": lambda s: _has(s.stage, runfiles.checkpoint(s.run.run_id, 999, 1) + "model.pt"),
-    "manifest_says": _manifest_status,
+    "manifest_status": _manifest_status,
     "console": _console,
     "settled": lambda s: "yes" if s.run.settled else "no",
     "cost_usd": lambda s: round(run_cost_usd(s.run, s.now), 4),
@@ -137,7 +137,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
 
 WORLD: dict[str, Callable[[Stage], object]] = {
     "machines": lambda stage: len(stage.machines()),
-    "all_machines": lambda stage: len(stage.provider.look_all()),
+    "all_machines": lambda stage: len(stage.provider.machines_now()),
     "launches": lambda stage: len(stage.provider.launches),
     "pins": lambda stage: stage.provider.calls["pin"],
     "releases": lambda stage: len(stage.provider.releases),
@@ -145,7 +145,7 @@ WORLD: dict[str, Callable[[Stage], object]] = {
     "beats": lambda stage: sum(not runfiles.is_canary(key) for key in _keys(stage, runfiles.BEATS)),
     "active": lambda stage: len(stage.supervisor.tick.runs),
     "breakers_open": lambda stage: _comma(
-        sorted(name for name, one in stage.supervisor.tick.worldview.breakers.items() if one.open)
+        sorted(name for name, breaker in stage.supervisor.tick.worldview.breakers.items() if breaker.open)
     )
     or "none",
 }  # fmt: skip
@@ -155,16 +155,16 @@ def story_of(stage: Stage, run_id: str) -> Story:
     run = stage.parts.store.find(run_id)
     if run is None:
         raise ScenarioError(f"there is no run {run_id}")
-    # What the loop holds in memory is newer than the row where only the pulse differs.
-    held = stage.supervisor.tick.runs.get(run.key) if stage.supervisor is not None else None
-    if held is not None and held.version == run.version:
-        run = held
+    # The copy in memory is newer than the row where only the pulse differs.
+    in_memory = stage.supervisor.tick.runs.get(run.key) if stage.supervisor is not None else None
+    if in_memory is not None and in_memory.version == run.version:
+        run = in_memory
     return Story(stage, run, stage.parts.store.attempts(run.key))
 
 
 def unmet(stage: Stage, line: Line) -> list[str]:
-    """What this line expects and the world does not show, one sentence each."""
-    subject = line.word(0, "what to look at")
+    """The expectations of this line that are not met, one sentence each."""
+    subject = line.word(0, "a run id, world, events or alerts")
     if subject == "world":
         table = {name: (lambda fact=fact: fact(stage)) for name, fact in WORLD.items()}
     elif subject in ("events", "alerts"):
@@ -178,26 +178,26 @@ def unmet(stage: Stage, line: Line) -> list[str]:
 def _counts(stage: Stage, subject: str, words: tuple[str, ...]) -> dict[str, Callable[[], object]]:
     run_id = words[0] if words else None
     if subject == "events":
-        kinds = Counter(one.event.kind.value for one in stage.rows.events(run_id, 0, 100_000))
+        kinds = Counter(stored.event.kind.value for stored in stage.rows.events(run_id, 0, 100_000))
     else:
         sent = stage.notifier.sent
-        kinds = Counter(str(one.kind) for one in sent if run_id in (None, one.run_id))
+        kinds = Counter(str(message.kind) for message in sent if run_id in (None, message.run_id))
     return {kind.value: (lambda kind=kind: kinds[kind.value]) for kind in EventKind}
 
 
 def _compare(option: Option, table: dict[str, Callable[[], object]]) -> str | None:
     if option.name not in table:
-        raise ScenarioError(f"nobody knows {option.name!r}; known: {', '.join(sorted(table))}")
-    found, wanted = table[option.name](), option.value
+        raise ScenarioError(f"there is no fact {option.name!r}; facts: {', '.join(sorted(table))}")
+    actual, wanted = table[option.name](), option.value
     if option.sign in ORDER:
-        held = isinstance(found, int | float) and ORDER[option.sign](found, _number(wanted))
+        met = isinstance(actual, int | float) and ORDER[option.sign](actual, _number(wanted))
     elif option.sign == "~":
-        held = wanted.lower() in str(found).lower()
+        met = wanted.lower() in str(actual).lower()
     elif option.sign == "!=":
-        held = str(found) != wanted
+        met = str(actual) != wanted
     else:
-        held = str(found) == wanted
-    return None if held else f"{option.name} is {found!r}, expected {option.sign} {wanted}"
+        met = str(actual) == wanted
+    return None if met else f"{option.name} is {actual!r}, expected {option.sign} {wanted}"
 
 
 def _number(text: str) -> float:

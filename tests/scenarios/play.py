@@ -1,4 +1,4 @@
-"""Plays one scenario file on a stage, line by line; what fails is shown with the line and the history up to it."""
+"""Play one scenario file on a stage, line by line. A failure shows the line and the history up to it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from supervisor.domain.errors import SpotError
-from tests.scenarios import deeds_of_people, deeds_of_the_world
-from tests.scenarios.deeds_of_the_cloud import cloud
+from tests.scenarios import user_verbs, world_verbs
+from tests.scenarios.cloud_verbs import cloud
 from tests.scenarios.expectations import unmet
-from tests.scenarios.script import Line, ScenarioError, lines_of, seconds, yes
+from tests.scenarios.repeats import announced_twice
+from tests.scenarios.script import Line, ScenarioError, line_of, lines_of, seconds, yes
 from tests.scenarios.stage import Settings, Stage
-from tests.scenarios.telling import told_twice
 
-LOOK_S = 1.0  # how finely `wait until` looks
+CHECK_S = 1.0  # how often `wait until` checks its facts
 
 
 def wait(stage: Stage, line: Line) -> None:
@@ -23,12 +23,14 @@ def wait(stage: Stage, line: Line) -> None:
         stage.run_for(seconds(line.words[0]))
         return
     limit_s = next((seconds(option.value) for option in line.options if option.name == "within"), 3600.0)
-    wanted = replace(line, words=line.words[1:], options=tuple(one for one in line.options if one.name != "within"))
+    wanted = replace(
+        line, words=line.words[1:], options=tuple(option for option in line.options if option.name != "within")
+    )
     end = stage.clock.monotonic() + limit_s
     while problems := unmet(stage, wanted):
         if stage.clock.monotonic() >= end:
             raise ScenarioError(f"not within {limit_s:.0f} s: " + "; ".join(problems))
-        stage.run_for(LOOK_S)
+        stage.run_for(CHECK_S)
 
 
 def expect(stage: Stage, line: Line) -> None:
@@ -39,10 +41,10 @@ def expect(stage: Stage, line: Line) -> None:
 
 
 def refused(stage: Stage, line: Line) -> None:
-    """refused CODE VERB ...: this deed is answered with that error"""
-    code, verb = line.word(0, "an error code"), line.word(1, "a deed")
+    """refused CODE VERB ...: this verb is refused with that error"""
+    code, verb = line.word(0, "an error code"), line.word(1, "a verb")
     try:
-        DEEDS[verb](stage, replace(line, verb=verb, words=line.words[2:]))
+        VERBS[verb](stage, replace(line, verb=verb, words=line.words[2:]))
     except SpotError as error:
         if error.code != code:
             raise ScenarioError(f"refused with {error.code}, expected {code}") from None
@@ -53,19 +55,19 @@ def refused(stage: Stage, line: Line) -> None:
 def faults(stage: Stage, line: Line) -> None:
     """faults ~TEXT: an error that the loop survives is part of this story"""
     text = " ".join(line.words)
-    if not any(text in one for one in stage.faults.seen):
-        raise ScenarioError(f"no error says {text!r}; seen: {stage.faults.seen}")
+    if not any(text in fault for fault in stage.faults.seen):
+        raise ScenarioError(f"no error contains {text!r}; errors: {stage.faults.seen}")
     stage.faults.seen.clear()
 
 
-DEEDS: dict[str, Callable[[Stage, Line], None]] = {
+VERBS: dict[str, Callable[[Stage, Line], None]] = {
     "wait": wait,
     "expect": expect,
     "refused": refused,
     "faults": faults,
     "cloud": cloud,
-    **deeds_of_people.DEEDS,
-    **deeds_of_the_world.DEEDS,
+    **user_verbs.VERBS,
+    **world_verbs.VERBS,
 }
 
 
@@ -84,6 +86,13 @@ def settings_of(lines: list[Line]) -> Settings:
     return Settings(**values)
 
 
+def play_lines(stage: Stage, text: str) -> None:
+    for number, line_text in enumerate(text.splitlines(), 1):
+        line = line_of(number, line_text)
+        assert line is not None
+        VERBS[line.verb](stage, line)
+
+
 def play(path: Path, folder: Path) -> None:
     """Raises AssertionError with the line, what was wrong, and the history up to it."""
     lines = lines_of(path)
@@ -92,15 +101,15 @@ def play(path: Path, folder: Path) -> None:
     try:
         for line in lines:
             try:
-                if line.verb not in DEEDS:
+                if line.verb not in VERBS:
                     raise ScenarioError(f"there is no verb {line.verb!r}")
-                DEEDS[line.verb](stage, line)
+                VERBS[line.verb](stage, line)
             except (ScenarioError, SpotError, AssertionError) as error:
                 raise AssertionError(f"{path.name}:{line.number}: {line.text}\n  {error}\n{history(stage)}") from None
         if stage.faults.seen:
             raise AssertionError(f"{path.name}: errors that no scenario expects:\n" + "\n".join(stage.faults.seen))
-        stage.rows.away = False
-        twice = told_twice(stage)
+        stage.rows.down = False
+        twice = announced_twice(stage)
         if twice:
             raise AssertionError(f"{path.name}: {twice}\n{history(stage)}")
     finally:
@@ -111,9 +120,10 @@ def history(stage: Stage) -> str:
     """Every event so far, in seconds since the beginning."""
     began = stage.clock.monotonic() - 1000.0
     wall = stage.clock.now() - began
-    stage.rows.away = False
-    told = [
-        f"  {one.at - wall:9.1f} s  {one.run_id or '-':<10} {one.event.kind:<18} {one.event.text}"
-        for one in stage.rows.events(None, 0, 2000)
+    stage.rows.down = False
+    events = [
+        f"  {stored.at - wall:9.1f} s  {stored.run_id or '-':<10} {stored.event.kind:<18} {stored.event.text}"
+        for stored in stage.rows.events(None, 0, 2000)
     ]
-    return "\n".join([f"  history (now {began:.1f} s):", *told, *(f"  fault: {one}" for one in stage.faults.seen)])
+    faults = [f"  fault: {fault}" for fault in stage.faults.seen]
+    return "\n".join([f"  history (now {began:.1f} s):", *events, *faults])

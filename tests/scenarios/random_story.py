@@ -1,7 +1,7 @@
-"""Stories made by chance: four trainings, disasters of every kind in any order, then calm. All of them must complete.
+"""Random stories: four trainings, failures of every kind in any order, then none. All runs must complete.
 
-A story is a list of lines of the scenarios' own language, made from a seed; where one fails, its lines are shown, and
-they can be put into a file as they are.
+A story is a list of lines in the language of the scenarios, made from a seed. A failing story shows its lines, which
+can be copied into a file.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from supervisor.ports.provider import MachineMissing
 from supervisor.ports.store import StoreDown
 from supervisor.services.runs.resume import ResumeRequest, resume
 from tests.fakes.callers import OPS
-from tests.scenarios.play import DEEDS, history
+from tests.scenarios.play import VERBS, history
 from tests.scenarios.script import ScenarioError, line_of
 from tests.scenarios.stage import Settings, Stage
 
 RUNS = ("alpha", "beta", "gamma", "delta")
 CALM = (
-    "cloud room-takes 0s", "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal",
+    "cloud capacity-takes 0s", "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal",
     "store up", "store current",
-    "store roomy", "store lose-answers 0", "database up", "supervisor restart",
+    "store not-full", "store lose-responses 0", "database up", "supervisor restart",
 )  # fmt: skip
 
 
 MISFORTUNES = (
     "cloud preempt {run} notice=30s", "cloud preempt {run} notice=2min", "cloud preempt {run}",
     "cloud kill {run}", "cloud host-error {run}", "cloud reboot {run}", "cloud ends {run}",
-    "cloud room-takes 50s", "cloud room-takes 0s",
+    "cloud capacity-takes 50s", "cloud capacity-takes 0s",
     "cloud stockout a", "cloud stockout a b c", "cloud quota b", "cloud capacity",
-    "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-answer times=2",
-    "cloud lose-answer none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
+    "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-response times=2",
+    "cloud lose-response none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
     "agent {run} hung", "agent {run} silent", "agent {run} dies", "agent {run} mute",
     "agent {run} talks", "agent {run} trains", "agent {run} notice 100s", 'agent {run} exits "signal 9:"',
     "store down", "store down supervisor", "store down agents", "store up", "store stale", "store current",
-    "store lose-answers 2", "database down", "database up",
+    "store lose-responses 2", "database down", "database up",
     "supervisor restart", "supervisor kill", "supervisor start",
     "supervisor dies before-next", "supervisor dies before-create", "supervisor dies after-create",
     "supervisor loses-lease", "supervisor lease-ends", "supervisor takes-lease", "supervisor race-stop {run}",
     "clock +1h", "clock -1h", "forge {run} nonce", "forge {run} absurd", "forge {run} older",
-    "cloud delete {run}", "cloud immortal {run}", "cloud mortal", "cloud expire {run}", "store full", "store roomy",
+    "cloud delete {run}", "cloud immortal {run}", "cloud mortal", "cloud expire {run}", "store full", "store not-full",
     "stop {run}", "marker {run}", "resume {run}",
 )  # fmt: skip
 
 
-# Ends after which a person looks, and resumes.
-A_PERSON_GOES_ON = (Cause.NO_PROGRESS, Cause.MACHINE_DELETED, Cause.RESULTS_UNVERIFIED)
+# Ends after which a user resumes the run.
+USER_RESUMES = (Cause.NO_PROGRESS, Cause.MACHINE_DELETED, Cause.RESULTS_UNVERIFIED)
 
 
 def misfortune(chance: random.Random) -> str:
@@ -76,43 +76,43 @@ def story(seed: int, misfortunes: int) -> list[str]:
 def live(seed: int, folder: Path, misfortunes: int = 25) -> None:
     """Raises AssertionError with the story's lines and history."""
     stage = Stage(folder, Settings(overlap=1e9))
-    told: list[str] = []
+    played: list[str] = []
     newest: dict[str, int] = {}
     try:
         for text in story(seed, misfortunes):
-            told.append(text)
+            played.append(text)
             _do(stage, text)
             _pointers_only_grow(stage, newest)
-        told += ["# calm"]
+        played += ["# calm"]
         for text in CALM:
             _do(stage, text)
         for agent in stage.agents:
             agent.silent = agent.mute = False
             agent.go_on()
-        stage.provider.answer_well()
+        stage.provider.drop_scripted_responses()
         _all_complete(stage)
         _pointers_only_grow(stage, newest)
     except AssertionError as error:
-        lines = "\n".join(told)
+        lines = "\n".join(played)
         raise AssertionError(f"seed {seed}: {error}\n{lines}\n{history(stage)}") from None
     finally:
         stage.close()
 
 
 def _do(stage: Stage, text: str) -> None:
-    """A disaster that has nothing to strike, such as a machine that is not there, does not happen."""
+    """A failure without a target, such as a machine that does not exist, is skipped."""
     line = line_of(0, text)
     if line.verb == "supervisor" and stage.supervisor is None and line.words[0] not in ("start", "restart"):
         return
     try:
-        DEEDS[line.verb](stage, line)
+        VERBS[line.verb](stage, line)
     except (ScenarioError, SpotError, MachineMissing, StoreUnavailable, StoreDown, KeyError):
         if line.verb in ("submit", "wait"):
             raise
 
 
 def _pointers_only_grow(stage: Stage, newest: dict[str, int]) -> None:
-    """No writer but the newest holder: a checkpoint that counts is never replaced by an older one."""
+    """Only the newest holder writes: no pointer is ever replaced by an older checkpoint."""
     for run in RUNS:
         try:
             baton = batons.decode(stage.objects.get(runfiles.baton(run))[0])
@@ -124,18 +124,18 @@ def _pointers_only_grow(stage: Stage, newest: dict[str, int]) -> None:
 
 
 def _all_complete(stage: Stage) -> None:
-    """Within two weeks of calm, in which a person resumes what was given up to save money."""
+    """Within two weeks without failures, in which a user resumes the runs that ended to save money."""
     for _ in range(336):
         stage.run_for(3600.0)
         runs = [stage.parts.store.find(run) for run in RUNS]
         if all(run.settled and run.status == Status.COMPLETED for run in runs):
             break
         for run in runs:
-            assert run.status != Status.FAILED or run.cause in A_PERSON_GOES_ON, _end(run)
+            assert run.status != Status.FAILED or run.cause in USER_RESUMES, _end(run)
             if run.status in (Status.FAILED, Status.STOPPED):
                 resume(stage.parts, run.run_id, ResumeRequest(OPS))
     assert all(run.settled and run.status == Status.COMPLETED for run in runs), "; ".join(map(_end, runs))
-    assert not stage.machines(), f"machines are left: {[one.name for one in stage.machines()]}"
+    assert not stage.machines(), f"machines are left: {[machine.name for machine in stage.machines()]}"
     assert not stage.faults.seen, f"errors: {stage.faults.seen}"
 
 

@@ -1,7 +1,7 @@
-"""Scenario files as lines: a verb, its words, and its options. What a verb means stands in verbs and expectations.
+"""Scenario files as lines: a verb, its words, and its options. The modules `*_verbs` and `expectations` define them.
 
-One line is one deed: `submit digits zones=a,b steps=1000`. `#` begins a comment, quotes hold a text together, times
-are written 30s, 5min, 2h, 1d. A file opens with a comment that tells its story.
+One line is one verb: `submit digits zones=a,b steps=1000`. `#` starts a comment, quotes keep a text together, times are
+written 30s, 5min, 2h, 1d. The first line of a file is a comment that describes its story.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class ScenarioError(Exception):
-    """The file asks for something that does not exist, or what it expects did not come."""
+    """The file uses something that does not exist, or an expectation is not met."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Line:
         return self.words[position]
 
     def values(self) -> dict[str, str]:
-        """Options of a deed: name=value only."""
+        """Options of a verb: name=value only."""
         strange = [option for option in self.options if option.sign != "="]
         if strange:
-            raise ScenarioError(f"{strange[0].name}{strange[0].sign} is no option of a deed")
+            raise ScenarioError(f"{strange[0].name}{strange[0].sign} is not an option of a verb")
         return {option.name: option.value for option in self.options}
 
 
@@ -74,9 +74,9 @@ def yes(text: str) -> bool:
 def lines_of(path: Path) -> list[Line]:
     raw = path.read_text(encoding="utf-8").splitlines()
     if not raw or not raw[0].startswith("# "):
-        raise ScenarioError(f"{path.name} does not open with a comment that tells its story")
-    found = [line_of(number, text) for number, text in enumerate(raw, 1)]
-    return [line for line in found if line is not None]
+        raise ScenarioError(f"{path.name} does not start with a comment that describes its story")
+    lines = [line_of(number, text) for number, text in enumerate(raw, 1)]
+    return [line for line in lines if line is not None]
 
 
 def line_of(number: int, text: str) -> Line | None:

@@ -1,7 +1,8 @@
 """An agent and its training, simulated in virtual time on the real baton and the real heartbeat.
 
-It boots, claims, restores, trains at a steady rate, saves every so many steps, beats, heeds stop, notice, closed and
-superseded, and says `done` after its results are stored: RULES sections 1 and 7. The stage calls `act` when `due`.
+It boots, claims, restores, trains at a steady rate, saves every `checkpoint` steps, sends beats, follows stop, notice,
+closed and superseded, and writes `done` after its results are stored: RULES sections 1 and 7. The stage calls `act`
+when `due`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from supervisor.contract.baton import BatonRefused
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.stores.promise import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
-from tests.scenarios.sim_beats import Mouth
+from tests.scenarios.sim_beats import BeatSender
 from tests.scenarios.sim_files import Files
 from tests.scenarios.sim_plan import NEVER, RETRY_S, Plan, Reach
 
@@ -26,9 +27,9 @@ LEAVING = ("saving", "finishing", "over")
 
 @dataclass
 class SimAgent:
-    """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches nobody. `mute`: its beats do not
-    arrive, its files do. `dead`: the agent's process is gone, the machine is up. `hung`: no more steps.
-    `long_phase`: it says that it is in this phase, and makes no steps there."""
+    """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches neither supervisor nor store. `mute`:
+    its beats do not arrive, its files do. `dead`: the agent's process is gone, the machine is up. `hung`: no more
+    steps. `long_phase`: its beats report this phase, and it makes no steps."""
 
     request: LaunchRequest
     machine_id: str
@@ -40,11 +41,11 @@ class SimAgent:
     dead: bool = False
     hung: bool = False
     long_phase: str = ""
-    disk_free_pct: float | None = None  # None = it tells nothing of its disk
-    told_notice_s: float | None = None  # of a preemption that the platform's listing does not tell of yet
+    disk_free_pct: float | None = None  # None = its beats do not include the disk
+    early_notice_s: float | None = None  # of a preemption that the platform's listing does not show yet
     state: str = "booting"
     phase: str = heartbeat.BOOT
-    leaving: str | None = None  # why it goes; told as `left` when the last save is over
+    leaving: str | None = None  # why it leaves; its beats say `left` when the last save is over
     left: str | None = None
     exit: Exit | None = None
     note: str = ""
@@ -56,7 +57,7 @@ class SimAgent:
     training_at: float = NEVER
     due: float = 0.0
     files: Files = field(init=False)
-    mouth: Mouth = field(init=False)
+    sender: BeatSender = field(init=False)
     _until: float = 0.0
     _waits_since: float | None = None
 
@@ -65,11 +66,11 @@ class SimAgent:
         self.run_id, self.launch_id = self.request.run_id, self.request.launch_id
         self.attempt = int(self.job["attempt"])
         self.files = Files(self.reach.objects, self.run_id, self.launch_id, self.machine_id)
-        self.mouth = Mouth(self, self.up_at)
+        self.sender = BeatSender(self, self.up_at)
         self._until = self.up_at + self.plan.boot
         self.due = self.up_at
 
-    # --- what the mouth and the stage ask ----------------------------------------------------------------------------
+    # --- read by the sender and the stage -----------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
@@ -87,17 +88,17 @@ class SimAgent:
         own = self.reach.machine()
         if own is not None and own.taken_at is not None and own.machine.record is not None:
             return own.machine.record.notice_s
-        return self.told_notice_s
+        return self.early_notice_s
 
     def progress(self) -> int:
-        """The step it has reached."""
+        """The current step."""
         if self.state == "training" and not self.hung and not self.long_phase:
             made = math.floor(self.plan.rate * (self.reach.monotonic() - self.training_at) + 1e-6)
             self.step = max(self.step, min((self.step_from or 0) + made, self.plan.steps))
         return self.step
 
     def go_on(self, hung: bool = False, long_phase: str = "") -> None:
-        """Change what it does; steps that were not made meanwhile are not made up."""
+        """Change its behavior. Steps that it did not make meanwhile are not added."""
         self.progress()
         self.hung, self.long_phase = hung, long_phase
         if self.state == "training":
@@ -107,7 +108,7 @@ class SimAgent:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def act(self) -> None:
-        """Do everything that is due, then set `due` to when there is more."""
+        """Do everything that is due, then set the next `due`."""
         now = self.reach.monotonic()
         if now < self.up_at and not self.over:
             self.due = self.up_at
@@ -115,18 +116,18 @@ class SimAgent:
         if self.over or self.dead or not self.plan.starts or self.reach.machine() is None:
             self.due = NEVER
             return
-        self._heed(now)
+        self._check_signals(now)
         for _ in range(len(BEFORE_TRAINING) + len(LEAVING) + 2):
             before = self.state
             getattr(self, "_" + self.state)(now)
-            self.mouth.speak(now)  # each change of phase is told, also those that take no time
+            self.sender.send(now)  # a beat for each change of phase, also where a phase takes no time
             if self.state == before:
                 break
         if self.over:
-            self._part()
-        self.due = NEVER if self.over else max(now + 0.01, min(self._until, self.mouth.due))
+            self._leave_machine()
+        self.due = NEVER if self.over else max(now + 0.01, min(self._until, self.sender.due))
 
-    # --- the life -------------------------------------------------------------------------------------------------
+    # --- one method for each state --------------------------------------------------------------------------------
 
     def _booting(self, now: float) -> None:
         if now >= self._until:
@@ -135,9 +136,9 @@ class SimAgent:
     def _claiming(self, now: float) -> None:
         self._until = now + RETRY_S
         try:
-            seen = self.files.keeper.read()
+            baton = self.files.keeper.read()
             waited_s = 0.0 if self._waits_since is None else now - self._waits_since
-            verdict = rules.standing(seen, self.launch_id, self.machine_id, waited_s)
+            verdict = rules.standing(baton, self.launch_id, self.machine_id, waited_s)
             if verdict in (rules.OVER, rules.OUTDATED):
                 self.stand_down(left_reason(verdict))
                 return
@@ -148,7 +149,7 @@ class SimAgent:
             self.files.keeper.change(rules.claim, waited_s)
         except (StoreUnavailable, BatonRefused):
             return
-        self.note, self.mouth.heard_at, self.mouth.store_at = "", now, now
+        self.note, self.sender.contact_at, self.sender.store_at = "", now, now
         self.state, self.phase, self._until = "restoring", heartbeat.RESTORE, now + self.plan.restore
 
     def _restoring(self, now: float) -> None:
@@ -184,7 +185,7 @@ class SimAgent:
             self._until = min(self._next_mark(every), NEVER if how is None else self.training_at + how[1])
 
     def _next_mark(self, every: int) -> float:
-        """When it will save or be done."""
+        """The time of its next save or of its end."""
         if self.hung or self.long_phase:
             return NEVER
         mark = min(self.plan.steps, self.saved - self.saved % every + every) if every else self.plan.steps
@@ -194,7 +195,7 @@ class SimAgent:
         if now < self._until:
             return
         self._until = now + RETRY_S
-        if not self.plan.uploads:  # a person is asked; it goes on trying
+        if not self.plan.uploads:  # a person decides; it keeps retrying
             self.note, self.phase = ("1 of 1 files could not be saved; model.bin: 403 Forbidden", heartbeat.FINISHED)
             self.exit = Exit(0, None, False, ran_s=now - self.training_at)
             return
@@ -210,7 +211,7 @@ class SimAgent:
         self.phase, self.state = heartbeat.FINISHED, "over"
 
     def _saving(self, now: float) -> None:
-        """The last save before leaving; after it nobody writes any more."""
+        """The last save before it leaves; it writes nothing afterwards."""
         if now < self._until:
             return
         if self._save(self.step) or self.leaving == heartbeat.CUT_OFF:
@@ -224,7 +225,7 @@ class SimAgent:
         self._until = NEVER
 
     def _save(self, step: int) -> bool:
-        """False when the store did not answer."""
+        """False = the store did not respond."""
         if not self.silent and self.plan.checkpoint and step > (self.pointed or 0):
             try:
                 self.files.save(step, self.attempt)
@@ -239,7 +240,7 @@ class SimAgent:
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
-    def _heed(self, now: float) -> None:
+    def _check_signals(self, now: float) -> None:
         own = self.reach.machine()
         if own is not None and own.asked_to_stop:
             self.leave(heartbeat.STOPPED)
@@ -247,11 +248,11 @@ class SimAgent:
             self.leave(heartbeat.NOTICED)
         if now - self.up_at >= float(self.job["machine_max_s"]):
             self.leave(heartbeat.EXPIRED)
-        if now - self.mouth.heard_at >= float(self.job["cut_off_s"]):
+        if now - self.sender.contact_at >= float(self.job["cut_off_s"]):
             self.leave(heartbeat.CUT_OFF)
 
     def leave(self, left: str) -> None:
-        """TERM the training, save what it has, go. The first reason counts."""
+        """Send TERM to the training, save, leave. The first reason counts."""
         if self.leaving is not None or self.state in LEAVING:
             return
         self.leaving = left
@@ -263,14 +264,14 @@ class SimAgent:
         self.due = min(self.due, self._until)
 
     def stand_down(self, left: str) -> None:
-        """Not ours (any more): stop and write nothing."""
+        """The baton is not ours (any more): stop and write nothing."""
         if not self.over:
             self.left, self.phase, self.state = left, heartbeat.FINISHED, "over"
-        self.mouth.store_at = NEVER
+        self.sender.store_at = NEVER
 
-    def _part(self) -> None:
-        """Nobody writes after this; the machine goes its way."""
-        if self.mouth.store_at < NEVER and not self.silent:
+    def _leave_machine(self) -> None:
+        """The last write, and the end of the machine as the plan says."""
+        if self.sender.store_at < NEVER and not self.silent:
             try:
                 self.files.leave()
             except (StoreUnavailable, BatonRefused):

@@ -1,7 +1,7 @@
-"""The two ways of a simulated agent's beat, and what it learns on them: a stop, a newer attempt, a closed run.
+"""The beats of a simulated agent, pushed and stored, and what it learns then: a stop, a newer attempt, a closed run.
 
-Changes of phase, exit and the like are beaten at once by both ways, all else at its pace. A beat is stored by the
-holder only, if-generation-match of its own last one.
+A change of phase, exit or notice is pushed and stored at once, everything else at its pace. Only the holder stores a
+beat, with if-generation-match of its own last one.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from tests.scenarios.sim_agent import SimAgent
 
 
-class Mouth:
+class BeatSender:
     def __init__(self, agent: SimAgent, starts_at: float) -> None:
         self._agent = agent
         self.push_at = starts_at if agent.plan.push else NEVER
         self.store_at = NEVER  # until it holds the baton
-        self.heard_at = starts_at
-        self._sequence = 99  # below that the start-up script counts
+        self.contact_at = starts_at
+        self._sequence = 99  # the start-up script uses the numbers below
         self._generation: str | None = None
-        self._stop_seen: str | None = None
-        self._said: tuple[object, ...] = ()
+        self._stop_generation: str | None = None
+        self._sent: tuple[object, ...] = ()
         self._recent, self._noted_at = RecentPoints(), 0.0
 
     @property
     def due(self) -> float:
         return min(self.push_at, self.store_at)
 
-    def speak(self, now: float) -> None:
+    def send(self, now: float) -> None:
         agent = self._agent
-        word = (agent.shown_phase, agent.left, agent.exit, agent.notice_s())
-        urgent, self._said = word != self._said, word
+        shown = (agent.shown_phase, agent.left, agent.exit, agent.notice_s())
+        urgent, self._sent = shown != self._sent, shown
         if self.store_at < NEVER and (urgent or now >= self.store_at):
             self.store_at = now + float(agent.job["beat_store_s"])
             if not (agent.silent or agent.mute):
@@ -73,7 +73,7 @@ class Mouth:
             steps_per_s=agent.plan.rate if shows else None,
             notice_s=agent.notice_s(),
             left=agent.left,
-            stop_generation=self._stop_seen,
+            stop_generation=self._stop_generation,
             exit=agent.exit,
             message=agent.note,
             pruned=agent.files.pruned,
@@ -83,7 +83,7 @@ class Mouth:
         )
 
     def _note(self, step: int) -> None:
-        """The points since the last beat, as an agent notes them while its training reports."""
+        """Note the points since the last beat, as an agent does while its training reports."""
         agent, rate = self._agent, self._agent.plan.rate
         at = max(self._noted_at + EVERY_S, agent.training_at)
         while at < agent.reach.monotonic():
@@ -94,11 +94,11 @@ class Mouth:
     def _push(self, now: float) -> None:
         agent = self._agent
         try:
-            answer = agent.reach.push(agent.run_id, heartbeat.encode(self.beat()))
+            response = agent.reach.push(agent.run_id, heartbeat.encode(self.beat()))
         except NotReached:
             return
-        self.heard_at, self.push_at = now, now + answer.next_s
-        if answer.stop:
+        self.contact_at, self.push_at = now, now + response.next_s
+        if response.stop:
             agent.leave(heartbeat.STOPPED)
 
     def _store(self, now: float) -> None:
@@ -109,11 +109,11 @@ class Mouth:
             if verdict != rules.MINE:
                 agent.stand_down(left_reason(verdict))
                 return
-            self.heard_at = now
+            self.contact_at = now
             consumed = (agent.job["stop_consumed"], baton.stop_consumed)
             marker = new_stop_marker(agent.reach.objects, agent.run_id, *consumed)
             if marker is not None:
-                self._stop_seen = marker
+                self._stop_generation = marker
                 agent.leave(heartbeat.STOPPED)
             elif superseded(baton, agent.launch_id):
                 agent.leave(heartbeat.SUPERSEDED)

@@ -1,4 +1,4 @@
-"""What a simulated agent keeps in the store: small real objects, so that a torn checkpoint is really torn.
+"""The objects of a simulated agent in the store: small but real, so that a torn checkpoint is really torn.
 
 Upload, then move the pointer, then delete what no pointer names; restore only what verifies (RULES section 7).
 """
@@ -14,17 +14,17 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
 from supervisor.contract.heartbeat import MAX_PRUNED, Pruned
 from supervisor.contract.stores.promise import ObjectMissing
-from tests.scenarios.doors import StoreDoor
+from tests.scenarios.fault_points import StoreAccess
 
 
 class Files:
     """One holder's files. Every method raises StoreUnavailable, and BatonRefused where it is not the holder."""
 
-    def __init__(self, objects: StoreDoor, run_id: str, launch_id: str, machine_id: str) -> None:
+    def __init__(self, objects: StoreAccess, run_id: str, launch_id: str, machine_id: str) -> None:
         self.keeper = BatonKeeper(objects, run_id, launch_id, machine_id)
         self._objects = objects
         self._run_id = run_id
-        self.pruned: Pruned | None = None  # what its beats tell of removed checkpoints
+        self.pruned: Pruned | None = None  # removed checkpoints, for its beats
 
     def save(self, step: int, attempt: int) -> None:
         prefix = runfiles.checkpoint(self._run_id, step, attempt)

@@ -1,4 +1,4 @@
-"""What the machines and trainings of one run are like, and what a simulated agent can reach."""
+"""Properties of the machines and trainings of one run, and what a simulated agent can reach."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 from supervisor.contract.heartbeat import Exit
 from tests.fakes.provider import FakeMachine
-from tests.scenarios.doors import StoreDoor
+from tests.scenarios.fault_points import StoreAccess
 
 NEVER = math.inf
 RETRY_S = 5.0
 
 
 class NotReached(Exception):
-    """A push that no supervisor took."""
+    """A push that no supervisor received."""
 
 
 @dataclass
 class Plan:
-    """Times in seconds, `rate` in steps per second. `after`: what becomes of the machine when its agent has left:
+    """Times in seconds, `rate` in steps per second. `after`: what happens to the machine when its agent has left:
     gone, ended (stopped but still there), or stays (up, as after a self-delete that failed)."""
 
     steps: int = 1000
     rate: float = 1.0
-    checkpoint: int = 100  # one every so many steps; 0 = none
+    checkpoint: int = 100  # steps between two of them; 0 = none
     boot: float = 20.0
     restore: float = 5.0
     finish: float = 5.0
@@ -42,10 +42,10 @@ class Plan:
 
 @dataclass
 class Reach:
-    """What an agent can reach: the store by its own door, the supervisor, the machine it runs on."""
+    """What an agent can reach: the store by its own access, the supervisor, its machine."""
 
-    objects: StoreDoor
+    objects: StoreAccess
     monotonic: Callable[[], float]
-    push: Callable[[str, bytes], object]  # the answer; raises NotReached
-    machine: Callable[[], FakeMachine | None]  # None = it does not live
-    leave_machine: Callable[[str], None]  # told Plan.after
+    push: Callable[[str, bytes], object]  # the response; raises NotReached
+    machine: Callable[[], FakeMachine | None]  # None = it is gone
+    leave_machine: Callable[[str], None]  # called with Plan.after

@@ -1,7 +1,7 @@
 """The stage of a scenario: the real loop, decisions, use cases and database, on a faked world in virtual time.
 
-The clock jumps from one due thing to the next: an agent's next act, the loop's next tick, the end of a wait. Nothing
-sleeps. A restart of the supervisor makes every object of it anew on the same database, as kill -9 and a start would.
+The clock jumps from one due time to the next: an agent's next step, the next tick, the end of a wait. No thread sleeps.
+A restart of the supervisor creates all its objects again on the same database, as after `kill -9` and a start.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ from tests.fakes.notifier import FakeNotifier
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.platform import FakePlatform
 from tests.fakes.wake import FakeWake
-from tests.scenarios.doors import (
-    AgentsDoor,
+from tests.scenarios.fault_points import (
     AtOnce,
-    DatabaseDoor,
+    DatabaseAccess,
     Later,
     StagedProvider,
-    StoreDoor,
+    StoreAccess,
     SupervisorDied,
     TrueClock,
 )
@@ -54,7 +53,7 @@ from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
 from tests.services.fresh import open_fresh
 
 CELL = "cell"
-WAKE_S = 0.05  # how soon the loop looks again when it is woken
+WAKE_S = 0.05  # from a wake to the tick that it requests
 FOREVER_S = 1e9
 MOST_TICKS_A_MINUTE = 200
 OVERLAP_S = 300.0  # how long a run may have two machines (invariant 3)
@@ -75,7 +74,7 @@ class Settings:
 
 @dataclass
 class Supervisor:
-    """One life of the supervisor's process."""
+    """One process of the supervisor, from its start to its end."""
 
     tick: Tick
     inbox: BeatInbox
@@ -84,7 +83,7 @@ class Supervisor:
 
 
 class Faults(logging.Handler):
-    """Errors that the loop survives by design, and that no scenario may cause without saying so."""
+    """Errors that the loop survives. A scenario that causes one must say so with `faults`."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -107,26 +106,26 @@ class Stage:
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.objects = MemoryStore(now=TrueClock(self.clock).now)
-        self.provider = StagedProvider(self.clock, self.settings.zones, self._born)
+        self.provider = StagedProvider(self.clock, self.settings.zones, self._new_machine)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
         self.provider.traits = replace(self.provider.traits, irreplaceable=self.settings.irreplaceable)
-        self._stand()
+        self._set_up()
 
-    def _stand(self) -> None:
-        """Everything beside clock, objects and provider."""
-        self.own_door, self.agents_door = StoreDoor(self.objects), AgentsDoor(self.objects)
+    def _set_up(self) -> None:
+        """Everything except clock, objects and provider."""
+        self.own_access, self.agents_access = StoreAccess(self.objects), StoreAccess(self.objects)
         self.wake, self.notifier = FakeWake(self.clock), FakeNotifier()
         self.knobs_of = lambda supervisor_id: Knobs(
             supervisor_id, poll_interval_s=self.settings.poll, recovery_backoff_s=self.settings.backoff
         )
         self.faults = Faults()
         self.next_tick = 0.0
-        self.doubled: dict[str, float] = {}
-        self._looked: list[float] = []
-        self._lives = itertools.count(1)
+        self.two_machines_since: dict[str, float] = {}
+        self._ticked_at: list[float] = []
+        self._processes = itertools.count(1)
         self.boot_sequence = itertools.count(1)
         self._database = open_fresh(Path(self.folder, "scenario.db"), ("fake",))
-        self.rows = DatabaseDoor(self._database)
+        self.rows = DatabaseAccess(self._database)
         logging.getLogger("supervisor").addHandler(self.faults)
         self.start()
 
@@ -134,13 +133,13 @@ class Stage:
         logging.getLogger("supervisor").removeHandler(self.faults)
         self._database.close()
 
-    # --- the supervisor's lives -------------------------------------------------------------------------------------
+    # --- processes of the supervisor ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new process on the same database: it remembers nothing but its rows."""
+        """A new process on the same database: it has nothing but the rows."""
         self._database.close()
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", False, ("fake",))
-        self.rows = DatabaseDoor(self._database)
+        self.rows = DatabaseAccess(self._database)
         self.provider.dies = ""
         self.own_clock = SteadyClock(self.clock, self.settings.poll)
         providers, later, outcomes = self.providers(), Later(), Outcomes()
@@ -148,15 +147,15 @@ class Stage:
         inbox = BeatInbox(self.rows, self.own_clock, self.wake, knobs.beat_push_s)
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
         cells, platform = dict.fromkeys(providers, CELL), FakePlatform()
-        self.parts = Parts(self.rows, self.own_door, self.own_clock, self.wake, providers, cells, knobs, platform)
+        self.parts = Parts(self.rows, self.own_access, self.own_clock, self.wake, providers, cells, knobs, platform)
         tick = Tick(
             store=self.rows,
             cell=CELL,
-            observer=Observer(providers, self.own_door, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s),
+            observer=Observer(providers, self.own_access, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s),
             worldview=Worldview(knobs, providers),
-            readers=Readers(self.own_door, providers, executor=AtOnce()),
+            readers=Readers(self.own_access, providers, executor=AtOnce()),
             actor=Actor(
-                self.rows, self.own_door, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,
+                self.rows, self.own_access, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,
                 **self.acting(later),
             ),
             outcomes=outcomes,
@@ -165,7 +164,7 @@ class Stage:
             rotation=Rotation(poll_s, knobs.stop_poll_s),
             clock=self.own_clock,
         )  # fmt: skip
-        lease = self.take_lease(f"supervisor-{next(self._lives)}")
+        lease = self.take_lease(f"supervisor-{next(self._processes)}")
         self.supervisor = Supervisor(tick, inbox, later, lease)
         self.next_tick = self.clock.monotonic()
 
@@ -183,7 +182,7 @@ class Stage:
         return lease
 
     def kill(self) -> None:
-        """kill -9: what was queued is never done."""
+        """kill -9: queued actions are lost."""
         self.supervisor, self.next_tick = None, NEVER
 
     # --- time -----------------------------------------------------------------------------------------------------
@@ -191,15 +190,15 @@ class Stage:
     def run_for(self, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
         while True:
-            self._turn()
+            self._run_due()
             now = self.clock.monotonic()
             if now >= end:
                 return
             due = min([end, self.next_tick, now + self.settings.poll, *(agent.due for agent in self.agents)])
             self.clock.advance(max(0.0, due - now))
 
-    def _turn(self) -> None:
-        """Everything that is due at this instant."""
+    def _run_due(self) -> None:
+        """Run everything that is due now."""
         now = self.clock.monotonic()
         for agent in self.agents:
             if agent.due <= now:
@@ -229,7 +228,7 @@ class Stage:
             return
         self.requests = self._calls() - before
         self.ticks += 1
-        if not self.rows.away:
+        if not self.rows.down:
             deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
@@ -240,29 +239,29 @@ class Stage:
         self.next_tick = now + max(WAKE_S, soon_s)
 
     def _refuse_to_spin(self, now: float) -> None:
-        """A wake-up that changes nothing must not lead to the next one."""
-        self._looked = [at for at in self._looked if at > now - 60.0] + [now]
-        if len(self._looked) > MOST_TICKS_A_MINUTE:
-            raise AssertionError(f"the loop spins: {len(self._looked)} ticks in a minute")
+        """A wake that changes nothing must not cause the next one."""
+        self._ticked_at = [at for at in self._ticked_at if at > now - 60.0] + [now]
+        if len(self._ticked_at) > MOST_TICKS_A_MINUTE:
+            raise AssertionError(f"the loop spins: {len(self._ticked_at)} ticks in a minute")
 
     def _calls(self) -> int:
-        return sum(self.own_door.calls.values()) + sum(self.provider.calls.values())
+        return sum(self.own_access.calls.values()) + sum(self.provider.calls.values())
 
     # --- the world ------------------------------------------------------------------------------------------------
 
-    def _born(self, request: LaunchRequest, machine: Machine, provider: StagedProvider | None = None) -> None:
-        """A machine comes up, and an agent on it."""
-        of = provider or self.provider
+    def _new_machine(self, request: LaunchRequest, machine: Machine, provider: StagedProvider | None = None) -> None:
+        """A machine comes up, with an agent on it."""
+        owner = provider or self.provider
         plan = self.plans.setdefault(request.run_id, Plan())
         name, machine_id = request.name, machine.machine_id
         reach = Reach(
-            objects=self.agents_door,
+            objects=self.agents_access,
             monotonic=self.clock.monotonic,
             push=self._push,
-            machine=lambda: of.inside(name) if of.lives(name, machine_id) else None,
-            leave_machine=lambda after: self._left(of, name, after),
+            machine=lambda: owner.inside(name) if owner.lives(name, machine_id) else None,
+            leave_machine=lambda after: self._left(owner, name, after),
         )
-        up_at = self.clock.monotonic() + of.boot_s
+        up_at = self.clock.monotonic() + owner.boot_s
         self.agents.append(SimAgent(request, machine_id, up_at, plan, reach))
 
     def _left(self, provider: StagedProvider, name: str, after: str) -> None:
@@ -272,23 +271,23 @@ class Stage:
             provider.end(name)
 
     def _push(self, run_id: str, raw: bytes) -> object:
-        if self.supervisor is None or self.rows.away:
+        if self.supervisor is None or self.rows.down:
             raise NotReached
         try:
             return self.supervisor.inbox.receive(run_id, raw)
-        except Exception as error:  # noqa: BLE001 - any refusal is an answer the agent cannot use
+        except Exception as error:  # noqa: BLE001 - the agent cannot use any refusal
             raise NotReached(str(error)) from None
 
     def agent(self, run_id: str, attempt: int | None = None) -> SimAgent:
         """The newest agent of this run, or the one of this attempt."""
-        found = [one for one in self.agents if one.run_id == run_id and attempt in (None, one.attempt)]
-        if not found:
+        agents = [agent for agent in self.agents if agent.run_id == run_id and attempt in (None, agent.attempt)]
+        if not agents:
             raise ScenarioError(f"{run_id} has no machine yet")
-        return found[-1]
+        return agents[-1]
 
     def machines(self, run_id: str | None = None) -> list[Machine]:
-        """Machines that cost money now: ours, of one run or of all."""
-        ours = (m for m in self.provider.look_all() if m.supervisor_id == self.rows.supervisor_id)
+        """Our machines that cost money now, of one run or of all runs."""
+        ours = (m for m in self.provider.machines_now() if m.supervisor_id == self.rows.supervisor_id)
         costs = (machine for machine in ours if machine.state is not MachineState.ASKED)
         return [machine for machine in costs if run_id in (None, machine.run_id)]
 
@@ -296,9 +295,13 @@ class Stage:
         """Invariant 3: no run has two running machines for longer than its overlap."""
         now = self.clock.monotonic()
         count = Counter(
-            one.run_id for one in self.machines() if one.run_id in self.plans and one.state is not MachineState.ENDED
+            machine.run_id
+            for machine in self.machines()
+            if machine.run_id in self.plans and machine.state is not MachineState.ENDED
         )
-        self.doubled = {name: self.doubled.get(name, now) for name, many in count.items() if many > 1}
-        for name, since in self.doubled.items():
+        self.two_machines_since = {
+            name: self.two_machines_since.get(name, now) for name, many in count.items() if many > 1
+        }
+        for name, since in self.two_machines_since.items():
             if now - since > self.settings.overlap:
                 raise AssertionError(f"{name} has had {count[name]} machines for {now - since:.0f} s")

@@ -1,4 +1,4 @@
-"""The scenarios bite: with a rule deliberately broken, the story that is about it fails."""
+"""The scenarios can fail: with a rule broken on purpose, the story about that rule fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def no_second_signal(run: object, *_: object) -> None:
     return None
 
 
-def nobody_waits(*_: object) -> bool:
+def nothing_waits(*_: object) -> bool:
     return False
 
 
@@ -48,7 +48,7 @@ def no_late_beat(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
     return run, (), False
 
 
-def nothing_is_only_asked_for(*_: object) -> bool:
+def nothing_is_only_requested(*_: object) -> bool:
     return False
 
 
@@ -56,8 +56,8 @@ def losses_are_forgotten(*_: object) -> tuple[()]:
     return ()
 
 
-def reminded_in_every_tick(asked_at: float, _last: float) -> float:
-    return asked_at
+def reminded_in_every_tick(since: float, _last: float) -> float:
+    return since
 
 
 def no_beat_of_the_boot(*_: object) -> None:
@@ -65,7 +65,7 @@ def no_beat_of_the_boot(*_: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "place", "broken"),
+    ("story", "rule", "broken"),
     [
         ("rules/running-platform-says-so", "supervisor.lifecycle.ending.ending.rule_for", no_zone_is_avoided),
         ("limits/breaker", "supervisor.lifecycle.breaker.admit", every_end_is_admitted),
@@ -74,11 +74,11 @@ def no_beat_of_the_boot(*_: object) -> None:
         ("limits/store-back-agents-slow",
          "supervisor.lifecycle.living.limits.watched_since", silence_since_the_last_beat),
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.ending.machines._disagree", no_second_signal),
-        ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nobody_waits)),
+        ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nothing_waits)),
         ("rules/awaiting-teardown-pull-and-approval",
-         "supervisor.lifecycle.phases.finishing._needs_approval", nobody_waits),
-        ("cloud/asked-then-no-room-anywhere",
-         "supervisor.lifecycle.phases.launching._is_requested", nothing_is_only_asked_for),
+         "supervisor.lifecycle.phases.finishing._needs_approval", nothing_waits),
+        ("cloud/requested-then-refused-everywhere",
+         "supervisor.lifecycle.phases.launching._is_requested", nothing_is_only_requested),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.end_in", no_beat_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
@@ -87,8 +87,8 @@ def no_beat_of_the_boot(*_: object) -> None:
     ],
 )  # fmt: skip
 def test_a_broken_rule_breaks_its_story(
-    story: str, place: str, broken: object, folder: Path, monkeypatch: pytest.MonkeyPatch
+    story: str, rule: str, broken: object, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, broken)
+    monkeypatch.setattr(rule, broken)
     with pytest.raises(AssertionError):
         play(HERE / f"{story}.txt", folder)

@@ -1,8 +1,8 @@
-"""The clock matrix: every kind of limit and pause x every step of the supervisor's wall clock, in virtual time.
+"""The clock matrix: every kind of limit and backoff x every step of the supervisor's wall clock, in virtual time.
 
-One stage holds a run for each kind. Ten minutes in, the wall clock steps; five minutes and then an hour later every run
-must be where it would be without the step. Only what the wall clock itself decides follows a step that stays: a
-deadline at once, and once the new time has proven itself, the limits and pauses that count in wall time.
+One stage has a run for each kind. After ten minutes the wall clock steps; five minutes and an hour later every run must
+be in the state that it would have without the step. Only limits in wall time follow a step that stays: a deadline at
+once, the others when the new time is accepted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.scenarios.expectations import unmet
-from tests.scenarios.play import DEEDS, history
+from tests.scenarios.play import history, play_lines
 from tests.scenarios.script import line_of
 from tests.scenarios.stage import Settings, Stage
 
 STEPS = ("+3s", "-3s", "+1h", "-1h", "+1d", "-1d")
-SPIKES = ("+3s", "-3s", "+1h", "-1h", "+1d", "-1d")
-ALL = ("none", *STEPS, *(f"spike {one}" for one in SPIKES))
+ALL = ("none", *STEPS, *(f"spike {step}" for step in STEPS))
 DAY_AHEAD = frozenset({"+1d"})  # it stays
-DAY_SEEN = frozenset({"+1d", "spike +1d"})
+DAY_SHOWN = frozenset({"+1d", "spike +1d"})
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`before`: deeds at the beginning; `at_step`: just before the step. `soon`, `later`: expected 5 min and 65 min
-    after it. `moved`: what is expected instead, soon and later, under the steps that it follows."""
+    """`before`: verbs at the start; `at_step`: verbs just before the step. `soon`, `later`: expected 5 min and 65 min
+    after it. `moved`: expected instead, soon and later, after the steps in `follows`."""
 
     name: str
     before: str
@@ -42,35 +41,35 @@ class Kind:
         return self.moved if step in self.follows else (self.soon, self.later)
 
 
-GOES_ON = "status=running attempts=1"
+RUNS = "status=running attempts=1"
 FAILED = "status=failed cause="
 KINDS = (
-    Kind("silence of a healthy agent", "submit healthy zones=a,b push=no steps=90000", GOES_ON, GOES_ON),
+    Kind("silence of a healthy agent", "submit healthy zones=a,b push=no steps=90000", RUNS, RUNS),
     Kind("silence", "submit silent zones=a,b push=no steps=90000", "attempts<=2", "causes=agent_lost attempts=2",
          at_step="agent silent silent"),
-    Kind("stall", "submit hung zones=a,b steps=90000 polls=40", GOES_ON, "causes=stalled",
+    Kind("stall", "submit hung zones=a,b steps=90000 polls=40", RUNS, "causes=stalled",
          at_step="agent hung hung"),
-    Kind("a phase's limit", "submit saves zones=a,b steps=90000", GOES_ON, "causes~stalled",
+    Kind("a phase's limit", "submit saves zones=a,b steps=90000", RUNS, "causes~stalled",
          at_step="agent saves phase checkpoint"),
     Kind("boot limit, not passed", "submit boots zones=a,b boot=21min steps=90000", "status=launching attempts=1",
-         GOES_ON),
+         RUNS),
     Kind("boot limit, passed", "submit never zones=a,b starts=no", "status=launching attempts=1",
          "causes~boot_timeout"),
-    Kind("training time", "submit runtime zones=a,b steps=90000 max_runtime=1h", GOES_ON, FAILED + "max_runtime"),
-    Kind("training time, not used up", "submit longer zones=a,b push=no steps=90000 max_runtime=90min", GOES_ON,
-         GOES_ON),
-    Kind("budget", "submit budget zones=a,b steps=90000 budget_usd=0.1", GOES_ON, FAILED + "budget"),
-    Kind("budget, not used up", "submit richer zones=a,b steps=90000 budget_usd=0.15", GOES_ON,
-         GOES_ON + " cost_usd>=0.11 cost_usd<=0.13"),
+    Kind("training time", "submit runtime zones=a,b steps=90000 max_runtime=1h", RUNS, FAILED + "max_runtime"),
+    Kind("training time, not used up", "submit longer zones=a,b push=no steps=90000 max_runtime=90min", RUNS,
+         RUNS),
+    Kind("budget", "submit budget zones=a,b steps=90000 budget_usd=0.1", RUNS, FAILED + "budget"),
+    Kind("budget, not used up", "submit richer zones=a,b steps=90000 budget_usd=0.15", RUNS,
+         RUNS + " cost_usd>=0.11 cost_usd<=0.13"),
     Kind("budget of a boot", "submit bootcost zones=a,b boot=21min steps=90000 budget_usd=0.15",
-         "status=launching attempts=1", GOES_ON + " cost_usd>=0.11 cost_usd<=0.13"),
+         "status=launching attempts=1", RUNS + " cost_usd>=0.11 cost_usd<=0.13"),
     Kind("budget of a silent boot", "submit mute zones=a,b boot=21min push=no steps=90000 budget_usd=0.19",
-         "status=launching attempts=1", GOES_ON + " cost_usd>=0.10 cost_usd<=0.17"),
-    Kind("deadline", "submit due zones=a,b steps=90000 deadline=4h", GOES_ON, GOES_ON,
-         follows=DAY_SEEN, moved=(FAILED + "deadline", FAILED + "deadline")),
+         "status=launching attempts=1", RUNS + " cost_usd>=0.10 cost_usd<=0.17"),
+    Kind("deadline", "submit due zones=a,b steps=90000 deadline=4h", RUNS, RUNS,
+         follows=DAY_SHOWN, moved=(FAILED + "deadline", FAILED + "deadline")),
     Kind("wait for capacity", "cloud stockout w\nsubmit waits zones=w wait_limit=5h", "status=waiting",
          "status=waiting", follows=DAY_AHEAD, moved=(FAILED + "no_capacity", FAILED + "no_capacity")),
-    Kind("cool-down", "cloud stockout c\nsubmit cools zones=c steps=90000 wait_limit=3d", "status!=failed", GOES_ON,
+    Kind("cool-down", "cloud stockout c\nsubmit cools zones=c steps=90000 wait_limit=3d", "status!=failed", RUNS,
          at_step="cloud capacity c"),
     Kind("recovery backoff", "submit fails zones=a,b checkpoint=50 steps=90000", "status=running attempts=2",
          "status=running attempts=2", at_step='agent fails exits "1:boom"\nplan fails exits=no'),
@@ -88,43 +87,36 @@ KINDS = (
 )  # fmt: skip
 
 
-def play(stage: Stage, text: str) -> None:
-    for number, one in enumerate(text.splitlines()):
-        line = line_of(number, one)
-        assert line is not None
-        DEEDS[line.verb](stage, line)
-
-
 def step_clock(stage: Stage, step: str) -> None:
-    """A spike is seen by four looks and is over after three seconds."""
+    """Four ticks see a spike, which is over after three seconds."""
     by = step.rpartition(" ")[2]
     if step == "none":
         return
-    play(stage, f"clock {by}\nsupervisor looks")
+    play_lines(stage, f"clock {by}\nsupervisor ticks")
     if step.startswith("spike"):
-        play(stage, "wait 1s\nsupervisor looks\nwait 1s\nsupervisor looks\nwait 1s\nsupervisor looks")
-        play(stage, f"clock {'-' if by[0] == '+' else '+'}{by[1:]}\nsupervisor looks")
+        play_lines(stage, "wait 1s\nsupervisor ticks\nwait 1s\nsupervisor ticks\nwait 1s\nsupervisor ticks")
+        play_lines(stage, f"clock {'-' if by[0] == '+' else '+'}{by[1:]}\nsupervisor ticks")
 
 
 def problems(folder: Path, step: str, kinds: tuple[Kind, ...] = KINDS) -> list[str]:
-    """Every kind that is not where it must be, one line each."""
-    stage, found = Stage(folder, Settings(zones=("a", "b", "c", "w"))), []
+    """Every kind that is not in its expected state, one line each."""
+    stage, wrong_kinds = Stage(folder, Settings(zones=("a", "b", "c", "w"))), []
     try:
         for kind in kinds:
-            play(stage, kind.before)
+            play_lines(stage, kind.before)
         stage.run_for(600.0)
         for kind in kinds:
-            play(stage, kind.at_step)
+            play_lines(stage, kind.at_step)
         step_clock(stage, step)
         for when, wait_s in enumerate((300.0, 3600.0)):
             stage.run_for(wait_s)
-            found += [
+            wrong_kinds += [
                 f"{kind.name}, {('5 min', '65 min')[when]} after {step}: {'; '.join(wrong)}"
                 for kind in kinds
                 if (wrong := _unmet(stage, kind.before, kind.expected(step)[when]))
             ]
         assert stage.faults.seen == []
-        return [*found, history(stage)] if found else []
+        return [*wrong_kinds, history(stage)] if wrong_kinds else []
     finally:
         stage.close()
 
@@ -136,25 +128,25 @@ def _unmet(stage: Stage, before: str, expected: str) -> list[str]:
 
 
 @pytest.mark.parametrize("step", ALL)
-def test_no_limit_and_no_pause_follows_a_step_of_the_wall_clock(folder: Path, step: str) -> None:
+def test_no_limit_and_no_backoff_follows_a_step_of_the_wall_clock(folder: Path, step: str) -> None:
     assert problems(folder, step) == []
 
 
-def of(*names: str) -> tuple[Kind, ...]:
-    found = tuple(kind for kind in KINDS if kind.name in names)
-    assert len(found) == len(names)
-    return found
+def kinds_of(*names: str) -> tuple[Kind, ...]:
+    kinds = tuple(kind for kind in KINDS if kind.name in names)
+    assert len(kinds) == len(names)
+    return kinds
 
 
 class CredulousClock:
-    """Broken: every step is believed at once."""
+    """Broken: every step is accepted at once."""
 
     def __init__(self, clock: FakeClock, _poll_interval_s: float) -> None:
         self.now, self.wall, self.monotonic = clock.now, clock.wall, clock.monotonic
 
 
 BROKEN: dict[str, tuple[str, object, str, str]] = {
-    "a clock that believes every step": (
+    "a clock that accepts every step": (
         "tests.scenarios.stage.SteadyClock", CredulousClock, "spike +1d", "a machine that is kept"),
     "our own clock counts the training": (
         "supervisor.lifecycle.living.beats.with_agent_clock", lambda attempt, *_: attempt, "+1h",
@@ -162,7 +154,7 @@ BROKEN: dict[str, tuple[str, object, str, str]] = {
     "the tick after the step counts it": (
         "supervisor.lifecycle.living.limits._counted_until", lambda _run, _world, now: now, "+1d",
         "training time, not used up"),
-    "a boot of any length is believed": (
+    "a boot of any length is accepted": (
         "supervisor.lifecycle.living.beats.TOLERANCE_S", 1e9, "+1h", "budget of a silent boot"),
     "a time ahead of now is kept": (
         "supervisor.lifecycle.decide.righted", lambda run, *_: run, "-1h", "a machine that is kept"),
@@ -172,7 +164,7 @@ BROKEN: dict[str, tuple[str, object, str, str]] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_the_matrix_bites(folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, variant, step, kind = BROKEN[broken]
-    monkeypatch.setattr(place, variant)
-    assert problems(folder, step, of(kind)) != []
+def test_the_matrix_can_fail(folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, variant, step, kind = BROKEN[broken]
+    monkeypatch.setattr(rule, variant)
+    assert problems(folder, step, kinds_of(kind)) != []

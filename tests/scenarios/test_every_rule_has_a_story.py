@@ -1,6 +1,6 @@
-"""Each row of the table of statuses and observations (docs/rules.md, section 3) is played by a scenario.
+"""A scenario plays each row of the table of statuses and observations (docs/rules.md, section 3).
 
-A file says which rows it plays by lines of the form `# row: STATUS | WHAT IS SEEN`, in the words of the table.
+A file names its rows by lines of the form `# row: STATUS | OBSERVATION`, in the words of the table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def rows_of_the_table() -> set[tuple[str, str]]:
 
 
 def rows_that_are_played() -> dict[tuple[str, str], str]:
-    found = {}
+    rows = {}
     for path in sorted(HERE.glob("*/*.txt")):
         for line in path.read_text(encoding="utf-8").splitlines():
             match = ROW.match(line)
             if match:
-                found[match.group(1), match.group(2)] = path.name
-    return found
+                rows[match.group(1), match.group(2)] = path.name
+    return rows
 
 
 def test_every_row_is_played() -> None:

@@ -1,4 +1,4 @@
-"""Ten thousand finished runs leave no beat objects and cost the tick nothing: no row read, no request more."""
+"""Ten thousand finished runs leave no beat objects and cost the tick nothing: no row read, no request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stage(folder: Path) -> Iterator[Stage]:
 
 
 def finish_many(stage: Stage) -> None:
-    """Runs that have just been completed: their beats still lie there, nothing of them is tidied up yet."""
+    """Runs that have just been completed: their beats still exist, nothing of them is deleted yet."""
     now = stage.clock.now()
     some = Run(
         key=0, run_id="", owner="local", cell=CELL, provider="local", generation=1, status=Status.COMPLETED,
@@ -39,8 +39,8 @@ def finish_many(stage: Stage) -> None:
 
 
 def beats(stage: Stage) -> list[str]:
-    found = [info.key for page in stage.objects.pages(runfiles.BEATS) for info in page.objects]
-    return [key for key in found if not runfiles.is_canary(key)]
+    keys = [info.key for page in stage.objects.pages(runfiles.BEATS) for info in page.objects]
+    return [key for key in keys if not runfiles.is_canary(key)]
 
 
 def cost_of_a_tick(stage: Stage) -> tuple[int, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""A run that names two places: stock-out, a hanging place and preemptions lead on, and it comes back."""
+"""A run with two providers: stock-out, a hanging provider and preemptions move it to the next one, and it returns."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import pytest
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
 from supervisor.services.runs.submit import SubmitRequest, submit
-from tests.scenarios.deeds_of_people import ACTOR, spec_of
 from tests.scenarios.sim_plan import Plan
-from tests.scenarios.two_places import TwoPlaces, two_places
+from tests.scenarios.two_providers import TwoProviders, two_providers
+from tests.scenarios.user_verbs import ACTOR, spec_of
 
 HOUR_S = 3600.0
 TRAINS = Plan(steps=1_000_000)
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
-    stage = two_places(tmp_path)
+def stage(tmp_path: Path) -> Iterator[TwoProviders]:
+    stage = two_providers(tmp_path)
     yield stage
     assert stage.faults.seen == []
     stage.close()
 
 
-def begin(stage: TwoPlaces, **spec: Any) -> None:
+def start(stage: TwoProviders, **spec: Any) -> None:
     stage.plans["digits"] = TRAINS
     whole = spec_of(stage, {}) | {"providers": ["far", "local"], **spec}
     submit(stage.parts, SubmitRequest(whole, run_id="digits"), ACTOR)
     stage.seconds_until("digits", Status.RUNNING, HOUR_S)
 
 
-def lose(stage: TwoPlaces) -> str:
-    """The machine is taken away; where the next one runs."""
+def lose(stage: TwoProviders) -> str:
+    """Preempt the machine. Returns the provider of the next one."""
     run = stage.row("digits")
     assert run.live_attempt is not None
-    place = {"far": stage.far}.get(run.provider, stage.provider)
-    place.preempt(run.live_attempt.ref, 30.0)
+    provider = {"far": stage.far}.get(run.provider, stage.provider)
+    provider.preempt(run.live_attempt.ref, 30.0)
     number = run.live_attempt.number
 
     def trains_again() -> bool:
@@ -53,8 +53,8 @@ def lose(stage: TwoPlaces) -> str:
     return stage.row("digits").provider
 
 
-def test_a_stock_out_leads_on_and_the_next_placement_back(stage: TwoPlaces) -> None:
-    begin(stage)
+def test_a_stock_out_moves_it_and_the_next_placement_returns(stage: TwoProviders) -> None:
+    start(stage)
     assert stage.row("digits").provider == "far"
     stage.far.capacity["far-a"] = 0
     assert lose(stage) == "local"
@@ -62,14 +62,14 @@ def test_a_stock_out_leads_on_and_the_next_placement_back(stage: TwoPlaces) -> N
     stage.run_for(HOUR_S)
     assert stage.row("digits").provider == "local", "it is not moved while it trains"
     assert lose(stage) == "far"
-    assert [one.placement.provider for one in stage.rows.attempts(stage.row("digits").key)] == [
+    assert [attempt.placement.provider for attempt in stage.rows.attempts(stage.row("digits").key)] == [
         "far", "local", "far",
     ]  # fmt: skip
 
 
-def test_a_place_that_hangs_is_passed_over(stage: TwoPlaces) -> None:
-    """Its old machine cannot be seen, but the beats stop with a notice: the run goes on elsewhere."""
-    begin(stage)
+def test_a_provider_that_hangs_is_skipped(stage: TwoProviders) -> None:
+    """Its old machine cannot be seen, but the beats stop with a notice: the run continues at the other provider."""
+    start(stage)
     attempt = stage.row("digits").live_attempt
     assert attempt is not None
     stage.far.preempt(attempt.ref, 30.0)
@@ -79,14 +79,14 @@ def test_a_place_that_hangs_is_passed_over(stage: TwoPlaces) -> None:
     assert (stage.row("digits").provider, stage.row("digits").status) == ("local", Status.RUNNING)
 
 
-def test_preemptions_lead_on_and_are_forgotten(stage: TwoPlaces) -> None:
+def test_preemptions_move_it_and_are_forgotten(stage: TwoProviders) -> None:
     window_s = 2 * HOUR_S
-    begin(stage, escalate={"after": 2, "within_s": window_s, "to": "next_provider"})
+    start(stage, escalate={"after": 2, "within_s": window_s, "to": "next_provider"})
     assert [lose(stage), lose(stage)] == ["far", "local"]
     stage.run_for(window_s)
     assert lose(stage) == "far"
-    texts = [one.event.text for one in stage.rows.events("digits", 0, 1000)]
-    [asked] = [text for text in texts if "the next provider first" in text]
-    assert asked.endswith("the next provider first, after 2 preemptions within 2 h).")
-    kinds = {one.event.kind for one in stage.rows.events(None, 0, 5000)}
+    texts = [stored.event.text for stored in stage.rows.events("digits", 0, 1000)]
+    [launching] = [text for text in texts if "the next provider first" in text]
+    assert launching.endswith("the next provider first, after 2 preemptions within 2 h).")
+    kinds = {stored.event.kind for stored in stage.rows.events(None, 0, 5000)}
     assert EventKind.MACHINE_LEAKED not in kinds

@@ -1,4 +1,4 @@
-"""A dozen stories made by chance; `make campaign` lives through some hundreds more."""
+"""A dozen random stories; `make campaign` plays some hundreds more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every scenario file is played through the real decisions, loop, use cases and database."""
+"""Play every scenario file with the real decisions, loop, use cases and database."""
 
 from __future__ import annotations
 

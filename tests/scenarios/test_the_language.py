@@ -1,4 +1,4 @@
-"""A scenario that asks for what does not exist, or expects what does not come, fails and says where and why."""
+"""A scenario with an unknown word, or an expectation that is not met, fails and says where and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORY = "# A story.\n"
 
 
 def played(folder: Path, *lines: str, story: str = STORY) -> str:
-    """What the failure says."""
+    """The text of the failure."""
     path = folder / "story.txt"
     path.write_text(story + "\n".join(lines), encoding="utf-8")
     with pytest.raises((AssertionError, ScenarioError)) as failure:
@@ -40,15 +40,15 @@ def test_a_wait_that_is_over_says_what_is_missing(folder: Path) -> None:
     [
         ("dance digits", "there is no verb 'dance'"),
         ("cloud rains digits", "'rains' is none of"),
-        ("submit digits zones=a colour=red", "a submit knows no 'colour'"),
+        ("submit digits zones=a colour=red", "a submit has no option 'colour'"),
         ("wait soon", "'soon' is not a time"),
         ("expect nobody status=running", "there is no run nobody"),
-        ("expect world colour=red", "nobody knows 'colour'"),
-        ("expect events runs_started=1", "nobody knows 'runs_started'"),
+        ("expect world colour=red", "there is no fact 'colour'"),
+        ("expect events runs_started=1", "there is no fact 'runs_started'"),
         ("agent digits silent", "digits has no machine yet"),
         ("supervisor dies laughing", "the supervisor cannot die 'laughing'"),
         ("refused CONFLICT wait 1s", "was not refused with CONFLICT"),
-        ("faults in the stars", "no error says"),
+        ("faults in the stars", "no error contains"),
     ],
 )
 def test_what_does_not_exist_is_an_error(line: str, complaint: str, folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_what_does_not_exist_is_an_error(line: str, complaint: str, folder: Path
 
 
 def test_a_file_without_a_story_is_an_error(folder: Path) -> None:
-    assert "comment that tells its story" in played(folder, "wait 1s", story="")
+    assert "comment that describes its story" in played(folder, "wait 1s", story="")
 
 
 def test_an_error_that_the_loop_survives_fails_the_scenario(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

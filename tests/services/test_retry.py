@@ -16,7 +16,7 @@ from supervisor.lifecycle.events.patrol import problem
 from supervisor.services.runs.actions import retry
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.submit import SubmitRequest, submit
-from tests.scenarios.deeds_of_people import ACTOR
+from tests.scenarios.user_verbs import ACTOR
 from tests.services.bed import COMMAND, Bed
 
 

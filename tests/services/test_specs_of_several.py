@@ -17,25 +17,25 @@ from supervisor.services.runs.changing import change
 from supervisor.services.runs.policy import policy_from, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
-from tests.scenarios.deeds_of_people import ACTOR
-from tests.scenarios.two_places import TwoPlaces, two_places
+from tests.scenarios.two_providers import TwoProviders, two_providers
+from tests.scenarios.user_verbs import ACTOR
 
 SPEC = {"command": ["train"]}
 BOTH = {**SPEC, "providers": ["far", "local"]}
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
-    stage = two_places(tmp_path)
+def stage(tmp_path: Path) -> Iterator[TwoProviders]:
+    stage = two_providers(tmp_path)
     yield stage
     stage.close()
 
 
-def asked(stage: TwoPlaces, spec: dict[str, Any]) -> Any:
+def asked(stage: TwoProviders, spec: dict[str, Any]) -> Any:
     return submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
 
 
-def test_the_run_starts_with_the_first_provider(stage: TwoPlaces) -> None:
+def test_the_run_starts_with_the_first_provider(stage: TwoProviders) -> None:
     asked(stage, BOTH)
     run = stage.row("digits")
     assert (run.provider, run.policy.providers) == ("far", ("far", "local"))
@@ -43,7 +43,7 @@ def test_the_run_starts_with_the_first_provider(stage: TwoPlaces) -> None:
     assert asked(stage, BOTH).status == 200, "the same spec again"
 
 
-def test_a_list_of_one_is_that_provider(stage: TwoPlaces) -> None:
+def test_a_list_of_one_is_that_provider(stage: TwoProviders) -> None:
     assert settled({**SPEC, "providers": ["far"]}, stage.parts) == {**SPEC, "provider": "far"}
     assert settled({**SPEC, "providers": ["local"]}, stage.parts) == SPEC, "its own is never named"
     assert settled(BOTH, stage.parts) == BOTH
@@ -61,19 +61,19 @@ def test_a_list_of_one_is_that_provider(stage: TwoPlaces) -> None:
         ({"secrets": {"KEY": "gcp:projects/p/secrets/k/versions/1"}}, "env:NAME"),
     ],
 )
-def test_impossible_specs_are_refused(stage: TwoPlaces, spec: dict[str, Any], text: str) -> None:
+def test_impossible_specs_are_refused(stage: TwoProviders, spec: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         policy_from({**BOTH, **spec}, stage.parts, stage.clock.now())
 
 
-def test_each_of_them_must_have_a_machine_for_it(stage: TwoPlaces) -> None:
+def test_each_of_them_must_have_a_machine_for_it(stage: TwoProviders) -> None:
     stage.far.offered = tuple(offer for offer in stage.far.offered if not offer.placement.spot)
     with pytest.raises(InvalidRequest, match="The provider far offers no spot machine"):
         policy_from(BOTH, stage.parts, stage.clock.now())
     policy_from({**BOTH, "spot": False}, stage.parts, stage.clock.now())
 
 
-def test_an_image_is_needed_where_one_of_them_runs_images(stage: TwoPlaces) -> None:
+def test_an_image_is_needed_where_one_of_them_runs_images(stage: TwoProviders) -> None:
     stage.far.traits = replace(CLOUD, kind="far")
     with pytest.raises(InvalidRequest, match="the spec names none"):
         asked(stage, BOTH)
@@ -82,7 +82,7 @@ def test_an_image_is_needed_where_one_of_them_runs_images(stage: TwoPlaces) -> N
     assert warnings_of({**SPEC, "image": "r.example.org/train:1"}, stage.far.traits) == ()
 
 
-def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:
+def test_zones_of_one_are_taken_for_that_one(stage: TwoProviders) -> None:
     asked(stage, {**BOTH, "zones": ["near-a"]})
     assert stage.row("digits").policy.zones == ("near-a",)
     [zone, *_] = {offer.placement.zone for offer in stage.far.offered}
@@ -90,7 +90,7 @@ def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:
     assert stage.row("digits").policy.providers == ("far", "local")
 
 
-def test_a_resume_starts_with_the_first_provider_again(stage: TwoPlaces) -> None:
+def test_a_resume_starts_with_the_first_provider_again(stage: TwoProviders) -> None:
     asked(stage, BOTH)
     change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)

@@ -20,18 +20,18 @@ from supervisor.services.runs.changing import change
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.platform import FakePlatform
-from tests.scenarios.deeds_of_people import ACTOR
-from tests.scenarios.two_places import TwoPlaces, two_places
+from tests.scenarios.two_providers import TwoProviders, two_providers
+from tests.scenarios.user_verbs import ACTOR
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[TwoPlaces]:
-    stage = two_places(tmp_path)
+def stage(tmp_path: Path) -> Iterator[TwoProviders]:
+    stage = two_providers(tmp_path)
     yield stage
     stage.close()
 
 
-def test_secrets_of_each_run_are_checked_where_its_machines_read_them(stage: TwoPlaces, tmp_path: Path) -> None:
+def test_secrets_of_each_run_are_checked_where_its_machines_read_them(stage: TwoProviders, tmp_path: Path) -> None:
     stage.far.secrets["env:KEY"] = "a value"
     spec = {"command": ["train"], "secrets": {"API_KEY": "env:KEY"}, "provider": "far"}
     submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
@@ -43,7 +43,7 @@ def test_secrets_of_each_run_are_checked_where_its_machines_read_them(stage: Two
     assert (line.fact[:6], line.cause, line.result) == ("1 of 1", "API_KEY of digits: env:KEY cannot be read", "warn")
 
 
-def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoPlaces) -> None:
+def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoProviders) -> None:
     submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)
     change(stage.parts, "digits", stop(ACTOR))
     stage.run_for(60.0)
@@ -56,7 +56,7 @@ def test_a_resume_may_name_another_provider_of_the_cell(stage: TwoPlaces) -> Non
     assert stage.row("digits").status == Status.RUNNING
 
 
-def test_the_account_of_a_run_is_that_of_its_own_platform(stage: TwoPlaces) -> None:
+def test_the_account_of_a_run_is_that_of_its_own_platform(stage: TwoProviders) -> None:
     far = FakePlatform()
     far.account_so_far = lambda: Account("far-project")  # type: ignore[method-assign]
     parts = replace(stage.parts, platforms={"local": stage.parts.platform, "far": far})
@@ -67,7 +67,7 @@ def test_the_account_of_a_run_is_that_of_its_own_platform(stage: TwoPlaces) -> N
     assert "far-project" in str(Queries(parts, nothing, nothing)._account(stage.row("digits")))
 
 
-def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage: TwoPlaces) -> None:
+def test_a_run_stays_with_its_provider_when_another_one_becomes_the_first(stage: TwoProviders) -> None:
     """The run names no provider, and `far` was the first one in the settings when it was submitted."""
     before = replace(stage.parts, providers={name: stage.parts.providers[name] for name in ("far", "local")})
     submit(before, SubmitRequest({"command": ["train"]}, run_id="digits"), ACTOR)

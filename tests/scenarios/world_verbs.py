@@ -1,4 +1,4 @@
-"""What the world does to a scenario: the object store, the database, agents, clocks, the supervisor."""
+"""What else happens in a scenario: to the object store, the database, agents, clocks, the supervisor."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.services.runs.actions import stop
 from supervisor.services.runs.changing import change
-from tests.scenarios.deeds_of_people import ACTOR, exit_of
-from tests.scenarios.doors import SupervisorDied
+from tests.scenarios.fault_points import SupervisorDied
 from tests.scenarios.script import Line, ScenarioError, choose, seconds
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.stage import Stage
+from tests.scenarios.user_verbs import ACTOR, exit_of
 
 # --- the store and the database ---------------------------------------------------------------------------------------
 
 
 def store(stage: Stage, line: Line) -> None:
-    """store down|up [supervisor|agents]; stale|current: the supervisor's listings show the picture of now until they
-    are current again; lose-answers N: writes are done and not answered; full|roomy; torn-checkpoint|stray-checkpoint|
-    lose-result|torn-baton|mended-baton NAME"""
-    choose(STORE, line.word(0, "what the store does"))(stage, line)
+    """store down|up [supervisor|agents]; stale|current: the supervisor's listings stay as they are now until
+    `current`; lose-responses N: the responses of N writes are lost; full|not-full; torn-checkpoint|stray-checkpoint|
+    lose-result|torn-baton|whole-baton NAME"""
+    choose(STORE, line.word(0, "a verb of the store"))(stage, line)
 
 
-def _shut(shut: bool) -> Callable[[Stage, Line], None]:
-    def deed(stage: Stage, line: Line) -> None:
+def _block(blocked: bool) -> Callable[[Stage, Line], None]:
+    def verb(stage: Stage, line: Line) -> None:
         if "agents" not in line.words:
-            stage.own_door.shut = shut
+            stage.own_access.blocked = blocked
         if "supervisor" not in line.words:
-            stage.agents_door.shut = shut
+            stage.agents_access.blocked = blocked
 
-    return deed
+    return verb
 
 
 def _stale(stage: Stage, _: Line) -> None:
-    stage.own_door.old = {runfiles.BEATS: list(stage.objects.pages(runfiles.BEATS))}
+    stage.own_access.old = {runfiles.BEATS: list(stage.objects.pages(runfiles.BEATS))}
 
 
 def _torn(stage: Stage, line: Line) -> None:
@@ -56,7 +56,7 @@ def _torn_baton(stage: Stage, line: Line) -> None:
     stage.objects.put(key, b"{ torn")
 
 
-def _mended_baton(stage: Stage, line: Line) -> None:
+def _whole_baton(stage: Stage, line: Line) -> None:
     key = runfiles.baton(line.word(1, "a run id"))
     stage.objects.put(key, stage.objects.get("aside/" + key)[0])
 
@@ -68,24 +68,24 @@ def _lose_result(stage: Stage, line: Line) -> None:
 
 
 STORE = {
-    "down": _shut(True),
-    "up": _shut(False),
+    "down": _block(True),
+    "up": _block(False),
     "stale": _stale,
-    "current": lambda stage, line: setattr(stage.own_door, "old", None),
-    "lose-answers": lambda stage, line: setattr(stage.objects, "lose_answers", int(line.word(1, "how many"))),
+    "current": lambda stage, line: setattr(stage.own_access, "old", None),
+    "lose-responses": lambda stage, line: setattr(stage.objects, "lose_answers", int(line.word(1, "how many"))),
     "torn-checkpoint": _torn,
     "stray-checkpoint": _stray,
     "torn-baton": _torn_baton,
-    "mended-baton": _mended_baton,
+    "whole-baton": _whole_baton,
     "full": lambda stage, line: setattr(stage.objects, "full", True),
-    "roomy": lambda stage, line: setattr(stage.objects, "full", False),
+    "not-full": lambda stage, line: setattr(stage.objects, "full", False),
     "lose-result": _lose_result,
 }
 
 
 def database(stage: Stage, line: Line) -> None:
     """database down|up"""
-    stage.rows.away = {"down": True, "up": False}[line.word(0, "down or up")]
+    stage.rows.down = {"down": True, "up": False}[line.word(0, "down or up")]
 
 
 # --- agents and their beats -------------------------------------------------------------------------------------------
@@ -93,37 +93,37 @@ def database(stage: Stage, line: Line) -> None:
 
 def agent(stage: Stage, line: Line) -> None:
     """agent NAME[@attempt] silent|talks|mute|dies|hung|trains|phase PHASE|notice TIME|exits "HOW"|
-    disk PERCENT (of it is free)"""
+    disk PERCENT_FREE"""
     run_id, _, attempt = line.word(0, "a run id").partition("@")
-    one = stage.agent(run_id, int(attempt) if attempt else None)
-    choose(AGENT, line.word(1, "what it does"))(one, line)
-    one.due = stage.clock.monotonic()
+    sim = stage.agent(run_id, int(attempt) if attempt else None)
+    choose(AGENT, line.word(1, "a verb of the agent"))(sim, line)
+    sim.due = stage.clock.monotonic()
 
 
-def _exits(one: SimAgent, line: Line) -> None:
+def _exits(sim: SimAgent, line: Line) -> None:
     how, _ = exit_of(line.word(2, "an exit") + "@0s")
-    one.plan = replace(one.plan, exits=(how, 0.0))
+    sim.plan = replace(sim.plan, exits=(how, 0.0))
 
 
 AGENT = {
-    "silent": lambda one, line: setattr(one, "silent", True),
-    "talks": lambda one, line: setattr(one, "silent", False),
-    "mute": lambda one, line: setattr(one, "mute", True),
-    "dies": lambda one, line: setattr(one, "dead", True),
-    "hung": lambda one, line: one.go_on(hung=True),
-    "trains": lambda one, line: one.go_on(),
-    "phase": lambda one, line: one.go_on(long_phase=line.word(2, "a phase")),
-    "notice": lambda one, line: setattr(one, "told_notice_s", seconds(line.word(2, "a time"))),
+    "silent": lambda sim, line: setattr(sim, "silent", True),
+    "talks": lambda sim, line: setattr(sim, "silent", False),
+    "mute": lambda sim, line: setattr(sim, "mute", True),
+    "dies": lambda sim, line: setattr(sim, "dead", True),
+    "hung": lambda sim, line: sim.go_on(hung=True),
+    "trains": lambda sim, line: sim.go_on(),
+    "phase": lambda sim, line: sim.go_on(long_phase=line.word(2, "a phase")),
+    "notice": lambda sim, line: setattr(sim, "early_notice_s", seconds(line.word(2, "a time"))),
     "exits": _exits,
-    "disk": lambda one, line: setattr(one, "disk_free_pct", float(line.word(2, "a share"))),
+    "disk": lambda sim, line: setattr(sim, "disk_free_pct", float(line.word(2, "a share"))),
 }
 
 
 def forge(stage: Stage, line: Line) -> None:
-    """forge NAME nonce|older|absurd|late: a beat in the store that is not the holder's"""
-    run_id, kind = line.word(0, "a run id"), line.word(1, "what is wrong with it")
-    one = stage.agent(run_id)
-    beat = replace(one.mouth.beat(), sequence=10**6, step=one.plan.steps - 1)
+    """forge NAME nonce|older|absurd: a beat in the store that is not from the holder"""
+    run_id, kind = line.word(0, "a run id"), line.word(1, "a kind of forgery")
+    sim = stage.agent(run_id)
+    beat = replace(sim.sender.beat(), sequence=10**6, step=sim.plan.steps - 1)
     if kind == "nonce":
         text = heartbeat.encode(replace(beat, nonce="guessed")).decode()
     elif kind == "older":
@@ -136,17 +136,17 @@ def forge(stage: Stage, line: Line) -> None:
 
 
 def boot(stage: Stage, line: Line) -> None:
-    """boot NAME PHASE [says=TEXT] [left=WORD] [notice=TIME] [nonce=TEXT]: what the start-up script of the newest
-    machine writes beside the beats"""
+    """boot NAME PHASE [message=TEXT] [left=WORD] [notice=TIME] [nonce=TEXT]: the boot beat that the start-up script of
+    the newest machine writes"""
     run_id, phase = line.word(0, "a run id"), line.word(1, "a phase")
-    one, values = stage.agent(run_id), line.values()
+    sim, values = stage.agent(run_id), line.values()
     key = runfiles.boot_beat(run_id)
-    said = Beat(
-        run_id, one.attempt, one.launch_id, one.machine_id, "boot", next(stage.boot_sequence), phase,
-        nonce=values.get("nonce", str(one.job["nonce"])), message=values.get("says", ""),
+    beat = Beat(
+        run_id, sim.attempt, sim.launch_id, sim.machine_id, "boot", next(stage.boot_sequence), phase,
+        nonce=values.get("nonce", str(sim.job["nonce"])), message=values.get("message", ""),
         left=values.get("left"), notice_s=seconds(values["notice"]) if "notice" in values else None,
     )  # fmt: skip
-    text = heartbeat.encode(said).decode()
+    text = heartbeat.encode(beat).decode()
     stage.objects.put(key, text.encode(), metadata={"beat": text})
 
 
@@ -160,14 +160,14 @@ def _of_attempt(stage: Stage, run_id: str, beat: Beat) -> Beat:
 
 
 def clock(stage: Stage, line: Line) -> None:
-    """clock +1h | -1h: the supervisor's wall clock is set; no time passes"""
+    """clock +1h | -1h: set the supervisor's wall clock; no time passes"""
     stage.clock.step(seconds(line.word(0, "a step").removeprefix("+")))
 
 
 def supervisor(stage: Stage, line: Line) -> None:
-    """supervisor kill|start|restart; looks: now, not at its next poll; dies before-next|before-create|after-create;
-    loses-lease: somebody else leads; lease-ends: it wakes late; takes-lease; race-stop NAME"""
-    choose(SUPERVISOR, line.word(0, "what happens to the supervisor"))(stage, line)
+    """supervisor kill|start|restart; ticks: now, not at its next poll; dies before-next|before-create|after-create;
+    loses-lease: another process leads; lease-ends: it wakes late; takes-lease; race-stop NAME"""
+    choose(SUPERVISOR, line.word(0, "a verb of the supervisor"))(stage, line)
 
 
 def _restart(stage: Stage, _: Line) -> None:
@@ -175,7 +175,7 @@ def _restart(stage: Stage, _: Line) -> None:
     stage.start()
 
 
-def _look(stage: Stage, _: Line) -> None:
+def _tick_now(stage: Stage, _: Line) -> None:
     stage.next_tick = stage.clock.monotonic()
     stage.run_for(0.0)
 
@@ -203,9 +203,9 @@ SUPERVISOR = {
     "kill": lambda stage, line: stage.kill(),
     "start": lambda stage, line: stage.start(),
     "restart": _restart,
-    "looks": _look,
+    "ticks": _tick_now,
     "dies": _die,
-    "loses-lease": lambda stage, line: stage.take_lease("somebody else"),
+    "loses-lease": lambda stage, line: stage.take_lease("another process"),
     "lease-ends": _lease_ends,
     "takes-lease": _take_lease,
     "race-stop": lambda stage, line: _race(stage, line.word(1, "a run id")),
@@ -213,7 +213,7 @@ SUPERVISOR = {
 
 
 def _die_before_the_baton(stage: Stage) -> None:
-    """The next actions are dropped, and nothing after them happens: the row of the try is all there is."""
+    """The next actions are dropped: only the row of the try is written."""
     own = stage.supervisor
 
     def die() -> None:
@@ -223,7 +223,7 @@ def _die_before_the_baton(stage: Stage) -> None:
 
 
 def _race(stage: Stage, run_id: str) -> None:
-    """Somebody's stop is committed between the tick's read of the rows and its write."""
+    """A stop is committed between the tick's read of the rows and its write."""
     view = stage.supervisor.tick.worldview
     original = view.world
 
@@ -235,7 +235,7 @@ def _race(stage: Stage, run_id: str) -> None:
     view.world = racing
 
 
-DEEDS = {
+VERBS = {
     "store": store,
     "database": database,
     "agent": agent,

@@ -1,4 +1,4 @@
-"""What the platform does to a scenario: it takes machines away, has none, answers late or not at all."""
+"""What the platform does in a scenario: it preempts machines, has no capacity, responds late or not at all."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.scenarios.stage import Stage
 
 
 def cloud(stage: Stage, line: Line) -> None:
-    """cloud DEED ...: see CLOUD"""
-    choose(CLOUD, line.word(0, "what the cloud does"))(stage, line)
+    """cloud VERB ...: see CLOUD"""
+    choose(CLOUD, line.word(0, "a verb of the cloud"))(stage, line)
 
 
 def _name(stage: Stage, line: Line) -> str:
-    """NAME, or NAME@attempt: the machine of this run's newest agent, or of that attempt's."""
+    """NAME or NAME@attempt: the machine of this run's newest attempt, or of that attempt."""
     run_id, _, attempt = line.word(1, "a run id").partition("@")
     return stage.agent(run_id, int(attempt) if attempt else None).request.name
 
 
 def _preempt(stage: Stage, line: Line) -> None:
     name = _name(stage, line)
-    machine = stage.provider.look(name)
+    machine = stage.provider.machine_now(name)
     if machine is None:
         raise ScenarioError(f"machine {name} is gone")
     stage.provider.preempt(MachineRef("local", machine.zone, name), seconds(line.values().get("notice", "0s")))
@@ -58,14 +58,14 @@ def _quota(stage: Stage, line: Line) -> None:
 
 
 def _image(stage: Stage, line: Line) -> None:
-    """cloud image REF is=sha256:...|missing|hidden|away: what the registry says of it from now on"""
-    ref, found = line.word(1, "an image"), line.values()["is"]
+    """cloud image REF is=sha256:...|missing|hidden|down: the response of the registry from now on"""
+    ref, response = line.word(1, "an image"), line.values()["is"]
     errors = {
         "missing": ImageMissing(f"manifest of {ref} unknown"),
         "hidden": ImageHidden(f"403 for {ref}"),
-        "away": ProviderUnavailable("503"),
+        "down": ProviderUnavailable("503"),
     }
-    stage.provider.pins[ref] = errors.get(found, f"{ref.rpartition(':')[0]}@{found}")
+    stage.provider.pins[ref] = errors.get(response, f"{ref.rpartition(':')[0]}@{response}")
 
 
 def _unreachable(stage: Stage, line: Line) -> None:
@@ -78,15 +78,15 @@ def _readable(stage: Stage, _: Line) -> None:
     stage.provider.unreachable.clear()
 
 
-def _lose_answer(stage: Stage, line: Line) -> None:
-    """The next create makes its machine and is not answered; `none=yes`: nor is there a machine; `times=N`."""
+def _lose_response(stage: Stage, line: Line) -> None:
+    """The next create makes its machine and its response is lost; `none=yes`: it makes no machine; `times=N`."""
     values = line.values()
     comes_up = values.get("none", "no") == "no"
     stage.provider.next_launch(ProviderUnavailable("timed out"), comes_up, int(values.get("times", "1")))
 
 
 def _lie(stage: Stage, _: Line) -> None:
-    """The next create is answered with a definite no, and its machine comes up all the same."""
+    """The next create responds with a definite refusal, and its machine comes up nevertheless."""
     stage.provider.next_launch(NoCapacity("ZONE_RESOURCE_POOL_EXHAUSTED"), comes_up=True)
 
 
@@ -103,36 +103,38 @@ def _mortal(stage: Stage, _: Line) -> None:
 
 
 def _add(stage: Stage, line: Line) -> None:
-    """cloud add NAME count=N of=ours|others age=TIME: machines that no row of ours knows"""
+    """cloud add NAME count=N of=ours|others age=TIME: machines that none of our rows names"""
     values = line.values()
     ours = values.get("of", "others") == "ours"
     owner = stage.rows.supervisor_id if ours else "another-supervisor"
-    born = stage.provider._clock.now() - seconds(values.get("age", "1h"))
+    created_at = stage.provider._clock.now() - seconds(values.get("age", "1h"))
     for number in range(int(values.get("count", "1"))):
         name = f"{line.word(1, 'a name')}-{number}"
-        stage.provider.add(Machine(f"id:{name}", name, "a", MachineState.UP, owner, "lost", "1.1.1", created_at=born))
+        stage.provider.add(
+            Machine(f"id:{name}", name, "a", MachineState.UP, owner, "lost", "1.1.1", created_at=created_at)
+        )
 
 
 def _revive(stage: Stage, line: Line) -> None:
-    """cloud revive NAME ATTEMPT: the machine that was asked for as this attempt comes up now, late."""
+    """cloud revive NAME ATTEMPT: the machine that was requested for this attempt comes up now, late."""
     request = stage.agent(line.word(1, "a run id"), int(line.word(2, "an attempt"))).request
     stage.provider.launch(request)
 
 
 def _remove(stage: Stage, line: Line) -> None:
-    """cloud remove NAME by=WHO: a person deletes the machine; it is in no listing any more"""
+    """cloud remove NAME by=WHO: a person deletes the machine; no listing contains it any more"""
     detail = f"deleted by {line.values()['by']}"
     stage.provider.remove(_name(stage, line), Cause.MACHINE_DELETED, detail)
 
 
-def _asked_name(stage: Stage, line: Line) -> str:
-    """The machine that this run's newest request asks for, born or not."""
+def _requested_name(stage: Stage, line: Line) -> str:
+    """The name in this run's newest request, whether the machine exists or not."""
     run_id = line.word(1, "a run id")
-    return next(one.name for one in reversed(stage.provider.launches) if one.run_id == run_id)
+    return next(request.name for request in reversed(stage.provider.launches) if request.run_id == run_id)
 
 
 def _take_name(stage: Stage, line: Line) -> None:
-    """cloud take-name NAME: another's machine has the name that this run's first machine would have"""
+    """cloud take-name NAME: a foreign machine has the name of this run's first machine"""
     own = stage.rows.supervisor_id
     name = machine_name(Knobs(own).machine_prefix, own, line.word(1, "a run id"), 1, 1)
     stage.provider.add(Machine("id:taken", name, "a", MachineState.UP, "another-supervisor", "x", "1.1.1"))
@@ -145,8 +147,8 @@ def _console(stage: Stage, line: Line) -> None:
 CLOUD = {
     "preempt": _preempt,
     "kill": lambda stage, line: stage.provider.lose(_name(stage, line)),
-    "room-takes": lambda stage, line: setattr(stage.provider, "room_s", seconds(line.word(1, "a time"))),
-    "forgets": lambda stage, line: stage.provider.lose(_asked_name(stage, line)),
+    "capacity-takes": lambda stage, line: setattr(stage.provider, "room_s", seconds(line.word(1, "a time"))),
+    "forgets": lambda stage, line: stage.provider.lose(_requested_name(stage, line)),
     "image": _image,
     "take-name": _take_name,
     "remove": _remove,
@@ -163,7 +165,7 @@ CLOUD = {
     ),
     "unreachable": _unreachable,
     "readable": _readable,
-    "lose-answer": _lose_answer,
+    "lose-response": _lose_response,
     "reject": _reject,
     "lies": _lie,
     "hide": lambda stage, line: stage.provider.hidden.add(_name(stage, line)),

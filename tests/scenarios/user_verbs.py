@@ -1,4 +1,4 @@
-"""What people do in a scenario: submit, stop, resume, approve, pull. All of it goes through the real use cases."""
+"""What users do in a scenario: submit, stop, resume, approve, pull. All verbs call the real use cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAN = {field.name: field.type for field in fields(Plan)}
 
 
 def submit_run(stage: Stage, line: Line) -> None:
-    """submit NAME [what the spec says] [what its trainings are like]"""
+    """submit NAME [options of the spec] [options of the plan]"""
     run_id, options = line.word(0, "a run id"), line.values()
     plan_options = {name: value for name, value in options.items() if name in PLAN and name != "results"}
     spec = spec_of(stage, {name: value for name, value in options.items() if name not in plan_options})
@@ -34,13 +34,13 @@ def submit_run(stage: Stage, line: Line) -> None:
 
 def change_plan(stage: Stage, line: Line) -> None:
     """plan NAME [steps= rate= boot= ... after=gone|ended|stays | exits "CODE LAST LINE" after_s=]: for machines that
-    come up from now on"""
+    come up later"""
     run_id = line.word(0, "a run id")
     stage.plans[run_id] = planned(stage.plans.get(run_id, Plan()), line.values())
 
 
 def planned(plan: Plan, options: dict[str, str]) -> Plan:
-    """A plan of its own: machines that live already keep theirs."""
+    """A new plan: machines that exist already keep theirs."""
     values = dict(vars(plan))
     for name, text in options.items():
         if name not in PLAN:
@@ -65,7 +65,7 @@ def _value(name: str, text: str) -> object:
 
 
 def exit_of(text: str) -> tuple[Exit, float]:
-    """`1:ValueError: x@40s` or `signal 9@40s`; `!` before the code: named by the run's retry rules."""
+    """`1:ValueError: x@40s` or `signal 9@40s`; `!` before the code: the run's retry rules name it."""
     how, _, after = text.rpartition("@")
     ran_s = seconds(after)
     code, _, words = how.partition(":")
@@ -75,7 +75,7 @@ def exit_of(text: str) -> tuple[Exit, float]:
 
 
 def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
-    """The spec as an API client would send it; what is not said is left out."""
+    """The spec as an API client sends it, without the options that are not given."""
     spec: dict[str, dict[str, object]] = {"limits": {}, "stall": {}, "escalate": {}, "": {"command": ["train"]}}
     for name, text in options.items():
         if name == "deadline":
@@ -85,7 +85,7 @@ def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
             part, field_name, read = SPEC[name]
             spec[part][field_name] = read(text)
         else:
-            raise ScenarioError(f"a submit knows no {name!r}")
+            raise ScenarioError(f"a submit has no option {name!r}")
     top = spec.pop("")
     return top | {name: part for name, part in spec.items() if part}
 
@@ -139,7 +139,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
 
 
 def change_run(stage: Stage, line: Line) -> None:
-    """change NAME [zones=a,b] [any limit of a submit]: of a run that exists already"""
+    """change NAME [zones=a,b] [any limit of a submit]: change a run that exists already"""
     patch = spec_of(stage, line.values())
     del patch["command"]
     alter(stage.parts, line.word(0, "a run id"), patch, None, ACTOR)
@@ -151,7 +151,7 @@ def stop_run(stage: Stage, line: Line) -> None:
 
 
 def write_marker(stage: Stage, line: Line) -> None:
-    """marker NAME: somebody writes runs/NAME/.stop"""
+    """marker NAME: a user writes runs/NAME/.stop"""
     stage.objects.put(runfiles.stop_marker(line.word(0, "a run id")), json.dumps({"by": "somebody"}).encode())
 
 
@@ -166,7 +166,7 @@ def resume_run(stage: Stage, line: Line) -> None:
 
 
 def approve_run(stage: Stage, line: Line) -> None:
-    """approve NAME [accept_loss=REASON]: names the machine and the results that are there now"""
+    """approve NAME [accept_loss=REASON]: with the present machine and results"""
     run = stage.parts.store.find(line.word(0, "a run id"))
     if run is None:
         raise ScenarioError("there is no such run")
@@ -177,7 +177,7 @@ def approve_run(stage: Stage, line: Line) -> None:
 
 
 def pull_results(stage: Stage, line: Line) -> None:
-    """pull NAME [results=other]: somebody has pulled the results that are there now (or others)"""
+    """pull NAME [results=other]: a user has pulled the present results (or others)"""
     run_id = line.word(0, "a run id")
     run = stage.parts.store.find(run_id)
     if run is None:
@@ -189,7 +189,7 @@ def pull_results(stage: Stage, line: Line) -> None:
     change(stage.parts, run_id, note_pull(sha256, files, ACTOR))
 
 
-DEEDS = {
+VERBS = {
     "submit": submit_run,
     "plan": change_plan,
     "change": change_run,

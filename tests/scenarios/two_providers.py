@@ -1,7 +1,7 @@
-"""A stage with two places: the near one answers as ever, the far one may hang for as long as the story likes.
+"""A stage with two providers: the near one always responds, the far one may hang for as long as the story requires.
 
-The loop is the real one with a real fleet, in virtual time: its questions and actions run in threads that stand still
-until the clock says that the place has answered (tests/fakes/stalling). Time also passes while a look waits.
+The loop is the real one with a real fleet, in virtual time: its requests and actions run in threads that wait until the
+virtual clock reaches the time of the response (tests/fakes/stalling). Time also passes while a tick waits.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from supervisor.providers.local.traits import TRAITS
 from supervisor.reconciler.fleet import Fleet
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.stalling import Stalling, VirtualThreads
-from tests.scenarios.deeds_of_people import ACTOR, spec_of
-from tests.scenarios.doors import Later, StagedProvider
+from tests.scenarios.fault_points import Later, StagedProvider
 from tests.scenarios.sim_plan import Plan
 from tests.scenarios.stage import Settings, Stage, Supervisor
+from tests.scenarios.user_verbs import ACTOR, spec_of
 
 
 @dataclass
-class TwoPlaces(Stage):
-    """`bound_s` and `apart` are what a broken variant takes away: how long a look waits for a place, and that each has
-    threads of its own for its actions."""
+class TwoProviders(Stage):
+    """A broken variant changes `bound_s` (how long a tick waits for a provider) or `apart` (each provider has its own
+    threads for actions)."""
 
     bound_s: float = OBSERVE_S
     apart: bool = True
-    tick_s: list[float] = field(default_factory=list)  # how long each look took
+    tick_s: list[float] = field(default_factory=list)  # duration of each tick
     _pools: list[VirtualThreads] = field(default_factory=list)
 
-    def _stand(self) -> None:
-        self.far = StagedProvider(self.clock, ("far-a",), self._born_far)
+    def _set_up(self) -> None:
+        self.far = StagedProvider(self.clock, ("far-a",), self._new_far_machine)
         self.far.name, self.far.boot_s = "far", self.provider.boot_s
         self.far.offered = tuple(
             replace(offer, placement=replace(offer.placement, provider="far")) for offer in self.far.offered
         )
         self.far.traits = replace(TRAITS, launches_at_once=4)
         self.slow = Stalling(self.far, self.clock)
-        super()._stand()
+        super()._set_up()
 
-    def _born_far(self, request: LaunchRequest, machine: Machine) -> None:
-        self._born(request, machine, self.far)
+    def _new_far_machine(self, request: LaunchRequest, machine: Machine) -> None:
+        self._new_machine(request, machine, self.far)
 
     def providers(self) -> Mapping[str, Any]:
         members: dict[str, Any] = {self.provider.name: self.provider, "far": self.slow}
-        return Fleet(members, self.clock.monotonic, self.bound_s, self._pool(1000, "ask"))
+        return Fleet(members, self.clock.monotonic, self.bound_s, self._pool(1000, "read"))
 
     def acting(self, later: Later) -> dict[str, Any]:
         shared = None if self.apart else self._pool(8, "act")
@@ -61,10 +61,10 @@ class TwoPlaces(Stage):
         self._pools.append(VirtualThreads(self.clock, count))
         return self._pools[-1]
 
-    def _turn(self) -> None:
+    def _run_due(self) -> None:
         for pool in self._pools:
             pool.go_on()
-        super()._turn()
+        super()._run_due()
 
     def _tick(self, own: Supervisor) -> None:
         began = self.clock.monotonic()
@@ -76,7 +76,7 @@ class TwoPlaces(Stage):
             pool.shutdown()
         super().close()
 
-    # --- what a story does and sees -----------------------------------------------------------------------------------
+    # --- what a story does and reads ----------------------------------------------------------------------------------
 
     def submit(self, run_id: str, provider: str, plan: Plan) -> None:
         self.plans[run_id] = plan
@@ -100,5 +100,5 @@ class TwoPlaces(Stage):
         return self.clock.monotonic() - began
 
 
-def two_places(folder: Path, **broken: Any) -> TwoPlaces:
-    return TwoPlaces(folder, Settings(zones=("near-a", "near-b")), **broken)
+def two_providers(folder: Path, **broken: Any) -> TwoProviders:
+    return TwoProviders(folder, Settings(zones=("near-a", "near-b")), **broken)

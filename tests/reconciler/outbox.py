@@ -1,4 +1,4 @@
-"""The outbox of one database and who empties it, step by step under the test's hand."""
+"""The outbox of one database and its sender, in steps that the test takes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HELD = Lease(LEASE, "me", 1, float("inf"))
 
 
 @dataclass
-class Office:
-    """The outbox of one database and who empties it; steps are taken by the test."""
+class Outbox:
+    """`step()` sends what is due and settles it; `courier` records the messages."""
 
     store: SqlStore
     clock: FakeClock
@@ -51,9 +51,9 @@ class Office:
     def step(self) -> None:
         self.delivering.wake()
         self.delivering.step(self.clock.now())
-        self.delivering.step(self.clock.now())  # settles what came back
+        self.delivering.step(self.clock.now())  # settles the responses
 
     def endpoint_now(self, name: str) -> Endpoint:
-        found = self.store.endpoints.find(name)
-        assert found is not None
-        return found
+        endpoint = self.store.endpoints.find(name)
+        assert endpoint is not None
+        return endpoint

@@ -1,8 +1,8 @@
-"""Where a scenario puts its hand between the supervisor and the world.
+"""The points at which a scenario can make a call fail, between the supervisor and the world.
 
-`StoreDoor` is one party's way to the shared object store: it can be shut for the supervisor, the agents, or both.
-`StagedProvider` tells the stage of each birth and can let the supervisor die around a create call. `Later` keeps
-actions until the tick is over, as threads of their own would. `DatabaseDoor` makes the database go away.
+`StoreAccess` is the access of one party (the supervisor or the agents) to the shared object store, and can be blocked.
+`StagedProvider` reports each new machine to the stage and can kill the supervisor around a create call. `Later` keeps
+actions until the tick is over, as their own threads would. `DatabaseAccess` can make the database unavailable.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.fakes.provider import FakeProvider
 
 
 class SupervisorDied(BaseException):
-    """kill -9 in the middle of a call: nothing catches it, nothing after it happens."""
+    """kill -9 during a call: nothing catches it, and nothing after it happens."""
 
 
 class TrueClock:
-    """The clock of platform and store: time passes, and nobody's step of the supervisor's wall clock moves it."""
+    """The clock of platform and store: a step of the supervisor's wall clock does not move it."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -36,42 +36,38 @@ class TrueClock:
         return self._ahead_s + self._clock.monotonic()
 
 
-class StoreDoor:
-    """Passes every call on to the shared store, unless it is shut. `old`: listings show this picture instead."""
+class StoreAccess:
+    """Passes every call on to the shared store, unless `blocked`. `old`: listings return these pages instead."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.url = store.url
-        self.shut = False
+        self.blocked = False
         self.old: dict[str, list[Page]] | None = None
         self.calls: Counter[str] = Counter()
 
     def __getattr__(self, method: str):
-        deed = getattr(self._store, method)
+        target = getattr(self._store, method)
 
         def call(*args, **kwargs):
             self.calls[method] += 1
-            if self.shut:
-                raise StoreUnavailable("the object store does not answer")
+            if self.blocked:
+                raise StoreUnavailable("the object store does not respond")
             if method == "pages" and self.old is not None and args[0] in self.old:
                 return iter(self.old[args[0]])
-            return deed(*args, **kwargs)
+            return target(*args, **kwargs)
 
         return call
 
 
-class AgentsDoor(StoreDoor):
-    """The same for the agents: shut and counted apart."""
-
-
 class StagedProvider(FakeProvider):
-    """`dies`: "" | before-create | after-create. `born` is told of each new machine."""
+    """`dies`: "" | before-create | after-create. `on_new` is called with each new machine."""
 
-    def __init__(self, clock: FakeClock, zones: tuple[str, ...], born: Callable[[LaunchRequest, Machine], None]):
+    def __init__(self, clock: FakeClock, zones: tuple[str, ...], on_new: Callable[[LaunchRequest, Machine], None]):
         super().__init__(TrueClock(clock), zones)
         self.dies = ""
-        self._tell_birth = born
-        self._known: set[str] = set()
+        self._on_new = on_new
+        self._reported: set[str] = set()
         self._requests: dict[str, LaunchRequest] = {}
         self.hidden: set[str] = set()  # machines that a listing, complete as it says, leaves out
 
@@ -82,35 +78,35 @@ class StagedProvider(FakeProvider):
         try:
             return super().launch(request)
         finally:
-            self.look(request.name)
+            self.machine_now(request.name)
             if self.dies == "after-create":
                 raise SupervisorDied
 
     def machines(self) -> MachineListing:
         listing = super().machines()
-        return replace(listing, machines=tuple(one for one in listing.machines if one.name not in self.hidden))
+        return replace(listing, machines=tuple(item for item in listing.machines if item.name not in self.hidden))
 
-    def answer_well(self) -> None:
-        """Scripted answers that have not been given yet are not given any more."""
+    def drop_scripted_responses(self) -> None:
+        """Drop the scripted responses that no call has received yet."""
         self._next_launches.clear()
 
     def _now(self, name: str) -> Machine | None:
         machine = super()._now(name)
         request = self._requests.get(name)
-        if machine is None or request is None or machine.machine_id in self._known:
+        if machine is None or request is None or machine.machine_id in self._reported:
             return machine
         if machine.state is not MachineState.ASKED and machine.run_id == request.run_id:
-            self._known.add(machine.machine_id)
-            self._tell_birth(request, machine)
+            self._reported.add(machine.machine_id)
+            self._on_new(request, machine)
         return machine
 
-    def look(self, name: str) -> Machine | None:
-        """The machine as it is now, whatever the supervisor can read, counted nowhere."""
+    def machine_now(self, name: str) -> Machine | None:
+        """The machine as it is now. Unlike `find`, it ignores outages and counts no call."""
         return self._now(name)
 
-    def look_all(self) -> list[Machine]:
-        found = [self._now(name) for name in list(self._machines)]
-        return [machine for machine in found if machine is not None]
+    def machines_now(self) -> list[Machine]:
+        machines = [self._now(name) for name in list(self._machines)]
+        return [machine for machine in machines if machine is not None]
 
     def lives(self, name: str, machine_id: str) -> bool:
         machine = self._now(name)
@@ -125,7 +121,7 @@ class AtOnce(Executor):
         future: Future[object] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
+        except Exception as error:  # noqa: BLE001 - the future carries it to the caller
             future.set_exception(error)
         return future
 
@@ -148,23 +144,23 @@ class Later(Executor):
         self.calls.clear()
 
 
-class DatabaseDoor:
-    """The store of rows, or StoreDown while it is away."""
+class DatabaseAccess:
+    """The store of rows, or StoreDown while it is `down`."""
 
     def __init__(self, store) -> None:
         self._store = store
-        self.away = False
+        self.down = False
         self.calls: Counter[str] = Counter()
 
     def __getattr__(self, name: str):
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
+        member = getattr(self._store, name)
+        if not callable(member):
+            return member
 
         def call(*args, **kwargs):
             self.calls[name] += 1
-            if self.away:
-                raise StoreDown("the database does not answer")
-            return found(*args, **kwargs)
+            if self.down:
+                raise StoreDown("the database does not respond")
+            return member(*args, **kwargs)
 
         return call

@@ -1,1 +1,0 @@
-"""Properties that hold whatever happens, and broken rules that are found out."""
