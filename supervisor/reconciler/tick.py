@@ -17,7 +17,7 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision, only_pulse_moved
 from supervisor.lifecycle.offers.lessons import merged
 from supervisor.lifecycle.offers.queueing import with_queue
-from supervisor.lifecycle.phases.probing import paced
+from supervisor.lifecycle.phases.placing import paced
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, RowUnreadable, Store
 from supervisor.reconciler.acting.act import Actor

@@ -31,7 +31,7 @@ from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
 from supervisor.reconciler.delivering.patrolling import Patrol, greet
 from supervisor.reconciler.fleet import Fleet
-from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers, Rotation
@@ -39,7 +39,6 @@ from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
-from supervisor.reconciler.takeover import Takeover
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts

@@ -13,7 +13,7 @@ from supervisor.domain.run import Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.phases.probing import HELD_S, PROBES, paced
+from supervisor.lifecycle.phases.placing import HELD_S, PROBES, paced
 from tests.lifecycle.sample_runs import NOW, run_in
 from tests.lifecycle.strategies import offers
 

@@ -11,8 +11,7 @@ import pytest
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.machines import MachineRef
 from supervisor.ports.store import StoreDown
-from supervisor.reconciler.leader import Leader
-from supervisor.reconciler.takeover import EVERY_S, Takeover
+from supervisor.reconciler.leader import TAKEOVER_S, Leader, Takeover
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock
@@ -30,7 +29,7 @@ class Scene:
         self.takeover = Takeover(self.store, self.leader, others, frozenset({"lab"}))  # type: ignore[arg-type]
 
     def tick(self) -> int:
-        self.clock.advance(EVERY_S)
+        self.clock.advance(TAKEOVER_S)
         self.leader.renew()
         return self.takeover.run()
 

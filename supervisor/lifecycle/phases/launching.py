@@ -45,7 +45,7 @@ from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
 from supervisor.lifecycle.phases.beginning import begin_attempt, obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
-from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stopping, call_off, stop_for_limit
+from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stopping, cancel_request, stop_for_limit
 from supervisor.wording.figures import age_text, clock_text
 
 LOOKING_AFTER_S = 60.0  # earlier, a platform that looks for capacity is not worth a sentence
@@ -57,7 +57,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return place(run, obs, world, now)
     run = with_marker(after_baton_fix(run, obs), obs, now)
     if run.stop is not None:
-        return begin_stopping(run, now)  # before the end of a create call: a call that was called off teaches nothing
+        return begin_stopping(run, now)  # before the end of a create call: a canceled call teaches nothing
     if run.live_attempt is None and isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id:
         return _try_failed(run, try_, obs.create.value, world, now)
     return stop_for_limit(run, world, now) or _follow_machine(run, try_, obs, world, now)
@@ -118,7 +118,7 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
     """The request has not ended in time: what it may still become is deleted. It is not sent again. Once nothing can
     come of it and no machine is there, the next zone is tried. A request that was never sent is sent now."""
     if isinstance(obs.machine, Seen):
-        return call_off(run, try_, obs, "the request for it did not end in time")
+        return cancel_request(run, try_, obs, "the request for it did not end in time")
     blind = hold_unread_store(run, obs, now)
     if blind is not None:  # only the baton says whether the request was sent
         return blind
@@ -132,7 +132,7 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
         return unchanged(run, check_after=settled_at)
     if not isinstance(obs.lookup, Absent):
         return unchanged(run, wants=unread(obs, LOOKUP))
-    text = f"no machine appeared within {age_text(world.knobs.launch_timeout_s)}, and the request was called off"
+    text = f"no machine appeared within {age_text(world.knobs.launch_timeout_s)}, and the request was canceled"
     return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
 
 

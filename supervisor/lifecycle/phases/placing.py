@@ -3,10 +3,15 @@
 A stop wins over every start. Nothing is started while the object store cannot be read, because it holds the stop marker
 and the baton. The zone is chosen last, so that a limit or a finished attempt is seen first. Between two attempts, late
 beats of the ended attempt are still received.
+
+When the cool-down of an offer ends, a few runs request it (`paced`); the others wait for what these learn. Otherwise
+five hundred waiting runs would make five hundred create calls in the same second, and all get the same failure.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -15,7 +20,7 @@ from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Offer
+from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import BATON, STOP, Observation, Unknown, World
 from supervisor.domain.run import Run, unneeded
 from supervisor.domain.status import Status
@@ -50,6 +55,8 @@ from supervisor.wording.figures import clock_text
 
 STORE_RETRY_S = 30.0
 BLIND = "the object store cannot be read"  # rows hold it: a later version recognizes it there
+PROBES = 3  # create calls in flight, per offer that has failed
+HELD_S = 15.0  # when the others are decided again; a response usually comes sooner
 
 
 def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -275,3 +282,49 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
         minimum_s=offer.minimum_s,
     )
+
+
+# --- offers that have refused -----------------------------------------------------------------------------------------
+
+
+def paced(
+    decisions: Sequence[Decision], before: Mapping[int, Run], zones: Mapping[OfferKey, ZoneRecord], now: float
+) -> list[Decision]:
+    """The decisions; those that would request an offer with enough requests already wait instead. `before`: the runs
+    as they were. Repeats of a create call that was on record are never held back."""
+    in_flight: Counter[OfferKey] | None = None
+    kept = []
+    for decision in decisions:
+        offer = _newly_requested(decision, before)
+        if offer is None or offer not in zones or not zones[offer].failures:
+            kept.append(decision)
+            continue
+        if in_flight is None:
+            in_flight = Counter(_in_flight(before.values()))
+        if in_flight[offer] < PROBES:
+            in_flight[offer] += 1
+            kept.append(decision)
+        else:
+            kept.append(_held(before[decision.run.key], zones[offer], now))
+    return kept
+
+
+def _newly_requested(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
+    for action in decision.actions:
+        if isinstance(action, Launch):
+            before = runs_before[decision.run.key].try_
+            if before is None or before.launch_id != action.try_.launch_id:
+                return offer_key(action.try_.placement)
+    return None
+
+
+def _in_flight(runs: Iterable[Run]) -> Iterable[OfferKey]:
+    """The offers of create calls without a response so far."""
+    for run in runs:
+        try_ = run.open_try
+        if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):
+            yield offer_key(try_.placement)
+
+
+def _held(run: Run, record: ZoneRecord, now: float) -> Decision:
+    return wait(run, NoOffer(now + HELD_S, Cause(record.cause), record.detail), now)

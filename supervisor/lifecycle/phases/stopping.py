@@ -73,7 +73,7 @@ def _await_create(run: Run, try_: Try, obs: Observation, world: World, now: floa
     if isinstance(obs.machine, Seen) and obs.machine.value.state != MachineState.ASKED:
         return obtain(run, try_, obs.machine.value.machine_id, now)
     if isinstance(obs.machine, Seen) and not refused:
-        return call_off(run, try_, obs, f"stop requested by {run.stop.actor}")
+        return cancel_request(run, try_, obs, f"stop requested by {run.stop.actor}")
     settled_at = machines_since(world, try_.placement, try_.requested_at, now) + CREATE_SETTLED_S
     settled = isinstance(obs.machine, Absent) and now >= settled_at
     if settled and unread(obs, LOOKUP):
@@ -84,7 +84,7 @@ def _await_create(run: Run, try_: Try, obs: Observation, world: World, now: floa
     return unchanged(run, check_after=settled_at)
 
 
-def call_off(run: Run, try_: Try, obs: Observation, reason: str) -> Decision:
+def cancel_request(run: Run, try_: Try, obs: Observation, reason: str) -> Decision:
     """The platform still searches for capacity that is not needed any more, and no agent runs yet."""
     assert isinstance(obs.machine, Seen)
     ref = replace(try_.ref, machine_id=obs.machine.value.machine_id or None)

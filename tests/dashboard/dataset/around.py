@@ -61,8 +61,8 @@ def deliver(house: House) -> None:
             _deliver(house, name, number, one)
     failing = EndpointHealth(LAB, house.now - 41 * MINUTE_S, house.now + 9 * MINUTE_S)
     house.store.deliveries.settle((), (failing,), house.now)
-    why = "it took nothing for 5 d: HTTP 410 (Gone)"
-    event = Event(EventKind.WEBHOOK_DISABLED, f"The webhook {OLD} gets nothing any more: {why}.")
+    why = "it accepted nothing for 5 days; HTTP 410 (Gone)"
+    event = Event(EventKind.WEBHOOK_DISABLED, f"The webhook {OLD} is disabled: {why}.")
     house.store.endpoints.disable(OLD, why, event, house.now - 50)
 
 
