@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.events import KINDS
-from supervisor.lifecycle.events.delivering import BACKOFFS_S
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
+from supervisor.reconciler.delivering.timing import BACKOFFS_S
 from supervisor.services.webhooks.webhooks import MOST
 from tests.waiting import wait_for
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.events.delivering import next_try_at
 from supervisor.ports.history import StoredEvent
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.store import OutboxItem
 from supervisor.reconciler.delivering.announcer import deliver
+from supervisor.reconciler.delivering.timing import next_try_at
 
 NOW = 1_000.0
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.events.delivering import (
+from supervisor.ports.notifier import SETTINGS_ID, DeliveryFailed, Endpoint, Form, Notification, Target
+from supervisor.reconciler.delivering import announcer as announcing
+from supervisor.reconciler.delivering.announcer import LEASE, Announcer
+from supervisor.reconciler.delivering.delivering import Delivering
+from supervisor.reconciler.delivering.timing import (
     BACKOFFS_S,
     GIVE_UP_ENDPOINT_S,
     MOST_TRIES,
     failed_too_long,
     next_try_at,
 )
-from supervisor.ports.notifier import SETTINGS_ID, DeliveryFailed, Endpoint, Form, Notification, Target
-from supervisor.reconciler.delivering import announcer as announcing
-from supervisor.reconciler.delivering.announcer import LEASE, Announcer
-from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader
 from tests.contracts.store_values import NOW, a_run, insert
 from tests.fakes.courier import failing

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.lifecycle.events.delivering import next_try_at
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Endpoint, Notification, Notifier
 from supervisor.ports.store import OutboxItem, Store, StoreDown
 from supervisor.reconciler.delivering.delivering import Delivering
+from supervisor.reconciler.delivering.timing import next_try_at
 from supervisor.reconciler.leader import Leader
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics

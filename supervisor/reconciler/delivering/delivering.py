@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.events.delivering import failed_too_long, next_message, next_try_at
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import (
     SETTINGS_ID,
@@ -34,6 +33,7 @@ from supervisor.ports.notifier import (
     Target,
 )
 from supervisor.ports.store import Lease, Store, StoreDown
+from supervisor.reconciler.delivering.timing import failed_too_long, next_message, next_try_at
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 from supervisor.telemetry.worker import Daemons, Worker

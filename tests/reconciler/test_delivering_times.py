@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.domain.events import KINDS
-from supervisor.lifecycle.events import delivering
-from supervisor.lifecycle.events.delivering import MOST, next_message
 from supervisor.ports.notifier import Delivery
+from supervisor.reconciler.delivering import timing
+from supervisor.reconciler.delivering.timing import MOST, next_message
 
 Chooser = Callable[[Sequence[Delivery], Sequence[float], float], Sequence[Delivery]]
 WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)
@@ -120,5 +120,5 @@ def test_a_chooser_that_breaks_a_promise_is_found(broken: Chooser, promise: str)
 
 
 def test_without_gathering_forty_preemptions_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivering, "PAUSE_S", 1.0)
+    monkeypatch.setattr(timing, "PAUSE_S", 1.0)
     assert len(delivered(waits([(1.5 * n, False) for n in range(40)]))) > 3

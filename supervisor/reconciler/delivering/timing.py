@@ -1,4 +1,5 @@
-"""When announcements are sent: the next message of a chat, the next try of a delivery, and the end of an endpoint.
+"""When announcements are sent: the next message of a chat, the next try of a delivery, and the end of an endpoint. All
+functions are pure.
 
 A chat accepts one message a second, and its readers fewer. What needs a person goes at once, together with everything
 that waits. The rest is gathered: for a moment, because events often come together, and then for half a minute between
