@@ -96,7 +96,7 @@ def test_stop_saves_in_the_grace_and_resume_goes_on_from_there(house: Stories) -
     assert run["generation"] == 2
     assert run["counters"]["attempts"] == 2
     assert house.lives("stop-running") == [(1, 0), (2, kept)]
-    assert "generation 2 begins from its newest checkpoint" in house.told("stop-running", "resumed")[0]
+    assert "generation 2 starts from its newest checkpoint" in house.told("stop-running", "resumed")[0]
     house.completes("stop-running")
     assert (house.objects / "runs/stop-running/results/g2/out.txt").exists()
     assert not (house.objects / "runs/stop-running/results/g1").exists()

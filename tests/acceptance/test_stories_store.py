@@ -124,7 +124,7 @@ def on_hold(house: Stories, run_id: str) -> Any:
 
     run = wait_for(held, 60, f"{run_id} to be held")
     assert "On hold: the object store cannot be read" in run["status_text"]
-    assert "goes on by itself" in run["status_text"]
+    assert "continues by itself" in run["status_text"]
     assert run["next_action"]["what"] == "on hold"
     return run
 

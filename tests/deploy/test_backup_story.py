@@ -149,7 +149,7 @@ def test_postgres(tmp_path: Path, postgres_database: str) -> None:
         daemon.close()
 
 
-@pytest.mark.parametrize(("folder", "why"), [("there", "is there already"), ("nowhere", "cannot be written")])
+@pytest.mark.parametrize(("folder", "why"), [("there", "exists already"), ("nowhere", "cannot be written")])
 def test_a_backup_that_cannot_be_made_says_why(tmp_path: Path, folder: str, why: str) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "copy.db").write_text("precious")
