@@ -79,6 +79,7 @@ def test_a_name_without_a_noun_is_found(tmp_path: Path, line: str) -> None:
         {"ports/small": "x = 1\n", "api/routes/small": "x = 1\n"},
         {"room/f": LONG + "def f(a, b, c, d, e, *, f): ...\n"},
         {"room/f": LONG + "class A:\n    def f(self, a, b, c, d, e): ...\n"},
+        {"room/f": LONG + "class Cost(TypedDict):\n    known: bool\n"},  # the API's name
         {"room/f": LONG + "event_found = one_by_one = 1\nprint(x.found, told)\n"},
         {"room/a": LONG, "other/b": LONG + "from supervisor.room import a\n"},  # not a neighbor
         {"room/a": LONG, "room/__init__": "from supervisor.room import a\n"},

@@ -47,13 +47,20 @@ def positional_arguments(source: Source) -> Iterator[Violation]:
 
 
 def bare_names(source: Source) -> Iterator[Violation]:
-    """Each line that defines a name without a noun. Uses of the name do not count, nor does `event_found`."""
+    """Each line that defines a name without a noun. Uses of the name do not count, nor does `event_found`, nor does a
+    field of a TypedDict: clients read it under this name."""
+    fields = {
+        field.lineno
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "TypedDict" for base in node.bases)
+        for field in node.body
+    }
     places = {
         (line, name)
         for node in source.nodes
         if isinstance(node, NAMING)
         for line, name in _names_given(node)
-        if name.strip("_") in BARE_NAMES
+        if name.strip("_") in BARE_NAMES and line not in fields
     }
     for line, name in sorted(places):
         yield Violation("bare-names", source.path, line, f"the name {name!r} has no noun")
