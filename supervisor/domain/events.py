@@ -95,14 +95,15 @@ class Kind:
 
 _ALL = (
     Kind("started", "the first attempt of the run trains"),
-    Kind("preempted", "the cloud took the machine back; the run goes on by itself"),
+    Kind("preempted", "the cloud preempted the machine; the run continues by itself"),
     Kind("recovered", "the run trains again, after an attempt that was lost"),
     Kind("stalled", "an attempt made no progress and is replaced"),
-    Kind("attempt_ended", "an attempt ended for any other reason and the run goes on; `details.cause` names it"),
+    Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
     Kind("needs_approval", "the results are verified; a person must approve the machine's release", True, True),
     Kind("approval_reminder", "the approval is still missing; with the cost of the wait so far", True, True),
-    Kind("needs_person", "the run cannot go on by itself: a quota, a refused request, results not saved", True, True),
+    Kind("needs_person", "the run cannot continue by itself: a quota, a refused request, results not saved",
+         True, True),
     Kind("giving_up", "the run failed at one of its limits, such as no progress or its deadline", True, True),
     Kind("budget_80", "80 % of the run's budget is spent", True),
     Kind("budget_100", "the budget is spent, so the run ended", True, True),

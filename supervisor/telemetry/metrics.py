@@ -238,9 +238,11 @@ WRITE_WAIT_S = Histogram("spot_database_write_wait_seconds", "How long a writer 
 COMMIT_S = Histogram("spot_database_commit_seconds", "How long commits took.", bounds=_QUICK_S)
 CONNECTIONS = Gauge("spot_database_connections_in_use", "Connections in use now.")
 STORE_CALLS = Counter(
-    "spot_object_store_calls_total", "Calls by method: ok, answered (missing, changed), or unavailable.",
-    "method", "outcome",
-)  # fmt: skip
+    "spot_object_store_calls_total",
+    "Calls by method: ok, answered (the store refused: missing, changed), or unavailable.",
+    "method",
+    "outcome",
+)
 STORE_S = Histogram("spot_object_store_call_seconds", "How long a call took.", "method", bounds=_REQUEST_S)
 BUILD = Info("spot_build_info", "The version and its environment.", "version", "python", "database", "provider")
 PART_UP = Gauge("spot_scrape_part_up", "0 where a part of this scrape could not be read.", "part")

@@ -270,7 +270,7 @@ def _stalling(run: Run, pulse: Pulse, now: float) -> list[str]:
     due = f" ({due_text(restart, now)})" if restart is not None and restart > now else ""
     return [
         f"No progress since {step} for {age_text(since_s)} (stall poll {pulse.stall_polls} of {limit})",
-        "Heartbeats go on" + (f", GPU {gpu:.0f} %" if gpu is not None else ""),
+        "Heartbeats continue" + (f", GPU {gpu:.0f} %" if gpu is not None else ""),
         f"Next: restart at poll {limit}{due}",
     ]
 

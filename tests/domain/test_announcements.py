@@ -69,7 +69,7 @@ def test_every_kind_can_be_told() -> None:
 
 def test_what_needs_a_person_is_sent_where_nothing_was_chosen() -> None:
     assert [kind.name for kind in KINDS.values() if kind.urgent and not kind.usual] == []
-    assert not KINDS["preempted"].usual, "the run goes on by itself"
+    assert not KINDS["preempted"].usual, "the run continues by itself"
     assert all(kind.about for kind in KINDS.values())
     assert {field.name for field in fields(Kind)} == {"name", "about", "usual", "urgent"}
 

@@ -53,7 +53,7 @@ def test_the_problem_of_results_that_are_given_up_is_reported_once() -> None:
     why = "results are not verified: verify of model.npz ended with exit code 1"
     waiting_run = finishing(person=Person(why=why, since=NOW - 24 * H))
     over = ticked(waiting_run, Seen(Baton("s", 1))).run
-    assert over.detail == "verify of model.npz ended with exit code 1; nobody answered within 24 h"
+    assert over.detail == "verify of model.npz ended with exit code 1; no decision within 24 h"
 
 
 @pytest.mark.parametrize("machine", [MachineState.ENDED, None])

@@ -189,7 +189,7 @@ def test_running_with_stall_polls_says_when_it_restarts():
     )  # fmt: skip
     run = running(pulse=newest)
     assert status_text(run, NOW) == (
-        "No progress since step 12,300 for 2 min (stall poll 4 of 10). Heartbeats go on, GPU 0 %. "
+        "No progress since step 12,300 for 2 min (stall poll 4 of 10). Heartbeats continue, GPU 0 %. "
         "Next: restart at poll 10 (in 3 min)."
     )
     assert next_action(run, NOW).what == "restart at poll 10"

@@ -70,7 +70,7 @@ def stalling(text: str) -> str:
 
 
 def test_a_stall_says_what_the_cards_do_where_that_is_known() -> None:
-    assert "Heartbeats go on, GPU 0 %." in stalling(gpus(0.0, 0.4))
-    assert "Heartbeats go on, GPU 47 %." in stalling(gpus(94.0, 0.0, None))
+    assert "Heartbeats continue, GPU 0 %." in stalling(gpus(0.0, 0.4))
+    assert "Heartbeats continue, GPU 47 %." in stalling(gpus(94.0, 0.0, None))
     for text in ("", "{}", gpus(None), NEWER):
-        assert "Heartbeats go on. " in stalling(text)
+        assert "Heartbeats continue. " in stalling(text)

@@ -58,7 +58,7 @@ def test_the_settings_win() -> None:
 
 def test_the_doctor_says_how_many_and_why() -> None:
     lines = {line.name: line.fact for line in settings_lines(load({"SPOT_LOCAL_MACHINES": "3"}))}
-    assert lines["places"] == "3 trainings at once (local_machines); more of them wait as queued"
+    assert lines["capacity"] == "3 trainings at once (local_machines); more of them wait as queued"
     every = {"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1,b=2"}
     lines = {line.name: line.fact for line in settings_lines(load(every))}
-    assert lines["places"].startswith("3 trainings at once (local_capacity)")
+    assert lines["capacity"].startswith("3 trainings at once (local_capacity)")

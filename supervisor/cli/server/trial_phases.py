@@ -53,7 +53,7 @@ pathlib.Path(os.environ["SPOT_RESULTS_DIR"], "trial.txt").write_text("%d steps\\
 """
 # Phase -> what helps where it fails, beside what the run itself reports.
 REMEDIES = {
-    "doctor": "apply the fix of the check, then try again: nothing was rented",
+    "doctor": "apply the fix of the check, then retry: nothing was rented",
     "supervisor": "read serve.log in the report's folder",
     "machine": "try other zones (--zones), a later time, or --no-gpu; raise a quota in the console of the project",
     "driver": "read console.log in the report's folder; gce_gpu_driver_version and gce_boot_image choose the driver",

@@ -2,7 +2,8 @@
 
 A stop marker counts unless a resume has consumed it. A torn baton exists but cannot be decoded, and only a person can
 fix it: the run asks for one, once. Nothing overwrites it, because its pointers to checkpoints may still be read.
-Nobody can claim or move anything on it, so a stop does not wait for it. Once it is readable the run goes on by itself.
+No agent can claim or move anything on it, so a stop does not wait for it. Once it is readable, the run continues by
+itself.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
     limit_s = world.knobs.unverified_limit_s
     asked_at = run.person.since if run.person.since is not None else now
     if now - asked_at >= limit_s:
-        return _give_up(run, f"nobody answered within {limit_s / 3600:.0f} h", now)
+        return _give_up(run, f"no decision within {limit_s / 3600:.0f} h", now)
     if run.person.why == why:
         return unchanged(run, check_after=asked_at + limit_s)
     price = run.live_attempt.price_usd_per_h if run.live_attempt is not None else None

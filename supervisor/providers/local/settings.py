@@ -79,4 +79,4 @@ def meaning(s: LocalSettings, store_url: str, image: str) -> tuple[str, tuple[Fi
     fact = f"{count} trainings at once ({reason}); more of them wait as queued"
     zones = ", ".join(s.local_zones)
     text = f"machines are on this computer ({zones}); objects in {store_url}"
-    return text, (Finding("places", OK, fact),)
+    return text, (Finding("capacity", OK, fact),)

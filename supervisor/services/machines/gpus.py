@@ -35,7 +35,7 @@ class GpuShown(TypedDict):
     uuid: str
     index: Annotated[int | None, Field(description="null: the driver does not show it now")]
     name: Annotated[str | None, Field(description="null: not known")]
-    holder: Annotated[str | None, Field(description="who uses it, in words; null: nobody")]
+    holder: Annotated[str | None, Field(description="what uses it, in words; null: it is not in use")]
     ours: bool
     set_aside: Annotated[SetAside | None, Field(description="null: runs may use it when it is free")]
     state: str
