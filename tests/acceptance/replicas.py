@@ -102,7 +102,7 @@ def leads(daemon: Daemon) -> bool:
     return checks(daemon)["lease"] == "held by this process"
 
 
-def leading(daemon: Daemon, deadline_s: float = LEASE_TTL_S + 15.0) -> None:
+def leading(daemon: Daemon, deadline_s: float = LEASE_TTL_S + 52.0) -> None:
     """Wait until it leads and has looked once."""
     wait_for(lambda: leads(daemon) and "ago" in checks(daemon)["tick"], deadline_s, "it to lead")
 

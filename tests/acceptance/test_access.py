@@ -56,7 +56,7 @@ def test_from_the_first_start_to_a_revoked_token(daemon: Daemon) -> None:
     assert spot(daemon, "health")[0] == 0
     assert spot(daemon, "doctor", "--no-alert-test")[0] in (0, 1)
 
-    with httpx.Client(base_url=daemon.url, trust_env=False) as nobody:
+    with httpx.Client(base_url=daemon.url, trust_env=False, timeout=60) as nobody:
         told = nobody.get("/v1/runs")
         assert (told.status_code, told.headers["www-authenticate"]) == (401, "Bearer")
         assert nobody.post("/v1/runs", json={"spec": {"command": "true"}}).status_code == 401
@@ -88,7 +88,7 @@ def test_from_the_first_start_to_a_revoked_token(daemon: Daemon) -> None:
     file.unlink()
     daemon.start()
     assert daemon.token not in ("", first)
-    assert httpx.get(daemon.url + "/v1/runs", headers={"Authorization": f"Bearer {first}"}).status_code == 401
+    assert httpx.get(daemon.url + "/v1/runs", headers={"Authorization": f"Bearer {first}"}, timeout=60).status_code == 401
     log = (daemon.data_dir / "serve.log").read_text()
     for secret in (first, daemon.token, made.strip()):
         assert secret[4:40] not in log
@@ -105,7 +105,7 @@ def test_another_address_under_its_names_only(tmp_path: Path) -> None:
         assert spot(daemon, "ls")[0] == 0
         for host, status in (("spot.lab.example", 200), ("SPOT.lab.example:8787", 200), ("other.lab.example", 400)):
             assert daemon.http.get(daemon.url + "/v1/runs", headers={"Host": host}).status_code == status
-        assert httpx.get(daemon.url + "/v1/runs", headers={"Host": "spot.lab.example"}).status_code == 401
+        assert httpx.get(daemon.url + "/v1/runs", headers={"Host": "spot.lab.example"}, timeout=60).status_code == 401
     finally:
         daemon.close()
 
@@ -118,8 +118,8 @@ def test_nobody_is_asked_only_where_that_was_said_and_nobody_else_can_come(tmp_p
     try:
         daemon.start()
         assert daemon.token == ""
-        assert httpx.get(daemon.url + "/v1/runs").status_code == 200
-        assert httpx.get(daemon.url + "/v1/runs", headers=STRANGER).status_code == 400
+        assert httpx.get(daemon.url + "/v1/runs", timeout=60).status_code == 200
+        assert httpx.get(daemon.url + "/v1/runs", headers=STRANGER, timeout=60).status_code == 400
         assert spot(daemon, "token", "ls")[0] == 0
         assert "no token is required" in daemon.log()
     finally:

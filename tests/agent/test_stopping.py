@@ -52,10 +52,11 @@ def test_term_ends_a_step_and_not_a_save(tmp_path: Path) -> None:
 def test_without_the_helper_term_cuts_a_save_short(tmp_path: Path) -> None:
     """The broken variant: TERM has no handler."""
     training = loop(tmp_path, "spot_progress.stopping = lambda: False")
-    wait_for((tmp_path / "half").exists)
+    half = tmp_path / "half"
+    wait_for(lambda: half.exists() and half.read_text())  # the file exists before its first words do
     training.send_signal(signal.SIGTERM)
     assert training.wait(30) == -signal.SIGTERM
-    assert (tmp_path / "half").read_text() == "begun"
+    assert half.read_text() == "begun"
 
 
 def test_a_handler_of_the_training_stays_its_own(tmp_path: Path) -> None:

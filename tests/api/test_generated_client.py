@@ -45,7 +45,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("client")
     (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
     with tour(folder, "Check that it works") as visit:
-        answer = httpx.get(f"{visit.url}/openapi.json", headers={"Authorization": f"Bearer {visit.token}"})
+        answer = httpx.get(f"{visit.url}/openapi.json", headers={"Authorization": f"Bearer {visit.token}"}, timeout=60)
         (folder / "openapi.json").write_bytes(answer.raise_for_status().content)
     program = [str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--fail-on-warning"]
     where = ["--path", "openapi.json", "--config", "config.yaml", "--meta", "none", "--output-path", PACKAGE]

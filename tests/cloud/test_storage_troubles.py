@@ -201,7 +201,7 @@ def test_googles_client_is_at_home(fake: StorageFake, monkeypatch: pytest.Monkey
 def test_what_the_api_does_not_know_is_refused() -> None:
     fake = StorageFake()  # no oracle: these requests are wrong on purpose
     fake.make_bucket(B)
-    with httpx.Client(base_url=fake.url) as web:
+    with httpx.Client(base_url=fake.url, timeout=60) as web:
         assert reason(insert(web, "a", ifGenerationMatch="x")) == (400, "invalidParameter")
         assert insert(web, "a", uploadType="other").status_code == 400
         headers = {"Content-Type": "multipart/related; boundary=x"}

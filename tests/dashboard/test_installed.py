@@ -79,7 +79,7 @@ def named_by(page: httpx.Response) -> Iterator[str]:
 
 
 def test_what_is_installed_serves_its_pages_with_all_they_name(daemon: Daemon) -> None:
-    with httpx.Client(base_url=daemon.url, trust_env=False) as browser:
+    with httpx.Client(base_url=daemon.url, trust_env=False, timeout=60) as browser:
         named = set(named_by(browser.get("/ui/sign-in")))
         assert named
         form = {"token": daemon.token}

@@ -45,7 +45,7 @@ def ci_token(daemon: Daemon) -> str:
 
 def opens(daemon: Daemon, token: str) -> bool:
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.get(f"{daemon.url}/v1/runs", headers=headers, trust_env=False).status_code == 200
+    return httpx.get(f"{daemon.url}/v1/runs", headers=headers, trust_env=False, timeout=60).status_code == 200
 
 
 def nothing_was_released(stories: Stories, run_id: str, training: list[int], step: int) -> None:
