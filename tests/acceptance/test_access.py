@@ -88,7 +88,9 @@ def test_from_the_first_start_to_a_revoked_token(daemon: Daemon) -> None:
     file.unlink()
     daemon.start()
     assert daemon.token not in ("", first)
-    assert httpx.get(daemon.url + "/v1/runs", headers={"Authorization": f"Bearer {first}"}, timeout=60).status_code == 401
+    assert (
+        httpx.get(daemon.url + "/v1/runs", headers={"Authorization": f"Bearer {first}"}, timeout=60).status_code == 401
+    )
     log = (daemon.data_dir / "serve.log").read_text()
     for secret in (first, daemon.token, made.strip()):
         assert secret[4:40] not in log
