@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from supervisor.contract.beat_telemetry import Disk, Telemetry, column, figure, parts_of
+import msgspec
+
+from supervisor.contract.beat_telemetry import MAX_GPUS, Disk, Telemetry, column, figure, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class MachineFigures:
 
 NOTHING = MachineFigures()
 DISKS = ("checkpoints_disk", "results_disk", "scratch_disk")
+_DISK_FIELDS = ("free_bytes", "total_bytes", "free_inodes", "total_inodes")
 _FREE = re.compile(
     r'_disk":\{"free_bytes":([0-9.e+]+),"total_bytes":([0-9.e+]+)'
     r'(?:,"free_inodes":([0-9.e+]+),"total_inodes":([0-9.e+]+))?\}'
@@ -30,20 +34,77 @@ _FREE = re.compile(
 _DISK = re.compile(r'"(checkpoints|results|scratch)_disk":(\{[^{}]*\})')
 
 
+_Figure = Annotated[int, msgspec.Meta(ge=0, lt=10**18)] | Annotated[float, msgspec.Meta(ge=0, lt=1e18)] | None
+_Column = list[_Figure]
+
+
+class _Gpus(msgspec.Struct, gc=False):
+    util_pct: _Column = []
+    memory_used_mib: _Column = []
+    memory_total_mib: _Column = []
+
+
+class _Cgroup(msgspec.Struct, gc=False):
+    memory_bytes: _Figure = None
+
+
+class _Tree(msgspec.Struct, gc=False):
+    rss_bytes: _Figure = None
+
+
+class _Disk(msgspec.Struct, gc=False):
+    free_bytes: _Figure = None
+    total_bytes: _Figure = None
+    free_inodes: _Figure = None
+    total_inodes: _Figure = None
+
+
+class _Parts(msgspec.Struct, gc=False):
+    """The parts of a telemetry text from which the five numbers are made."""
+
+    gpus: _Gpus | None = None
+    cgroup: _Cgroup | None = None
+    tree: _Tree | None = None
+    checkpoints_disk: _Disk | None = None
+    results_disk: _Disk | None = None
+    scratch_disk: _Disk | None = None
+
+
+_decode = msgspec.json.Decoder(_Parts).decode
+
+
 def figures_of(telemetry: str) -> MachineFigures:
     """`telemetry`: the telemetry of a pulse."""
-    parts = parts_of(telemetry)
-    if not parts:
-        return NOTHING
-    gpus, group, tree = (parts.get(name, {}) for name in ("gpus", "cgroup", "tree"))
-    memory = figure(group.get("memory_bytes"))
-    disks = [parts[name] for name in DISKS if name in parts]
+    try:
+        parts = _decode(telemetry) if telemetry else _Parts()
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        parts = _checked_parts(telemetry)
+    gpus = parts.gpus or _Gpus()
+    memory = parts.cgroup.memory_bytes if parts.cgroup is not None else None
+    if memory is None and parts.tree is not None:
+        memory = parts.tree.rss_bytes
+    disks = [disk for disk in (parts.checkpoints_disk, parts.results_disk, parts.scratch_disk) if disk is not None]
     return MachineFigures(
-        gpu_pct=mean(column(gpus.get("util_pct"))),
-        gpu_memory_pct=_used(column(gpus.get("memory_used_mib")), column(gpus.get("memory_total_mib"))),
-        memory_bytes=figure(tree.get("rss_bytes")) if memory is None else memory,
-        free_bytes_pct=_least(disks, "free_bytes", "total_bytes"),
-        free_inodes_pct=_least(disks, "free_inodes", "total_inodes"),
+        gpu_pct=mean(gpus.util_pct[:MAX_GPUS]),
+        gpu_memory_pct=_used(gpus.memory_used_mib[:MAX_GPUS], gpus.memory_total_mib[:MAX_GPUS]),
+        memory_bytes=memory,
+        free_bytes_pct=_least((disk.free_bytes, disk.total_bytes) for disk in disks),
+        free_inodes_pct=_least((disk.free_inodes, disk.total_inodes) for disk in disks),
+    )
+
+
+def _checked_parts(telemetry: str) -> _Parts:
+    """The same of a text with absurd figures: these are left out, and the others count."""
+    parts = parts_of(telemetry)
+    gpus, group, tree = (parts.get(name, {}) for name in ("gpus", "cgroup", "tree"))
+    disks = {
+        name: _Disk(*(figure(parts[name].get(field)) for field in _DISK_FIELDS)) for name in DISKS if name in parts
+    }
+    return _Parts(
+        gpus=_Gpus(*(list(column(gpus.get(field))) for field in ("util_pct", "memory_used_mib", "memory_total_mib"))),
+        cgroup=_Cgroup(figure(group.get("memory_bytes"))),
+        tree=_Tree(figure(tree.get("rss_bytes"))),
+        **disks,
     )
 
 
@@ -78,8 +139,7 @@ def disks_in(telemetry: str) -> dict[str, Disk]:
             figures = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        names = ("free_bytes", "total_bytes", "free_inodes", "total_inodes")
-        disks[role] = Disk(*(figure(figures.get(name)) for name in names))
+        disks[role] = Disk(*(figure(figures.get(name)) for name in _DISK_FIELDS))
     return disks
 
 
@@ -99,6 +159,6 @@ def _used(used: Iterable[float | None], total: Iterable[float | None]) -> float 
     return share_pct(sum(part for part, _ in pairs), sum(whole for _, whole in pairs))
 
 
-def _least(disks: Iterable[Mapping[str, object]], free: str, total: str) -> float | None:
-    shares = [share_pct(figure(disk.get(free)), figure(disk.get(total))) for disk in disks]
+def _least(free_and_total: Iterable[tuple[float | None, float | None]]) -> float | None:
+    shares = [share_pct(free, total) for free, total in free_and_total]
     return min((share for share in shares if share is not None), default=None)

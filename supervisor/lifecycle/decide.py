@@ -29,6 +29,7 @@ from supervisor.lifecycle.phases.finishing import await_teardown, finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
 from supervisor.lifecycle.phases.running import run_on
+from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.phases.stopping import stop
 
 Rule = Callable[[Run, Observation, World, float], Decision]
@@ -50,6 +51,10 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.settled:
         return unchanged(run)
     run = righted(run, world, now)
+    return trains_on(run, obs, world, now) or _by_rules(run, obs, world, now)
+
+
+def _by_rules(run: Run, obs: Observation, world: World, now: float) -> Decision:
     current, removals = with_removals(run, obs, now)
     decision = with_evidence(run, _decide(current, obs, world, now))
     if removals and decision.wants:

@@ -96,6 +96,7 @@ class Loop:
         self._scheduler.shutdown(wait=True)
         self.tick.actor.close()
         self.tick.readers.close()
+        self.tick.sampler.close()
         for leader in self._leaders:
             leader.stop()
 

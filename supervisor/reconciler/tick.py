@@ -175,6 +175,8 @@ class Tick:
                 standing.append(decision)
             else:
                 to_write.append(decision)
+        if to_write:
+            self.sampler.supersede({decision.run.key for decision in to_write})
         for page in (to_write[start : start + PAGE] for start in range(0, len(to_write), PAGE)):
             changes = [Change(self.runs[d.run.key], d.run, d.events, d.parted) for d in page]
             hit = self.store.apply_all(changes, now, lease)

@@ -35,7 +35,7 @@ from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers, Rotation
-from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.sampling import Sampler, SampleWriter
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
@@ -324,7 +324,7 @@ def _tick(
         readers=Readers(objects, providers),
         actor=actor,
         outcomes=outcomes,
-        sampler=Sampler(store),
+        sampler=Sampler(store, SampleWriter(store)),
         sweeper=Sweeper(store.supervisor_id),
         rotation=Rotation(parts.knobs.poll_interval_s, parts.knobs.stop_poll_s),
         clock=clock,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from supervisor.contract.beat_telemetry import (
     parse,
     to_json,
 )
+from supervisor.domain import figures as five
 from supervisor.domain.figures import NOTHING, figures_of
 from tests.benchmarks.machine_told import full
 from tests.domain.test_heartbeat import JSON, raw
@@ -151,6 +154,27 @@ def test_a_forged_text_is_harmless(text: str) -> None:
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "\ud800", '{"a": "\x00"}', "\u00fc"])
 def test_a_text_that_cannot_be_stored_is_dropped(text: str) -> None:
     assert heartbeat.parse(raw(telemetry=text)).telemetry == ""
+
+
+ODD = st.sampled_from([0, 1, 50, 50.5, -1, 10**17, 10**18, 1e18, 2**70, True, None, "7", [1], [1, None, 2.5] * 8])
+NAMES = (
+    "util_pct", "memory_used_mib", "memory_total_mib", "memory_bytes", "rss_bytes",
+    "free_bytes", "total_bytes", "free_inodes", "total_inodes",
+)  # fmt: skip
+FIGURES = st.dictionaries(st.sampled_from(NAMES), ODD)
+PARTS = st.dictionaries(
+    st.sampled_from(["gpus", "cgroup", "tree", "checkpoints_disk", "scratch_disk", "x"]), FIGURES | ODD
+)
+
+
+@settings(max_examples=1000)
+@given(parts=PARTS)
+def test_the_typed_pass_finds_the_figures_that_the_checked_parts_give(parts: Any) -> None:
+    text = json.dumps(parts)
+    checked = patch.object(five, "_decode", side_effect=msgspec.DecodeError)
+    found = figures_of(text)
+    with checked:
+        assert repr(found) == repr(figures_of(text))
 
 
 def test_figures_of_a_machine() -> None:

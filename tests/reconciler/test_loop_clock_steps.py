@@ -40,7 +40,7 @@ class SteppedClock:
 class CountingTick:
     def __init__(self) -> None:
         self.count = 0
-        self.actor = self.readers = SimpleNamespace(close=lambda: None)
+        self.actor = self.readers = self.sampler = SimpleNamespace(close=lambda: None)
 
     def run(self, lease: Lease) -> None:
         self.count += 1

@@ -20,7 +20,7 @@ class LongTick:
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()
         self.count = 0
-        self.actor = self.readers = SimpleNamespace(close=lambda: None)
+        self.actor = self.readers = self.sampler = SimpleNamespace(close=lambda: None)
 
     def run(self, lease: Lease) -> float:
         self.count += 1

@@ -28,7 +28,7 @@ class Patrols:
 def loop_of(patrols: Patrols, lease: Lease | None) -> Loop:
     leader: Any = SimpleNamespace(lease=lambda: lease, start=lambda: None, stop=lambda: None)
     closes = SimpleNamespace(close=lambda: None)
-    tick: Any = SimpleNamespace(actor=closes, readers=closes, run=lambda lease: None)
+    tick: Any = SimpleNamespace(actor=closes, readers=closes, sampler=closes, run=lambda lease: None)
     store: Any = SimpleNamespace(prune=lambda now, limit: 0)
     return Loop(tick, leader, store, SystemClock(), EventWake(), 3600.0, patrol=patrols)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,10 @@ from supervisor.contract.recent_points import RecentPoint, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.store import Lease, Sample
-from supervisor.reconciler.observing.sampling import COUNTED_S, SAMPLE_S, Sampler
+from supervisor.ports.store import Lease, Sample, StoreDown
+from supervisor.reconciler.observing.sampling import COUNTED_S, PART, SAMPLE_S, Sampler, SampleWriter
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, pulse, run_in
+from tests.waiting import wait_for
 
 LEASE = Lease("cell", "me", 1, 0.0)
 
@@ -149,3 +151,105 @@ def test_what_an_old_run_carries_is_not_even_read(monkeypatch: pytest.MonkeyPatc
     store: Any = Written()
     old = carrying(COUNTED_S, recent="anything")
     assert sampled(store, Sampler(store), old, NOW + 20) == [(20.0, int(COUNTED_S), False)]
+
+
+# --- beside the tick --------------------------------------------------------------------------------------------------
+
+
+class Held(Written):
+    """A store in which each write waits until it is let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_through, self.parts = threading.Semaphore(0), list[int]()
+        self.failure: Exception | None = None
+
+    def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
+        assert self.let_through.acquire(timeout=20)
+        if self.failure is not None:
+            raise self.failure
+        self.parts.append(len(samples))
+        super().write_pulses(samples, lease)
+
+    def open(self) -> None:
+        self.let_through.release(1000)
+
+
+def many(count: int, sequence: int = 9) -> list[Run]:
+    return [
+        run_in(Status.RUNNING, key=key, attempt=attempt(), pulse=pulse(sequence=sequence))
+        for key in range(1, count + 1)
+    ]
+
+
+def in_minutes(sampler: Sampler, minutes: int, runs: list[Run]) -> None:
+    for minute in range(minutes + 1):
+        sampler.write(runs, NOW + minute * SAMPLE_S, LEASE)
+
+
+def test_the_same_samples_are_written_beside_the_tick_as_in_it() -> None:
+    at_once, later = Written(), Written()
+    in_minutes(Sampler(at_once), 4, many(250))  # type: ignore[arg-type]
+    beside = Sampler(later, SampleWriter(later))  # type: ignore[arg-type]
+    in_minutes(beside, 4, many(250))
+    beside.close()
+    assert len(later.samples) >= 4 * 250 - 250
+    assert sorted(map(repr, later.samples)) == sorted(map(repr, at_once.samples))
+
+
+def test_a_tick_does_not_wait_for_samples_and_the_end_writes_them_in_parts() -> None:
+    store: Any = Held()
+    sampler = Sampler(store, SampleWriter(store))
+    in_minutes(sampler, 1, many(250))
+    assert store.samples == []
+    store.open()
+    sampler.close()
+    assert len(store.samples) == 250
+    assert max(store.parts) == PART
+
+
+def test_a_tick_that_finds_many_batches_writes_them_itself() -> None:
+    store: Any = Held()
+    store.open()
+    writer = SampleWriter(store)
+    writer._start = lambda: None  # type: ignore[method-assign]
+    in_minutes(Sampler(store, writer), 4, many(10))
+    assert len(store.samples) >= 20
+
+
+def test_no_older_pulse_follows_the_row_of_a_run() -> None:
+    """The points stay, without the pulse."""
+    store: Any = Held()
+    sampler = Sampler(store, SampleWriter(store))
+    in_minutes(sampler, 1, many(250))
+    threading.Timer(0.05, store.open).start()
+    sampler.supersede({240, 250})
+    sampler.close()
+    assert {sample.key for sample in store.samples if sample.carried} == {240, 250}
+    assert len(store.samples) == 250
+
+
+def test_a_run_that_has_changed_its_status_is_sampled_in_its_tick() -> None:
+    store: Any = Held()
+    store.open()
+    sampler = Sampler(store, SampleWriter(store))
+    sampler.due(1)
+    sampler.write(many(1), NOW, LEASE)
+    assert len(store.samples) == 1
+
+
+def test_a_failure_is_raised_in_the_next_tick_and_the_one_after_goes_on() -> None:
+    store: Any = Held()
+    store.failure = StoreDown("the disk is full")
+    writer = SampleWriter(store)
+    sampler = Sampler(store, writer)
+    in_minutes(sampler, 1, many(10))
+    store.open()
+    writer.flush()
+    wait_for(lambda: writer._failure is not None, 20, "the failure")
+    store.failure = None
+    with pytest.raises(StoreDown, match="the disk is full"):
+        sampler.write(many(10), NOW + 2 * SAMPLE_S, LEASE)
+    sampler.write(many(10), NOW + 3 * SAMPLE_S, LEASE)
+    sampler.close()
+    assert len(store.samples) == 20

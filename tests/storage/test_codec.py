@@ -3,14 +3,17 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.machines import Placement
 from supervisor.domain.run import Counters, Files, Image, Money, Outcome, Person, Run, Waiting
 from supervisor.domain.status import Status
-from supervisor.storage.engine.codec import dumps, from_plain, to_plain
+from supervisor.storage.engine.codec import dumps, dumps_list, dumps_object, dumps_rows, from_plain, to_plain
 from tests.contracts.store_values import a_run, an_attempt, filled
 from tests.lifecycle.sample_runs import run_in
 
@@ -92,3 +95,20 @@ def test_the_fields_of_a_group_are_stored_beside_those_of_its_run() -> None:
     assert not doc.keys() & {*groups, "waited_s", "reminded_at", "pinned_for", "checkpoint_bytes", "purged_at"}
     assert from_plain(Run, doc) == run
     assert from_plain(Run, to_plain(run_in(Status.PENDING))) == run_in(Status.PENDING)
+
+
+ODD = ["\x00", "\\u0000", "\ud800", 2**63 - 1, 2**64, float("nan"), float("inf")]
+PLAIN = st.text(st.characters(codec=None, categories=None), max_size=5) | st.integers() | st.floats()
+PLAIN |= st.none() | st.booleans() | st.sampled_from(ODD)
+
+
+@given(values=st.lists(PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=2), PLAIN, max_size=2)))
+def test_the_fast_encoder_stores_and_refuses_the_same(values: list[Any]) -> None:
+    for fast, value in ((dumps_list, values), (dumps_rows, [values]), (dumps_object, {"a": values, "b": 1})):
+        try:
+            expected = dumps(value)
+        except ValueError:
+            with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+                fast(value)  # type: ignore[operator]
+        else:
+            assert json.loads(fast(value)) == json.loads(expected)  # type: ignore[operator]

@@ -13,8 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from supervisor.contract import heartbeat, runfiles
+from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat, BeatRejected
+from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import BEATS
 from supervisor.domain.run import Run
@@ -115,7 +116,7 @@ class BeatReader:
         if parsed is None or parsed.generation != info.generation:
             beat, run_id = None, name.removesuffix(runfiles.BOOT)
             try:
-                beat = heartbeat.parse(info.metadata.get("beat", "").encode("utf-8", "replace"))
+                beat = parse_beat(info.metadata.get("beat", "").encode("utf-8", "replace"))
             except BeatRejected as error:
                 rejected.append((run_id, str(error)))
             if beat is not None and beat.run_id != run_id:

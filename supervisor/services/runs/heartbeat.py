@@ -14,8 +14,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected, parse
+from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected
 from supervisor.contract.identifiers import is_run_id, nonce_hash, parse_launch_id
+from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
@@ -216,7 +217,7 @@ class BeatInbox:
 
 def read(run_id: str, raw: bytes) -> Beat:
     """The beat in `raw`, which must belong to this run. Raises BeatRejected."""
-    beat = parse(raw)
+    beat = parse_beat(raw)
     if beat.run_id != run_id:
         raise BeatRejected("run_id is not the one in the URL")
     return beat

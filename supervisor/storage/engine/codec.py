@@ -3,20 +3,26 @@
 Fields with their default value are left out, so most of a run costs no bytes; names that this version does not know are
 ignored. Each class is inspected once, because each start reads ten thousand runs. A value that the two databases store
 differently (NaN, Infinity, NUL, lone surrogates) is a ValueError.
+
+A minute writes the pulses of ten thousand runs: what is a list or an object of plain values goes through a faster
+encoder. That one writes NaN as null and refuses whole numbers of more than 64 bits, so these go the long way.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
@@ -27,6 +33,8 @@ Plain = dict[str, Any]
 Convert = Callable[[Any], Any] | None
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_encode_plain = msgspec.json.Encoder().encode
+_PLAIN = frozenset({str, int, NoneType, bool})
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SHARED = frozenset({Placement, Policy})  # many runs have the same few values: equal ones become one object
 # Groups whose fields are stored flat, among the fields of the class that has the group: field -> stored name, where it
@@ -43,9 +51,53 @@ _FLAT: dict[type, dict[str, str]] = {
 def dumps(value: object) -> str:
     """Compact JSON. Raises ValueError for NaN, Infinity, NUL and lone surrogates."""
     text = _encode(value)
+    text.encode()
+    return _without_nul(text)
+
+
+def dumps_rows(rows: Sequence[Sequence[Any]]) -> str:
+    """`dumps` of rows of plain values."""
+    return _dumps_plain(rows) if all(map(_are_plain, rows)) else dumps(rows)
+
+
+def dumps_object(plain: Mapping[str, Any]) -> str:
+    """`dumps` of an object of plain values."""
+    return _dumps_plain(plain) if _are_plain(plain.values()) else dumps(plain)
+
+
+def dumps_list(values: Sequence[Any]) -> str:
+    """`dumps` of a list of plain values."""
+    return _dumps_plain(values) if _are_plain(values) else dumps(values)
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Texts, finite numbers and None, also in objects and lists."""
+    for value in values:
+        kind = type(value)
+        if kind is float:
+            if not math.isfinite(value):
+                return False
+        elif kind is dict:
+            if not _are_plain(value.values()):
+                return False
+        elif kind is list:
+            if not _are_plain(value):
+                return False
+        elif kind not in _PLAIN:
+            return False
+    return True
+
+
+def _dumps_plain(value: object) -> str:
+    try:
+        return _without_nul(_encode_plain(value).decode())
+    except OverflowError:
+        return dumps(value)
+
+
+def _without_nul(text: str) -> str:
     if "\\u0000" in text and _NUL.search(text):
         raise ValueError("a text contains NUL, which cannot be stored")
-    text.encode()
     return text
 
 

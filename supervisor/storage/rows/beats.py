@@ -14,7 +14,7 @@ skips locked rows, so there is no deadlock. Ages follow the database's clock: cl
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -25,10 +25,11 @@ from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import BeatRejected
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Pulse
+from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.figures import NOTHING, MachineFigures, figures_of
 from supervisor.ports.store import LINE_PARTS, Change, Lease, PushedBeat, Sample, Step
-from supervisor.storage.engine.codec import dumps
-from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert, insert_incoming
+from supervisor.storage.engine.codec import dumps, dumps_list, dumps_object
+from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, incoming_texts, insert
 from supervisor.storage.engine.tables import pulses, pushed_beats, runs, samples
 from supervisor.storage.rows import cells, rows
 
@@ -44,7 +45,10 @@ _UNSETTLED = runs.c.settled == literal_column("0")
 
 
 def _upsert_pulses(dialect: str) -> Any:
-    statement = insert_incoming(pulses, dialect, tuple(pulses.c))
+    new = incoming_texts(dialect)
+    # Without a WHERE in the SELECT, SQLite reads ON CONFLICT as the ON of a join.
+    source = sa.select(new.c.key, new.c.value).where(literal_column("1") == literal_column("1"))
+    statement = insert(pulses, dialect).from_select(["run", "doc"], source)
     return statement.on_conflict_do_update(index_elements=["run"], set_={"doc": statement.excluded.doc})
 
 
@@ -154,16 +158,23 @@ class PulseRows:
     """The pulses that some changes write, or delete where the run no longer has one."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._rows: dict[int, list[Any] | None] = {}
+        self._docs: dict[str, str] = {}  # by the run's key, as text: an object of JSON
+        self._gone: list[int] = []
         for change in changes:
             key, pulse = change.before.key, change.after.pulse
-            if pulse != change.before.pulse:
-                self._rows[key] = None if pulse is None else [key, rows.pulse_doc(pulse)]
+            if pulse is None and change.before.pulse is not None:
+                self._gone.append(key)
+            elif pulse is not None and pulse != change.before.pulse:
+                self._docs[str(key)] = rows.pulse_doc(pulse)
 
     def write(self, session: Session, hit: Collection[int]) -> None:
-        mine = {key: row for key, row in self._rows.items() if key in hit}
-        session.run(UPSERT_PULSES, rows=[row for row in mine.values() if row is not None])
-        session.run(DELETE_PULSES, rows=[[key] for key, row in mine.items() if row is None])
+        _put_pulses(session, {key: doc for key, doc in self._docs.items() if int(key) in hit})
+        session.run(DELETE_PULSES, rows=[[key] for key in self._gone if key in hit])
+
+
+def _put_pulses(session: Session, docs: Mapping[str, str]) -> None:
+    if docs:
+        session.run(UPSERT_PULSES, {"rows": dumps_object(docs)})
 
 
 class SampleRows:
@@ -172,7 +183,7 @@ class SampleRows:
     def __init__(self, new: Sequence[Sample]) -> None:
         in_order = sorted(new, key=lambda sample: sample.at)
         newest = {sample.key: sample for sample in in_order if not sample.carried}
-        self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
+        self._pulses = {str(key): rows.pulse_doc(sample.pulse) for key, sample in newest.items()}
         self._samples: list[list[Any]] = []
         coarse_spans: set[tuple[int, int]] = set()
         for sample in in_order:
@@ -182,7 +193,7 @@ class SampleRows:
             coarse_spans.add(span)
 
     def write(self, session: Session) -> None:
-        session.run(UPSERT_PULSES, rows=self._pulses)
+        _put_pulses(session, self._pulses)
         session.run(INSERT_SAMPLES, rows=self._samples)
 
 
@@ -196,12 +207,12 @@ def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]
 
 def _doc(pulse: Pulse) -> str:
     """Shares of the machine as whole percents, its memory in MiB."""
-    figures = figures_of(pulse.telemetry)
+    figures, values = figures_of(pulse.telemetry), _sampled(pulse)
     if figures == NOTHING:
-        return dumps(_sampled(pulse))
+        return dumps_list(values)
     memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
     numbers = (figures.gpu_pct, figures.gpu_memory_pct, memory_mib, figures.free_bytes_pct, figures.free_inodes_pct)
-    return dumps([*_sampled(pulse), [None if number is None else round(number) for number in numbers]])
+    return dumps_list((*values, [None if number is None else round(number) for number in numbers]))
 
 
 def _sample(key: int, at: float, attempt: int, doc: list[Any]) -> Sample:
@@ -253,7 +264,7 @@ def take_pushed(session: Session, lease: Lease) -> list[PushedBeat]:
     beats = []
     for age_s, doc in session.run(TAKE_PUSHED, {"cell": lease.name}):
         try:
-            beat = heartbeat.parse(doc.encode())
+            beat = parse_beat(doc.encode())
         except BeatRejected:
             continue  # from a replica of another version; the agent's next beat in the object store replaces it
         beats.append(PushedBeat(beat, max(0.0, age_s)))
