@@ -1,4 +1,7 @@
-"""Waiting for a condition in tests with real processes: never a fixed sleep, always a generous deadline."""
+"""Waiting for a condition in tests with real processes: never a fixed sleep, always a generous deadline.
+
+The checks begin close together and become rarer, because each of them is CPU: often a request to a server.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,15 +9,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST_S = 600.0  # lowered where a test is meant to wait in vain
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.1
 
 
 def wait_for(condition: Callable[[], T], deadline_s: float = 30, what: str = "") -> T:
     """The first truthy answer of `condition`; AssertionError when there is none before the deadline."""
     end = time.monotonic() + min(deadline_s, LONGEST_S)
+    pause_s = FIRST_PAUSE_S
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() >= end:
             raise AssertionError(f"waited {deadline_s:g} s in vain for {what or condition}; last answer: {answer!r}")
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.25, LONGEST_PAUSE_S)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -12,23 +14,34 @@ from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineRecord, MachineState
-from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Pinned, Seen, Verification, World
+from supervisor.domain.observation import (
+    NOT_READ,
+    Absent,
+    CreateFailed,
+    Observation,
+    Part,
+    Pinned,
+    Seen,
+    Unknown,
+    Verification,
+    World,
+)
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Files, Image, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
-from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, offers, placement, worlds
+from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, among, offers, placement, world
 
-__all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "worlds"]
+__all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "world"]
 
 Situation = tuple[Run, Observation, World]
-ages = st.sampled_from([0.0, 5.0, 200.0, 5000.0])
-steps = st.sampled_from([None, 0, 100, 200, 300])
-moments = st.sampled_from([NOW - 90_000, NOW - 5000, NOW - 200, NOW - 10, NOW])
+ages = among(0.0, 5.0, 200.0, 5000.0)
+steps = among(None, 0, 100, 200, 300)
+moments = among(NOW - 90_000, NOW - 5000, NOW - 200, NOW - 10, NOW)
 
 
 @st.composite
 def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
-    status = draw(st.sampled_from(sorted(statuses if statuses is not None else ACTIVE | TERMINAL)))
+    status = draw(among(*sorted(statuses if statuses is not None else ACTIVE | TERMINAL)))
     number = draw(st.integers(1, 4))
     has_try = status not in (Status.PENDING, Status.AWAITING_TEARDOWN)
     live = status in (Status.RUNNING, Status.FINISHING) or (
@@ -55,54 +68,51 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         created_at=NOW - 100_000,
         generation_at=NOW - 100_000,
         status_since=draw(moments),
-        next_at=draw(st.sampled_from([None, NOW - 1, NOW + 60])),
+        next_at=draw(among(None, NOW - 1, NOW + 60)),
         try_=try_,
         attempt=attempt,
-        pulse=draw(st.none() | pulses(launch_id)),
-        retiring=draw(st.lists(retiring(), max_size=2).map(tuple)),
+        pulse=_pulse(draw, launch_id) if draw(st.booleans()) else None,
+        retiring=tuple(_retiring(draw) for _ in range(draw(among(0, 1, 2)))),
         counters=Counters(
             attempts=attempt.number if attempt is not None else 0,
             tries=number,
             counted=draw(st.integers(0, 3)),
             no_progress=draw(st.integers(0, 2)),
             user_failures=draw(st.integers(0, 2)),
-            preempted_at=draw(st.sampled_from([(), (NOW - 90_000, NOW - 300, NOW - 200)])),
+            preempted_at=draw(among((), (NOW - 90_000, NOW - 300, NOW - 200))),
         ),
-        image=Image(
-            digest=draw(st.sampled_from(["", f"{IMAGE}@sha256:1111"])),
-            pinned_for=draw(st.sampled_from(["", IMAGE, "another/image"])),
-        ),
+        image=Image(digest=draw(among("", f"{IMAGE}@sha256:1111")), pinned_for=draw(among("", IMAGE, "another/image"))),
         files=Files(checkpoint_step=draw(steps)),
         reported=draw(st.booleans()),
-        waiting=Waiting(since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10]))),
-        avoid_zone=draw(st.sampled_from(["", *ZONES])),
+        waiting=Waiting(since=draw(among(None, NOW - 90_000, NOW - 10))),
+        avoid_zone=draw(among("", *ZONES)),
         stop=_stop(draw, status),
-        person=Person(why=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else ""),
+        person=Person(why=draw(among("", "results differ")) if status == Status.FINISHING else ""),
     )
 
 
 def _policy(draw: st.DrawFn) -> Policy:
     limits = Limits(
-        deadline=draw(st.sampled_from([None, NOW - 1, NOW + 1000])),
-        budget_usd=draw(st.sampled_from([None, 0.0001, 100.0])),
-        max_attempts=draw(st.sampled_from([2, 10])),
+        deadline=draw(among(None, NOW - 1, NOW + 1000)),
+        budget_usd=draw(among(None, 0.0001, 100.0)),
+        max_attempts=draw(among(2, 10)),
     )
     return Policy(
         limits=limits,
         allow_on_demand=draw(st.booleans()),
-        on_success=draw(st.sampled_from(["release", "keep", "ask"])),
-        on_failure=draw(st.sampled_from(["release", "keep"])),
+        on_success=draw(among("release", "keep", "ask")),
+        on_failure=draw(among("release", "keep")),
         keep_s=600.0,
         require_pull=draw(st.booleans()),
-        image=draw(st.sampled_from(["", "", IMAGE])),
+        image=draw(among("", "", IMAGE)),
         follow_tag=draw(st.booleans()),
-        escalate_after=draw(st.sampled_from([0, 2])),
+        escalate_after=draw(among(0, 2)),
     )
 
 
 def _stop(draw: st.DrawFn, status: Status) -> StopRequest | None:
     asked = StopRequest("ops", NOW - 5)
-    return asked if status == Status.STOPPING else draw(st.sampled_from([None, None, asked]))
+    return asked if status == Status.STOPPING else draw(among(None, None, asked))
 
 
 def _attempt(draw: st.DrawFn, number: int, live: bool) -> Attempt:
@@ -118,66 +128,60 @@ def _attempt(draw: st.DrawFn, number: int, live: bool) -> Attempt:
         started_at=NOW - 390,
         price_usd_per_h=0.1,
         on_demand_usd_per_h=0.3,
-        up_at=draw(st.sampled_from([None, NOW - 5000, NOW - 100])),
-        training_at=draw(st.sampled_from([None, NOW - 300])),
+        up_at=draw(among(None, NOW - 5000, NOW - 100)),
+        training_at=draw(among(None, NOW - 300)),
         step_from=draw(steps),
         **ended,
     )
 
 
-@st.composite
-def pulses(draw: st.DrawFn, launch_id: str) -> Pulse:
+def _pulse(draw: st.DrawFn, launch_id: str) -> Pulse:
     return Pulse(
         launch_id=launch_id,
         sequence=draw(st.integers(0, 5)),
-        phase=draw(st.sampled_from(heartbeat.PHASES)),
+        phase=draw(among(*heartbeat.PHASES)),
         phase_since=draw(moments),
         beat_at=draw(moments),
         step=draw(steps),
         checkpoint_step=draw(steps),
-        first_progress_at=draw(st.sampled_from([None, NOW - 300])),
-        stall_polls=draw(st.sampled_from([0, 9, 10])),
+        first_progress_at=draw(among(None, NOW - 300)),
+        stall_polls=draw(among(0, 9, 10)),
         stall_counted_at=draw(moments),
     )
 
 
-@st.composite
-def retiring(draw: st.DrawFn) -> Retiring:
+def _retiring(draw: st.DrawFn) -> Retiring:
     number = draw(st.integers(1, 9))
     name = f"old-{number}"
     ref = Try(number, 1, f"1.{number}.1", name, placement(), NOW).ref
-    return Retiring(ref, f"1.{number}.1", NOW - 100, draw(st.sampled_from([NOW - 100, NOW + 100])))
+    return Retiring(ref, f"1.{number}.1", NOW - 100, draw(among(NOW - 100, NOW + 100)))
 
 
-def parts(seen: st.SearchStrategy) -> st.SearchStrategy:
-    return st.one_of(seen.map(lambda v: Seen(v[0], v[1], "listing")), ages.map(Absent), st.just(UNKNOWN))
+def _part(draw: st.DrawFn, value: Callable[[], Any], *more: Unknown) -> Part[Any]:
+    """`value()` as it was read, its certain absence, or that it could not be read."""
+    kind = draw(among(*more, Seen, Absent, UNKNOWN))
+    if kind is Seen:
+        return Seen(value(), draw(ages), "listing")
+    return Absent(draw(ages)) if kind is Absent else kind
 
 
-def maybe_read(seen: st.SearchStrategy) -> st.SearchStrategy:
-    return st.one_of(st.just(NOT_READ), parts(seen))
+def _maybe_read(draw: st.DrawFn, value: Callable[[], Any]) -> Part[Any]:
+    return _part(draw, value, NOT_READ)
 
 
-@st.composite
-def machines(draw: st.DrawFn, run: Run) -> Machine:
-    state = draw(st.sampled_from(list(MachineState)))
+def _machine(draw: st.DrawFn, run: Run) -> Machine:
+    state = draw(among(*MachineState))
     record = None
     if state in (MachineState.ENDING, MachineState.ENDED) and draw(st.booleans()):
-        cause = draw(st.sampled_from([Cause.PREEMPTED, Cause.HOST_ERROR, Cause.EXPIRED, Cause.MACHINE_DELETED]))
+        cause = draw(among(Cause.PREEMPTED, Cause.HOST_ERROR, Cause.EXPIRED, Cause.MACHINE_DELETED))
         record = MachineRecord(cause, "the platform says so")
     launch_id = run.try_.launch_id if run.try_ is not None else "1.1.1"
     return Machine("id-x", "m-x", "zone-a", state, "supervisor-1", "digits", launch_id, NOW - 300, record)
 
 
-@st.composite
-def beats(draw: st.DrawFn, run: Run) -> Beat:
+def _beat(draw: st.DrawFn, run: Run) -> Beat:
     launch_id = run.try_.launch_id if run.try_ is not None and draw(st.integers(0, 4)) else "1.9.9"
-    exits = st.builds(
-        Exit,
-        code=st.sampled_from([0, 0, 1, 127]),
-        signal=st.none(),
-        sent_by_us=st.booleans(),
-        retry_named=st.booleans(),
-    )
+    exit_ = Exit(draw(among(0, 0, 1, 127)), None, draw(st.booleans()), draw(st.booleans()))
     return Beat(
         run_id="digits",
         attempt=int(launch_id.split(".")[1]),
@@ -185,72 +189,68 @@ def beats(draw: st.DrawFn, run: Run) -> Beat:
         machine_id="id-x",
         boot_id="b",
         sequence=draw(st.integers(1, 9)),
-        phase=draw(st.sampled_from(heartbeat.PHASES)),
+        phase=draw(among(*heartbeat.PHASES)),
         step=draw(steps),
         checkpoint_step=draw(steps),
-        notice_s=draw(st.sampled_from([None, None, 30.0])),
-        left=draw(st.sampled_from([None, None, *heartbeat.LEFT])),
-        stop_generation=draw(st.sampled_from([None, None, "77"])),
-        exit=draw(st.none() | exits),
-        pruned=draw(st.none() | st.builds(Pruned, st.integers(0, 3), st.just(((100, "keep_last 3"),)))),
+        notice_s=draw(among(None, None, 30.0)),
+        left=draw(among(None, None, *heartbeat.LEFT)),
+        stop_generation=draw(among(None, None, "77")),
+        exit=draw(among(None, exit_)),
+        pruned=draw(among(*PRUNED)) if draw(st.booleans()) else None,
     )
 
 
-@st.composite
-def batons(draw: st.DrawFn, run: Run) -> Baton:
+def _baton(draw: st.DrawFn, run: Run) -> Baton:
     launch_id = run.try_.launch_id if run.try_ is not None else "1.1.1"
     attempt = int(launch_id.split(".")[1])
     done = Done(launch_id, "runs/digits/results/g1/", (FileEntry("weights", 3, "x"),), 300, 300)
     return Baton(
         supervisor_id="supervisor-1",
         generation=1,
-        next=draw(st.none() | st.just(Next(attempt, 1, launch_id, "n"))),
-        holder=draw(
-            st.none() | st.builds(Holder, st.just(attempt), st.just(launch_id), st.just("id-x"), st.booleans())
-        ),
-        checkpoint=draw(st.none() | st.just(Pointer(100, "p", ()))),
-        done=draw(st.sampled_from([None, None, done])),
-        closed=draw(st.sampled_from([None, "stopped"])),
+        next=draw(among(None, Next(attempt, 1, launch_id, "n"))),
+        holder=Holder(attempt, launch_id, "id-x", draw(st.booleans())) if draw(st.booleans()) else None,
+        checkpoint=draw(among(None, Pointer(100, "p", ()))),
+        done=draw(among(None, None, done)),
+        closed=draw(among(None, "stopped")),
     )
 
 
-@st.composite
-def observations(draw: st.DrawFn, run: Run) -> Observation:
+def _observation(draw: st.DrawFn, run: Run) -> Observation:
     launch_id = run.try_.launch_id if run.try_ is not None else "1.1.1"
-    problems = st.sampled_from([(), ("weights is missing",)])
-    verified = st.builds(
-        Verification, st.just(launch_id), st.just("sha"), st.just((FileEntry("weights", 3, "x"),)), problems
-    )
-    failed = st.builds(
-        CreateFailed, st.just(launch_id), st.sampled_from([Cause.NO_CAPACITY, Cause.QUOTA]), st.just("none left")
-    )
-    answer = st.sampled_from(
-        [
-            Pinned(asked, digest, problem, "says the registry", at)
-            for asked in (IMAGE, f"{IMAGE} for attempt {run.counters.attempts + 1}")
-            for digest, problem, at in (
-                (f"{IMAGE}@sha256:2222", "", NOW), ("", "missing", NOW), ("", "hidden", NOW),
-                ("", "unavailable", NOW - 5), ("", "unavailable", NOW - 300), ("", "", NOW),
-            )
-        ]
-    )  # fmt: skip
-    machine = st.tuples(machines(run), ages)
+    files = (FileEntry("weights", 3, "x"),)
+    verified = [Seen(Verification(launch_id, "sha", files, problems)) for problems in ((), ("weights is missing",))]
+    failed = [Seen(CreateFailed(launch_id, cause, "none left")) for cause in (Cause.NO_CAPACITY, Cause.QUOTA)]
     return Observation(
-        machine=draw(parts(machine)),
-        beat=draw(parts(st.tuples(beats(run), ages))),
-        baton=draw(maybe_read(st.tuples(batons(run), ages))),
-        stop=draw(maybe_read(st.tuples(st.just("77"), ages))),
-        lookup=draw(maybe_read(machine)),
+        machine=_part(draw, lambda: _machine(draw, run)),
+        beat=_part(draw, lambda: _beat(draw, run)),
+        baton=_maybe_read(draw, lambda: _baton(draw, run)),
+        stop=_maybe_read(draw, lambda: "77"),
+        lookup=_maybe_read(draw, lambda: _machine(draw, run)),
         # A call that was never made has no response: the first try of a run would take it for its own.
-        create=NOT_READ if run.try_ is None else draw(st.just(NOT_READ) | failed.map(Seen)),
-        pin=draw(st.just(NOT_READ) | answer.map(Seen)),
-        verification=draw(st.just(NOT_READ) | verified.map(Seen)),
-        finalised=draw(st.sampled_from([NOT_READ, Seen(True)])),
-        retiring=tuple(draw(parts(machine)) for _ in run.retiring),
+        create=NOT_READ if run.try_ is None else draw(among(NOT_READ, NOT_READ, *failed)),
+        pin=draw(among(*PINNED[run.counters.attempts])) if draw(st.booleans()) else NOT_READ,
+        verification=draw(among(NOT_READ, NOT_READ, *verified)),
+        finalised=draw(among(NOT_READ, Seen(True))),
+        retiring=tuple(_part(draw, lambda: _machine(draw, run)) for _ in run.retiring),
     )
+
+
+PRUNED = [Pruned(count, ((100, "keep_last 3"),)) for count in range(4)]
+# By the attempts of the run, what a registry may say to the look-ups for them.
+PINNED = [
+    [
+        Seen(Pinned(asked, digest, problem, "says the registry", at))
+        for asked in (IMAGE, f"{IMAGE} for attempt {attempts + 1}")
+        for digest, problem, at in (
+            (f"{IMAGE}@sha256:2222", "", NOW), ("", "missing", NOW), ("", "hidden", NOW),
+            ("", "unavailable", NOW - 5), ("", "unavailable", NOW - 300), ("", "", NOW),
+        )
+    ]
+    for attempts in range(5)
+]  # fmt: skip
 
 
 @st.composite
-def situations(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> tuple[Run, Observation, World]:
+def situations(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Situation:
     run = draw(runs(statuses))
-    return run, draw(observations(run)), draw(worlds())
+    return run, _observation(draw, run), world(draw)

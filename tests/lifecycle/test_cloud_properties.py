@@ -38,7 +38,7 @@ def pending_is_not_obtained(rules: Decide, situation: Situation) -> None:
     decision = rules(run, obs, world, NOW)
     if decision.run.live_attempt is not None:
         assert isinstance(obs.beat, Seen), "an attempt started on a machine that does not exist"
-    if run.status == Status.LAUNCHING and not isinstance(obs.create, Seen):
+    if run.status == Status.LAUNCHING and run.open_try is not None and not isinstance(obs.create, Seen):
         assert not new_launches(run, decision), "a request to the next zone before the first has refused"
 
 
