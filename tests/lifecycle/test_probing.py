@@ -20,7 +20,7 @@ from tests.lifecycle.strategies import offers
 PLACES = tuple(offer for offer in offers() if offer.placement.spot)[:1]
 KEY = offer_key(PLACES[0].placement)
 REFUSED = {KEY: ZoneRecord(3, NOW - 1, "no_capacity", "none left")}
-READ = Observation(stop=Absent(), baton=Absent())
+READ = Observation(beat=Absent(), stop=Absent(), baton=Absent())
 
 
 def waiting(key: int) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.contract.baton import Baton, Next
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, World
@@ -16,6 +17,7 @@ from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.sample_runs import NOW, open_try, run_in
 from tests.lifecycle.worlds import offers
 
+NO_BEAT = Absent()
 LATE = NOW + 2000.0  # after the launch timeout and the time in which a create call may still settle
 
 
@@ -23,8 +25,8 @@ def raised(launch_id: str) -> Seen[Baton]:
     return Seen(Baton("s", 1, Next(3, 1, launch_id, "nonce")))
 
 
-def ticked(run: Run, baton: Part[Baton], stop: Part[str], now: float) -> Decision:
-    obs = Observation(machine=Absent(), lookup=Absent(), beat=Absent(), stop=stop, baton=baton)
+def ticked(run: Run, baton: Part[Baton], stop: Part[str], now: float, beat: Part[Beat] = NO_BEAT) -> Decision:
+    obs = Observation(machine=Absent(), lookup=Absent(), beat=beat, stop=stop, baton=baton)
     return decide(run, obs, World(Knobs("s"), offers={"gce": offers()}), now)
 
 
@@ -54,3 +56,11 @@ def test_a_request_that_was_sent_and_brought_nothing_ends_for_want_of_room() -> 
     out = ticked(run_in(Status.LAUNCHING, try_=open_try()), raised("1.3.1"), Absent(), LATE)
     assert out.run.try_ is not None
     assert (out.run.open_try, out.run.try_.outcome) == (None, Cause.NO_CAPACITY)
+
+
+def test_a_request_is_not_repeated_while_its_beat_cannot_be_read() -> None:
+    """The machine may have come up, reported why it left, and disappeared before the listing showed it once."""
+    run = run_in(Status.LAUNCHING, try_=open_try())
+    out = ticked(run, raised("1.3.1"), Absent(), NOW + 30, beat=Unknown("torn"))
+    assert (out.run, out.actions) == (run, ())
+    assert [type(action) for action in ticked(run, raised("1.3.1"), Absent(), NOW + 30).actions] == [Launch]

@@ -106,6 +106,8 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
     blind = hold_unread_store(run, obs, now)
     if blind is not None:
         return blind
+    if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
+        return unchanged(run)
     hold = ""
     if _is_requested(obs) and now - try_.requested_at >= LOOKING_AFTER_S:
         until = clock_text(overdue_at, now)
