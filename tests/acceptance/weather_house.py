@@ -95,8 +95,8 @@ class WeatherHouse(CloudHouse):
 
         def drain() -> None:
             for _ in range(actions):
-                if later._calls:
-                    later._calls.pop(0)()
+                if later.calls:
+                    later.calls.pop(0)()
             raise SupervisorDied
 
         later.drain = drain  # type: ignore[method-assign]
