@@ -31,6 +31,7 @@ BETWEEN_WAKES_S = 0.05
 RESTS = (
     2.0  # a tick is followed by this many times its length without one: ten thousand runs wake the loop all the time
 )
+ASKED_RESTS = 9.0  # the same for the decisions of single runs in between: at most a tenth of a core
 PRUNE_S = 3600.0
 PATROL_S = 60.0
 PRUNE_PAGE = 1000
@@ -168,8 +169,24 @@ class Loop:
             self._reset_jobs()
         elif woken and not self._stopping.is_set():
             with self._between:  # a job that becomes due while it runs would be skipped
+                took_s = self._decide_asked() if self._rest_s() > 0.0 else 0.0
                 self._tick_within(self._rest_s())
-            self._stopping.wait(BETWEEN_WAKES_S)
+            self._stopping.wait(max(BETWEEN_WAKES_S, ASKED_RESTS * took_s))
+
+    def _decide_asked(self) -> float:
+        """The early tick has to rest: the runs that asked for it are decided now. The seconds that it took."""
+        lease, began = self.leader.lease(), self.clock.monotonic()
+        if lease is not None:
+            try:
+                due = self.tick.run_asked(lease)
+            except StoreDown as error:
+                log.error("runs not decided", extra={telemetry.ACTION: "wake", telemetry.ERROR: str(error)})
+            except Exception:  # the tick that follows must not be missed
+                log.exception("runs not decided", extra={telemetry.ACTION: "wake"})
+            else:
+                if due is not None:
+                    self._tick_within(max(due - self.clock.now(), self._rest_s()))
+        return self.clock.monotonic() - began
 
     def _reset_jobs(self) -> None:
         for job in self._scheduler.get_jobs():

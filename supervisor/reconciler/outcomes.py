@@ -29,9 +29,16 @@ class Outcomes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reported: dict[int, Reported] = {}
+        self._new: set[int] = set()
 
     def of(self, key: int) -> Reported:
         return self._reported.get(key, NOTHING)
+
+    def take_new(self) -> set[int]:
+        """Keys of the runs for which something was reported since the last call."""
+        with self._lock:
+            new, self._new = self._new, set()
+        return new
 
     def create_failed(self, key: int, failed: CreateFailed) -> None:
         self._put(key, create=Seen(failed))
@@ -60,7 +67,9 @@ class Outcomes:
         """The run does not belong to this cell any more."""
         with self._lock:
             self._reported.pop(key, None)
+            self._new.discard(key)
 
     def _put(self, key: int, **part: object) -> None:
         with self._lock:
             self._reported[key] = replace(self._reported.get(key, NOTHING), **part)  # type: ignore[arg-type]
+            self._new.add(key)

@@ -2,6 +2,10 @@
 
 Cloud first, database second. A decision that needs more than the bulk reads says so, and is made again with them. A run
 whose guarded row was not hit drops its events and actions, and is decided again in the next tick, from its new row.
+
+With ten thousand runs a tick takes most of a second, and the API needs the processor between two of them. So a wake is
+served by `run_asked`, which decides only the runs that asked for it: a preemption notice waits for no other run. It
+rests on less than a tick does, never on more, and leaves to the next tick what needs all runs or a fresh reading.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.observing.beats import RejectedBeats
 from supervisor.reconciler.observing.observations import Nonces, Observations
-from supervisor.reconciler.observing.observe import Observer, Snapshot
+from supervisor.reconciler.observing.observe import Observer, Pushed, Snapshot
 from supervisor.reconciler.observing.readers import Readers, Rotation, Wanted
 from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
@@ -70,16 +74,45 @@ class Tick:
         self.load()
         now = self.clock.now()
         observations = Observations(snapshot, self.outcomes, self._nonces, self.store.supervisor_id, now)
-        zones = self.store.zones(self.cell)
-        world = self.worldview.world(snapshot, zones, self.clock.wall() - now)
+        world = self._world(observations)
+        self.outcomes.take_new()
         self._record(self.worldview.prove(snapshot), now)
         self._rejected.record(snapshot.stored.rejected, self.runs, now)
-        todo, markers = list(self.runs.values()), self.rotation.next_keys(self.runs)
+        markers = self.rotation.next_keys(self.runs)
+        due = self._settle(list(self.runs.values()), observations, world, lease, markers)
+        self._rejected.record(observations.rejected, self.runs, now)
+        self._finish(snapshot, lease, now)
+        return due
+
+    def run_asked(self, lease: Lease) -> float | None:
+        """Decide the runs whose beat, row or action reports more than a step. Returns and raises the same as `run`."""
+        snapshot = self.observer.observe_pushed()
+        if snapshot is None or self._restart:
+            return None
+        keys = self.load() | self.outcomes.take_new()
+        asking = [run for run in self.runs.values() if run.key in keys or _is_urgent(run, snapshot.pushed)]
+        if not asking:
+            return None
+        observations = Observations(snapshot, self.outcomes, self._nonces, self.store.supervisor_id, self.clock.now())
+        return self._settle(asking, observations, self._world(observations), lease)
+
+    def _world(self, observations: Observations) -> World:
+        zones, now = self.store.zones(self.cell), observations.now
+        return self.worldview.world(observations.snapshot, zones, self.clock.wall() - now)
+
+    def _settle(
+        self,
+        todo: Sequence[Run],
+        observations: Observations,
+        world: World,
+        lease: Lease,
+        markers: frozenset[int] = frozenset(),
+    ) -> float | None:
+        """Decide, commit and act until none of these runs wants to be decided again. When the next tick is due."""
+        snapshot, now = observations.snapshot, observations.now
         times: list[float] = []
         for _ in range(ROUNDS):
-            world = with_queue(
-                replace(world, zones=zones), self.runs.values(), snapshot.capacities(), snapshot.lists, now
-            )
+            world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
             decisions = self._decide(todo, observations, world, markers)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
             for decision in kept:
@@ -90,9 +123,7 @@ class Tick:
             if not todo:
                 break
             markers = frozenset()
-            zones = self.store.zones(self.cell)
-        self._rejected.record(observations.rejected, self.runs, now)
-        self._finish(snapshot, lease, now)
+            world = replace(world, zones=self.store.zones(self.cell))
         return min((at for at in times if at > now), default=None)
 
     def restart(self) -> None:
@@ -100,9 +131,10 @@ class Tick:
         self.observer.freshness.reset()
         self._restart = True
 
-    def load(self) -> None:
+    def load(self) -> set[int]:
         """Read the rows that changed since the last tick (submits, stops, resumes), and drop runs that left the
-        cell."""
+        cell. The keys of changed rows, without those of new runs."""
+        moved = set()
         if self._restart:
             self._restart = False
             self.tally.restart()
@@ -113,9 +145,12 @@ class Tick:
             self._drop(key)
         for run in changed:
             held = self.runs.get(run.key)
-            if held is not None and held.status != run.status:
-                self.outcomes.moved(run.key)
+            if held is not None:
+                moved.add(run.key)
+                if held.status != run.status:
+                    self.outcomes.moved(run.key)
             self.runs[run.key] = _with_newer_pulse(run, held)
+        return moved
 
     def _drop(self, key: int) -> None:
         del self.runs[key]
@@ -214,6 +249,20 @@ class Tick:
     def _record(self, events: Sequence[Event], now: float) -> None:
         if events:
             self.store.add_events(None, events, now)
+
+
+def _is_urgent(run: Run, pushed: Pushed) -> bool:
+    """The newest pushed beat is news to this run, and reports more than a step of its training."""
+    entry, pulse = pushed.get(run.run_id), run.pulse
+    if entry is None:
+        return False
+    beat = entry[0]
+    if pulse is not None and pulse.launch_id == beat.launch_id:
+        if beat.sequence <= pulse.sequence:
+            return False
+        if beat.phase == pulse.phase and beat.exit is None and beat.notice_s is None and beat.left is None:
+            return False
+    return run.try_ is not None and run.try_.launch_id == beat.launch_id
 
 
 def _with_newer_pulse(run: Run, held: Run | None) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Try
@@ -92,6 +92,7 @@ class Observer:
         self.beats = BeatReader(self.objects, self.clock, self.supervisor_id, self.scope)
         self.freshness = Freshness(self.poll_interval_s)
         self._sources = sources_of(self.providers)
+        self._last: Snapshot | None = None
 
     @property
     def store_trouble(self) -> str:
@@ -99,6 +100,33 @@ class Observer:
         return self.beats.store_trouble
 
     def observe(self) -> Snapshot:
+        self._last = None  # never two listings of all machines in memory
+        self._last = self._observe()
+        return self._last
+
+    def observe_pushed(self) -> Snapshot | None:
+        """What was pushed until now, beside the listings of the last tick, which are as late as they are old. Nothing
+        is proven fresh, and stored beats are unknown. None where the last tick shows too little."""
+        last, now, monotonic = self._last, self.clock.now(), self.clock.monotonic()
+        if (
+            self.freshness.check_clocks(now, monotonic)
+            or last is None
+            or self.freshness.is_gap(monotonic - last.monotonic)
+        ):
+            return None
+        passed_s = monotonic - last.monotonic
+        return replace(
+            last,
+            taken_at=now,
+            monotonic=monotonic,
+            listings={name: replace(report, late_s=report.late_s + passed_s) for name, report in last.listings.items()},
+            stored=BeatListing({}, "stored beats are read by the next tick"),
+            pushed=self.pushed(),
+            fresh={},
+            observing_since=self.freshness.since(now),
+        )
+
+    def _observe(self) -> Snapshot:
         self.freshness.check_clocks(self.clock.now(), self.clock.monotonic())
         answers = self.fleet.listings()
         stored = self.beats.read()
