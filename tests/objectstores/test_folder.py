@@ -172,15 +172,21 @@ def test_a_listing_in_which_nothing_moved_reads_no_metadata(
     assert page.objects[7].metadata["n"] == "new"
 
 
-def test_what_is_remembered_is_bounded(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "MAX_REMEMBERED", 10)
+def test_what_is_remembered_is_bounded_by_what_is_listed(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "REMEMBERED_MIN", 10)
+    store._sidecars.listed(0)
     for n in range(30):
         store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
-    for _ in range(2):
+    for expected in (10, 30):  # the first listing is the first to know how many there are
         assert [info.metadata["n"] for page in store.pages("beats/") for info in page.objects] == [
             str(n) for n in range(30)
         ]
-        assert len(store._sidecars._remembered) == 10
+        assert len(store._sidecars._remembered) == expected
+    monkeypatch.setattr(store._sidecars, "_line", lambda key, generation: pytest.fail(f"{key} was read again"))
+    assert sum(len(page.objects) for page in store.pages("beats/")) == 30
+    store._sidecars.listed(1)
+    store._sidecars._remember("beats/x", 1, {})
+    assert len(store._sidecars._remembered) == 10
 
 
 def test_generations_rise_on_a_disk_with_coarse_times(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> 
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.services.runs.heartbeat.NONCES_KEPT", 2)
+    monkeypatch.setattr("supervisor.services.runs.heartbeat.NONCES_MIN", 2)
     for number in (2, 3, 4):
         training.train("digits-7", number=number)
         push(training, 1, f"1.{number}.1")
@@ -152,6 +152,16 @@ def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) 
     training.inbox.forget("digits-7")
     assert not training.inbox._nonces
     assert not training.inbox._launches
+
+
+def test_every_active_run_has_its_place_in_the_cache(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: a bound that is smaller would read the database at each beat, and refuse some."""
+    monkeypatch.setattr("supervisor.services.runs.heartbeat.NONCES_MIN", 2)
+    training.inbox.active = 3
+    for number in range(2, 8):
+        training.train("digits-7", number=number)
+        push(training, 1, f"1.{number}.1")
+    assert len(training.inbox._nonces) == 6
 
 
 def test_a_beat_is_never_of_a_machine_clock(training: Bed) -> None:

@@ -37,7 +37,7 @@ MARKER = ".spot-store"
 TMP, META, LOCKS = ".tmp", ".meta", ".locks"
 RESERVED = (TMP, META, LOCKS, MARKER)
 _SCANS = 8
-MAX_REMEMBERED = 20_000
+REMEMBERED_MIN = 20_000  # sidecars in memory, or as many as two listings have: each run has one
 _NONE: Mapping[str, str] = {}
 _READ_BYTES = 1 << 16
 
@@ -262,7 +262,12 @@ class Sidecars:
         self._folder = folder
         self._tmp_folder = tmp_folder
         self._remembered: Dict[str, Tuple[int, Mapping[str, str]]] = {}
+        self._most = REMEMBERED_MIN
         self._guard = threading.Lock()
+
+    def listed(self, count: int) -> None:
+        """A listing had so many objects: the next one needs all of their sidecars again."""
+        self._most = max(REMEMBERED_MIN, 2 * count)
 
     def of(self, key: str, generation: int, object_path: str) -> Optional[Mapping[str, str]]:
         """Metadata of this generation, {} when it has none; None when the object has another generation by now."""
@@ -323,6 +328,6 @@ class Sidecars:
 
     def _remember(self, key: str, generation: int, metadata: Mapping[str, str]) -> None:
         with self._guard:
-            if key not in self._remembered and len(self._remembered) >= MAX_REMEMBERED:
-                del self._remembered[next(iter(self._remembered))]
             self._remembered[key] = (generation, metadata)
+            while len(self._remembered) > self._most:
+                del self._remembered[next(iter(self._remembered))]

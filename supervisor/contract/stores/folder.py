@@ -186,7 +186,7 @@ class FolderStore:
         if "/" in prefix:
             check_free(prefix)
         objects: List[ObjectInfo] = []
-        any_page = False
+        any_page, count = False, 0
         with self._store_errors("list", prefix):
             for key in durable.keys_under(self.root, prefix):
                 try:
@@ -195,6 +195,7 @@ class FolderStore:
                     continue
                 if info is not None:
                     objects.append(info)
+                    count += 1
                 if len(objects) == page_size:
                     yield Page(tuple(objects), self._clock_s())
                     any_page, objects = True, []
@@ -202,6 +203,7 @@ class FolderStore:
                 yield Page(tuple(objects), self._clock_s())
             else:
                 self._clock_s()  # proof that the disk is still mounted: an unmounted disk ends a listing early
+        self._sidecars.listed(count)
 
     def _look(self, key: str, path: str) -> Optional[ObjectInfo]:
         """The object at `path`, None for anything but a plain file. FileNotFoundError."""

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 SPENT_S = 86_400.0
 PAGE = 500
-READ_MAX = 5000  # runs that are examined for problems; the newest ones
 # A run that trains well has no problem; a held attempt says so itself.
 _EXAMINED = tuple(str(status) for status in ACTIVE - {Status.RUNNING, Status.LAUNCHING, Status.STOPPING})
 
@@ -57,13 +56,12 @@ class Patrol:
     def _problems(self, now: float) -> tuple[Problem, ...]:
         problems: list[Problem] = []
         before: int | None = None
-        for _ in range(READ_MAX // PAGE):
+        while True:
             page = self.store.page(RunFilter(statuses=_EXAMINED), before, PAGE)
             problems += [run_problem for run in page.runs if (run_problem := problem(run, now)) is not None]
             before = page.next_key
             if before is None:
-                break
-        return tuple(problems)
+                return tuple(problems)
 
 
 def greet(store: Store, cell: str, alone: bool, version: str, now: float) -> None:

@@ -24,7 +24,7 @@ from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Store, StoreDown
 from supervisor.telemetry import metrics
 
-NONCES_KEPT = 50_000
+NONCES_MIN, NONCES_PER_RUN = 50_000, 4  # hashes in memory; of each active run a few launches still send beats
 REJECTIONS_KEPT = 10_000
 REJECTION_EVENT_S = 600.0  # at most one event per run in this time, however many beats are forged
 FOLLOW_S = 30.0  # for so long after a request for its log, an agent writes the log at the fast pace
@@ -117,7 +117,7 @@ class BeatInbox:
         with self._lock:
             self._nonces[beat.run_id, beat.launch_id] = digest
             self._launches.setdefault(beat.run_id, set()).add(beat.launch_id)
-            while len(self._nonces) > NONCES_KEPT:
+            while len(self._nonces) > max(NONCES_MIN, NONCES_PER_RUN * self.active):
                 (run_id, launch_id), _ = self._nonces.popitem(last=False)
                 self._drop_launch(run_id, launch_id)
 
