@@ -84,8 +84,9 @@ replay: env  ## RECORDING=path: compare a recording of `spot trial` with the tes
 bench: env agent  ## Run the benchmarks: one JSON line for each figure, with its target
 	@$(PY) -m tests.benchmarks
 
+# Tests that try less in `make test` ask tests/properties.py how much.
 campaign: env agent  ## Run the long random campaigns; `make test` runs short ones
-	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
+	$(PY) -m pytest tests/campaign $(shell grep -rl --include='test_*.py' 'tests.properties import' tests) --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
 fuzz: env  ## Fuzz the API with schemathesis, ten times as long as `make test`, with the boundary values of each field
 	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)

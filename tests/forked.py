@@ -1,14 +1,15 @@
 """Supervisors under test are forks of a process that has imported everything.
 
 A start of Python that imports the supervisor costs more than a second of CPU, a fork of it some 30 ms. Each worker of
-pytest has one fork server, which is the standard library's. The fork runs the same `main` with the same arguments,
-environment and log as `python -m supervisor` does.
+pytest has one fork server, which is the standard library's. The fork runs the same module with the same arguments,
+environment and log as `python -m` does.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,24 +20,23 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.preloaded"])
 
 
-def _become(command: Sequence[str], environ: Mapping[str, str], log: str) -> None:
+def _become(module: str, command: Sequence[str], environ: Mapping[str, str], log: str) -> None:
     os.environ.clear()
     os.environ.update(environ)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    sys.argv = ["spot", *command]
-    from supervisor.cli.main import main
-
-    main()
+    sys.argv = [module, *command]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class Forked:
     """As much of `subprocess.Popen` as the tests use."""
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
-        self._process = _context.Process(target=_become, args=(list(command), dict(environ), str(log)), daemon=True)
+    def __init__(self, module: str, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        arguments = (module, list(command), dict(environ), str(log))
+        self._process = _context.Process(target=_become, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

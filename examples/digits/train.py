@@ -17,6 +17,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse  # noqa: E402
 import hashlib  # noqa: E402
+import importlib.util  # noqa: E402
 import io  # noqa: E402
 import json  # noqa: E402
 import re  # noqa: E402
@@ -27,7 +28,6 @@ import zipfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
 
 try:
     import spot_progress
@@ -39,6 +39,16 @@ BATCH, RATE, MOMENTUM = 64, 0.05, 0.9
 KEPT = 3  # local checkpoints
 STOPPED = 128 + signal.SIGTERM  # exit code: saved because of a stop
 Arrays = dict[str, np.ndarray]
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """scikit-learn's handwritten digits: images [rows, pixels] in 0..1, and labels. Its file is read without its code,
+    whose import takes longer than many steps."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        sys.exit("scikit-learn, which brings the images, is not installed: pip install scikit-learn")
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return rows[:, :-1] / 16.0, rows[:, -1].astype(int)
 
 
 def initial(seed: int, pixels: int) -> Arrays:
@@ -145,8 +155,7 @@ def main() -> int:
     terms: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: terms.append(number))
 
-    digits = load_digits()
-    images, labels = digits.data / 16.0, digits.target
+    images, labels = digits()
     step, state = load(folder, options.seed, images.shape[1])
     print(f"training from step {step} to {options.steps}")
     while step < options.steps:

@@ -75,13 +75,13 @@ class Daemon:
         wait_for(self._answers, 60, "the supervisor to be ready")
 
     def spawn(self) -> Forked | subprocess.Popen[bytes]:
-        """A fork, but where the first instruction of the process is a part of the test: a wrapper, another package."""
+        """A fork, but where the first instruction of the process is a part of the test: a wrapper, another checkout."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "server.json").unlink(missing_ok=True)
         options = ["serve", "--data-dir", str(self.data_dir), "--port", str(self.port), *self.started_with]
         log_file = self.data_dir / "serve.log"
-        if self.module == "supervisor" and not self.wrapper and self.sources is None:
-            return Forked(options, self.environ, log_file)
+        if not self.wrapper and self.sources is None:
+            return Forked(self.module, options, self.environ, log_file)
         command = [*self.wrapper, sys.executable, "-m", self.module, *options]
         with log_file.open("ab") as log:
             return subprocess.Popen(command, env=self.environ, cwd=self.sources, stdout=log, stderr=log)

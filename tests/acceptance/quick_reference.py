@@ -222,6 +222,11 @@ TRANSCRIPT = (
     Row("submit --skip-build", "spot submit FILE --run-id other-1 --skip-build", (r"other-1  ○ pending",)),
     Row("submit", "spot submit FILE -o name", (r"^run-[a-z0-9]{6}$",)),
     Row("ops delete --run-id RUN", f"spot stop {RUN}", (rf"{RUN}  ",), lambda world: world.running(RUN)),
-    Row("ops delete --all", "spot stop --all --yes", (r"^other-1 ", r"^run-[a-z0-9]{6} ")),
+    Row(
+        "ops delete --all",
+        "spot stop --all --yes",
+        (r"^other-1 ", r"^run-[a-z0-9]{6} "),
+        lambda world: world.running("other-1"),
+    ),
     Row("gcloud compute instances delete VM", "spot gc --yes", (r"Nothing to release|released",), World.gone),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.machinefolder.agent_archive import write_agent
+from supervisor.machinefolder.agent_archive import with_bytecode, write_agent
 from tests.agent.bench import ManualClock
 from tests.agent.bucket import BUCKET, LARGE, store_at
 from tests.agent.machine_rig import Rig
@@ -20,9 +20,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_agent(tmp_path_factory.mktemp("agent") / "agent.pyz")
 
 
+@pytest.fixture(scope="session")
+def compiled(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the local provider starts it. Rented machines start the plain one."""
+    return with_bytecode(archive, tmp_path_factory.mktemp("compiled") / "agent.pyz")
+
+
 @pytest.fixture
-def rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path, archive)
+def rig(tmp_path: Path, compiled: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path, compiled)
     try:
         yield made
     finally:

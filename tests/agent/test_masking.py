@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.agent.machine.masking import SHORT, Masker, MaskingFormatter, MaskStream
+from tests.properties import examples
 
 KEY = "wb/Zürich+key 90=ab\\c"
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0B==\nabc\n-----END KEY-----\n"
@@ -208,7 +209,7 @@ _secrets = st.lists(st.text("ab\nc", min_size=4, max_size=12), min_size=1, max_s
 _text = st.lists(st.sampled_from(["a", "b", "c", "\n", "0", "1", "2"]), max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(_secrets, _text, st.data())
 def test_a_stream_cut_anywhere_shows_no_more_than_the_whole_does(
     values: list[str], parts: list[str], data: st.DataObject

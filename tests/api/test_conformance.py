@@ -1,7 +1,7 @@
 """What the document says is what the API does: schemathesis with all its checks finds nothing.
 
-`make test` asks each operation with as many examples as Hypothesis' profile says, `make fuzz` with ten times as many,
-and with the boundary values of every field. An operation that takes nothing is asked once.
+`make test` asks each operation with thirty examples, `make campaign` with a hundred, `make fuzz` with a thousand and
+with the boundary values of every field. An operation that takes nothing is asked once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from supervisor.api.document.build import document
 from supervisor.api.server import create_app
 from tests.api.conformance import Found, app_of, examine, furnish, guarded
+from tests.properties import examples
 from tests.services.bed import Bed
 
 PARTS = 4
@@ -25,7 +26,7 @@ LONG = 500  # from so many examples on it is a run by itself
 
 
 def most() -> int:
-    return settings().max_examples
+    return settings().max_examples if settings.get_current_profile_name() == "fuzz" else examples(30, 100)
 
 
 def names_of(part: int) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor.dashboard.ansi import LINE_CHARS, pattern, shown
 from tests.dashboard.document import read
+from tests.properties import examples
 
 OURS = re.compile(r'<span class="(?:ctl|cut|a-[a-z-]+(?: a-[a-z-]+)*)">|</span>|<mark>|</mark>|&(?:amp|lt|gt|#34|#39);')
 PARTS = st.sampled_from(
@@ -22,7 +23,7 @@ PARTS = st.sampled_from(
 LINES = st.lists(PARTS | st.text(max_size=5), max_size=30).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(LINES, st.sampled_from(["", "loss", "<", "m", "\x1b", "İ"]), st.integers(0, 40))
 def test_nothing_of_a_line_becomes_markup(line: str, text: str, limit: int) -> None:
     made = str(shown(line, pattern(text, False), limit))

@@ -37,7 +37,7 @@ def cell(baton: Baton, generation: int) -> Cell:
     return Cell(baton, generation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Change:
     kind: str
     apply: Callable[[Baton, float], Baton] = lambda baton, _: baton
@@ -121,24 +121,31 @@ def _read(world: World, program: Program, actor: Actor, change: Change) -> Actor
     return actor._replace(seen=(*actor.seen, cell_read), saw_wait_at=None)
 
 
-def _write(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
-    target = len(actor.seen) - 1  # the cell read last is the one that is written
-    read = actor.seen[0].baton
-    if target == 1:
-        pointer = actor.seen[1].baton
+@functools.lru_cache(100_000)  # many orders of the same steps ask for the same write
+def _written(change: Change, seen: tuple[Cell, ...], waited_s: float) -> Cell | None:
+    """What this change makes of the cell that was read last; None: the baton refuses it."""
+    read = seen[0].baton
+    if len(seen) == 2:
+        pointer = seen[1].baton
         theirs = {name: getattr(pointer, name) for name in ("checkpoint", "previous", "kept", "best", "done")}
         read = replace(read, **theirs)
     try:
-        written = change.apply(read, actor.waited_s)
+        return cell(change.apply(read, waited_s), seen[-1].generation + 1)
     except BatonRefused:
+        return None
+
+
+def _write(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
+    target = len(actor.seen) - 1
+    written = _written(change, actor.seen, actor.waited_s)
+    if written is None:
         yield world.cells, actor._replace(stopped=True, seen=()), world.ghost
         return
-    generation = world.cells[target].generation
-    if actor.seen[target].generation != generation:
+    if actor.seen[target].generation != world.cells[target].generation:
         yield world.cells, actor._replace(seen=()), world.ghost
         return
     ghost = watch(world, program, actor, change.kind)
-    cells = (*world.cells[:target], cell(written, generation + 1), *world.cells[target + 1 :])
+    cells = (*world.cells[:target], written, *world.cells[target + 1 :])
     wrote = actor._replace(seen=(), knows=lies_at(cells[-1].baton))
     yield cells, wrote._replace(at=actor.at + 1), ghost
     if actor.may_lose:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor.contract import baton as real
 from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Pointer
+from tests.properties import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -36,7 +37,7 @@ def test_other_bytes_are_no_baton(raw: bytes) -> None:
         real.decode(raw)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(100, 400))
 @given(name=st.sampled_from(sorted(FULL)), value=JSON, inner=st.text(max_size=8))
 def test_a_baton_with_one_field_spoiled_is_read_or_refused(name: str, value: Any, inner: str) -> None:
     for spoiled in ({**FULL, name: value}, {**FULL, name: {**(FULL["done"] or {}), inner: value}}):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from supervisor.contract import baton as real
 from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Keep, Pointer
 from supervisor.contract.identifiers import parse_launch_id
+from tests.properties import examples
 
 AGENTS = [("1.1.1", "m1"), ("1.2.1", "m2"), ("1.2.1", "m2-twin"), ("1.2.2", "m3"), ("2.3.1", "m4")]
 LAUNCHES = sorted({launch_id for launch_id, _ in AGENTS})
@@ -167,14 +168,14 @@ Property = Callable[[Action, Baton, "Baton | None"], None]
 
 
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(history=HISTORIES)
 def test_in_every_history(holds: Property, history: list[Action]) -> None:
     for action, before, after in applied(history, real):
         holds(action, before, after)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(history=HISTORIES)
 def test_twice_is_once(history: list[Action]) -> None:
     for action, _, after in applied(history, real):
@@ -182,7 +183,7 @@ def test_twice_is_once(history: list[Action]) -> None:
             assert action.on(after, real) == after
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(history=HISTORIES)
 def test_a_written_baton_is_read_unchanged(history: list[Action]) -> None:
     for _, before, after in applied(history, real):

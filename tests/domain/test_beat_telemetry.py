@@ -31,6 +31,7 @@ from supervisor.domain import figures as five
 from supervisor.domain.figures import NOTHING, figures_of
 from tests.benchmarks.machine_told import full
 from tests.domain.test_heartbeat import JSON, raw
+from tests.properties import examples
 
 figures = st.none() | st.floats(0, 1e17) | st.integers(0, 10**17).map(float)
 columns = st.lists(figures, max_size=MAX_GPUS).map(tuple)
@@ -116,7 +117,7 @@ def test_an_absurd_figure_is_dropped_and_costs_nothing_else(value: Any) -> None:
     assert parse(told) == Telemetry(tree=Tree(processes=3.0), gpus=Gpus(util_pct=(None, 50.0)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100, 500))
 @given(value=JSON)
 def test_any_input_gives_telemetry_within_bounds_or_nothing(value: Any) -> None:
     for told in (value, {"gpus": value, "cgroup": value}, {"gpus": {"util_pct": value}, "tree": {"threads": value}}):
@@ -142,7 +143,7 @@ def test_the_text_is_passed_on_unread() -> None:
     assert decode(heartbeat.parse(raw(telemetry={"uptime_s": 5})).telemetry) == Telemetry(uptime_s=5.0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(70, 200))
 @given(text=JSON.map(json.dumps) | st.text(max_size=200) | st.sampled_from(["[" * 2000, '{"gpus": [NaN]}', "9" * 2000]))
 def test_a_forged_text_is_harmless(text: str) -> None:
     told = heartbeat.parse(raw(telemetry=text)).telemetry

@@ -24,6 +24,7 @@ from supervisor.contract.heartbeat import (
     encode,
     parse,
 )
+from tests.properties import examples
 
 LEAST: dict[str, Any] = {
     "run_id": "digits", "attempt": 2, "launch_id": "1.2.3", "machine_id": "local:ab:1:2", "boot_id": "boot",
@@ -101,7 +102,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(value=JSON | st.text(max_size=60))
 def test_recent_points_are_never_a_reason_to_refuse_a_beat(value: Any) -> None:
     beat = parse(raw(recent=value, step=3))
@@ -116,13 +117,13 @@ def test_recent_points_that_are_too_long_are_left_out() -> None:
     assert parse(raw(recent="x" * (MAX_RECENT_BYTES + 1))).recent == ""
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100, 500))
 @given(data=st.binary(max_size=300))
 def test_bytes_are_refused(data: bytes) -> None:
     refused(data)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(200, 1000))
 @given(name=st.sampled_from([*LEAST, *COUNTS, *TEXTS, *NUMBERS, "exit", "left", "metrics"]), value=JSON)
 def test_one_odd_field_is_a_beat_within_bounds_or_refused(name: str, value: Any) -> None:
     try:

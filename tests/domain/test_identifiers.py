@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from supervisor.contract import identifiers
 from supervisor.contract.identifiers import is_run_id, label_value, launch_id, machine_name, parse_launch_id, request_id
+from tests.properties import examples
 
 LONGEST = "a" * 63
 run_ids = st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True)
@@ -49,7 +50,7 @@ def test_truncated_names_are_caught() -> None:
     assert not tells_apart(cut_off, one, two)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100, 500))
 @given(one=lives, two=lives)
 def test_any_two_attempts_have_two_names(one: tuple[str, int, int], two: tuple[str, int, int]) -> None:
     assert tells_apart(machine_name, one, two)

@@ -23,6 +23,7 @@ from supervisor.contract.recent_points import (
     decode,
     encode,
 )
+from tests.properties import examples
 
 figures = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15).map(float)
 metrics = st.dictionaries(st.text(max_size=64), figures, max_size=20).map(fit_metrics)
@@ -94,7 +95,7 @@ texts = (
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100, 500))
 @given(text=texts)
 def test_any_text_is_harmless(text: str) -> None:
     found = decode(text)

@@ -35,12 +35,7 @@ def check(property_: Property, rules: Decide, *statuses: Status, examples: int =
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
 
     @settings(
-        max_examples=examples,
-        phases=phases,
-        suppress_health_check=list(HealthCheck),
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,  # else it looks for a second failure for as long again
+        max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck), deadline=None, database=None
     )
     @given(situations(wanted))
     def holds(situation: tuple[Run, Observation, World]) -> None:

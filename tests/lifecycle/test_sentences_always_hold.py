@@ -22,6 +22,7 @@ from supervisor.wording import attempt as sentences_attempt
 from supervisor.wording import figures
 from supervisor.wording import run as sentences
 from supervisor.wording.run import next_action, status_text
+from tests.properties import examples
 
 NOW = 1_763_726_400.0
 # Words of platforms and programs: any length, line breaks, quotes, but not the word the test looks for.
@@ -84,7 +85,7 @@ def assert_whole(text: str) -> None:
 
 
 @given(run=runs, live_age_s=st.none() | st.floats(0, 1e7))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(100, 600), deadline=None)
 def test_any_run_has_a_whole_sentence_and_a_next_action(run: Run, live_age_s: float | None):
     assert_whole(status_text(run, NOW, live_age_s))
     todo = next_action(run, NOW)

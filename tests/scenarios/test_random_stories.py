@@ -1,4 +1,4 @@
-"""A dozen random stories; `make campaign` plays some hundreds more."""
+"""A few random stories; `make campaign` plays some hundreds more."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 
 from supervisor.ports.store import Lease
 from supervisor.reconciler.tick import Tick
+from tests.properties import examples
 from tests.scenarios.random_story import live
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(6, 12)))
 def test_every_run_completes_in_the_end(seed: int, folder: Path) -> None:
     live(seed, folder)
 
