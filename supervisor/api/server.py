@@ -82,6 +82,8 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
     for kind in _PARTS:
         app.add_exception_handler(kind, _unavailable)
     app.add_middleware(HeadAsGet, paths=methods)
+    if services is not None:
+        app.add_middleware(beats.BeatsFirst, inbox=services.inbox)
     beat_host = services.beat_host if services is not None else ""
     app.add_middleware(Admission, hosts=hosts, beat_host=beat_host)
     return app

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +53,6 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 Page = Callable[[Request, Api], Awaitable[Response]]
 Answer = Callable[[Request], Awaitable[Response]]
-Clock = Callable[[], float]
 
 # (path below /ui, methods, page, name of the operation in metrics)
 PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
@@ -98,16 +96,13 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
 
 
 class Outside:
-    """Every response of the dashboard passes through it."""
+    """Every response to a request for the dashboard passes through it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope.get("path", "")
-        if scope["type"] != "http" or not (path in ("/", "/ui") or path.startswith("/ui/")):
-            await self._app(scope, receive, send)
-            return
         refusal: list[Message] = []
         of_scripts = path.startswith("/ui/v1/")
 
@@ -155,9 +150,8 @@ async def _refusal_page(scope: Scope, messages: list[Message]) -> Response:
     return page
 
 
-def mount(app: Starlette, now: Clock = time.time) -> None:
-    """Add the pages to the API's application, so that its middleware serves them too. `now`: the wall clock, from which
-    the pages compute ages."""
+def add_pages(app: Starlette) -> None:
+    """To the API's application."""
     app.router.routes += [
         *(
             Route(path, _named(_redirect(page), "ui_home"), methods=METHODS)
@@ -165,8 +159,7 @@ def mount(app: Starlette, now: Clock = time.time) -> None:
         ),
         Mount("/ui", _pages(app), name="ui"),
     ]
-    app.state.pages, app.state.now = Pages(now), now
-    app.add_middleware(Outside)
+    app.state.pages = Pages(app.state.now)
 
 
 def _redirect(page: str) -> Answer:

@@ -48,7 +48,8 @@ def write_agent(target: Path) -> Path:
 
 def with_bytecode(archive: Path, target: Path) -> Path:
     """The archive for machines that run this very Python: with bytecode an agent starts in half the CPU time. Another
-    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read."""
+    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read,
+    or the copy not be written."""
     buffer = io.BytesIO()
     try:
         with zipfile.ZipFile(archive) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled:
@@ -60,9 +61,9 @@ def with_bytecode(archive: Path, target: Path) -> Path:
                     # Unchecked: a user who can change one of the two files can also change the other.
                     header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
                     compiled.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
+        return _write(target, buffer.getvalue())
     except (OSError, zipfile.BadZipFile):
         return archive
-    return _write(target, buffer.getvalue())
 
 
 def _write(target: Path, content: bytes) -> Path:

@@ -60,7 +60,7 @@ class FolderProvider:
     ) -> None:
         self._folders = Folders(data_dir.resolve(), self.traits.kind)
         self._offers = tuple(offers)
-        self._agent = agent
+        self.agent = agent
         self._clock = clock
         self._observer = Observer(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
         self._agents = Agents(sys.executable)
@@ -200,10 +200,10 @@ class FolderProvider:
     def _make_folder(self, request: LaunchRequest) -> None:
         """The folder of a machine that may start now. NoCapacity, CapacityInUse, LaunchRejected."""
         gpu_ids = self._admission.admit(request.placement)
-        if not self._agent.is_file():
-            raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
+        if not self.agent.is_file():
+            raise LaunchRejected(f"the agent {self.agent} is missing; `make agent` builds it")
         try:
-            self._folders.make(request, self._agent, self._clock.now(), gpu_ids)
+            self._folders.make(request, self.agent, self._clock.now(), gpu_ids)
         except (OSError, TypeError, ValueError) as error:
             raise LaunchRejected(f"the folder of {request.name} cannot be made: {error}") from error
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from supervisor.api import server
 from supervisor.api.server import ServerFile
-from supervisor.dashboard import app as dashboard
+from supervisor.dashboard import mounting
 from supervisor.domain.errors import SettingsRefused, Unavailable
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
@@ -64,7 +64,7 @@ def serve(settings: Settings, start_over: bool = False) -> int:
             lambda: _announce_ready(address, settings, application, manager),
             answering=lambda: manager.feed(lambda: ticks(application.services.loop(), settings.knobs.poll_interval_s)),
             hosts=settings_access.own_names(settings.access),
-            add=dashboard.mount,
+            add=mounting.mount,
         )
     return 0
 
@@ -119,6 +119,8 @@ def start_errors(settings: Settings) -> Iterator[None]:
 def tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*COLLECT_AFTER)
+    gc.freeze()  # no later pass looks at the modules
+    gc.enable()
 
 
 def migrate(settings: Settings) -> None:

@@ -67,10 +67,12 @@ def _parts(store: SqlStore, settings: Settings) -> tuple[Any, Any]:
     from supervisor.services.parts import Parts
     from supervisor.services.runs.heartbeat import BeatInbox
     from tests.fakes.platform import FakePlatform
+    from tests.fakes.provider import FakeProvider
 
-    clock, wake = SystemClock(), EventWake()
+    clock, wake, objects = SystemClock(), EventWake(), FilesystemStore.at(settings.store_url)
     knobs = replace(settings.knobs, supervisor_id=store.supervisor_id)
-    parts = Parts(store, FilesystemStore.at(settings.store_url), clock, wake, {}, {}, knobs, FakePlatform())
+    providers = {"local": FakeProvider(clock)}
+    parts = Parts(store, objects, clock, wake, providers, {"local": ""}, knobs, FakePlatform())
     return parts, BeatInbox(store, clock, wake, 10.0)
 
 

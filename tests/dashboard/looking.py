@@ -13,7 +13,7 @@ import httpx
 from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services
 from supervisor.api.wire.middleware import LOOPBACK
-from supervisor.dashboard.app import mount
+from supervisor.dashboard.mounting import mount
 from tests.dashboard.document import Element, read
 
 ORIGIN = "http://127.0.0.1:8787"

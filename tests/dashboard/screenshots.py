@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, StorageState, sync_playwright
 
 from supervisor.api import server
 from supervisor.api.wire.deps import Services, with_tokens
-from supervisor.dashboard.app import mount
+from supervisor.dashboard.mounting import mount
 from tests.browser.chromium import ARGUMENTS, HOW_TO_INSTALL, program
 from tests.dashboard.dataset.house import NOW, House
 from tests.dashboard.serve_dataset import filled

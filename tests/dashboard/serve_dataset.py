@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from supervisor.api import server
-from supervisor.dashboard.app import mount
+from supervisor.dashboard.mounting import mount
 from supervisor.domain.findings import OK, Finding
 from supervisor.ports.notifier import WEBHOOKS
 from supervisor.services.doctor import state

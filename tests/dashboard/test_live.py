@@ -13,8 +13,8 @@ from supervisor.api import server
 from supervisor.api.streams import listener as stream
 from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard import live as live_rows
-from supervisor.dashboard.app import mount
 from supervisor.dashboard.live import CHANGED_MAX, SPACING_MS, Rows, framed
+from supervisor.dashboard.mounting import mount
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind

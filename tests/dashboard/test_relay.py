@@ -17,7 +17,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Done
 from supervisor.dashboard import public_api
-from supervisor.dashboard.app import mount
+from supervisor.dashboard.mounting import mount
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenRequest, create

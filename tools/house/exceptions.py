@@ -22,6 +22,7 @@ SHORT_FILES: Table = (
     ("supervisor/objectstores/reading.py", "a table: the one list of remote object stores"),
     ("supervisor/providers/*/traits.py", "a table each"),
     ("supervisor/providers/*/make.py", "an entry point each: it opens what lies beside it"),
+    ("supervisor/dashboard/mounting.py", "an entry point: it imports the pages when one is wanted"),
     ("tools/**", "a program each"),
 )
 
@@ -31,6 +32,7 @@ OWN_FILES: Table = (
     ("supervisor/providers/*/traits.py", "the same"),
     ("supervisor/providers/*/provider.py", "the same; it is imported only when the provider is used"),
     ("supervisor/providers/*/platform.py", "the same"),
+    ("supervisor/dashboard/app.py", "imported only when a page is wanted"),
 )
 
 # Where a vendor may be named. The folder of a provider itself needs no line here.

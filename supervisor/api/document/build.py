@@ -182,9 +182,10 @@ def document(app: FastAPI) -> str:
     shapes: set[Shape] = {Problem}.union(*(operation.shapes for operation in shown.values()))
     whole["components"] = {"schemas": components(shapes), "securitySchemes": SECURITY_SCHEMES}
     used = set()
-    for path in whole["paths"].values():
-        for method, entry in path.items():
+    for path, entries in whole["paths"].items():
+        for method, entry in entries.items():
             _complete(entry, method, shown[entry["operationId"]])
+            entry["parameters"] = [*path_parameters(path), *entry["parameters"]]
             used |= set(entry["tags"])
     whole["tags"] = [tag for tag in TAGS if tag["name"] in used]
     return json.dumps(whole, indent=1, sort_keys=True) + "\n"
@@ -194,11 +195,7 @@ def _complete(entry: Json, method: str, operation: Operation) -> None:
     name = entry["operationId"]
     entry["summary"], entry["description"] = name.replace("_", " ").capitalize(), entry.get("description", "")
     entry["security"] = security(operation.needs)
-    entry["parameters"] = [
-        *path_parameters(entry.get("parameters", [])),
-        *query_parameters(operation.query),
-        *document_headers.parameters(operation.takes),
-    ]
+    entry["parameters"] = [*query_parameters(operation.query), *document_headers.parameters(operation.takes)]
     if operation.body is not None:
         content: Json = {}
         for media_type in operation.json_types:

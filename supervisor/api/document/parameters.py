@@ -5,6 +5,7 @@ A name means the same in every operation; a field's own description wins.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from supervisor.api.shapes.parameters import RUN_ID
 
+_TEXTS = re.compile(r"{(\w+)}")
 TEXT: Json = {"type": "string"}
 
 TAKEN: Mapping[str, Json] = {
@@ -114,16 +116,13 @@ _QUERY: Mapping[str, str] = {
 }
 
 
-def path_parameters(parameters: list[Json]) -> list[Json]:
-    """The framework's parameters of a path, with their meaning."""
-    return [_path(parameter) for parameter in parameters]
+def path_parameters(path: str) -> list[Json]:
+    """The texts in a path, with their meaning."""
+    return [_path(name, *PATHS[name]) for name in _TEXTS.findall(path)]
 
 
-def _path(parameter: Json) -> Json:
-    if parameter["in"] != "path" or parameter["name"] not in PATHS:
-        return parameter
-    text, schema = PATHS[parameter["name"]]
-    return {**parameter, "description": text, "schema": schema}
+def _path(name: str, text: str, schema: Json) -> Json:
+    return {"name": name, "in": "path", "required": True, "description": text, "schema": schema}
 
 
 def query_parameters(model: type[BaseModel] | None) -> list[Json]:

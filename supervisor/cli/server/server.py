@@ -5,6 +5,7 @@ The composition root is imported only when the settings are valid, so that a ref
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import signal
@@ -74,7 +75,9 @@ def serve(file: str | None, env_file: str | None, start_over: bool, **options: o
     before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with announced(settings.data_dir):
-            from supervisor.wiring import bootstrap  # takes a second or more, during which a submit may come
+            # Takes most of a second, during which a submit may come. Imports make no garbage worth a pass.
+            gc.disable()
+            from supervisor.wiring import bootstrap
 
             code = bootstrap.serve(settings, start_over)
     finally:

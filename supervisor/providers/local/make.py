@@ -29,7 +29,7 @@ def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> Open
         context.data_dir,
         offers(name, s),
         s.local_capacity,
-        agent=with_bytecode(context.agent, context.data_dir / "agent-compiled.pyz"),
+        agent=context.agent,
         clock=context.clock,
         gpus=s.local_gpus,
         most=most_machines(s)[0],
@@ -41,6 +41,10 @@ def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> Open
         raise SettingsRefused(
             f"{error}. Restore it from a backup: it says to which runs these machines belong."
         ) from None
+
+    def warm() -> None:
+        local.agent = with_bytecode(context.agent, context.data_dir / "agent-compiled.pyz")
+
     return OpenedProvider(
         provider=local,
         platform=LocalPlatform(local, context.data_dir),
@@ -49,6 +53,7 @@ def open_provider(name: str, s: LocalSettings, context: ProviderContext) -> Open
         disasters=local,
         cards=local,
         promised_cards=max(s.local_gpus.values(), default=0),
+        warm=warm,
     )
 
 

@@ -32,6 +32,7 @@ from supervisor.services.views.telemetry_view import TelemetryJson, telemetry_js
 
 PAGE_SIZE = 50
 PAGE_MAX = 1000
+DAY_S = 86_400
 
 Live = Callable[[int], Run | None]
 
@@ -81,6 +82,7 @@ class Queries:
     def __init__(self, parts: Parts, inbox: BeatInbox, loop: LoopView, live: Live = nobody_live) -> None:
         self._parts, self._inbox, self._loop, self._live = parts, inbox, loop, live
         self._sparklines = Sparklines(parts)
+        self._settled: dict[int, tuple[Run, int, RunJson]] = {}
 
     def find(self, run_id: str) -> Run:
         """Raises NotFound."""
@@ -111,12 +113,26 @@ class Queries:
     def _json(self, run: Run, now: float, labels: Mapping[str, str], trouble: str) -> RunJson:
         return run_json(self._fresh(run), now, labels, self._parts.gpu, trouble)
 
+    def _listed(self, run: Run, now: float, labels: Mapping[str, str], trouble: str) -> ListedRun:
+        """As `_json`. A settled run is the same all day (its sentence names the days of its times), and is rendered
+        once: the store gives the same object for an unchanged row."""
+        if not run.settled:
+            return cast(ListedRun, self._json(run, now, labels, trouble))
+        day = int(now // DAY_S)
+        kept = self._settled.get(run.key)
+        if kept is None or kept[0] is not run or kept[1] != day:
+            kept = (run, day, self._json(run, now, {}, trouble))
+            if len(self._settled) >= PAGE_MAX:
+                self._settled.clear()
+            self._settled[run.key] = kept
+        return cast(ListedRun, {**kept[2], "labels": labels})
+
     def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> RunList:
         """Newest first. `page_size` 0 = the default; above 1000 counts as 1000. Raises CursorInvalid."""
         store, now, loop = self._parts.store, self._parts.clock.now(), self._loop()
         before_key = None if cursor is None else formats.read_cursor(store.secret, cursor, where)
         page = store.page(where, before_key, min(page_size or PAGE_SIZE, PAGE_MAX))
-        runs = [cast(ListedRun, self._json(run, now, page.labels.get(run.key, {}), loop.trouble)) for run in page.runs]
+        runs = [self._listed(run, now, page.labels.get(run.key, {}), loop.trouble) for run in page.runs]
         if sparklines:
             lines = self._sparklines.of(page.runs)
             for listed, run in zip(runs, page.runs, strict=True):

@@ -19,6 +19,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter, RunPage
 from supervisor.storage.engine.statements import Session, Statement, incoming
 from supervisor.storage.engine.tables import labels, runs
+from supervisor.storage.rows import rows
 from supervisor.storage.rows import runs as run_rows
 from supervisor.storage.rows.rows import MICRO
 
@@ -74,7 +75,7 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
         query["before_key"] = before_key
     keys = [key for (key,) in session.run(_keys(shape), query)]
     shown = keys[:limit]
-    run_of = {run.key: run for run in run_rows.load(session, shown)}
+    run_of = {run.key: run for run in run_rows.load(session, shown, rows.unglue_again)}
     total = session.run(_usd_per_h(shape.labels, shape.columns), values).scalar()
     return RunPage(
         runs=tuple(run_of[key] for key in shown if key in run_of),

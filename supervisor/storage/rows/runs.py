@@ -7,7 +7,7 @@ its beats.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -171,25 +171,25 @@ def find(session: Session, run_id: str) -> Run | None:
     return stored[0] if stored else None
 
 
-def load(session: Session, keys: Sequence[int]) -> list[Run]:
+def load(session: Session, keys: Sequence[int], unglue: Callable[[str | None], list[Run]] = rows.unglue) -> list[Run]:
     """The readable runs of these keys, in any order."""
     loaded: list[Run] = []
     for chunk in in_chunks(keys, LOAD_PAGE):
-        loaded += _load(session, chunk)
+        loaded += _load(session, chunk, unglue)
     return loaded
 
 
-def _load(session: Session, keys: Sequence[int]) -> list[Run]:
+def _load(session: Session, keys: Sequence[int], unglue: Callable[[str | None], list[Run]]) -> list[Run]:
     """They are in one text, so bisection finds a damaged row."""
     text = session.run(LOAD, {"rows": json.dumps([[key] for key in keys])}).scalar()
     try:
-        return rows.unglue(text)
+        return unglue(text)
     except rows.UNREADABLE as error:
         if len(keys) == 1:
             rows.hide("runs", keys[0], error)
             return []
     half = len(keys) // 2
-    return _load(session, keys[:half]) + _load(session, keys[half:])
+    return _load(session, keys[:half], unglue) + _load(session, keys[half:], unglue)
 
 
 def active(session: Session, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
