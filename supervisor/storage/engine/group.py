@@ -117,14 +117,13 @@ class Checkpointer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._commits = 0
-        self._woken = threading.Event()
-        self._stopping = False
+        self._woken, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def committed(self) -> None:
         """Called after each commit, by the holder of the lock."""
         self._commits += 1
-        if self._commits < CHECKPOINT_COMMITS or self._stopping:
+        if self._commits < CHECKPOINT_COMMITS or self._stopping.is_set():
             return
         self._commits = 0
         if self._thread is None:
@@ -133,17 +132,17 @@ class Checkpointer:
         self._woken.set()
 
     def close(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         self._woken.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while self._woken.wait() and not self._stopping:
+        while self._woken.wait() and not self._stopping.is_set():
             self._woken.clear()
             with suppress(exc.DBAPIError), self._engine.connect() as connection:
                 connection.exec_driver_sql(CHECKPOINT)
-            time.sleep(CHECKPOINT_REST_S)
+            self._stopping.wait(CHECKPOINT_REST_S)
 
 
 class GroupWriter:
