@@ -90,5 +90,5 @@ BENCHES = (
             Row("waiting_500_asking_cpu_s", "s of CPU"),
         ),
     ),
-    Bench(memory, (Row("rss_per_run_kb", "KB", target=8.0),)),
+    Bench(memory, (Row("rss_per_run_kb", "KB", target=6.0),)),
 )

@@ -1,21 +1,25 @@
 """One house whose ticks are run by hand, in a process of its own with the interpreter tuned as `serve` tunes it.
 
-    python -m tests.benchmarks.tick_house DATA_DIR RUNS TICKS stored|pushed|still
+    python -m tests.benchmarks.tick_house DATA_DIR RUNS TICKS stored|pushed|received|still
 
 Before each tick the beats of all runs move a step (`stored`: as objects in the folder, by another process; `pushed`:
-into the inbox only; `still`: they do not) and 30 seconds pass on the house's clock, wall and monotonic alike. The first
-tick, which reads every row, is told apart. One JSON line tells what was seen.
+into the inbox only; `received`: the same from their bytes, so that each has its own texts in memory; `still`: they do
+not) and 30 seconds pass on the house's clock, wall and monotonic alike. The first tick, which reads every row, is told
+apart. One JSON line tells what was seen.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from supervisor.contract.heartbeat import encode
+from supervisor.domain.beat_decoding import parse_beat
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.providers.local import provider as local
 from supervisor.reconciler.observing.observe import Observer, Snapshot
@@ -25,8 +29,10 @@ from supervisor.wiring import application as wired
 from supervisor.wiring import bootstrap
 from tests.benchmarks import beat_writer, scene
 from tests.benchmarks.crowded import CrowdedProvider
+from tests.benchmarks.house import rss_kib
 
 POLL_S = 30.0
+PUSHING = ("pushed", "received")
 
 
 class MovedClock:
@@ -69,10 +75,12 @@ class Hand:
         all_s = time.process_time() - cpu
         return {"wall_s": wall_s, "cpu_s": cpu_s, "all_cpu_s": all_s, "hold_ms": group.longest_hold_s * 1000}
 
-    def push(self, names: list[str], number: int) -> None:
-        self.leader.renew()
-        for name in names:
-            self.inbox.accept(scene.beat(name, number))
+    def push(self, names: list[str], number: int, how: str) -> None:
+        for place, name in enumerate(names):
+            if place % 1000 == 0:
+                self.leader.renew()
+            beat = scene.beat(name, number)
+            self.inbox.accept(beat if how == "pushed" else parse_beat(encode(beat)))
 
     def steps(self) -> set[int | None]:
         return {run.pulse.step if run.pulse is not None else None for run in self.tick.runs.values()}
@@ -101,20 +109,23 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
         store = opened.enter_context(scene.opened(settings))
         writer = opened.enter_context(beat_writer.writer(objects, count)) if how == "stored" else None
         hand = Hand(wired.build(settings, store, wired.Wakes(EventWake(), EventWake())), store, clock)
-        if how == "pushed":
+        before_kib = rss_kib(os.getpid())
+        if how in PUSHING:
+            hand.inbox.active = count
             for name in names:
                 hand.inbox.learn(scene.beat(name, 1))
         for number in range(2, ticks + 3):
             if writer is not None:
                 writer.write(number)
-            if how == "pushed":
-                hand.push(names, number)
+            if how in PUSHING:
+                hand.push(names, number, how)
             found.append(hand.run())
             moved = {scene.beat("any", number).step} if how != "still" else {1}
             assert not count or hand.steps() == moved, f"the steps are {hand.steps()}, not {moved}"
+        kib = rss_kib(os.getpid()) - before_kib
         hand.tick.actor.close()
         hand.tick.readers.close()
-    return {"first": found[0], "ticks": found[1:], "requests": seen[-1].requests}
+    return {"first": found[0], "ticks": found[1:], "requests": seen[-1].requests, "kib": kib}
 
 
 if __name__ == "__main__":

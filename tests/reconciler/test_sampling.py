@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, Sample, StoreDown
-from supervisor.reconciler.observing.sampling import COUNTED_S, PART, SAMPLE_S, Sampler, SampleWriter
+from supervisor.reconciler.observing.sampling import COUNTED_S, PART, SAMPLE_S, SPREAD_S, Sampler, SampleWriter
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, pulse, run_in
 from tests.waiting import wait_for
 
@@ -215,6 +216,18 @@ def test_a_tick_that_finds_many_batches_writes_them_itself() -> None:
     writer._start = lambda: None  # type: ignore[method-assign]
     in_minutes(Sampler(store, writer), 4, many(10))
     assert len(store.samples) >= 20
+
+
+def test_a_small_batch_is_written_at_once_and_the_next_one_too() -> None:
+    store: Any = Held()
+    store.open()
+    sampler = Sampler(store, SampleWriter(store))
+    for minute in range(1, 4):
+        began = time.monotonic()
+        in_minutes(sampler, 1, many(1)) if minute == 1 else sampler.write(many(1), NOW + minute * SAMPLE_S, LEASE)
+        wait_for(lambda minute=minute: len(store.samples) == minute, 20, "the sample")  # type: ignore[misc]
+        assert time.monotonic() - began < SPREAD_S / 2
+    sampler.close()
 
 
 def test_no_older_pulse_follows_the_row_of_a_run() -> None:

@@ -2,14 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from supervisor.ports.store import StoreDown
-from supervisor.storage.engine.group import COMMIT, Group
+from supervisor.ports.store import RunFilter, StoreDown
+from supervisor.storage.engine.database import WAL_PAGES
+from supervisor.storage.engine.group import CHECKPOINT_COMMITS, COMMIT, Group
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import NOW, SPEC, SUBMITTED, a_run, insert
+from tests.services.fresh import open_fresh
 from tests.waiting import wait_for
 
 
@@ -159,3 +163,27 @@ def test_an_old_transaction_takes_nobody_in(
         crowd.add(f"run-{n}")
     crowd.go()
     assert len(commits) == 3
+
+
+def test_the_wal_is_moved_beside_the_commits(tmp_path: Path) -> None:
+    """By a connection of its own: no commit holds the write lock for it."""
+    with closing(open_fresh(tmp_path / "x.db")) as store:
+        file = tmp_path / "x.db"
+        before = file.stat().st_size
+        for n in range(3 * CHECKPOINT_COMMITS):
+            insert(store, a_run(f"run-{n}"))
+        wait_for(lambda: file.stat().st_size > before, 20, "a checkpoint")
+        group = store.database.group
+        assert group is not None
+        assert group._connection is not None
+        (pages,) = group._connection.exec_driver_sql("PRAGMA wal_autocheckpoint").one()
+        assert pages == WAL_PAGES
+    assert not any(thread.name == "checkpoint" for thread in threading.enumerate())
+
+
+def test_a_checkpoint_that_fails_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.storage.engine.group.CHECKPOINT", "PRAGMA nonsense(")
+    with closing(open_fresh(tmp_path / "x.db")) as store:
+        for n in range(3 * CHECKPOINT_COMMITS):
+            insert(store, a_run(f"run-{n}"))
+        assert len(store.page(RunFilter(), None, 100).runs) == 3 * CHECKPOINT_COMMITS

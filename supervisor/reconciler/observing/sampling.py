@@ -90,10 +90,10 @@ class Sampler:
                     at_once += points
                 else:
                     samples += points
-        if self._writer is not None:
-            self._writer.add(samples, lease)
         if at_once:
             self._store.write_pulses(at_once, lease)
+        if self._writer is not None:
+            self._writer.add(samples, lease)
 
     def _points(self, key: int, attempt: Attempt, pulse: Pulse, now: float) -> list[Sample]:
         """Points that the pulse carries and that are new, then the pulse itself."""
@@ -206,7 +206,7 @@ class SampleWriter:
             rest_s = self._write_part()
 
     def _write_part(self) -> float:
-        """The rest after it."""
+        """The rest after it; none after the last part of a batch."""
         with self._writing:
             if not self._waiting:
                 return 0.0
@@ -221,4 +221,4 @@ class SampleWriter:
                 self._failure = error
             except Exception:  # a bug must not end the thread; the next samples of these runs follow in a minute
                 log.exception("samples not written", extra={telemetry.ACTION: "sample"})
-            return rest_s
+            return rest_s if samples else 0.0

@@ -117,7 +117,8 @@ class BeatInbox:
         with self._lock:
             self._nonces[beat.run_id, beat.launch_id] = digest
             self._launches.setdefault(beat.run_id, set()).add(beat.launch_id)
-            while len(self._nonces) > max(NONCES_MIN, NONCES_PER_RUN * self.active):
+            most = max(NONCES_MIN, NONCES_PER_RUN * max(self.active, len(self._newest)))
+            while len(self._nonces) > most:
                 (run_id, launch_id), _ = self._nonces.popitem(last=False)
                 self._drop_launch(run_id, launch_id)
 

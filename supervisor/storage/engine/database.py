@@ -22,11 +22,12 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
-from supervisor.storage.engine.group import GroupWriter
+from supervisor.storage.engine.group import Checkpointer, GroupWriter
 from supervisor.storage.engine.statements import Session
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
+WAL_PAGES = 8000  # from here on a commit moves the WAL by itself: the thread that does it is late
 BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours are queued
 TURN_TIMEOUT_S = 30.0
 SQLITE_MIN = (3, 35, 0)  # RETURNING
@@ -69,8 +70,9 @@ class Database:
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
-            self.group = GroupWriter(self._writer)  # begins by itself
             self._reader = _sqlite_engine(parsed, READERS, READERS_MAX)
+            self._checkpoints = _sqlite_engine(parsed, pool_size=1, pool_max=1)
+            self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints))  # begins by itself
             _begin_with("BEGIN", self._reader)
         else:
             tables.for_postgres()
@@ -140,6 +142,7 @@ class Database:
     def close(self) -> None:
         if self.group is not None:
             self.group.close()
+            self._checkpoints.dispose()
         self._writer.dispose()
         self._reader.dispose()
 
@@ -207,6 +210,7 @@ def _sqlite_engine(
             "temp_store=MEMORY",
             f"journal_size_limit={JOURNAL_BYTES}",  # after one long reader the WAL shrinks again
             f"cache_size=-{cache_kib}",
+            f"wal_autocheckpoint={WAL_PAGES}",
         ):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -7,6 +7,9 @@ is raised in all of them.
 
 SQLite has one writer at a time, and its busy handler prefers late writers: with eight writers one of them waits for a
 second. The FIFO lock serves them in the order of their requests.
+
+Commits append to the WAL. A commit that finds it long would move it into the database's file by itself, with the write
+lock held; a thread with a connection of its own does that in time.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
@@ -26,6 +29,8 @@ from supervisor.telemetry import metrics
 
 GROUP_AGE_S = 0.008  # an older open transaction takes no more writers
 BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for no reader and no writer, and blocks none
+CHECKPOINT_COMMITS, CHECKPOINT_REST_S = 8, 0.25
 SAVEPOINT, RELEASE, UNDO = "SAVEPOINT writer", "RELEASE writer", "ROLLBACK TO writer"
 
 
@@ -105,11 +110,46 @@ class Group:
             raise self.failure
 
 
-class GroupWriter:
-    """`longest_hold_s`: the longest time that a transaction was open, with its commit, since it was last set to 0."""
+class Checkpointer:
+    """Moves the WAL into the database's file while others write. It starts with the first commits, and rests after each
+    checkpoint. What it cannot do, a later commit does by itself."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._commits = 0
+        self._woken, self._stopping = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def committed(self) -> None:
+        """Called after each commit, by the holder of the lock."""
+        self._commits += 1
+        if self._commits < CHECKPOINT_COMMITS or self._stopping.is_set():
+            return
+        self._commits = 0
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+            self._thread.start()
+        self._woken.set()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._woken.wait() and not self._stopping.is_set():
+            self._woken.clear()
+            with suppress(exc.DBAPIError), self._engine.connect() as connection:
+                connection.exec_driver_sql(CHECKPOINT)
+            self._stopping.wait(CHECKPOINT_REST_S)
+
+
+class GroupWriter:
+    """`longest_hold_s`: the longest time that a transaction was open, with its commit, since it was last set to 0."""
+
+    def __init__(self, engine: Engine, checkpoints: Checkpointer | None = None) -> None:
+        self._engine, self._checkpoints = engine, checkpoints
         self._lock = FifoLock()
         # The holder of the lock owns these two.
         self._connection: Connection | None = None  # stays open, so its cache of the database stays warm
@@ -145,6 +185,11 @@ class GroupWriter:
             group.wait()
 
     def close(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -160,11 +205,13 @@ class GroupWriter:
                 since = time.perf_counter()
                 group.run(COMMIT)
                 metrics.COMMIT_S.observe(time.perf_counter() - since)
+                if self._checkpoints is not None:
+                    self._checkpoints.committed()
         except exc.DBAPIError as error:
             group.failure = error
         finally:
             group.over.set()
             if group.failure is not None:
-                self.close()  # rolls back what is still open
+                self._disconnect()  # rolls back what is still open
             self.longest_hold_s = max(self.longest_hold_s, group.age_s)
             self._lock.release()
