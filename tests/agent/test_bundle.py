@@ -74,6 +74,11 @@ def test_an_archive_that_is_missing_stays_missing(tmp_path: Path) -> None:
     assert agent_bundle.with_bytecode(missing, tmp_path / "compiled.pyz") == missing
 
 
+def test_where_it_cannot_be_written_the_archive_itself_is_used(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert agent_bundle.with_bytecode(archive, tmp_path / "file" / "compiled.pyz") == archive
+
+
 def test_it_prints_its_usage(archive: Path) -> None:
     done = subprocess.run([sys.executable, str(archive)], capture_output=True, text=True, check=False)
     assert done.returncode == 2

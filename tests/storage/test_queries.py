@@ -1,12 +1,14 @@
 """Bounded costs: the index of a query, how long the lock is held, how many rows a minute makes."""
 
+from contextlib import closing
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
-from supervisor.storage.engine import retention
+from supervisor.storage.engine import retention, tables
 from supervisor.storage.engine.statements import Statement
 from supervisor.storage.rows import beats, pages, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
@@ -53,6 +55,58 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
         keys = plan(store, pages._keys(shape), before_key=3, **values)
         assert f"COVERING INDEX {index}" in keys
         assert "TEMP B-TREE" not in keys.split("COVERING INDEX")[0]
+
+
+# The index that alone answers a list by this column, its pages and its counts.
+INDEXES = {"zone": "runs_zone", "created_after": "runs_status", "part": "runs_status"}
+FILTERS = {"zone": "local-7", "created_after": NOW + 1, "part": "run-1"}
+# A row of `runs` again; n is its number.
+COPIED = {
+    "key": "key + n", "run_id": "'run-' || n", "zone": "'local-' || n %% 20", "created_at": "created_at + n - 9000",
+    "doc": "doc || repeat(' ', 900)",
+}  # fmt: skip
+
+
+def _of_a_list(column: str) -> list[Statement]:
+    """The keys of a page of each order, and the counts."""
+    orders = [(further, ascending) for further in (False, True) for ascending in (False, True)]
+    return [*(pages._keys(pages.Shape(2, 0, (column,), *order)) for order in orders), pages._counts(0, (column,))]
+
+
+@pytest.mark.parametrize("column", INDEXES)
+def test_a_list_by_zone_date_or_text_is_read_in_an_index_alone(store: SqlStore, column: str) -> None:
+    values = {**FILTERS, "status_0": "running", "status_1": "failed", "more": 5, "before_key": 9}
+    for statement in _of_a_list(column):
+        steps = [line for line in plan(store, statement, **values).splitlines() if "runs" in line]
+        assert steps
+        assert all(f"COVERING INDEX {INDEXES[column]}" in step for step in steps)
+
+
+@pytest.mark.parametrize("column", INDEXES)
+def test_a_list_on_postgres_is_read_in_an_index_alone(postgres_database: str, column: str) -> None:
+    """Of ten thousand runs: a table of a few pages is read as a whole, whatever its indexes are. Which index gives the
+    keys of a page is for the planner, by its statistics."""
+    names = [cell.name for cell in tables.runs.c]
+    copies = f"SELECT {', '.join(COPIED.get(name, name) for name in names)} FROM runs, generate_series(1, 10000) n"  # noqa: S608
+    values = {**FILTERS, "status_0": "pending", "status_1": "failed", "more": 5, "before_key": 9000}
+    with closing(open_store(postgres_database, migrate=True)) as store:
+        insert(store, a_run("run-0"))
+        with store.database.defining() as connection:
+            connection.exec_driver_sql(f"INSERT INTO runs ({', '.join(names)}) {copies}")
+        with psycopg.connect(postgres_database.replace("+psycopg", ""), autocommit=True) as raw:
+            raw.execute("CHECKPOINT")  # the tests' server commits late, and VACUUM then does not know who sees the rows
+            raw.execute("VACUUM ANALYZE runs")
+            *keys, counts = [_postgres_plan(store, statement, values) for statement in _of_a_list(column)]
+    assert all("Index" in step and "Bitmap" not in step for steps in keys for step in steps), keys
+    assert [f"Index Only Scan using {INDEXES[column]} on runs" in step for step in counts] == [True], counts
+
+
+def _postgres_plan(store: SqlStore, statement: Statement, values: dict[str, object]) -> list[str]:
+    """How `runs` is read."""
+    text, constants = statement.compiled("postgresql")
+    with store.database.reading() as session:
+        rows = session.connection.exec_driver_sql(f"EXPLAIN {text}", {**constants, **values})
+        return [row[0] for row in rows if " on runs" in row[0]]
 
 
 def test_old_samples_are_found_without_reading_the_others(store: SqlStore) -> None:

@@ -54,7 +54,9 @@ runs = Table(
     Column("doc", Text, nullable=False),
     # Without finished runs: their number does not matter to the tick.
     Index("runs_active", "cell", "key", "version", "settled", **_only("settled = 0")),
-    Index("runs_status", "status", "key"),
+    # With what a list may filter by: a row is as wide as a hundred entries of this index.
+    Index("runs_status", "status", "key", "created_at", "run_id"),
+    Index("runs_zone", "zone", "status", "key"),
     Index("runs_owner", "owner", "status", "key"),
     Index("runs_billing", "usd_per_h_micro", **_only("usd_per_h_micro > 0")),
 )
