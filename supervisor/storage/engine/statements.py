@@ -18,7 +18,7 @@ from sqlalchemy import Column, Table, bindparam, cast, exc, func, literal_column
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection, Dialect
 
-from supervisor.storage.engine.codec import dumps_rows
+from supervisor.storage.engine.codec import dumps
 
 Incoming = sa.Subquery
 Params = Mapping[str, Any]
@@ -92,7 +92,7 @@ class Session:
             return Rows((), 0)
         for value in (params or {}).values():
             check(value)
-        given = {"rows": dumps_rows(rows)} if rows is not None else params or {}
+        given = {"rows": dumps(rows)} if rows is not None else params or {}
         text, constants = statement.compiled(self.dialect)
         cursor = self._driver.cursor()
         try:

@@ -28,7 +28,7 @@ from supervisor.domain.attempt import Pulse
 from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.figures import NOTHING, MachineFigures, figures_of
 from supervisor.ports.store import LINE_PARTS, Change, Lease, PushedBeat, Sample, Step
-from supervisor.storage.engine.codec import dumps, dumps_list, dumps_object
+from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, incoming_texts, insert
 from supervisor.storage.engine.tables import pulses, pushed_beats, runs, samples
 from supervisor.storage.rows import cells, rows
@@ -174,7 +174,7 @@ class PulseRows:
 
 def _put_pulses(session: Session, docs: Mapping[str, str]) -> None:
     if docs:
-        session.run(UPSERT_PULSES, {"rows": dumps_object(docs)})
+        session.run(UPSERT_PULSES, {"rows": dumps(docs)})
 
 
 class SampleRows:
@@ -209,10 +209,10 @@ def _doc(pulse: Pulse) -> str:
     """Shares of the machine as whole percents, its memory in MiB."""
     figures, values = figures_of(pulse.telemetry), _sampled(pulse)
     if figures == NOTHING:
-        return dumps_list(values)
+        return dumps(values)
     memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
     numbers = (figures.gpu_pct, figures.gpu_memory_pct, memory_mib, figures.free_bytes_pct, figures.free_inodes_pct)
-    return dumps_list((*values, [None if number is None else round(number) for number in numbers]))
+    return dumps((*values, [None if number is None else round(number) for number in numbers]))
 
 
 def _sample(key: int, at: float, attempt: int, doc: list[Any]) -> Sample:

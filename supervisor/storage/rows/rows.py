@@ -19,7 +19,7 @@ from sqlalchemy import and_, func, literal
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL
-from supervisor.storage.engine.codec import dumps, dumps_object, from_plain, to_plain
+from supervisor.storage.engine.codec import dumps, from_plain, to_plain
 from supervisor.storage.engine.tables import attempts, pulses, runs, tries
 from supervisor.telemetry import logs as telemetry
 
@@ -80,7 +80,7 @@ def try_doc(try_: Try) -> str:
 
 def pulse_doc(pulse: Pulse) -> str:
     """Without the points of its beat: the next beat carries them again."""
-    return dumps_object(to_plain(pulse, _RECENT))
+    return dumps(to_plain(pulse, _RECENT))
 
 
 def read_try(doc: str, nonce_hash: str) -> Try:
