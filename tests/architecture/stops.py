@@ -81,7 +81,7 @@ class Calls:
         if is_own(frame, self._root) and frame.f_code not in self._outer:
             self._callees.setdefault(frame.f_code, set())
             caller = next(own_stack(frame.f_back, self._root), None)
-            if caller in self._callees:
+            if caller in self._callees and caller is not frame.f_code:
                 self._callees[caller].add(frame.f_code)
 
     def stops(self) -> list[CodeType]:
