@@ -101,8 +101,9 @@ class Observer:
 
     def observe(self) -> Snapshot:
         self._last = None  # never two listings of all machines in memory
-        self._last = self._observe()
-        return self._last
+        snapshot = self._observe()
+        self._last = replace(snapshot, stored=BeatListing({}), pushed={})  # the beats are replaced by newer ones
+        return snapshot
 
     def observe_pushed(self) -> Snapshot | None:
         """What was pushed until now, beside the listings of the last tick, which are as late as they are old. Nothing
