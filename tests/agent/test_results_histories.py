@@ -32,7 +32,6 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, FileEntry, Holder, Keep
 from tests.agent.bench import RUN, ManualClock, patient
 from tests.agent.crashing_store import Crash, CrashingStore
-from tests.properties import examples
 
 STEPS = 40
 Tree = dict[str, bytes]
@@ -263,7 +262,7 @@ def tell(story: list[Callable[[Life], None]], makes: Makes) -> None:
         assert len([name for name in files if name.startswith("plots/")]) <= 1
 
 
-@settings(max_examples=examples(70, 200), deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(story=STORIES)
 def test_each_row_appears_once_in_every_story(story: list[Callable[[Life], None]]) -> None:
     tell(story, Makes())
