@@ -3,6 +3,7 @@
 The agent is left out: it is never a part of the server's process.
 """
 
+import gc
 import importlib
 import pkgutil
 
@@ -25,3 +26,5 @@ def _import_all() -> None:
 
 
 _import_all()
+gc.collect()
+gc.freeze()  # a collection in a fork would copy every page of what is imported here

@@ -29,7 +29,6 @@ from supervisor.contract.heartbeat import Pruned
 from tests.agent.bench import RUN, ManualClock, patient
 from tests.agent.checkpoint_bench import no_results
 from tests.agent.crashing_store import Crash, CrashingStore
-from tests.properties import examples
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def go_through(history: list[Deed], makes: Makes) -> None:
         assert life.checkpoints() == named
 
 
-@settings(max_examples=examples(100, 300), deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(history=HISTORIES)
 def test_in_every_history(history: list[Deed]) -> None:
     go_through(history, Makes())

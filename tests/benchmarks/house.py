@@ -30,6 +30,7 @@ class CrowdedDaemon(Daemon):
     """Lists the machines of crowd.json too; ticks.log says when it ticked."""
 
     module = "tests.benchmarks.crowded"
+    sources = Path(__file__).parents[2]  # its own interpreter, as above
 
     def ticks(self) -> list[tuple[float, float, float]]:
         """(began, ended, hold_ms) as crowded.py tells them."""
