@@ -2,11 +2,14 @@
 
 The older one is real: `supervisor_before_the_rooms.tar.xz` holds the package and the migrations of November 2026, when
 the folders had other names (made by `git archive COMMIT supervisor migrations | xz -9e`). It runs with today's
-libraries, is killed with -9 in the middle of two trainings, and today's package starts on what it left.
+libraries, is killed with -9 in the middle of two trainings. `spot migrate` brings its database to today's schema, as
+docs/operations.md says, and today's package starts on what it left.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +61,8 @@ def test_runs_of_an_older_supervisor_go_on(house: Stories) -> None:
     house.daemon.kill()
     assert house.daemon.sources is not None
     house.daemon.sources = None
+    migrate = [sys.executable, "-m", "supervisor", "migrate", "--data-dir", str(house.daemon.data_dir)]
+    subprocess.run(migrate, env=house.daemon.environ, check=True)
     house.daemon.start()
     leading(house.daemon)
 
