@@ -15,16 +15,17 @@ from tests.cloud.cloud import BUCKET
 from tests.waiting import wait_for
 
 BOOTS = 3
+ANEW = ("--start-over",)  # each on a new data folder, beside the same bucket
 
 
 def idling(size: Size) -> Mapping[str, Figure]:
     ready = []
     with far_cloud() as cloud:
         for _ in range(min(size.times, BOOTS)):
-            with scene.folder() as folder, house.plain(folder / "data", cloud.environment) as daemon:
+            with scene.folder() as folder, house.plain(folder / "data", cloud.environment, ANEW) as daemon:
                 ready.append(daemon.ready_after_s)
         # Once it has put the agent into the bucket, everything is loaded.
-        with scene.folder() as folder, house.plain(folder / "data", cloud.environment) as daemon:
+        with scene.folder() as folder, house.plain(folder / "data", cloud.environment, ANEW) as daemon:
             wait_for(lambda: cloud.call("storage.names", BUCKET, runfiles.AGENTS), 60, "the agent's upload")
             time.sleep(min(IDLE_AFTER_S, size.seconds))
             memory = house.rss_kib(daemon.pid) * 1024 / 1e6

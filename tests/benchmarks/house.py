@@ -54,8 +54,12 @@ def crowded(data_dir: Path, environ: Mapping[str, str]) -> Iterator[CrowdedDaemo
 
 
 @contextmanager
-def plain(data_dir: Path, environ: Mapping[str, str] = PLAIN) -> Iterator[TimedDaemon]:
+def plain(
+    data_dir: Path, environ: Mapping[str, str] = PLAIN, started_with: tuple[str, ...] = ()
+) -> Iterator[TimedDaemon]:
+    """`started_with`: more options of `serve`."""
     one = TimedDaemon(data_dir, environ)
+    one.started_with = started_with
     try:
         one.start()
         yield one
