@@ -54,7 +54,7 @@ def _median(commands: list[list[str]]) -> float:
 
 
 BENCHES = (
-    Bench(boot, (Row("boot_to_readyz_s", "s", target=1.5),)),
-    Bench(idle_memory, (Row("idle_rss_mb", "MB", target=110.0),)),
+    Bench(boot, (Row("boot_to_readyz_s", "s", target=1.0),)),
+    Bench(idle_memory, (Row("idle_rss_mb", "MB", target=70.0),)),
     Bench(spot_help, (Row("spot_help_ms", "ms", target=150.0),)),
 )

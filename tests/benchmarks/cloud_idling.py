@@ -32,4 +32,4 @@ def idling(size: Size) -> Mapping[str, Figure]:
     return {"cloud_rss_mb": Figure(memory), "cloud_boot_to_readyz_s": Figure(statistics.median(ready))}
 
 
-BENCHES = (Bench(idling, (Row("cloud_rss_mb", "MB", target=220.0), Row("cloud_boot_to_readyz_s", "s", target=1.5))),)
+BENCHES = (Bench(idling, (Row("cloud_rss_mb", "MB", target=150.0), Row("cloud_boot_to_readyz_s", "s", target=1.2))),)

@@ -123,6 +123,6 @@ def _copies(times: int) -> list[str]:
     return statements if times > 1 else []
 
 
-TARGET_MS = 15.0
+TARGET_MS = 10.0
 NAMES = ("list_http_p95_ms", "list_label_http_p95_ms", "list_service_p95_ms", "list_label_service_p95_ms")
 BENCHES = (Bench(listing, tuple(Row(name, "ms", target=TARGET_MS) for name in NAMES)),)

@@ -20,7 +20,7 @@ from tests.integration.postgres_server import DURABLE, running_postgres
 
 BEATS_MOVE_IN_S = 30.0
 OF_BARE = 0.8  # the share of the bare commits per second that is promised, up to the cap
-CAPS = {"sqlite": 400.0, "postgres": 300.0}
+CAPS = {"sqlite": 500.0, "postgres": 400.0}
 P95_MS, P95_COMMITS = 60.0, 8.0
 HOLD_MS = 20.0
 
