@@ -43,6 +43,7 @@ REASONS = {
     "storage/engine/codec.py lru_cache(10000)": "equal values that runs share: beyond it two runs hold their own",
     "storage/rows/pages.py lru_cache(256)": "statements: an older one is built again",
     "storage/rows/rows.py HIDDEN_MAX": "log lines about unreadable rows",
+    "storage/rows/rows.py RUNS_KEPT": "runs of the last pages: an older one is read again from its row",
 }
 
 
