@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import heartbeat
-from tests.agent.conftest import archive, rig  # noqa: F401 - fixtures
+from tests.agent.conftest import archive, compiled, rig  # noqa: F401 - fixtures
 from tests.agent.machine_rig import Rig
 
 HERE = Path(__file__).parent
