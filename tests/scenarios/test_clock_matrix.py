@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clock import FakeClock
-from tests.properties import is_campaign
 from tests.scenarios.expectations import unmet
 from tests.scenarios.play import history, play_lines
 from tests.scenarios.script import line_of
@@ -21,7 +20,6 @@ from tests.scenarios.stage import Settings, Stage
 
 STEPS = ("+3s", "-3s", "+1h", "-1h", "+1d", "-1d")
 ALL = ("none", *STEPS, *(f"spike {step}" for step in STEPS))
-SOME = ("none", *STEPS, "spike +1h", "spike +1d")  # in `make test`; `make campaign` takes every step
 DAY_AHEAD = frozenset({"+1d"})  # it stays
 DAY_SHOWN = frozenset({"+1d", "spike +1d"})
 
@@ -129,7 +127,7 @@ def _unmet(stage: Stage, before: str, expected: str) -> list[str]:
     return unmet(stage, line)
 
 
-@pytest.mark.parametrize("step", ALL if is_campaign() else SOME)
+@pytest.mark.parametrize("step", ALL)
 def test_no_limit_and_no_backoff_follows_a_step_of_the_wall_clock(folder: Path, step: str) -> None:
     assert problems(folder, step) == []
 
