@@ -46,7 +46,8 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
     house.talks("keys-a", token)
     page = visit().page
     page.goto("/ui/runs")
-    page.keyboard.type(token)  # the field has the focus
+    expect(page.get_by_role("textbox", name="Token")).to_be_focused()  # a browser gives it after the page has loaded
+    page.keyboard.type(token)
     page.keyboard.press("Enter")
     expect(page.locator("#run-keys-a .chip").first).to_contain_text("running")
     page.keyboard.press("j")
