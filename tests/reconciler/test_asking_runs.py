@@ -54,6 +54,12 @@ def test_a_wake_decides_the_runs_that_asked_before_the_early_tick(failure: Excep
         loop.stop()
 
 
+def test_a_decision_that_waits_for_the_disk_is_not_followed_by_a_longer_rest() -> None:
+    tick: Any = RestingTick()
+    tick.run_asked = lambda lease: time.sleep(0.3)  # as a commit does
+    assert loop_of(tick)._decide_asked() < 0.1
+
+
 TRAINS = run_in(Status.RUNNING, attempt=attempt(), pulse=pulse())
 LIFE = attempt()
 
