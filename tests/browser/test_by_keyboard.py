@@ -50,6 +50,7 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
     page.keyboard.type(token)
     page.keyboard.press("Enter")
     expect(page.locator("#run-keys-a .chip").first).to_contain_text("running")
+    page.wait_for_load_state()  # the row is there before the scripts that listen to the keys
     page.keyboard.press("j")
     expect(page.locator("#run-keys-a")).to_be_focused()
     assert page.evaluate(FOCUSED)[1]
