@@ -48,8 +48,8 @@ def write_agent(target: Path) -> Path:
 
 def with_bytecode(archive: Path, target: Path) -> Path:
     """The archive for machines that run this very Python: with bytecode an agent starts in half the CPU time. Another
-    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read,
-    or the copy not be written."""
+    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read
+    or its copy cannot be written."""
     buffer = io.BytesIO()
     try:
         with zipfile.ZipFile(archive) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled:

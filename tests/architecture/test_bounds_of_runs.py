@@ -29,7 +29,7 @@ REASONS = {
     "services/reading/series.py LINES_KEPT": "lines of steps: an older one is read again",
     "services/runs/many.py MOST": "runs in one command for many, which says when there are more",
     "storage/store.py PART_MAX": "rows in one transaction of many",
-    "contract/stores/durable.py REMEMBERED_MIN": "a floor: as many as two listings have",
+    "contract/stores/durable.py REMEMBERED_MIN": "a floor: twice as many as the largest listing has",
     "domain/beat_decoding.py lru_cache(4096)": "launch ids: an older one is parsed again",
     "reconciler/acting/act.py DONE_KEPT": "first successes: beyond it a repeated one requests one more tick",
     "reconciler/acting/sweeping.py RECORDED_KEPT": "warnings about foreign machines: beyond it one is repeated",

@@ -173,8 +173,7 @@ def test_a_listing_in_which_nothing_moved_reads_no_metadata(
 
 
 def test_what_is_remembered_is_bounded_by_what_is_listed(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "REMEMBERED_MIN", 10)
-    store._sidecars.listed(0)
+    store._sidecars._most = 10
     for n in range(30):
         store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
     for expected in (10, 30):  # the first listing is the first to know how many there are
@@ -184,9 +183,12 @@ def test_what_is_remembered_is_bounded_by_what_is_listed(store: FolderStore, mon
         assert len(store._sidecars._remembered) == expected
     monkeypatch.setattr(store._sidecars, "_line", lambda key, generation: pytest.fail(f"{key} was read again"))
     assert sum(len(page.objects) for page in store.pages("beats/")) == 30
-    store._sidecars.listed(1)
-    store._sidecars._remember("beats/x", 1, {})
-    assert len(store._sidecars._remembered) == 10
+    assert sum(len(page.objects) for page in store.pages("canaries/")) == 0  # a short listing of another prefix
+    store._sidecars._remember("others/x", 1, {})
+    assert sum(len(page.objects) for page in store.pages("beats/")) == 30
+    for n in range(100):
+        store._sidecars._remember(f"others/{n}", 1, {})
+    assert len(store._sidecars._remembered) == 60
 
 
 def test_generations_rise_on_a_disk_with_coarse_times(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ MARKER = ".spot-store"
 TMP, META, LOCKS = ".tmp", ".meta", ".locks"
 RESERVED = (TMP, META, LOCKS, MARKER)
 _SCANS = 8
-REMEMBERED_MIN = 20_000  # sidecars in memory, or as many as two listings have: each run has one
+REMEMBERED_MIN = 20_000  # sidecars in memory, or twice as many as the largest listing has: each run has one
 _NONE: Mapping[str, str] = {}
 _READ_BYTES = 1 << 16
 
@@ -266,8 +266,9 @@ class Sidecars:
         self._guard = threading.Lock()
 
     def listed(self, count: int) -> None:
-        """A listing had so many objects: the next one needs all of their sidecars again."""
-        self._most = max(REMEMBERED_MIN, 2 * count)
+        """A listing had so many objects: the next one needs all of their sidecars again. A short listing of another
+        prefix takes nothing from a long one: each tick lists the beats, and other prefixes in between."""
+        self._most = max(self._most, 2 * count)
 
     def of(self, key: str, generation: int, object_path: str) -> Optional[Mapping[str, str]]:
         """Metadata of this generation, {} when it has none; None when the object has another generation by now."""
