@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.ports.store import Change, Lease
+from supervisor.ports.store import Change, Lease, StoreDown
 from supervisor.reconciler import leader as module
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.system_clock import SystemClock
@@ -84,6 +84,26 @@ def test_a_leader_that_was_paused_hits_nothing(stores: tuple[SqlStore, SqlStore]
     assert len(one.events(run.run_id, 0, 9)) == 1
     assert one.take_lease(CELL, "one", 60.0, 0.0) is None
     assert set(two.apply_all([decided], NOW, now)) == {run.key}
+
+
+def test_a_leader_that_is_frozen_in_a_transaction_keeps_no_one_out(stores: tuple[SqlStore, SqlStore]) -> None:
+    one, two = stores
+    mine = one.take_lease(CELL, "one", -1.0, 0.0)
+    assert mine is not None
+    taken: list[Lease | None] = []
+
+    def freeze(lease: Lease) -> None:
+        with one.database.writing() as session:
+            assert cells.hold_lease(session, lease)
+            taken.append(two.take_lease(CELL, "two", 60.0, 0.0))
+            cells.hold_lease(session, lease)
+
+    with pytest.raises(StoreDown):  # its transaction was ended
+        freeze(mine)
+    (theirs,) = taken
+    assert theirs is not None
+    assert theirs.epoch == mine.epoch + 1
+    assert one.find("nobody") is None, "the next transaction has another connection"
 
 
 def test_pages_of_an_old_leader_never_land_after_the_next_one_has_begun(stores: tuple[SqlStore, SqlStore]) -> None:

@@ -35,11 +35,14 @@ SQLITE_MIN_TEXT = "3.35"
 READERS = 8
 READERS_MAX = 40
 WRITERS_CACHE_KIB, READERS_CACHE_KIB = 8192, 2048
+# A leader that is suspended inside a transaction holds the row of its lease. After so long PostgreSQL ends the
+# transaction, before another supervisor that waits for the row gives up.
+IDLE_S, LOCK_S = 8, 10
 POSTGRES = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "tcp_user_timeout": 10_000,  # ms; detects a server that has disappeared
-    "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
+    "options": f"-c lock_timeout={LOCK_S}s -c idle_in_transaction_session_timeout={IDLE_S}s -c timezone=UTC",
 }
 # Signs in an error of the database -> the end of our sentence.
 FIXES: tuple[tuple[str, str], ...] = (
