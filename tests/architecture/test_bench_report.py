@@ -21,6 +21,7 @@ PROMISED = {
     "tick_pushed_s": 0.5,
     "tick_100k_cpu_s": 5.0,
     "rss_100k_kb": 6.0,
+    "tick_100k_api_p95_ms": 80.0,
     "tick_lock_hold_ms": None,
     "tick_requests": None,
     "tick_beside_finished_s": None,

@@ -27,6 +27,7 @@ from tests.benchmarks import (
     looking,
     packing,
     queueing,
+    reading,
     scraping,
     streaming,
     submit,
@@ -36,7 +37,7 @@ from tests.benchmarks import (
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
-    boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
+    boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
     live_pages, long_logs, looking, queueing,
 )  # fmt: skip

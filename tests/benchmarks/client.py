@@ -1,10 +1,11 @@
 """Clients as a process of their own, so that their work is not the server's: closed loops over kept connections.
 
-    python -m tests.benchmarks.client submit|beat|get|look PORT CONNECTIONS SECONDS FIRST COUNT PATH
+    python -m tests.benchmarks.client submit|beat|get|look PORT CONNECTIONS SECONDS FIRST COUNT PATH PER_S
 
-Every connection sends its next request when its answer has come. FIRST and COUNT are the runs that `beat` speaks for,
-FIRST also keeps the keys of two clients apart. One JSON line tells what came of it: `statuses`, and of each request
-`[began, seconds]` on the monotonic clock, which all processes of a machine share.
+Every connection sends its next request when its answer has come; with PER_S above 0 the process sends at most so many a
+second. FIRST and COUNT are the runs that `beat` speaks for, FIRST also keeps the keys of two clients apart. One JSON
+line tells what came of it: `statuses`, and of each request `[began, seconds]` on the monotonic clock, which all
+processes of a machine share.
 """
 
 from __future__ import annotations
@@ -60,13 +61,16 @@ def clients(
     runs: int = 1,
     path: str = "/",
     token: str = "",
+    *,
+    per_s: float = 0.0,
 ) -> Answers:
-    """`processes` of them with `connections` each, side by side, for so many seconds. `token` "": they send none."""
+    """`processes` of them with `connections` each, side by side, for so many seconds. `token` "": they send none.
+    `per_s`: how many requests they send together; 0 = as many as they can."""
     command = [sys.executable, "-m", "tests.benchmarks.client", kind, url.rpartition(":")[2]]
     share = runs // processes
     started = [
         subprocess.Popen(
-            [*command, str(connections), str(seconds), str(n * share), str(share), path],
+            [*command, str(connections), str(seconds), str(n * share), str(share), path, str(per_s / processes)],
             stdout=subprocess.PIPE,
             env={**os.environ, TOKEN: token},
         )
@@ -164,36 +168,36 @@ class Connection:
         return head[9:12].decode()
 
 
-def drive(requests: Iterator[bytes], port: int, connections: int, seconds: float) -> dict[str, Any]:
+def drive(requests: Iterator[bytes], port: int, connections: int, seconds: float, per_s: float = 0.0) -> dict[str, Any]:
     statuses: Counter[str] = Counter()
     spans: list[tuple[float, float]] = []
     with selectors.DefaultSelector() as selector:
         opened = [Connection(port) for _ in range(connections)]
         for one in opened:
             selector.register(one.socket, selectors.EVENT_READ, one)
-            one.send(next(requests))
-        end, waiting = time.monotonic() + seconds, connections
-        while waiting:
-            for key, _ in selector.select():
+        free, gap_s = list(opened), 1.0 / per_s if per_s else 0.0
+        due = time.monotonic()
+        end = due + seconds
+        while (now := time.monotonic()) < end or len(free) < connections:
+            while free and now < end and due <= now:
+                free.pop().send(next(requests))
+                due += gap_s
+            for key, _ in selector.select(max(0.0, min(due, end) - now) if free and now < end else None):
                 one = key.data
                 status = one.answer()
                 if status is None:
                     continue
-                now = time.monotonic()
                 statuses[status] += 1
-                spans.append((round(one.began, 5), round(now - one.began, 5)))
-                if now < end:
-                    one.send(next(requests))
-                else:
-                    waiting -= 1
+                spans.append((round(one.began, 5), round(time.monotonic() - one.began, 5)))
+                free.append(one)
         for one in opened:
             one.socket.close()
     return {"statuses": statuses, "spans": spans}
 
 
-def _main(kind: str, port: str, connections: str, seconds: str, first: str, count: str, path: str) -> None:
+def _main(kind: str, port: str, connections: str, seconds: str, first: str, count: str, path: str, per_s: str) -> None:
     requests = REQUESTS[kind](int(first), int(count), path)
-    print(json.dumps(drive(requests, int(port), int(connections), float(seconds))))
+    print(json.dumps(drive(requests, int(port), int(connections), float(seconds), float(per_s))))
 
 
 if __name__ == "__main__":

@@ -133,12 +133,13 @@ def insert(store: SqlStore, runs: Sequence[Run], labels: Sequence[dict[str, str]
     return stored
 
 
-def crowd(settings: Settings, count: int) -> None:
-    """`count` running runs in a new database, with machines, and an object store for their beats."""
+def crowd(settings: Settings, count: int, **fields: Any) -> None:
+    """`count` running runs in a new database, with machines, and an object store for their beats. `fields`: of each
+    run."""
     now = time.time()
     with opened(settings) as store:
         cell, ours = cell_of(settings), store.supervisor_id
-        runs = [running(name, cell, ours, ZONES[n % 3], now) for n, name in enumerate(names(count))]
+        runs = [running(name, cell, ours, ZONES[n % 3], now, **fields) for n, name in enumerate(names(count))]
         insert(store, runs, [{"team": f"t{n % 10}"} for n in range(count)])
         machines = [
             [run.attempt.machine_id, run.attempt.machine_name, run.attempt.placement.zone, ours, run.run_id, LAUNCH]
