@@ -180,7 +180,7 @@ def drive(requests: Iterator[bytes], port: int, connections: int, seconds: float
         end = due + seconds
         while (now := time.monotonic()) < end or len(free) < connections:
             while free and now < end and due <= now:
-                free.pop().send(next(requests))
+                free.pop(0).send(next(requests))  # the one that waits longest: the server closes an idle one
                 due += gap_s
             for key, _ in selector.select(max(0.0, min(due, end) - now) if free and now < end else None):
                 one = key.data
