@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from supervisor.ports.objectstore import MAX_PAGE, ObjectMissing, ObjectStore, Page, PreconditionFailed
+from supervisor.ports.objectstore import MAX_PAGE, IsKnown, ObjectMissing, ObjectStore, Page, PreconditionFailed
 from supervisor.telemetry import metrics
 
 P = ParamSpec("P")
@@ -33,8 +33,8 @@ class CountedStore:
             yield first
             yield from stream
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
-        listing = self.inner.pages(prefix, page_size)
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        listing = self.inner.pages(prefix, page_size, is_known)
         while True:
             try:
                 page = _counted("list", lambda: next(listing))()

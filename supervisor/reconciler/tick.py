@@ -11,7 +11,7 @@ rests on less than a tick does, never on more, and leaves to the next tick what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.events import Event
@@ -79,7 +79,7 @@ class Tick:
         self._record(self.worldview.prove(snapshot), now)
         self._rejected.record(snapshot.stored.rejected, self.runs, now)
         markers = self.rotation.next_keys(self.runs)
-        due = self._settle(list(self.runs.values()), observations, world, lease, markers)
+        due = self._settle(list(self.runs), observations, world, lease, markers)
         self._rejected.record(observations.rejected, self.runs, now)
         self._finish(snapshot, lease, now)
         return due
@@ -90,7 +90,7 @@ class Tick:
         if snapshot is None or self._restart:
             return None
         keys = self.load() | self.outcomes.take_new()
-        asking = [run for run in self.runs.values() if run.key in keys or _is_urgent(run, snapshot.pushed)]
+        asking = [key for key, run in self.runs.items() if key in keys or _is_urgent(run, snapshot.pushed)]
         if not asking:
             return None
         observations = Observations(snapshot, self.outcomes, self._nonces, self.store.supervisor_id, self.clock.now())
@@ -102,24 +102,25 @@ class Tick:
 
     def _settle(
         self,
-        todo: Sequence[Run],
+        todo: Sequence[int],
         observations: Observations,
         world: World,
         lease: Lease,
         markers: frozenset[int] = frozenset(),
     ) -> float | None:
-        """Decide, commit and act until none of these runs wants to be decided again. When the next tick is due."""
+        """Decide, commit and act until none of these runs (their keys) wants to be decided again. When the next tick is
+        due."""
         snapshot, now = observations.snapshot, observations.now
         times: list[float] = []
         for _ in range(ROUNDS):
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
-            decisions = self._decide(todo, observations, world, markers)
+            decisions = self._decide(todo, observations, world, markers, times)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
             for decision in kept:
                 for action in decision.actions:
                     self.actor.submit(decision.run, action, lease)
             times += [decision.check_after for decision in kept if decision.check_after is not None]
-            todo = [decision.run for decision in kept if decision.again and decision.run.key in self.runs]
+            todo = [key for decision in kept if decision.again and (key := decision.run.key) in self.runs]
             if not todo:
                 break
             markers = frozenset()
@@ -141,7 +142,7 @@ class Tick:
             for key in list(self.runs):
                 self._drop(key)
         changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})
-        for key in self.runs.keys() - keys:
+        for key in [key for key in self.runs if key not in keys]:
             self._drop(key)
         for run in changed:
             held = self.runs.get(run.key)
@@ -162,20 +163,21 @@ class Tick:
     # --- decide -------------------------------------------------------------------------------------------------------
 
     def _decide(
-        self, runs: Sequence[Run], observations: Observations, world: World, markers: frozenset[int]
+        self, keys: Sequence[int], observations: Observations, world: World, markers: frozenset[int], times: list[float]
     ) -> list[Decision]:
-        """`markers`: keys of the runs whose stop marker is read in this tick."""
-        ready: list[tuple[Run, Observation]] = []
-        waiting: Wanted = []
-        for run in runs:
-            obs = observations.of(run)
-            if run.key in markers and obs.stop is NOT_READ:
-                waiting.append((run, obs, frozenset({STOP})))
-            else:
-                ready.append((run, obs))
+        """The decisions that something follows from. One that only moved the pulse stands at once, before the next run
+        is observed: ten thousand of them never lie beside ten thousand runs as they were. `markers`: keys of the runs
+        whose stop marker is read in this tick. `times`: gets when the runs of these decisions need the next tick."""
         decisions: list[Decision] = []
+        waiting: Wanted = []
+        ready: Iterable[tuple[Run, Observation]] = (
+            (run, observations.of(run)) for run in map(self.runs.__getitem__, keys)
+        )
         for reads_left in range(READS, -1, -1):
             for run, obs in ready:
+                if run.key in markers and obs.stop is NOT_READ:
+                    waiting.append((run, obs, frozenset({STOP})))
+                    continue
                 try:
                     decision = decide(run, obs, world, observations.now)
                 except Exception:  # a rule's bug must not stop the other runs; this run stays as it is, visibly
@@ -183,10 +185,15 @@ class Tick:
                     continue
                 if decision.wants:
                     waiting.append((run, obs, decision.wants))
+                elif _is_step(run, decision):
+                    self.runs[run.key] = decision.run
+                    if decision.check_after is not None:
+                        times.append(decision.check_after)
                 else:
                     decisions.append(decision)
             if not waiting or not reads_left:
                 break
+            markers = frozenset()
             parts = zip(waiting, self.readers.read(waiting), strict=True)
             ready = [(run, replace(obs, **read)) for (run, obs, _), read in parts]  # type: ignore[arg-type]
             waiting = []
@@ -249,6 +256,13 @@ class Tick:
     def _record(self, events: Sequence[Event], now: float) -> None:
         if events:
             self.store.add_events(None, events, now)
+
+
+def _is_step(run: Run, decision: Decision) -> bool:
+    """Nothing follows from the decision but a newer pulse in memory, and no breaker counts it."""
+    if decision.events or decision.actions or decision.inferred or decision.again:
+        return False
+    return decision.run is run or only_pulse_moved(run, decision.run)
 
 
 def _is_urgent(run: Run, pushed: Pushed) -> bool:

@@ -68,7 +68,7 @@ class CrashingStore:
     def stat(self, key: str) -> ObjectInfo:
         return self.get(key)[1]
 
-    def pages(self, prefix: str, page_size: int = 1000) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = 1000, is_known: Any = None) -> Iterator[Page]:
         yield Page(tuple(self._info(key) for key in sorted(self.objects) if key.startswith(prefix)), 0.0)
 
     def _info(self, key: str) -> ObjectInfo:

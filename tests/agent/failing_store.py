@@ -44,9 +44,9 @@ class FailingStore:
         self._call("stat", key)
         return self.inner.stat(key)
 
-    def pages(self, prefix: str, page_size: int = 1000) -> Any:
+    def pages(self, prefix: str, page_size: int = 1000, is_known: Any = None) -> Any:
         self._call("pages", prefix)
-        return self.inner.pages(prefix, page_size)
+        return self.inner.pages(prefix, page_size, is_known)
 
     def delete(self, key: str, if_generation: "str | None" = None) -> bool:
         self._call("delete", key)

@@ -3,6 +3,7 @@ incomplete."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,29 @@ class ListingSuite(StoreSuite):
         for _ in range(2):
             assert everything(store) == [store.stat(f"beats/r{n}") for n in range(7)]
 
+    def test_a_caller_that_keeps_metadata_is_not_told_what_it_knows_and_is_told_all_else(self, store: Any) -> None:
+        for n in range(7):
+            store.put(f"beats/r{n}", b"x" * n, metadata={"n": str(n)} if n % 3 else None)
+        kept = {(info.key, info.generation) for info in everything(store)}
+        store.put("beats/r2", b"new", metadata={"n": "new"})
+        store.put("beats/r3", b"new", metadata={"n": "the first"})
+        store.put("beats/r7", b"", metadata={"n": "7"})
+        store.delete("beats/r4")
+        store.delete("beats/r5")
+        again = store.put("beats/r5", b"xxxxx", metadata={"n": "again"})
+        for page_size in (3, 1000):
+            pages = list(store.pages("beats/", page_size, lambda key, generation: (key, generation) in kept))
+            infos = [info for page in pages for info in page.objects]
+            whole = [store.stat(f"beats/r{n}") for n in (0, 1, 2, 3, 5, 6, 7)]
+            assert [replace(info, metadata={}) for info in infos] == [replace(info, metadata={}) for info in whole]
+            for info, complete in zip(infos, whole, strict=True):
+                is_known = (info.key, info.generation) in kept
+                assert info == complete or (is_known and info.metadata == {})
+        assert again in everything(store)
+        assert everything(store) == whole
+        pages = list(store.pages("beats/", 1000, lambda key, generation: True))
+        assert [info.key for page in pages for info in page.objects] == [info.key for info in whole]
+
     def test_could_not_read_is_not_absent(self, store: Any) -> None:
         store.put("beats/a", b"1")
         store.put("canary/a", b"1")
@@ -64,6 +88,8 @@ class ListingSuite(StoreSuite):
         for prefix in ("beats/", "beats/a"):
             with pytest.raises(self.words.StoreUnavailable):
                 listed(store, prefix)
+            with pytest.raises(self.words.StoreUnavailable):
+                list(store.pages(prefix, is_known=lambda key, generation: True))
         for look in (store.get, store.stat, lambda key: list(store.read(key))):
             with pytest.raises(self.words.StoreUnavailable):
                 look("beats/a")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.ports.objectstore import ABSENT, ObjectInfo, ObjectMissing, Page, StoreUnavailable
+from supervisor.ports.objectstore import ABSENT, IsKnown, ObjectInfo, ObjectMissing, Page, StoreUnavailable
 from tests.contracts.objectstore_suite import ObjectStoreSuite
 from tests.contracts.test_filesystem_store import TestFilesystemStore as FilesystemSuite
 from tests.fakes.objectstore import MemoryStore
@@ -67,6 +67,28 @@ class RemembersMetadataByKey(MemoryStore):
         for page in super().pages(prefix, page_size):
             found = (replace(o, metadata=self._first.setdefault(o.key, o.metadata)) for o in page.objects)
             yield Page(tuple(found), page.server_time)
+
+
+class TellsEachKeyOnce(MemoryStore):
+    """Compares the key alone: new content of a known key has no metadata."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = set[str]()
+
+    def pages(self, prefix: str, page_size: int = 1000, is_known: IsKnown = None) -> Iterator[Page]:
+        for page in super().pages(prefix, page_size):
+            told = set() if is_known is None else self._told
+            found = (replace(info, metadata={}) if info.key in told else info for info in page.objects)
+            yield Page(tuple(found), page.server_time)
+            self._told |= {info.key for info in page.objects}
+
+
+class ListsOnlyNews(MemoryStore):
+    def pages(self, prefix: str, page_size: int = 1000, is_known: IsKnown = None) -> Iterator[Page]:
+        for page in super().pages(prefix, page_size):
+            news = [info for info in page.objects if is_known is None or not is_known(info.key, info.generation)]
+            yield Page(tuple(news), page.server_time)
 
 
 class SortsByParts(MemoryStore):
@@ -150,6 +172,9 @@ ON_MEMORY = [
     (NamesGenerationsByContent, SUITE.test_a_generation_is_never_used_again),
     (WritesMetadataAfterwards, SUITE.test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation),
     (RemembersMetadataByKey, SUITE.test_new_content_has_a_new_generation_and_its_own_metadata),
+    (TellsEachKeyOnce, SUITE.test_a_caller_that_keeps_metadata_is_not_told_what_it_knows_and_is_told_all_else),
+    (ListsOnlyNews, SUITE.test_a_caller_that_keeps_metadata_is_not_told_what_it_knows_and_is_told_all_else),
+    (ListsOnlyNews, SUITE.test_a_listing_beside_writers_is_complete_and_every_entry_is_of_one_generation),
     (SortsByParts, SUITE.test_keys_come_in_byte_order_whatever_the_page),
     (KnowsFoldersOnly, SUITE.test_a_prefix_may_end_anywhere),
     (SaysNothingOfNothing, SUITE.test_a_listing_of_nothing_is_one_empty_page),

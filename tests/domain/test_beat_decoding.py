@@ -42,12 +42,18 @@ def test_ordinary_beats_do_not_reach_the_contracts_parser(monkeypatch: pytest.Mo
     assert parse_beat(heartbeat.encode(beat)) == beat
 
 
+def test_beats_share_the_few_texts_that_all_of_them_have() -> None:
+    one, two = (parse_beat(heartbeat.encode(heartbeat.Beat(**{**VALID, "sequence": number}))) for number in (1, 2))
+    assert one.launch_id is two.launch_id
+    assert one.phase is two.phase
+
+
 BROKEN: dict[str, dict[str, object]] = {
     "texts": {"_has_plain_texts": lambda beat: True},
     "numbers": {"_has_plain_numbers": lambda beat: True},
     "long, special texts": {"_is_plain": lambda text, longest=0: True},
     "ids of runs": {"is_run_id": lambda text: True},
-    "the attempt of the launch": {"_attempt_of": lambda launch_id: 1},
+    "the attempt of the launch": {"_launch_of": lambda launch_id: (1, launch_id)},
     "the largest count": {"MAX_COUNT": 10**17},
     "an explicit null": {"_check_nulls": lambda raw: None},
 }

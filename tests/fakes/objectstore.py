@@ -17,12 +17,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from supervisor.contract.stores.promise import check_key, check_metadata, check_page_size, check_prefix
 from supervisor.ports.objectstore import (
     ABSENT,
     MAX_PAGE,
+    IsKnown,
     ObjectInfo,
     ObjectMissing,
     Page,
@@ -92,7 +94,7 @@ class MemoryStore:
     def stat(self, key: str) -> ObjectInfo:
         return self._found("stat", key)[1]
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
         check_prefix(prefix)
         check_page_size(page_size)
         after, told = None, False
@@ -101,7 +103,7 @@ class MemoryStore:
                 self._count("pages", prefix)
                 self._require_listable(prefix)
                 keys = self._some_keys(prefix, after, page_size)
-                page = Page(tuple(self._objects[key][1] for key in keys), self._time())
+                page = Page(tuple(_told(self._objects[key][1], is_known) for key in keys), self._time())
             if keys or not told:
                 yield page
             if len(keys) < page_size:
@@ -162,3 +164,8 @@ class MemoryStore:
         if self.lose_answers > 0:
             self.lose_answers -= 1
             raise StoreUnavailable(f"no answer about {key!r}")
+
+
+def _told(info: ObjectInfo, is_known: IsKnown) -> ObjectInfo:
+    """Without what the caller need not be told again: it must not use it."""
+    return replace(info, metadata={}) if is_known is not None and is_known(info.key, info.generation) else info

@@ -191,6 +191,32 @@ def test_what_is_remembered_is_bounded_by_what_is_listed(store: FolderStore, mon
     assert len(store._sidecars._remembered) == 60
 
 
+def test_what_a_caller_keeps_is_neither_read_again_nor_kept_here(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(30):
+        store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
+    asked: Counter[str] = Counter()
+    line = store._sidecars._line
+    monkeypatch.setattr(store._sidecars, "_line", lambda key, at: asked.update([key]) or line(key, at))
+    kept: dict[str, str] = {}
+
+    def news(prefix: str) -> dict[str, str]:
+        pages = store.pages(prefix, 7, lambda key, generation: kept.get(key) == generation)
+        infos = [info for page in pages for info in page.objects if kept.get(info.key) != info.generation]
+        kept.update((info.key, info.generation) for info in infos)
+        return {info.key: info.metadata["n"] for info in infos}
+
+    assert news("beats/") == {f"beats/{n:02d}": str(n) for n in range(30)}
+    assert (sum(asked.values()), store._sidecars._remembered) == (30, {})
+    asked.clear()
+    assert news("canaries/") == news("beats/") == {}, "a short listing of another prefix changes nothing"
+    store.put("beats/07", b"", metadata={"n": "new"})
+    asked.clear()
+    assert news("beats/") == {"beats/07": "new"}
+    assert (asked, store._sidecars._remembered) == ({"beats/07": 1}, {})
+
+
 def test_generations_rise_on_a_disk_with_coarse_times(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     coarse_ns = 2 * 10**9
     monkeypatch.setattr(

@@ -21,7 +21,7 @@ from supervisor.domain.machines import Machine, MachineListing, MachineRef, Mach
 from supervisor.domain.observation import MACHINES, Absent, Part, Seen, machines_in
 from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.ports.objectstore import Page
+from supervisor.ports.objectstore import MAX_PAGE, IsKnown, Page, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Snapshot
@@ -234,8 +234,8 @@ class WrongDate(MemoryStore):
 
     ahead_s = 0.0
 
-    def pages(self, prefix: str) -> Iterator[Page]:
-        for page in super().pages(prefix):
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        for page in super().pages(prefix, page_size, is_known):
             yield replace(page, server_time=page.server_time + self.ahead_s)
 
 
@@ -253,3 +253,39 @@ def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None
     later = bench.beat()
     assert isinstance(later, Seen)
     assert later.age_s == 80.0, "the same beat again: nothing newer has come"
+
+
+class BreaksOff(MemoryStore):
+    """A listing has one object on a page, and fails after so many pages."""
+
+    pages_left = 1000
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        for number, page in enumerate(super().pages(prefix, 1, is_known)):
+            if number == self.pages_left:
+                raise StoreUnavailable("it breaks off")
+            yield page
+
+
+def test_after_a_listing_that_broke_off_the_next_one_has_every_beat() -> None:
+    """The part that was read is kept: its metadata is not listed again."""
+    bench = Bench()
+    store = bench.objects = bench.observer.beats.objects = BreaksOff(now=bench.clock.now)
+    names = ["digits", "faces", "letters"]
+
+    def write(sequence: int) -> None:
+        for name in names:
+            bench.write(runfiles.beat(name), replace(AGENT, run_id=name, sequence=sequence))
+
+    for sequence in (100, 101, 102):
+        write(sequence)
+        for left in range(len(names)):
+            store.pages_left = left
+            stored = bench.observe().stored
+            assert (dict(stored.beats), stored.fresh, stored.rejected) == ({}, False, ())
+            assert "breaks off" in stored.problem
+        store.pages_left = 1000
+        for _ in range(2):
+            stored = bench.observe().stored
+            assert {name: read.beat.sequence for name, read in stored.beats.items()} == dict.fromkeys(names, sequence)
+            assert (stored.rejected, stored.problem) == ((), "")

@@ -6,13 +6,15 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from supervisor.domain.attempt import Try
+from supervisor.domain.run import Counters
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
 from supervisor.storage.engine import retention, tables
 from supervisor.storage.engine.statements import Statement
-from supervisor.storage.rows import beats, pages, runs
+from supervisor.storage.rows import beats, pages, rows, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
-from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
+from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, an_attempt, insert, lease_of
 
 
 def plan(store: SqlStore, statement: Statement, **params: object) -> str:
@@ -20,6 +22,28 @@ def plan(store: SqlStore, statement: Statement, **params: object) -> str:
     with store.database.reading() as session:
         rows = session.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", {**constants, **params})
         return "\n".join(row[3] for row in rows)
+
+
+def test_runs_in_memory_share_what_they_repeat(store: SqlStore) -> None:
+    """Among each other the few values that all have, and each attempt the values of its try, while they are equal."""
+    try_ = Try(1, 1, "1.1.1", "spot-1", an_attempt().placement, NOW - 9.5, 0.25, 0.75)
+    same = an_attempt(1, machine_name="spot-1", requested_at=NOW - 9.5, price_usd_per_h=0.25, on_demand_usd_per_h=0.75)
+    other = replace(same, machine_name="spot-2", requested_at=NOW - 9.25, price_usd_per_h=0.5, on_demand_usd_per_h=None)
+    counters = Counters(attempts=1, tries=1, preempted_at=(7.5,))
+    inserted = insert(
+        store,
+        *(a_run(f"run-{n}", attempt=life, try_=try_, counters=counters) for n, life in enumerate((same, same, other))),
+    )
+    read, _ = store.active(CELL, {})
+    assert sorted(read, key=lambda run: run.key) == inserted
+    assert len({id(run.counters) for run in read}) == len({id(run.owner) for run in read}) == 1
+    for run in read:
+        assert run.attempt is not None
+        assert run.try_ is not None
+        assert run.attempt.launch_id is run.try_.launch_id
+        for name in rows._OF_TRY:
+            values = getattr(run.attempt, name), getattr(run.try_, name)
+            assert (values[0] is values[1]) == (values[0] == values[1]) == (run.attempt != other)
 
 
 def test_the_loop_never_looks_at_finished_runs(store: SqlStore) -> None:

@@ -28,6 +28,7 @@ from supervisor.contract.baton import Baton, BatonRefused, FileEntry, decode, en
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
+    IsKnown,
     ObjectMissing,
     ObjectStore,
     Page,
@@ -74,8 +75,8 @@ class WatchedStore:
             self._contact.responded()
             yield chunk
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
-        for page in self._store.pages(prefix, page_size):
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        for page in self._store.pages(prefix, page_size, is_known):
             self._contact.responded()
             yield page
 

@@ -22,6 +22,7 @@ from supervisor.contract.stores import bucket
 from supervisor.contract.stores.promise import (
     MAX_PAGE,
     Generation,
+    IsKnown,
     Metadata,
     ObjectInfo,
     ObjectMissing,
@@ -189,7 +190,8 @@ class GcsStore:
     def stat(self, key: str) -> ObjectInfo:
         return self._look(key)[1]
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        """`is_known` saves nothing here: a listing has the metadata of all objects."""
         check_prefix(prefix)
         check_page_size(page_size)
         doing = self._doing("list", prefix)

@@ -7,7 +7,8 @@ A sidecar is the small file with an object's metadata. A file system replaces on
 metadata must change together. So a sidecar holds the metadata of two generations, the present and the next one, each on
 a line `<generation> <JSON>`. It is written before the object gets its name, so the line of either generation is there
 for every reader. A writer killed in between leaves a line that no reader needs, and the next writer drops it. A
-generation's metadata never changes, so it is kept in memory: a listing without changes opens no sidecar.
+generation's metadata never changes, so it is kept in memory: a listing without changes opens no sidecar. A caller that
+keeps what it has read does without that (`is_known`).
 
 Keys are listed in key order, and folders outside the prefix are not read. A folder sorts as its name and a slash, as it
 does inside the keys (`a.txt` before `a/b`), and code points sort as their UTF-8 bytes do.
@@ -25,7 +26,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from typing import Dict, Iterator, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from supervisor.contract.stores.promise import StoreUnavailable, StrPath
 
@@ -37,8 +38,8 @@ MARKER = ".spot-store"
 TMP, META, LOCKS = ".tmp", ".meta", ".locks"
 RESERVED = (TMP, META, LOCKS, MARKER)
 _SCANS = 8
-REMEMBERED_MIN = 20_000  # sidecars in memory, or twice as many as the largest listing has: each run has one
-_NONE: Mapping[str, str] = {}
+REMEMBERED_MIN = 20_000  # sidecars in memory, or twice as many as the largest listing needs
+NONE: Mapping[str, str] = {}
 _READ_BYTES = 1 << 16
 
 
@@ -238,7 +239,13 @@ def _names(root: str, folder: str, begins: str) -> Iterator[str]:
         last = scanned
     if not folder:
         names -= {reserved for name in RESERVED for reserved in (name, name + "/")}
-    return iter(sorted(filter(_is_text, names)))
+    return _emptied(sorted(filter(_is_text, names), reverse=True))
+
+
+def _emptied(names: List[str]) -> Iterator[str]:
+    """The last one first; each name leaves the memory when it was used."""
+    while names:
+        yield names.pop()
 
 
 def _is_text(name: str) -> bool:
@@ -266,12 +273,13 @@ class Sidecars:
         self._guard = threading.Lock()
 
     def listed(self, count: int) -> None:
-        """A listing had so many objects: the next one needs all of their sidecars again. A short listing of another
-        prefix takes nothing from a long one: each tick lists the beats, and other prefixes in between."""
+        """A listing whose caller keeps nothing had so many objects: the next one needs all of their sidecars again. A
+        short listing of another prefix takes nothing from a long one."""
         self._most = max(self._most, 2 * count)
 
-    def of(self, key: str, generation: int, object_path: str) -> Optional[Mapping[str, str]]:
-        """Metadata of this generation, {} when it has none; None when the object has another generation by now."""
+    def of(self, key: str, generation: int, object_path: str, keep: bool = True) -> Optional[Mapping[str, str]]:
+        """Metadata of this generation, {} when it has none; None when the object has another generation by now.
+        `keep`: the next call for it needs no file."""
         remembered = self._remembered.get(key)
         if remembered is not None and remembered[0] == generation:
             return remembered[1]
@@ -280,10 +288,11 @@ class Sidecars:
             # No line: the generation has no metadata, or the object was replaced twice since the caller read it.
             if os.stat(object_path).st_mtime_ns != generation:
                 return None
-            metadata = _NONE
+            metadata = NONE
         else:
             metadata = self._parsed(key, line)
-        self._remember(key, generation, metadata)
+        if keep:
+            self._remember(key, generation, metadata)
         return metadata
 
     def write(self, key: str, generation: int, metadata: Mapping[str, str], present: Optional[int]) -> None:

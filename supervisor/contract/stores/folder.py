@@ -25,6 +25,7 @@ from supervisor.contract.stores.promise import (
     ABSENT,
     MAX_PAGE,
     Generation,
+    IsKnown,
     Metadata,
     ObjectInfo,
     ObjectMissing,
@@ -180,7 +181,7 @@ class FolderStore:
                 raise FileNotFoundError(errno.ENOENT, "no plain file", key)
             return info
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
         check_prefix(prefix)
         check_page_size(page_size)
         if "/" in prefix:
@@ -190,7 +191,7 @@ class FolderStore:
         with self._store_errors("list", prefix):
             for key in durable.keys_under(self.root, prefix):
                 try:
-                    info = self._look(key, self.root + "/" + key)
+                    info = self._look(key, self.root + "/" + key, is_known)
                 except FileNotFoundError:  # deleted since its name was read
                     continue
                 if info is not None:
@@ -203,15 +204,18 @@ class FolderStore:
                 yield Page(tuple(objects), self._clock_s())
             else:
                 self._clock_s()  # proof that the disk is still mounted: an unmounted disk ends a listing early
-        self._sidecars.listed(count)
+        if is_known is None:
+            self._sidecars.listed(count)
 
-    def _look(self, key: str, path: str) -> Optional[ObjectInfo]:
+    def _look(self, key: str, path: str, is_known: IsKnown = None) -> Optional[ObjectInfo]:
         """The object at `path`, None for anything but a plain file. FileNotFoundError."""
         for _ in range(_TRIES):
             seen = os.stat(path)
             if not stat_module.S_ISREG(seen.st_mode):
                 return None
-            metadata = self._sidecars.of(key, seen.st_mtime_ns, path)
+            if is_known is not None and is_known(key, str(seen.st_mtime_ns)):
+                return _info(key, seen, durable.NONE)
+            metadata = self._sidecars.of(key, seen.st_mtime_ns, path, keep=is_known is None)
             if metadata is not None:
                 return _info(key, seen, metadata)
         raise StoreUnavailable("%s: %r changes faster than it can be read" % (self.root, key))

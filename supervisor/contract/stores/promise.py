@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Iterator, Mapping, Optional, Protocol, Tuple, Union
+from typing import Callable, Iterator, Mapping, Optional, Protocol, Tuple, Union
 
 StrPath = Union[str, "os.PathLike[str]"]
 Generation = Optional[str]  # as a condition; None = any
 Metadata = Optional[Mapping[str, str]]
+IsKnown = Optional[Callable[[str, str], bool]]  # (key, generation) -> the caller has its metadata; None = of none
 
 ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
 MAX_PAGE = 1000
@@ -103,10 +104,13 @@ class ObjectStore(Protocol):
         """ObjectMissing, StoreUnavailable."""
         ...
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
         """All objects whose key begins with `prefix`, in key order, at most `page_size` (≤ 1000) per page. There is
         always one page at least, so the caller always gets a `server_time`. StoreUnavailable may come at any page: then
-        the whole listing is worthless, not partial."""
+        the whole listing is worthless, not partial.
+
+        A caller that keeps what it reads gives `is_known`. Where it returns True, `metadata` may be empty: the store
+        need neither read it again nor keep it in memory."""
         ...
 
     def delete(self, key: str, if_generation: Generation = None) -> bool:

@@ -32,6 +32,7 @@ from supervisor.objectstores.gcs.session import Client, LazyClient, require_libr
 from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download, ResumableUpload, crc32c, info_of_blob, pages
 from supervisor.ports.objectstore import (
     MAX_PAGE,
+    IsKnown,
     ObjectInfo,
     ObjectMissing,
     ObjectStore,
@@ -141,7 +142,8 @@ class GcsStore(ObjectStore):
         check_object_name(key)
         return info_of_blob(self._read_blob(key), key)
 
-    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        """`is_known` saves nothing here: a listing has the metadata of all objects."""
         check_prefix(prefix)
         check_page_size(page_size)
         client, cut = self._client(), len(self._prefix)

@@ -61,9 +61,10 @@ class BeatListing:
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """One stored object. `beat` None: it is no beat. `after`: monotonic time of the last good listing before the first
-    one that contained it; None = there was none."""
+    """One stored object. `name`: what it is stored under, one text for all its beats. `beat` None: it is no beat.
+    `after`: monotonic time of the last good listing before the first one that contained it; None = there was none."""
 
+    name: str
     generation: str
     beat: Beat | None
     after: float | None
@@ -89,7 +90,7 @@ class BeatReader:
         try:
             canary = self.objects.put(self._canary, b"")
             doing = "read"
-            for page in self.objects.pages(runfiles.BEATS):
+            for page in self.objects.pages(runfiles.BEATS, is_known=self._is_parsed):
                 requests += 1
                 for info in page.objects:
                     if runfiles.is_canary(info.key):
@@ -108,6 +109,10 @@ class BeatReader:
             self._read_at = began
         return BeatListing(beats, "", fresh, tuple(rejected), requests)
 
+    def _is_parsed(self, key: str, generation: str) -> bool:
+        parsed = self._parsed.get(key[len(runfiles.BEATS) :])
+        return parsed is not None and parsed.generation == generation
+
     def _take(
         self, info: ObjectInfo, server_time: float, beats: dict[str, StoredBeat], rejected: list[Rejected]
     ) -> None:
@@ -122,9 +127,10 @@ class BeatReader:
             if beat is not None and beat.run_id != run_id:
                 rejected.append((run_id, "it names another run"))
                 beat = None
-            parsed = self._parsed[name] = _Parsed(info.generation, beat, self._read_at)
+            name = name if parsed is None else parsed.name
+            parsed = self._parsed[name] = _Parsed(name, info.generation, beat, self._read_at)
         if parsed.beat is not None:
-            beats[name] = StoredBeat(parsed.beat, self._age_s(parsed, server_time - info.updated))
+            beats[parsed.name] = StoredBeat(parsed.beat, self._age_s(parsed, server_time - info.updated))
 
     def _age_s(self, parsed: _Parsed, reported_s: float) -> float:
         """By the store's clocks, which a proxy's wrong Date can spoil: a beat that the last good listing did not

@@ -84,7 +84,7 @@ class Observations:
         report = self.snapshot.listings.get(ref.provider)
         if report is None:
             return Unknown(f"provider {ref.provider} is not in the settings")
-        machine = report.machines.get((ref.zone, ref.name))
+        machine = report.machine(ref.zone, ref.name)
         if report.listing is None and machine is None:
             return Unknown(report.problem)
         if report.listing is not None and ref.zone in report.listing.unreachable:

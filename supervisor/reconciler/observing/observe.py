@@ -32,13 +32,17 @@ Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of 
 @dataclass(frozen=True, slots=True)
 class ProviderListing:
     """What one provider reported. `listing`: complete, apart from the zones that it could not reach; None = nothing may
-    rest on this report, and `problem` says why. `machines`: by (zone, name), also those of a report that is too old.
+    rest on this report, and `problem` says why. `machines`: by zone and name, also those of a report that is too old.
     `late_s`: how long ago a late report was requested; 0 = it arrived in time."""
 
     listing: MachineListing | None
     problem: str = ""
-    machines: Mapping[tuple[str, str], Machine] = field(default_factory=dict)
+    machines: Mapping[str, Mapping[str, Machine]] = field(default_factory=dict)
     late_s: float = 0.0
+
+    def machine(self, zone: str, name: str) -> Machine | None:
+        in_zone = self.machines.get(zone)
+        return None if in_zone is None else in_zone.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Snapshot:
     def lists(self, try_: Try) -> bool:
         """A listing contains its machine."""
         report = self.listings.get(try_.placement.provider)
-        return report is not None and (try_.placement.zone, try_.machine_name) in report.machines
+        return report is not None and report.machine(try_.placement.zone, try_.machine_name) is not None
 
 
 @dataclass
@@ -156,7 +160,9 @@ class Observer:
             log.warning("machines unreadable", extra=extra)
             return ProviderListing(None, f"machines cannot be read: {answer}")
         late_s = 0.0 if answer.requested_at is None else monotonic - answer.requested_at
-        machines = {(machine.zone, machine.name): machine for machine in answer.listing.machines}
+        machines: dict[str, dict[str, Machine]] = {}
+        for machine in answer.listing.machines:
+            machines.setdefault(machine.zone, {})[machine.name] = machine
         if self.freshness.is_gap(late_s):
             return ProviderListing(None, f"the listing is {late_s:.0f} s old", machines, late_s)
         return ProviderListing(answer.listing, "", machines, late_s)

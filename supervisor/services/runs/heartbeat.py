@@ -56,9 +56,9 @@ class BeatInbox:
         self.wake = wake.set
         self._store, self._clock, self._beat_push_s = store, clock, beat_push_s
         self._lock = threading.Lock()
-        self._newest: dict[str, tuple[tuple[int, int, int, int], Beat, float]] = {}
+        self._newest: dict[str, tuple[Beat, float]] = {}
         self._nonces: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._launches: dict[str, set[str]] = {}
+        self._launches: dict[str, tuple[str, ...]] = {}  # those in `_nonces`, by run id
         self._rejected_at: OrderedDict[str, float] = OrderedDict()
         self._stopping: frozenset[str] = frozenset()
         self._followed: dict[str, float] = {}
@@ -115,8 +115,9 @@ class BeatInbox:
         if not digest:
             raise NonceRefused(f"There is no launch {beat.launch_id}.", {"launch_id": beat.launch_id})
         with self._lock:
+            if (beat.run_id, beat.launch_id) not in self._nonces:
+                self._launches[beat.run_id] = (*self._launches.get(beat.run_id, ()), beat.launch_id)
             self._nonces[beat.run_id, beat.launch_id] = digest
-            self._launches.setdefault(beat.run_id, set()).add(beat.launch_id)
             most = max(NONCES_MIN, NONCES_PER_RUN * max(self.active, len(self._newest)))
             while len(self._nonces) > most:
                 (run_id, launch_id), _ = self._nonces.popitem(last=False)
@@ -152,7 +153,7 @@ class BeatInbox:
     def take(self) -> dict[str, tuple[Beat, float]]:
         """A snapshot: the newest beat of every run and its monotonic time of receipt."""
         with self._lock:
-            return {run_id: (beat, received) for run_id, (_, beat, received) in self._newest.items()}
+            return dict(self._newest)
 
     def adopt(self, beats: Iterable[tuple[Beat, float]]) -> None:
         """Add (beat, age in seconds) pairs that another replica has checked. Older beats change nothing."""
@@ -163,8 +164,7 @@ class BeatInbox:
 
     def newest(self, run_id: str) -> tuple[Beat, float] | None:
         with self._lock:
-            kept = self._newest.get(run_id)
-            return None if kept is None else (kept[1], kept[2])
+            return self._newest.get(run_id)
 
     def forget(self, run_id: str) -> None:
         """The run has ended: its next beat reads the database again and is refused."""
@@ -199,21 +199,19 @@ class BeatInbox:
 
     def _keep(self, beat: Beat, received: float) -> bool:
         """True: wake the loop, because more than the step has changed."""
-        rank = (*parse_launch_id(beat.launch_id), beat.sequence)
-        kept = self._newest.get(beat.run_id)
-        if kept is not None and rank <= kept[0]:
+        newest = self._newest.get(beat.run_id)
+        kept = newest[0] if newest is not None else None
+        if kept is not None and not _is_newer(beat, kept):
             return False
-        self._newest[beat.run_id] = (rank, beat, received)
-        before = kept[1] if kept is not None and kept[1].launch_id == beat.launch_id else None
+        self._newest[beat.run_id] = (beat, received)
+        before = kept if kept is not None and kept.launch_id == beat.launch_id else None
         # After a restart the first beat of every run is new. A run that simply trains can wait for the next tick.
         return _alert(beat) != (_TRAINING if before is None else _alert(before))
 
     def _drop_launch(self, run_id: str, launch_id: str) -> None:
-        launches = self._launches.get(run_id)
-        if launches is not None:
-            launches.discard(launch_id)
-            if not launches:
-                del self._launches[run_id]
+        left = tuple(launch for launch in self._launches.pop(run_id, ()) if launch != launch_id)
+        if left:
+            self._launches[run_id] = left
 
 
 def read(run_id: str, raw: bytes) -> Beat:
@@ -222,6 +220,12 @@ def read(run_id: str, raw: bytes) -> Beat:
     if beat.run_id != run_id:
         raise BeatRejected("run_id is not the one in the URL")
     return beat
+
+
+def _is_newer(beat: Beat, kept: Beat) -> bool:
+    if beat.launch_id == kept.launch_id:
+        return beat.sequence > kept.sequence
+    return parse_launch_id(beat.launch_id) > parse_launch_id(kept.launch_id)
 
 
 def _alert(beat: Beat) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ import msgspec
 
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
-from supervisor.domain.run import Files, Image, Money, Person, Waiting
+from supervisor.domain.run import Counters, Files, Image, Money, Person, Waiting
 
 T = TypeVar("T")
 Plain = dict[str, Any]
@@ -36,7 +36,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 _encode_plain = msgspec.json.Encoder().encode
 _PLAIN = frozenset({str, int, NoneType, bool})
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_SHARED = frozenset({Placement, Policy})  # many runs have the same few values: equal ones become one object
+_SHARED = frozenset({Counters, Placement, Policy})  # many runs have the same few values: equal ones become one object
 # Groups whose fields are stored flat, among the fields of the class that has the group: field -> stored name, where it
 # differs. Rows of every version have these names.
 _FLAT: dict[type, dict[str, str]] = {

@@ -35,6 +35,7 @@ ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})  # fields 
 _NONCE = frozenset({"nonce_hash"})
 _RECENT = frozenset({"recent"})
 _REPEATED = ("owner", "cell", "provider")  # many runs in memory have the same few texts
+_OF_TRY = ("machine_name", "requested_at", "price_usd_per_h", "on_demand_usd_per_h")  # an attempt repeats these
 _hidden: set[tuple[str, object]] = set()  # already logged by this process
 
 
@@ -147,6 +148,13 @@ def _run(line: str) -> Run:
     key, version, doc, attempt, try_, nonce_hash, pulse = json.loads(line)
     for name in _REPEATED:
         doc[name] = sys.intern(doc[name])
+    for part in (attempt, try_, pulse):
+        if part is not None:
+            part["launch_id"] = sys.intern(part["launch_id"])
+    if attempt is not None and try_ is not None:
+        for name in _OF_TRY:
+            if name in try_ and attempt.get(name) == try_[name]:
+                attempt[name] = try_[name]
     return from_plain(
         Run,
         doc,
