@@ -33,7 +33,7 @@ MEMORY_BYTES = 4 << 30
 if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= MEMORY_BYTES:
     os.environ["TMPDIR"], tempfile.tempdir = str(IN_MEMORY), None
 
-pytest_plugins = ["tests.integration.postgres_server"]
+pytest_plugins = ["tests.integration.postgres_server", "tests.scheduling"]
 
 refuse_the_network()
 
