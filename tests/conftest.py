@@ -3,8 +3,12 @@
 import gc
 import logging
 import os
+import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,7 +26,23 @@ __all__ = ["require_component"]
 for _variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
     os.environ.pop(_variable, None)
 
-pytest_plugins = ["tests.integration.postgres_server"]
+# `python3` is a program: the shim of pyenv is a script of bash that costs more than the Python that it starts.
+_OWN_PYTHON = str(Path(sys.base_prefix, "bin"))
+os.environ["PATH"] = os.pathsep.join(
+    _OWN_PYTHON if folder.endswith("/.pyenv/shims") else folder for folder in os.environ["PATH"].split(os.pathsep)
+)
+
+# Files of tests are in memory where there is enough of it. On a disk the file system takes a fifth of the CPU of many
+# tests (ext4 looks for an inode that was not freed just now), and each commit of SQLite waits. No test is about a power
+# cut: they kill processes, and the kernel keeps what a killed process has written.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it are made by mkdtemp and by pytest
+MEMORY_BYTES = 4 << 30
+if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= MEMORY_BYTES:
+    os.environ["TMPDIR"], tempfile.tempdir = str(IN_MEMORY), None
+
+gc.disable()  # until all tests are collected: what is imported stays
+
+pytest_plugins = ["tests.integration.postgres_server", "tests.scheduling"]
 
 refuse_the_network()
 
@@ -40,6 +60,12 @@ def pytest_collection_finish() -> None:
     """Thousands of collected tests stay to the end: the garbage collector has no need to walk them again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Also in the process that only hands out the tests."""
+    gc.enable()
 
 
 def _loggers() -> list[logging.Logger]:

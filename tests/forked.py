@@ -1,4 +1,4 @@
-"""Supervisors under test are forks of a process that has imported everything.
+"""Supervisors and commands under test are forks of a process that has imported everything.
 
 A start of Python that imports the supervisor costs more than a second of CPU, a fork of it some 30 ms. Each worker of
 pytest has one fork server, which is the standard library's. The fork runs the same module with the same arguments,
@@ -13,6 +13,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,22 +21,36 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.preloaded"])
 
 
-def _become(module: str, command: Sequence[str], environ: Mapping[str, str], log: str) -> None:
+def _become(
+    module: str, command: Sequence[str], environ: Mapping[str, str], files: tuple[str, str], folder: str | None
+) -> None:
     os.environ.clear()
     os.environ.update(environ)
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
+    for target, path in enumerate(files, 1):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    if folder is not None:
+        os.chdir(folder)
     sys.argv = [module, *command]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class Forked:
-    """As much of `subprocess.Popen` as the tests use."""
+    """As much of `subprocess.Popen` as the tests use. `errors`: where standard error goes, None = into the log too."""
 
-    def __init__(self, module: str, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
-        arguments = (module, list(command), dict(environ), str(log))
+    def __init__(
+        self,
+        module: str,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        log: Path,
+        *,
+        errors: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        files = (str(log), str(errors or log))
+        arguments = (module, list(command), dict(environ), files, None if folder is None else str(folder))
         self._process = _context.Process(target=_become, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -57,3 +72,17 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def spot(
+    *words: str, environ: Mapping[str, str], folder: Path | None = None, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """A command as a user types it. A start of its own takes 0.2 s of CPU, and 1.5 s with Google's clients."""
+    with tempfile.TemporaryDirectory() as made:
+        out, errors = Path(made, "out"), Path(made, "errors")
+        process = Forked("supervisor", words, environ, out, errors=errors, folder=folder)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(["spot", *words], code, out.read_text(), errors.read_text())

@@ -1,4 +1,5 @@
-"""Imports what a serving supervisor imports, sooner or later; tests/forked.py names it to the fork server.
+"""Imports what a serving supervisor imports, sooner or later, and compiles the agent once; tests/forked.py names it to
+the fork server.
 
 The agent is left out: it is never a part of the server's process.
 """
@@ -6,8 +7,10 @@ The agent is left out: it is never a part of the server's process.
 import gc
 import importlib
 import pkgutil
+from functools import cache
 
 import supervisor
+from supervisor.machinefolder import agent_archive
 
 # What libraries import late, when a server starts or a database is opened.
 LATE = (
@@ -26,5 +29,8 @@ def _import_all() -> None:
 
 
 _import_all()
+# Each daemon with local machines compiles the agent after its start: the same bytes give the same archive.
+agent_archive.compiled = cache(agent_archive.compiled)
+agent_archive.compiled(agent_archive.build_agent())
 gc.collect()
 gc.freeze()  # a collection in a fork would copy every page of what is imported here

@@ -50,20 +50,25 @@ def with_bytecode(archive: Path, target: Path) -> Path:
     """The archive for machines that run this very Python: with bytecode an agent starts in half the CPU time. Another
     Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read
     or its copy cannot be written."""
-    buffer = io.BytesIO()
     try:
-        with zipfile.ZipFile(archive) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled:
-            for info in plain.infolist():
-                source = plain.read(info)
-                compiled.writestr(info, source)
-                if info.filename.endswith(".py"):
-                    code = compile(source, info.filename, "exec", dont_inherit=True)
-                    # Unchecked: a user who can change one of the two files can also change the other.
-                    header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
-                    compiled.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
-        return _write(target, buffer.getvalue())
+        return _write(target, compiled(archive.read_bytes()))
     except (OSError, zipfile.BadZipFile):
         return archive
+
+
+def compiled(content: bytes) -> bytes:
+    """The archive with these bytes, and beside each source its bytecode. BadZipFile."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
+        for info in plain.infolist():
+            source = plain.read(info)
+            target.writestr(info, source)
+            if info.filename.endswith(".py"):
+                code = compile(source, info.filename, "exec", dont_inherit=True)
+                # Unchecked: a user who can change one of the two files can also change the other.
+                header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
+                target.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
+    return buffer.getvalue()
 
 
 def _write(target: Path, content: bytes) -> Path:

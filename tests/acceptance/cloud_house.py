@@ -71,8 +71,8 @@ class CloudHouse(Stage):
         self.clock = FakeClock()
         self.cloud = Cloud(None, TrueClock(self.clock).now, live=False)
         self.compute, self.storage = self.cloud.compute, self.cloud.storage
-        # Little else in it: each request of Google's clients looks through all of it for a proxy.
-        kept = {"STORAGE_EMULATOR_HOST": self.storage.url, "PATH": os.environ["PATH"]}
+        # Little else in it: each request looks through all of it for a proxy, and for a .netrc in HOME.
+        kept = {"STORAGE_EMULATOR_HOST": self.storage.url, "PATH": os.environ["PATH"], "HOME": str(self.folder)}
         self.environment = patch.dict(os.environ, kept, clear=True)
         self.environment.start()
         self.compute.on_running, self.compute.on_notice = self._boots, self._notice

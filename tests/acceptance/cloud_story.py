@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.contract import runfiles
+from tests import forked
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.cloud.cloud import BUCKET, Cloud
 from tests.waiting import wait_for
@@ -49,10 +50,7 @@ class CloudStory:
     def spot(self, *words: str, folder: Path = DIGITS) -> str:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
         environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
-        command = [str(Path(sys.executable).with_name("spot")), *words]
-        answer = subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=90, check=False
-        )
+        answer = forked.spot(*words, environ=environ, folder=folder, timeout_s=90)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         return answer.stdout
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.acceptance.canaries import CANARY_NAME, canary, files_with, settle
+from tests.cloud.vm_processes import naming
 from tests.forked import Forked
 from tests.waiting import wait_for
 
@@ -156,18 +157,7 @@ class Daemon:
 
 def machine_pids(data_dir: Path) -> list[int]:
     """Processes whose environment or arguments say that they belong to a machine of this data folder."""
-    found = []
-    needle = os.fsencode(str(data_dir / "machines"))
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in words and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found
+    return naming(os.fsencode(str(data_dir / "machines")))
 
 
 def kill_if_there(pid: int, number: int = signal.SIGKILL) -> None:

@@ -4,7 +4,6 @@ story asks at its end: is everything still readable, is nothing lost, is no proc
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ import httpx
 
 from supervisor.contract import runfiles
 from tests.acceptance.daemon import QUICK, Daemon, running
+from tests.cloud.vm_processes import naming
 from tests.waiting import wait_for
 
 T = TypeVar("T")
@@ -182,17 +182,7 @@ class Stories:
 
 def pids_of(machine: str) -> list[int]:
     """Live processes whose environment or arguments name this machine's folder."""
-    needle, found = f"machines/{machine}".encode(), []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in words:
-            found.append(int(entry.name))
-    return found
+    return naming(f"machines/{machine}".encode())
 
 
 @contextmanager

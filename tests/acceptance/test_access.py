@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests import forked
 from tests.acceptance.daemon import QUICK, Daemon
 
 STRANGER = {"Host": "rebound.example"}
@@ -21,11 +20,7 @@ STRANGER = {"Host": "rebound.example"}
 def spot(daemon: Daemon, *words: str, **environ: str) -> tuple[int, str, str]:
     """What somebody gets who knows the data folder only."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "supervisor", *words],
-        env={**kept, "SPOT_DATA_DIR": str(daemon.data_dir), **environ},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = forked.spot(*words, environ={**kept, "SPOT_DATA_DIR": str(daemon.data_dir), **environ})
     return done.returncode, done.stdout, done.stderr
 
 
@@ -42,8 +37,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def refused(environ: Mapping[str, str], tmp_path: Path) -> str:
     """What a start says that must not succeed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-    command = [sys.executable, "-m", "supervisor", "serve", "--data-dir", str(tmp_path / "refused"), "--port", "0"]
-    done = subprocess.run(command, env={**kept, **environ}, capture_output=True, text=True, timeout=60, check=False)
+    command = ("serve", "--data-dir", str(tmp_path / "refused"), "--port", "0")
+    done = forked.spot(*command, environ={**kept, **environ})
     assert done.returncode == 2, done.stderr
     return done.stderr
 

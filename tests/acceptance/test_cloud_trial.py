@@ -20,6 +20,7 @@ import pytest
 from tests.acceptance.cloud_story import DURATIONS, PACE, ROOT
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, Cloud
+from tests.forked import Forked
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("stories-cloud")
@@ -39,20 +40,24 @@ class Trial:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
         own = {"SPOT_DATA_DIR": str(folder / "data"), "SPOT_ALERT_URL": "https://nobody.example/hook", "NO_COLOR": "1"}
         self.environ = {**kept, **PACE, **cloud.environment(), **own}
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | subprocess.Popen[str] | None = None
 
-    def start(self, *words: str, said: int | None = None) -> subprocess.Popen[str]:
-        """`said`: a descriptor for what it says, in place of the file that `said()` reads."""
-        command = [str(Path(sys.executable).with_name("spot")), "trial", "--out", str(self.out), *words]
-        with (self.folder / "trial.out").open("w") as file:
-            sink = file.fileno() if said is None else said
+    def start(self, *words: str, said: int | None = None) -> Forked | subprocess.Popen[str]:
+        """A fork. `said`: a descriptor for what it says, in place of the file that `said()` reads; then it is the
+        command itself."""
+        command = ["trial", "--out", str(self.out), *words]
+        if said is None:
+            log = self.folder / "trial.out"
+            log.unlink(missing_ok=True)
+            self.process = Forked("supervisor", command, self.environ, log, folder=self.folder)
+        else:
             self.process = subprocess.Popen(
-                command,
+                [str(Path(sys.executable).with_name("spot")), *command],
                 cwd=self.folder,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
+                stdout=said,
+                stderr=said,
                 text=True,
             )
         return self.process
@@ -87,7 +92,7 @@ class Trial:
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(signal.SIGTERM)
             self.process.wait(WHOLE_S)
 
 

@@ -4,7 +4,6 @@ run trains, its alerts arrive, and an old run is imported from the same bucket a
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.settings.env.file import OLD_KEYS
+from tests import forked
 from tests.acceptance.cloud_story import DURATIONS, PACE, CloudStory
 from tests.acceptance.daemon import Daemon
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
@@ -177,12 +177,9 @@ def doctor_reads_the_file(story: CloudStory) -> None:
 def doctors_lines(story: CloudStory) -> dict[str, Any] | None:
     """By name; None where a question was not answered in time."""
     environ = {name: value for name, value in story.daemon.environ.items() if name != "SPOT_ENV_FILE"}
-    spot, file = str(Path(sys.executable).with_name("spot")), str(story.folder / "rav_spot.env")
-    answer = subprocess.run(
-        [spot, "doctor", "--json", "--env-file", file],
-        env=environ | {"HOME": str(story.folder), "SPOT_PORT": "0"}, cwd=story.folder, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+    environ |= {"HOME": str(story.folder), "SPOT_PORT": "0"}
+    words = ("doctor", "--json", "--env-file", str(story.folder / "rav_spot.env"))
+    answer = forked.spot(*words, environ=environ, folder=story.folder)
     assert "hunter2" not in answer.stdout + answer.stderr
     lines = {line["name"]: line for line in json.loads(answer.stdout)["checks"]}
     late = [name for name, line in lines.items() if line["fact"].startswith("no response within")]

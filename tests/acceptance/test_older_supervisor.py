@@ -8,8 +8,6 @@ docs/operations.md says, and today's package starts on what it left.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.acceptance.daemon import running
 from tests.acceptance.replicas import leading
 from tests.acceptance.stories import STORY, Stories
@@ -61,8 +60,8 @@ def test_runs_of_an_older_supervisor_go_on(house: Stories) -> None:
     house.daemon.kill()
     assert house.daemon.sources is not None
     house.daemon.sources = None
-    migrate = [sys.executable, "-m", "supervisor", "migrate", "--data-dir", str(house.daemon.data_dir)]
-    subprocess.run(migrate, env=house.daemon.environ, check=True)
+    migrated = forked.spot("migrate", "--data-dir", str(house.daemon.data_dir), environ=house.daemon.environ)
+    assert migrated.returncode == 0, migrated.stderr
     house.daemon.start()
     leading(house.daemon)
 

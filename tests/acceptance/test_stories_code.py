@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from tests import forked
 from tests.acceptance.stories import Stories, stories
 
-SPOT = Path(sys.executable).with_name("spot")
 MODEL = "word = 'first'\n"
 # Tells where it runs, what it finds there, and waits for its gate.
 TRAIN = """\
@@ -54,9 +54,7 @@ class Desk:
     def spot(self, *words: str) -> subprocess.CompletedProcess[str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
         environ |= {**self.story.daemon.for_cli(), "NO_COLOR": "1"}
-        return subprocess.run(
-            [str(SPOT), *words], cwd=self.code, env=environ, capture_output=True, text=True, timeout=60, check=False
-        )
+        return forked.spot(*words, environ=environ, folder=self.code)
 
     def submit(self, run_id: str, *words: str) -> str:
         """Its code's hash; what was printed beside it is in `said`."""

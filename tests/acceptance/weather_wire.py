@@ -72,7 +72,7 @@ def _request(asked: requests.PreparedRequest) -> Request:
 
 
 def _answer(response: Response) -> HTTPResponse:
-    body = response.encoded()
+    body = response.encoded
     headers = {"Date": formatdate(response.date, usegmt=True), "Content-Length": str(len(body)), **response.headers}
     if response.body is not None and not isinstance(response.body, bytes):
         headers.setdefault("Content-Type", "application/json; charset=UTF-8")

@@ -18,6 +18,7 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectMissing, PreconditionFailed
 from tests.agent.listening_server import ListeningServer
+from tests.cloud.vm_processes import read
 from tests.waiting import wait_for
 
 RUN = "digits-7"
@@ -205,10 +206,9 @@ class Rig:
 def _marked(begins: str) -> list[int]:
     """Living processes with a variable in their environment that begins with this text."""
     pids = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with suppress(OSError):
-                alive = (path / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-                if alive and b"\0" + begins.encode() in b"\0" + (path / "environ").read_bytes():
-                    pids.append(int(path.name))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            alive = read(f"/proc/{name}/stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
+            if alive and b"\0" + begins.encode() in b"\0" + read(f"/proc/{name}/environ"):
+                pids.append(int(name))
     return pids

@@ -55,7 +55,7 @@ def test_the_request_to_cloud_build_matches_its_api(scene: Scene) -> None:
     request = scene.request(account="b@p.iam.gserviceaccount.com", build_s=1800.0)
     config = context.build_config(request)
     path = "/v1/projects/my-project/locations/global/builds"
-    posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded())
+    posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded)
     assert Oracle("cloudbuild").check(posted, Response(200, {"name": "operations/x"})) == []
     assert config["timeout"] == "1800s"
     assert config["options"]["logging"] == "CLOUD_LOGGING_ONLY", "Cloud Build demands a choice with an account of ours"
@@ -67,5 +67,5 @@ def test_the_oracle_would_see_a_misspelt_option(scene: Scene) -> None:
     config = context.build_config(scene.request())
     config["options"]["loggin"] = config["options"].pop("logging")
     path = "/v1/projects/my-project/locations/global/builds"
-    posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded())
+    posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded)
     assert Oracle("cloudbuild").check(posted, Response(200, {"name": "operations/x"})) != []

@@ -30,6 +30,7 @@ from tests.cloud.resourcemanager import ResourceManagerFake
 from tests.cloud.rolefiles import BUILD, SUPERVISOR, WORKER
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.storage import StorageFake
+from tests.cloud.vm_processes import naming
 from tests.cloud.web import Request, Response, Watch
 
 PROJECT, BUCKET = "p", "spot-tests"
@@ -186,17 +187,7 @@ class Cloud:
 
 def processes_of(folder: Path) -> list[int]:
     """Pids of living processes with the folder in their environment or arguments, without this process."""
-    needle, found = os.fsencode(str(folder)) + b"/", []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in words:
-            found.append(int(entry.name))
-    return found
+    return naming(os.fsencode(str(folder)) + b"/")
 
 
 def _kill(pid: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ NESTED = ("compute", "storage")  # their paths begin with the service's name, an
 ERROR_FIELDS = {"code", "message", "errors", "status", "details"}
 REASON_FIELDS = {"message", "domain", "reason", "location", "locationType", "extendedHelp", "debugInfo"}
 PARAMETER = "{}"
+QUERY = "query"  # what we add to a method: the parameters that its query may have
 Flat = tuple[tuple[str, re.Pattern[str], Mapping[str, Any]], ...]  # (verb, path, method), where not NESTED
 
 
@@ -66,7 +67,7 @@ class Oracle:
         line = f"{request.method} {request.raw_path}"
         if found is None:
             return [f"{line}: {self.service} has no such method"]
-        asked = (_arguments(document, found, request), _request_body(document, found, request))
+        asked = (_arguments(found, request), _request_body(document, found, request))
         checks = (*asked, _answer(document, found, request, response))
         return [f"{line} ({found.method['id']}): {one}" for check in checks for one in check]
 
@@ -75,7 +76,6 @@ class Oracle:
 class Document:
     service: str
     schemas: Mapping[str, Any]
-    parameters: Mapping[str, Any]
     root: Node
     flat: Flat = ()
 
@@ -109,7 +109,7 @@ class Document:
         return found[0] if found else None
 
 
-def _flat(methods: Iterator[Mapping[str, Any]]) -> Flat:
+def _flat(methods: Iterable[Mapping[str, Any]]) -> Flat:
     """`{+name}` may hold several words, `{name}` holds one; the pattern of each is checked with the other arguments."""
     found = []
     for method in methods:
@@ -147,15 +147,21 @@ def _walk(node: Node, words: list[str], verb: str, bound: list[str]) -> Mapping[
 @cache
 def _document(service: str) -> Document:
     raw = json.loads((DOCUMENTS / f"{service}.{VERSIONS.get(service, 'v1')}.json").read_bytes())
+    common = raw["parameters"] | TOLERATED.get(service, {})
+    methods = [{**method, QUERY: _query(method) | common} for method in _methods(raw["resources"])]
     root = Node()
     if service not in NESTED:
-        return Document(service, raw["schemas"], raw["parameters"], root, _flat(_methods(raw["resources"])))
-    for method in _methods(raw["resources"]):
+        return Document(service, raw["schemas"], root, _flat(methods))
+    for method in methods:
         node = root
         for word in method["path"].split("/"):
             node = node.children.setdefault(PARAMETER if word.startswith("{") else word, Node())
         node.methods[method["httpMethod"]] = method
-    return Document(service, raw["schemas"], raw["parameters"] | TOLERATED.get(service, {}), root)
+    return Document(service, raw["schemas"], root)
+
+
+def _query(method: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in method.get("parameters", {}).items() if one["location"] == "query"}
 
 
 def _methods(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -164,13 +170,13 @@ def _methods(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from _methods(resource.get("resources", {}))
 
 
-def _arguments(document: Document, found: Found, request: Request) -> Iterator[str]:
+def _arguments(found: Found, request: Request) -> Iterator[str]:
     own = found.method.get("parameters", {})
     for name, value in found.arguments.items():
         yield from values.parameter(value, own.get(name, {}), f"path parameter {name}")
-    known = {name: one for name, one in own.items() if one["location"] == "query"} | document.parameters
+    known = found.method[QUERY]
     if found.way == "session":
-        known |= {"upload_id": {"type": "string"}}
+        known = known | {"upload_id": {"type": "string"}}
     for name, sent in request.query.items():
         if name not in known:
             yield f"query parameter {name}: there is no such parameter"
@@ -236,7 +242,7 @@ def _answer(document: Document, found: Found, request: Request, response: Respon
     schema = found.method.get("response")
     body = _json(response)
     if schema is None:
-        if response.encoded():
+        if response.encoded:
             yield f"answer: {found.method['id']} answers nothing, but there is a body"
         return
     if body is None:
@@ -294,6 +300,6 @@ def _reasons(reasons: Any) -> Iterator[str]:
 
 def _json(response: Response) -> Any:
     try:
-        return json.loads(response.encoded())
+        return json.loads(response.encoded)
     except ValueError:
         return None

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.cli.server import server
+from tests import forked
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.stories import STORY, Stories
 from tests.integration.postgres_server import postgres_tool
@@ -24,8 +24,7 @@ FILES_OF_THE_DATABASE = "supervisor.db*"
 
 
 def backup(daemon: Daemon, target: Path) -> None:
-    command = [sys.executable, "-m", "supervisor", "backup", str(target), "--data-dir", str(daemon.data_dir)]
-    done = subprocess.run(command, env=daemon.environ, capture_output=True, text=True, timeout=60, check=False)
+    done = forked.spot("backup", str(target), "--data-dir", str(daemon.data_dir), environ=daemon.environ)
     assert done.returncode == 0, done.stderr
     assert "whole and checked" in done.stdout
 

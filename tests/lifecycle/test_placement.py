@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from supervisor.domain.causes import Cause
@@ -55,6 +55,7 @@ def test_an_avoided_zone_is_never_first_while_another_is_good(choice: tuple[Run,
 
 
 def test_a_ladder_that_forgets_the_lost_zone_is_caught() -> None:
+    @settings(database=None, phases=[Phase.generate])  # it need not shrink
     @given(choices())
     def broken(choice: tuple[Run, World]) -> None:
         run, world = choice

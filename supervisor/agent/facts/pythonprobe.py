@@ -36,7 +36,8 @@ def installed() -> Dict[str, Any]:
     lines, versions = [], {}
     for distribution in metadata.distributions():
         try:
-            name, version = distribution.metadata["Name"], distribution.version
+            about = distribution.metadata  # parsed again at each access, and `version` is one
+            name, version = about["Name"], about["Version"]
         except (KeyError, TypeError, ValueError):  # the remains of an interrupted installation
             continue
         normal = re.sub(r"[-_.]+", "-", name or "").lower()

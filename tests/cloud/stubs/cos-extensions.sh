@@ -1,6 +1,6 @@
 #!/bin/bash
 # The tool that brings the GPU driver to Container-Optimized OS. `driver` tells how it ends: ok, or its words as it fails.
-record=$(printf '%s\037' "$@")
+printf -v record '%s\037' "$@"
 printf '%s\036' "$record" >>"$VM_STUB/calls/cos-extensions"
 if [ "$1" = list ]; then
     echo "Available extensions for COS version 117-18613.0.0: [gpu] default 535.288.01"

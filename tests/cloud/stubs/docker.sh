@@ -1,7 +1,7 @@
 #!/bin/bash
 # docker as Container-Optimized OS has it: no nvidia runtime, no CDI. An image is a folder of programs on this computer
 # (tests/cloud/vm.py lays it out), a container is a process started with nothing but its own environment.
-record=$(printf '%s\037' "$@")
+printf -v record '%s\037' "$@"
 printf '%s\036' "$record" >>"$VM_STUB/calls/docker"
 container=$VM_STUB/container # its first process, while it runs
 case $1 in

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Binds and remounts change nothing here. A disk is a folder that outlives the machine's: mounted, it takes the folder's
 # place as a link.
-record=$(printf '%s\037' "$@")
+printf -v record '%s\037' "$@"
 printf '%s\036' "$record" >>"$VM_STUB/calls/mount"
 [ "${2#ro,}" = "${2:-}" ] || shift 2 # -o ro,...: of a disk that many have
 case $1 in

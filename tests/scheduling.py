@@ -1,0 +1,65 @@
+"""Which worker runs which tests: a file belongs to one worker, and so does a group (`xdist_group`).
+
+What a file prepares (fixtures of a module, caches, strategies) is then prepared once, and the controller has less to
+send. Two things keep both cores busy: files that mostly wait for processes alternate with those that mostly compute,
+and the dearest of each kind come first, so that none is left alone at the end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+# Beginnings of groups and files, dearest first; docs/benchmarks.md has the seconds.
+WAITING = (
+    "stories-cloud", "browser", "stories-", "replicas", "postgres", "tests/acceptance/", "tests/agent/",
+    "tests/examples/", "tests/providers/test_startup", "tests/deploy/",
+)  # fmt: skip
+COMPUTING = (
+    "tests/api/test_conformance", "tests/scenarios/", "tests/attacks/", "tests/domain/test_baton", "tests/lifecycle/",
+    "tests/providers/", "tests/contracts/", "tests/services/", "tests/dashboard/", "tests/api/", "tests/paper/",
+)  # fmt: skip
+
+
+class ByFile(LoadGroupScheduling):
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._waiting_next = True
+
+    def _split_scope(self, nodeid: str) -> str:
+        return str(super()._split_scope(nodeid)).split("::", 1)[0]
+
+    def _assign_work_unit(self, node: Any) -> None:
+        self.workqueue.move_to_end(self._next_scope(self.workqueue), last=False)
+        super()._assign_work_unit(node)
+
+    def _next_scope(self, queue: OrderedDict[str, dict[str, bool]]) -> str:
+        """The dearest of the kind that is due, else of the other one."""
+        waiting = [scope for scope in queue if scope.startswith(WAITING)]
+        computing = [scope for scope in queue if not scope.startswith(WAITING)]
+        wanted = (waiting if self._waiting_next else computing) or waiting or computing
+        self._waiting_next = not self._waiting_next
+        return min(wanted, key=rank)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """As before; a scope that is done is forgotten, because each completed test counts what is pending."""
+        nodeid = self.registered_collections[node][item_index]
+        work, scope = self.assigned_work[node], self._split_scope(nodeid)
+        work[scope][nodeid] = True
+        if all(work[scope].values()):
+            del work[scope]
+        self._reschedule(node)
+
+
+def rank(scope: str) -> int:
+    """The place in the order of its kind."""
+    kind = WAITING if scope.startswith(WAITING) else COMPUTING
+    return next((place for place, start in enumerate(kind) if scope.startswith(start)), len(kind))
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
