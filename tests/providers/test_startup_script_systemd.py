@@ -1,5 +1,6 @@
 """The start-up script under a real systemd that shuts the machine down: the order of stops decides what is saved."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,14 @@ SAVES_S = 2.0
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[StartupRig]:
+def machine() -> Iterator[StartupRig]:
+    """On the disk: a systemd mounts a /dev/shm of its own over what is there."""
     require_component("systemd", can_run(), "run as root, where systemd may be PID 1 of its own namespaces")
-    rig = StartupRig(tmp_path / "vm")
-    rig.job(wait=True, saves_s=SAVES_S)
-    yield rig
-    rig.close()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        rig = StartupRig(Path(folder, "vm"))
+        rig.job(wait=True, saves_s=SAVES_S)
+        yield rig
+        rig.close()
 
 
 def booted(rig: StartupRig) -> SystemdVm:
