@@ -1,6 +1,9 @@
 """The guards around the tests: no network, no silent skips in CI, warnings are errors, each test runs once."""
 
+import os
 import socket
+import subprocess
+import sys
 import warnings
 from collections import OrderedDict
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import scheduling
+from tests import forked, scheduling
 from tests.components import require_component
 from tests.network_guard import NetworkRefused, is_loopback
 
@@ -131,3 +134,13 @@ def test_the_order_names_files_and_groups_that_exist(start: str) -> None:
     root = Path(__file__).parents[2]
     groups = (path for path in root.glob("tests/*/test_*.py") if f'xdist_group("{start}' in path.read_text())
     assert list(root.glob(f"{start}*.py")) or list(groups)
+
+
+@pytest.mark.parametrize("words", [("--version",), ("ls",), ("submit", "--no-such-option")])
+def test_a_forked_command_says_what_the_command_says(tmp_path: Path, words: tuple[str, ...]) -> None:
+    environ = {"PATH": os.environ["PATH"], "SPOT_DATA_DIR": str(tmp_path / "data"), "NO_COLOR": "1"}
+    own = [str(Path(sys.executable).with_name("spot")), *words]
+    command = subprocess.run(own, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    fork = forked.spot(*words, environ=environ, folder=tmp_path)
+    assert (fork.returncode, fork.stdout, fork.stderr) == (command.returncode, command.stdout, command.stderr)
+    assert fork.stdout or fork.stderr
