@@ -54,6 +54,10 @@ mount --bind "$FOLDER" /run/keep
 mkdir /run/keep-checkout && mount --bind "$CHECKOUT" /run/keep-checkout
 mount -t tmpfs -o noexec tmpfs /tmp
 case "$CHECKOUT" in /tmp/*) mkdir -p "$CHECKOUT" && mount --move /run/keep-checkout "$CHECKOUT" ;; esac
+mount -o remount,bind,ro /
+mkdir -p "$FOLDER"
+mount --move /run/keep "$FOLDER"
+mkdir -p "$FOLDER/root/run" && mount --bind /run "$FOLDER/root/run"
 mount -t tmpfs tmpfs /dev
 for device in null:3 zero:5 full:7 random:8 urandom:9; do
     mknod -m 666 "/dev/${device%:*}" c 1 "${device#*:}"
@@ -61,10 +65,6 @@ done
 ln -s /proc/self/fd /dev/fd
 mkdir /dev/shm
 ln -s "$FOLDER/console" /dev/console
-mount -o remount,bind,ro /
-mkdir -p "$FOLDER"
-mount --move /run/keep "$FOLDER"
-mkdir -p "$FOLDER/root/run" && mount --bind /run "$FOLDER/root/run"
 exec env -i container=spot-test VM_FOLDER="$VM_FOLDER" PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
     SYSTEMD_UNIT_PATH=/run/systemd/system SYSTEMD_GENERATOR_PATH=/nowhere \\
     "$SYSTEMD" --unit=multi-user.target --show-status=0 --log-level=info --log-target=console
