@@ -24,9 +24,9 @@ from tests.cloud.web import Hang, Reset, Response, WebServer
 class Server(WebServer):
     """Returns the prepared responses in order, then 200 with the body of the request; counts connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.responses: list[Response | Exception] = []
-        super().__init__(self._respond)
+        super().__init__(self._respond, tls=tls)
 
     def _respond(self, request: web.Request) -> Response:
         answer = self.responses.pop(0) if self.responses else Response(200, request.body, {"X-Method": request.method})
@@ -154,13 +154,14 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-def test_a_server_is_trusted_by_the_hosts_certificates(server: Server, certificate: tuple[Path, Path]) -> None:
+def test_a_server_is_trusted_by_the_hosts_certificates(certificate: tuple[Path, Path]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+    server = Server(context)
     url = "https://" + server.host
     with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         HttpClient(url).call(Request("GET", "/x"))
     trusting = HttpClient(url, authorities=str(certificate[0]))
     assert trusting.call(Request("PUT", "/x", b"secret")).body == b"secret"
     trusting.close()
+    server.close()

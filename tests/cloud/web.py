@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -141,17 +142,19 @@ class _Server(ThreadingHTTPServer):
 
 
 class WebServer:
-    """Listens on 127.0.0.1 at a free port from the moment it is made until `close`."""
+    """Listens on 127.0.0.1 at a free port from the moment it is made until `close`. `tls`: None = plain HTTP."""
 
-    def __init__(self, answer: Handler, watch: Watch | None = None) -> None:
+    def __init__(self, answer: Handler, watch: Watch | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._server = _Server(answer, watch)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
     def _accept(self) -> None:
         """It does not poll: a cloud has ten servers, and each closes at once."""
-        with suppress(OSError):  # closed
-            while True:
+        while not self.closing.is_set():
+            with suppress(OSError):  # closed, or a client that refuses our certificate
                 self._server.process_request(*self._server.get_request())
 
     def guard(self, gate: Gate) -> None:

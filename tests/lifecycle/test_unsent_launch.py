@@ -8,7 +8,8 @@ from supervisor.contract.baton import Baton, Next
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, World
+from supervisor.domain.machines import Machine
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -64,3 +65,20 @@ def test_a_request_is_not_repeated_while_its_beat_cannot_be_read() -> None:
     out = ticked(run, raised("1.3.1"), Absent(), NOW + 30, beat=Unknown("torn"))
     assert (out.run, out.actions) == (run, ())
     assert [type(action) for action in ticked(run, raised("1.3.1"), Absent(), NOW + 30).actions] == [Launch]
+
+
+@pytest.mark.parametrize(
+    ("machine", "kinds"),
+    [
+        (Unknown("it may have appeared since the listing"), ["obtained", "recovered"]),
+        (Absent(0.0, "listing"), ["readings_disagree", "recovered"]),
+    ],
+)
+def test_a_first_beat_contradicts_only_a_listing_that_can_know_the_machine(
+    machine: Part[Machine], kinds: list[str]
+) -> None:
+    beat = Beat("digits-7", 3, "1.3.1", "gce:77", "b-1", 1, "training", nonce="n", step=1)
+    obs = Observation(machine=machine, lookup=NOT_READ, beat=Seen(beat), stop=Absent(), baton=raised("1.3.1"))
+    out = decide(run_in(Status.LAUNCHING, try_=open_try()), obs, World(Knobs("s"), offers={"gce": offers()}), NOW)
+    assert out.run.status is Status.RUNNING
+    assert [event.kind for event in out.events] == kinds

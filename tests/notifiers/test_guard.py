@@ -199,9 +199,7 @@ def test_the_certificate_is_that_of_the_name(tmp_path: Path) -> None:
     )  # fmt: skip
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(cert, key)
-    server = WebServer(lambda request: Response(204))
-    inner = server._server
-    inner.socket = served.wrap_socket(inner.socket, server_side=True)
+    server = WebServer(lambda request: Response(204), tls=served)
     port = int(server.host.rpartition(":")[2])
     guard = Guard({"receiver.test", "other.test"}, lambda host, _: ["127.0.0.1"])
     courier = WebhookCourier(guard=guard, certificates=ssl.create_default_context(cafile=str(cert)))

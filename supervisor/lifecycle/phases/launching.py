@@ -17,7 +17,7 @@ from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.actions import Launch, MarkHolderGone
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import EventKind
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineState, offer_key
 from supervisor.domain.observation import (
     BATON,
@@ -43,7 +43,7 @@ from supervisor.lifecycle.living.limits import machines_since, watched_since
 from supervisor.lifecycle.living.overriding import after_baton_fix, done_of, finish_done_work, with_marker
 from supervisor.lifecycle.offers.choosing import NoOffer, refused_pause_s
 from supervisor.lifecycle.offers.lessons import lessons_of, without_failures
-from supervisor.lifecycle.phases.beginning import begin_attempt, obtain, training_event
+from supervisor.lifecycle.phases.beginning import obtain, training_event
 from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
 from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stopping, cancel_request, stop_for_limit
 from supervisor.wording.figures import age_text, clock_text
@@ -173,19 +173,21 @@ def _adopt(run: Run, try_: Try, machine: Machine, world: World, now: float) -> D
 
 def _running(run: Run, beat: Beat, obs: Observation, world: World, now: float) -> Decision:
     """A late beat of the current launch is always accepted, also where the listing does not show the machine."""
-    events = []
+    events: tuple[Event, ...] = ()
     if run.live_attempt is None:
         assert run.try_ is not None
-        run = begin_attempt(run, run.try_, beat.machine_id, now)
-        text = "The machine is not in the listing, but its beats arrive: the run continues."
-        events.append(new_event(EventKind.READINGS_DISAGREE, text))
+        obtained = obtain(run, run.try_, beat.machine_id, now)
+        run, events = obtained.run, obtained.events
+        if isinstance(obs.machine, Absent):  # else the listing is older than the machine, or could not be read
+            text = "The machine is not in the listing, but its beats arrive: the run continues."
+            events = (new_event(EventKind.READINGS_DISAGREE, text),)
     before = run.attempt
     assert before is not None
     up = replace(run, attempt=replace(before, up_at=before.up_at or now), cause=None, detail="", down_since=None)
     after = with_beat(up, obs, world, now)
     assert after.attempt is not None
     if beat.left is None or beat.exit is not None:  # else it left before anything was started
-        events.append(training_event(run, after.attempt, now))
+        events = (*events, training_event(run, after.attempt, now))
     after, fresh_start = with_fresh_start(after, before, beat)
     return Decision(moved(after, Status.RUNNING, now), (*events, *fresh_start), again=True)
 
