@@ -128,8 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cuts = self.house.cut.get(path, [])
         end = min(len(data), begin + cuts.pop(0)) if cuts else len(data)
+        self.house.sent.append((path, begin, end - begin))  # before the client can have ended
         self.wfile.write(data[begin:end])
-        self.house.sent.append((path, begin, end - begin))
         if end < len(data):
             self.close_connection = True
 
