@@ -212,7 +212,7 @@ class Tick:
         standing, to_write = [], []
         for decision in decisions:
             before = self.runs[decision.run.key]
-            if not decision.events and (decision.run is before or only_pulse_moved(before, decision.run)):
+            if _writes_nothing(before, decision):
                 self.runs[before.key] = decision.run
                 standing.append(decision)
             else:
@@ -260,9 +260,12 @@ class Tick:
 
 def _is_step(run: Run, decision: Decision) -> bool:
     """Nothing follows from the decision but a newer pulse in memory, and no breaker counts it."""
-    if decision.events or decision.actions or decision.inferred or decision.again:
-        return False
-    return decision.run is run or only_pulse_moved(run, decision.run)
+    return not (decision.actions or decision.inferred or decision.again) and _writes_nothing(run, decision)
+
+
+def _writes_nothing(run: Run, decision: Decision) -> bool:
+    """The row stays as it is: a pulse moves in memory."""
+    return not decision.events and (decision.run is run or only_pulse_moved(run, decision.run))
 
 
 def _is_urgent(run: Run, pushed: Pushed) -> bool:

@@ -152,14 +152,20 @@ def test_a_listing_looks_only_where_its_prefix_leads(store: FolderStore, monkeyp
     assert scanned == {"runs/x", "runs/x/checkpoints", *(f"runs/x/checkpoints/{n}-a1" for n in range(3))}
 
 
+def reads_of_metadata(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the metadata of each key was read from its file, from now on."""
+    reads: Counter[str] = Counter()
+    line = store._sidecars._line
+    monkeypatch.setattr(store._sidecars, "_line", lambda key, at: reads.update([key]) or line(key, at))
+    return reads
+
+
 def test_a_listing_in_which_nothing_moved_reads_no_metadata(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(50):
         store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
-    asked: Counter[str] = Counter()
-    line = store._sidecars._line
-    monkeypatch.setattr(store._sidecars, "_line", lambda key, at: asked.update([key]) or line(key, at))
+    asked = reads_of_metadata(store, monkeypatch)
     first = list(store.pages("beats/"))
     assert sum(asked.values()) == 50
     asked.clear()
@@ -196,9 +202,7 @@ def test_what_a_caller_keeps_is_neither_read_again_nor_kept_here(
 ) -> None:
     for n in range(30):
         store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
-    asked: Counter[str] = Counter()
-    line = store._sidecars._line
-    monkeypatch.setattr(store._sidecars, "_line", lambda key, at: asked.update([key]) or line(key, at))
+    asked = reads_of_metadata(store, monkeypatch)
     kept: dict[str, str] = {}
 
     def news(prefix: str) -> dict[str, str]:
