@@ -41,13 +41,15 @@ def parse(line: str) -> None:
     """Raises ClickException for what the command line does not take; nothing is carried out."""
     words = [NAMES.get(word, word) for word in shlex.split(line)]
     assert words.pop(0) == "spot", line
-    context, command = click.Context(cli), cli
+    context, command = click.Context(cli, **cli.context_settings), cli
     while isinstance(command, click.Group):
-        name, found, words = command.resolve_command(context, words)
+        parent = context
+        name, found, words = command.resolve_command(parent, words)
         assert found is not None, line
         command = found
-        context = click.Context(command, context, name)
-    command.make_context(name, words)
+        context = click.Context(command, parent, name)
+    # Without its parent the command would keep a help option of its own, which later tests in this process would see.
+    command.make_context(name, words, parent)
 
 
 def first_day() -> list[str]:

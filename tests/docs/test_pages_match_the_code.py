@@ -120,7 +120,7 @@ def strange_flags(text: str) -> set[str]:
                 continue
             words = re.split(r"\s(?:--\s|#|\|)|;|: ", call.group(1) + " ")[0].split()
             command: click.Command | None = cli
-            with click.Context(cli) as context:
+            with click.Context(cli, **cli.context_settings) as context:
                 while words and isinstance(command, click.Group) and command is not None:
                     command = command.get_command(context, words.pop(0))
             if command is None:
