@@ -47,7 +47,7 @@ check-imports: env
 	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 
 check-agent: env
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent supervisor/contract
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent supervisor/host supervisor/contract
 	$(PY) -m tools.checks agent
 
 check-caps: env

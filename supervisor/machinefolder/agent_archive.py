@@ -95,10 +95,10 @@ def build_agent() -> bytes:
 
 
 def _entries() -> Iterator[tuple[str, bytes]]:
-    """(name in the archive, content): the contract, the agent, and the package above them."""
+    """(name in the archive, content): the contract, the host, the agent, and the package above them."""
     package = _ROOT / "supervisor"
     yield "__main__.py", _MAIN
     yield "supervisor/__init__.py", (package / "__init__.py").read_bytes()
-    for room in ("contract", "agent"):
+    for room in ("contract", "host", "agent"):
         for path in sorted((package / room).rglob("*.py")):
             yield f"supervisor/{path.relative_to(package).as_posix()}", path.read_bytes()

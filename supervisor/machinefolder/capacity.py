@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Protocol
 
 from supervisor.domain.machines import Capacity, MachineListing, MachineState, Offer, Placement
-from supervisor.machinefolder.files import Unreadable, read_json, write_json
-from supervisor.machinefolder.folders import Folder, Job
+from supervisor.host.files import Unreadable, read_json, write_json
+from supervisor.host.folders import Folder, Job
 from supervisor.machinefolder.observer import Observer, Survey
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity

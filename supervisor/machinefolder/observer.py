@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
-from supervisor.domain.machines import Machine, MachineListing, MachineState
-from supervisor.machinefolder.files import Unreadable
-from supervisor.machinefolder.folders import Folder, Folders
-from supervisor.machinefolder.inspector import Inspector, boottime_s
-from supervisor.ports.clock import Clock
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines import (
+    LAUNCH_LABEL,
+    RUN_LABEL,
+    SUPERVISOR_LABEL,
+    Machine,
+    MachineListing,
+    MachineRecord,
+    MachineState,
+)
+from supervisor.host.files import Unreadable
+from supervisor.host.folders import Folder
+from supervisor.host.inspector import Inspection, boottime_s
+from supervisor.host.machines import Machines
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
@@ -32,13 +43,38 @@ class Survey:
     over: tuple[Folder, ...]
 
 
+@contextmanager
+def as_unavailable(what: str) -> Iterator[None]:
+    """OSError and Unreadable become ProviderUnavailable. `what`: the thing that was read or changed."""
+    try:
+        yield
+    except (OSError, Unreadable) as error:
+        raise ProviderUnavailable(f"{what}: {error}") from error
+
+
+def machine_of(seen: Inspection) -> Machine:
+    job, record = seen.job, seen.record
+    return Machine(
+        machine_id="" if seen.agent is None else seen.agent.machine_id,
+        name=job.name,
+        zone=job.zone,
+        state=MachineState(seen.state),
+        supervisor_id=job.supervisor_id,
+        run_id=job.run_id,
+        launch_id=job.launch_id,
+        created_at=job.created_at,
+        record=None if record is None else MachineRecord(**{**asdict(record), "cause": Cause(record.cause)}),
+        detail=seen.detail,
+        labels={SUPERVISOR_LABEL: job.supervisor_id, RUN_LABEL: job.run_id, LAUNCH_LABEL: job.launch_id},
+    )
+
+
 class Observer:
     """`zones`: those of the settings."""
 
-    def __init__(self, folders: Folders, zones: frozenset[str], clock: Clock) -> None:
-        self._folders = folders
+    def __init__(self, machines: Machines, zones: frozenset[str]) -> None:
+        self._machines = machines
         self._offered = zones
-        self._clock = clock
         self._timers = NoticeTimers(self._end_noticed)
         self._lock = threading.Lock()
         self._zones: dict[str, str] = {}  # machine name -> zone
@@ -52,40 +88,27 @@ class Observer:
     def watch(self, name: str, deadline_boottime_s: float) -> None:
         self._timers.watch(name, deadline_boottime_s)
 
-    def machine(self, folder: Folder, inspector: Inspector | None = None) -> Machine | None:
-        """As Inspector.machine."""
-        machine = (inspector or Inspector(self._clock)).machine(folder)
-        if machine is not None:
-            with self._lock:
-                self._zones[machine.name] = machine.zone
-            if machine.state is MachineState.ENDING and (notice := folder.notice()) is not None:
-                self._timers.watch(folder.name, notice.deadline_boottime_s)
+    def seen(self, inspection: Inspection) -> Machine:
+        machine = machine_of(inspection)
+        with self._lock:
+            self._zones[machine.name] = machine.zone
+        if inspection.notice is not None:
+            self._timers.watch(machine.name, inspection.notice.deadline_boottime_s)
         return machine
 
     def survey(self) -> Survey:
         """OSError when not even the names of the folders can be read."""
-        inspector = Inspector(self._clock)
-        machines: list[Machine] = []
-        over: list[Folder] = []
-        unreadable: dict[str, str] = {}
+        survey = self._machines.survey()
+        machines = tuple(map(self.seen, survey.machines))
         unreachable: set[str] = set()
-        folders = self._folders.all()
-        for folder in folders:
-            try:
-                machine = self.machine(folder, inspector)
-            except (OSError, Unreadable) as error:
-                unreadable[folder.name] = str(error)
-                zone = self._zones.get(folder.name)
-                unreachable |= self.zones() if zone is None else {zone}
-            else:
-                if machine is None:
-                    over.append(folder)
-                else:
-                    machines.append(machine)
+        for name in survey.unreadable:
+            zone = self._zones.get(name)
+            unreachable |= self.zones() if zone is None else {zone}
+        present = {machine.name for machine in machines} | {folder.name for folder in survey.over}
         with self._lock:
-            for name in set(self._zones) - {folder.name for folder in folders}:
+            for name in self._zones.keys() - present - survey.unreadable.keys():
                 del self._zones[name]
-        return Survey(MachineListing(tuple(machines), frozenset(unreachable)), unreadable, tuple(over))
+        return Survey(MachineListing(machines, frozenset(unreachable)), survey.unreadable, survey.over)
 
     def log_unreadable(self, survey: Survey) -> None:
         """Log each folder once when it becomes unreadable."""
@@ -96,7 +119,7 @@ class Observer:
     def _end_noticed(self, name: str) -> None:
         """Called on a timer's thread, between two ticks: the inspection itself ends the machine."""
         try:
-            self.machine(self._folders.folder(name))
+            self._machines.inspect(self._machines.folder(name))
         except (OSError, Unreadable) as error:
             _warn(name, "could not be ended when its notice was over; the next tick retries", str(error))
 

@@ -28,7 +28,7 @@ def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None
     names = zipfile.ZipFile(archive).namelist()
     packages = {name.rpartition("/")[0] for name in names}
     rooms = {"/".join(package.split("/")[:2]) for package in packages}
-    assert rooms == {"", "supervisor", "supervisor/contract", "supervisor/agent"}
+    assert rooms == {"", "supervisor", "supervisor/contract", "supervisor/host", "supervisor/agent"}
     assert "supervisor/agent/spot_progress.py" in names
     assert "supervisor/contract/baton.py" in names
 

@@ -131,7 +131,7 @@ def test_a_killed_agent_that_cannot_be_reaped_at_once_is_waited_for(
     def not_yet(pid: int, options: int) -> tuple[int, int]:
         return (0, 0) if next(refusals, None) is not None else real(pid, options)
 
-    monkeypatch.setattr("supervisor.machinefolder.starting.os.waitpid", not_yet)
+    monkeypatch.setattr("supervisor.host.starting.os.waitpid", not_yet)
     subject.provider.release(ref(request, machine.machine_id))
     assert next(refusals, None) is None, "it was asked for while it could not be reaped"
     assert not subject.folder(request).exists()

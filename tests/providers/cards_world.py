@@ -9,18 +9,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from supervisor.machinefolder import processes
-from supervisor.machinefolder.files import write_json
-from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.processes import Identity, Process
-from supervisor.machinefolder.starting import Agents
+from supervisor.host import processes
+from supervisor.host.files import write_json
+from supervisor.host.folders import Folder
+from supervisor.host.nvidia_smi import Holder, NvidiaSmi, Reading
+from supervisor.host.processes import Identity, Process
+from supervisor.host.starting import Agents
 from supervisor.ports.provider import CapacityInUse, LaunchRequest, NoCapacity, ProviderUnavailable
-from supervisor.providers.local.nvidia_smi import Holder, NvidiaSmi, Reading
 from tests.contracts.provider_subject import ref
 from tests.fakes.provider import offers_in
 from tests.providers.local_machines import ZONES, LocalSubject
@@ -29,7 +29,7 @@ from tests.providers.stub_cards import uuid
 GPUS = {"l4": 1, "l4x2": 2}
 CARDS = 2
 STRANGER = 2**22 + 1  # no pid of this computer
-MACHINES = "supervisor.machinefolder"
+HOST = "supervisor.host"
 
 
 class Killed(BaseException):
@@ -84,7 +84,7 @@ class World:
         path = self.path(number)
         if path in self.living and not (path / "agent.json").exists():
             identity = self.living[path].identity
-            write_json(path / "agent.json", {name: getattr(identity, name) for name in Identity.__slots__})
+            write_json(path / "agent.json", asdict(identity))
 
     def die(self, number: int) -> None:
         self.living.pop(self.path(number), None)
@@ -181,15 +181,15 @@ def cards_world() -> Iterator[World]:
         world = World(Path(folder))
         table = type("TableHere", (Table,), {"world": world})
         patch.setattr(processes, "Table", table)
-        patch.setattr(f"{MACHINES}.inspector.Table", table)
+        patch.setattr(f"{HOST}.inspector.Table", table)
         patch.setattr(processes, "find", lambda identity, boot: world.find(identity))
         patch.setattr(processes, "send", lambda process, number: world.kill(process))
         patch.setattr(processes, "POLL_S", 0.0)
-        patch.setattr(f"{MACHINES}.provider.START_WAIT_S", 0.0)
-        patch.setattr(f"{MACHINES}.files.sync_folder", lambda path: None)
-        patch.setattr(f"{MACHINES}.folders.sync_folder", lambda path: None)
+        patch.setattr(f"{HOST}.machines.START_WAIT_S", 0.0)
+        patch.setattr(f"{HOST}.files.sync_folder", lambda path: None)
+        patch.setattr(f"{HOST}.folders.sync_folder", lambda path: None)
         patch.setattr("os.fsync", lambda descriptor: None)
-        patch.setattr(Agents, "start", lambda self, folder, references: world.start(self, folder))
+        patch.setattr(Agents, "start", lambda self, folder, start: world.start(self, folder))
         patch.setattr(Agents, "lives", lambda agents, folder: world.lives(agents, folder))  # noqa: PLW0108 - a method
         patch.setattr(NvidiaSmi, "read", lambda self: world.cards())
         world.restart()  # a provider that was made in this world

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.machinefolder import processes
+from supervisor.host import processes
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock

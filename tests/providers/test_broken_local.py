@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.machines import Machine
-from supervisor.machinefolder import processes
-from supervisor.machinefolder.files import Unreadable
-from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.inspector import Inspector
+from supervisor.host import processes
+from supervisor.host.files import Unreadable
+from supervisor.host.folders import Folder
+from supervisor.host.inspector import Inspection, Inspector
+from supervisor.host.machines import Machines
+from supervisor.host.processes import Identity, Process, Table
 from supervisor.machinefolder.observer import Observer
-from supervisor.machinefolder.processes import Identity, Process, Table
-from supervisor.providers.local.provider import LocalProvider
 from tests.providers import test_local_folders, test_local_machines
 from tests.providers.local_machines import LocalSubject
 
@@ -60,7 +59,7 @@ def a_zombie_lives(patch: pytest.MonkeyPatch) -> None:
 def unreadable_is_absent(patch: pytest.MonkeyPatch) -> None:
     real = Inspector.machine
 
-    def machine(self: Inspector, folder: Folder) -> Machine | None:
+    def machine(self: Inspector, folder: Folder) -> Inspection | None:
         try:
             return real(self, folder)
         except (OSError, Unreadable):
@@ -77,19 +76,19 @@ def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
 def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
     """A repeated launch checks for processes only, not whether there ever was an agent."""
 
-    def may_start(self: LocalProvider, folder: Folder) -> bool:
+    def may_start(self: Machines, folder: Folder) -> bool:
         return not Table().members(folder.path, None)
 
-    patch.setattr(LocalProvider, "_may_start", may_start)
+    patch.setattr(Machines, "may_start", may_start)
 
 
 def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
     """Only the files count, not the folder that contains them."""
 
-    def is_there(self: LocalProvider, folder: Folder, ref: object) -> bool:
+    def is_there(self: Machines, folder: Folder, machine_id: str | None) -> bool:
         return folder.path.exists()
 
-    patch.setattr(LocalProvider, "_is_there", is_there)
+    patch.setattr(Machines, "is_there", is_there)
 
 
 def a_freeze_hits_the_agent(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.host import nvidia_smi
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity, ProviderUnavailable
-from supervisor.providers.local import nvidia_smi
 from tests.providers.gpu_house import given, wants
 from tests.providers.local_machines import LocalSubject, alive, bystander
 from tests.providers.stub_cards import StubCards, uuid

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.machines import MachineState
-from supervisor.machinefolder.folders import Folders
-from supervisor.machinefolder.starting import Agents
+from supervisor.host.folders import Folders
+from supervisor.host.starting import Agents
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import SCRIPTED_AGENT, LocalSubject, alive
@@ -106,7 +106,7 @@ def test_a_crash_between_agent_and_its_name_adopts_that_agent(
 ) -> None:
     request = local.scripted(local.request(), wait_for="go")
     with monkeypatch.context() as patch:
-        patch.setattr("supervisor.machinefolder.provider.FolderProvider._await_agent", die)
+        patch.setattr("supervisor.host.machines.Machines._await_agent", die)
         with pytest.raises(Killed):
             local.provider.launch(request)
     seen = local.eventually(lambda: local.listed(request), "a process that is not yet its agent by name")
@@ -120,7 +120,7 @@ def test_a_crash_between_agent_and_its_name_adopts_that_agent(
 
 def test_a_machine_that_starts_can_be_released(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     request = local.scripted(local.request(), wait_for="never")
-    monkeypatch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.2)
+    monkeypatch.setattr("supervisor.host.machines.START_WAIT_S", 0.2)
     assert local.provider.launch(request).state is MachineState.STARTING
     local.provider.release(ref(request))
     assert local.provider.machines().machines == ()
@@ -133,8 +133,8 @@ def test_a_machine_that_was_just_started_is_not_put_away_unseen(
     """In the moment of its exec no mark can be read, so there seems to be nothing to kill."""
     request = local.scripted(local.request(), wait_for="go")
     with monkeypatch.context() as patch:
-        patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
-        patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
+        patch.setattr("supervisor.host.machines.START_WAIT_S", 0.0)
+        patch.setattr("supervisor.host.processes.MARKER", b"NOBODY_CARRIES_THIS=")
         with pytest.raises(ProviderUnavailable, match="is being started again"):
             local.provider.launch(request)
         with pytest.raises(ProviderUnavailable, match="not ended yet"):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.machinefolder import processes
-from supervisor.machinefolder.files import write_json
-from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.inspector import Inspector
+from supervisor.host import processes
+from supervisor.host.files import write_json
+from supervisor.host.folders import Folder
+from supervisor.host.inspector import Inspector
 from tests.fakes.clock import FakeClock
 
 
@@ -29,7 +29,7 @@ def dead(tmp_path: Path) -> Folder:
 
 def test_a_death_is_written_down(dead: Folder) -> None:
     clock = FakeClock()
-    assert Inspector(clock).machine(dead) is None
+    assert Inspector(clock.now).machine(dead) is None
     assert json.loads((dead.path / "gone.json").read_text()) == {"at": clock.now()}
 
 
@@ -44,7 +44,7 @@ def test_a_folder_that_is_put_away_meanwhile_is_no_news(
 
     monkeypatch.setattr(Folder, "write_gone", too_late)
     with caplog.at_level(logging.WARNING):
-        assert Inspector(FakeClock()).machine(dead) is None
+        assert Inspector(FakeClock().now).machine(dead) is None
     assert caplog.records == []
 
 
@@ -56,5 +56,5 @@ def test_a_full_disk_is_said_and_hides_nothing(
 
     monkeypatch.setattr(Folder, "write_gone", full)
     with caplog.at_level(logging.WARNING):
-        assert Inspector(FakeClock()).machine(dead) is None
+        assert Inspector(FakeClock().now).machine(dead) is None
     assert "No space left" in caplog.text

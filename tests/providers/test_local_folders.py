@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.machines import Capacity, MachineState
-from supervisor.machinefolder.files import Unreadable
-from supervisor.machinefolder.folders import KEPT, Folders
+from supervisor.host.files import Unreadable
+from supervisor.host.folders import KEPT, Folders
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.machinefolder.starting import Agents
+from supervisor.host.starting import Agents
 from supervisor.ports.provider import CapacityInUse, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, visible, wants
@@ -153,8 +153,8 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
     first = wants(house, "first", wait_for="go")
     # Ended before the test fixture looks for processes to end, by this very marker.
     with monkeypatch.context() as patch:
-        patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
-        patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
+        patch.setattr("supervisor.host.machines.START_WAIT_S", 0.0)
+        patch.setattr("supervisor.host.processes.MARKER", b"NOBODY_CARRIES_THIS=")
         with pytest.raises(ProviderUnavailable, match="is being started again"):
             house.provider.launch(first)
         with pytest.raises(CapacityInUse, match=f"GPU 0 is with machine {first.name}"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.machinefolder import processes
+from supervisor.host import processes
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import LocalSubject, alive, bystander, end_processes_of
 from tests.waiting import wait_for

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.machinefolder import processes
-from supervisor.machinefolder.processes import Identity, Table
+from supervisor.host import processes
+from supervisor.host.processes import Identity, Table
 from tests.providers.local_machines import alive, bystander
 from tests.waiting import wait_for
 

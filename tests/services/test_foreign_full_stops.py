@@ -18,6 +18,7 @@ from supervisor.contract import bundle
 from supervisor.contract.bundle import BundleRefused, Member, Tree
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.texts import clause
+from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.images.registry import Registries
 from supervisor.notifiers.webhook import Answered, WebhookCourier
 from supervisor.objectstores.gcs.retry import RequestFailed, unavailable
@@ -31,7 +32,6 @@ from supervisor.providers.gce.calls.errors import ApiError, as_unavailable, fail
 from supervisor.providers.gce.calls.official import error_of_response, with_api_errors
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.local.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.storage.engine import database
 from supervisor.wiring import bootstrap
 from tests.providers.stub_cards import StubCards

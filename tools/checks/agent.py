@@ -1,4 +1,4 @@
-"""The agent's archive holds the standard library, the contract and the agent itself, and imports nothing else.
+"""The agent's archive holds the standard library, the contract, the host and the agent, and imports nothing else.
 
 The agent runs on the training's Python, where nothing of ours is installed: another import would end it there.
 """
@@ -10,18 +10,17 @@ from pathlib import Path
 
 from tools.project_files import project_files
 
-CONTRACT, AGENT = "supervisor.contract", "supervisor.agent"
+ROOMS = ("contract", "host", "agent")  # each may import itself and those before it
 
 
 def check(root: Path) -> list[str]:
     """Every import that the archive cannot satisfy."""
-    folders = ((root / "supervisor" / "agent", True), (root / "supervisor" / "contract", False))
     return [
         f"{path.relative_to(root)}:{line}: {module} is not in the agent's archive"
-        for folder, may_use_agent in folders
-        for path in project_files(folder, ".py")
+        for number, room in enumerate(ROOMS, start=1)
+        for path in project_files(root / "supervisor" / room, ".py")
         for line, module in _imported_modules(ast.parse(path.read_text(encoding="utf-8")))
-        if not _is_allowed(module, may_use_agent)
+        if not _is_allowed(module, ROOMS[:number])
     ]
 
 
@@ -38,9 +37,7 @@ def _imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, module
 
 
-def _is_allowed(module: str, may_use_agent: bool) -> bool:
-    if f"{module}.".startswith(f"{CONTRACT}."):
+def _is_allowed(module: str, rooms: tuple[str, ...]) -> bool:
+    if any(f"{module}.".startswith(f"supervisor.{room}.") for room in rooms):
         return True
-    if f"{module}.".startswith(f"{AGENT}."):
-        return may_use_agent
     return module.partition(".")[0] in sys.stdlib_module_names

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from supervisor.domain.machines import Aside, Card, MachineState
-from supervisor.machinefolder import processes
-from supervisor.machinefolder.files import Unreadable, read_json, write_json
-from supervisor.machinefolder.folders import NAME, Folder, Folders
-from supervisor.machinefolder.inspector import end_processes
+from supervisor.host import processes
+from supervisor.host.files import Unreadable, read_json, write_json
+from supervisor.host.folders import NAME, Folder, Folders
+from supervisor.host.inspector import end_processes
+from supervisor.host.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.machinefolder.observer import Survey
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
-from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.machines import Card, MachineListing, MachineRef, Offer, Placement
+from supervisor.host.folders import Folder, Job
+from supervisor.host.nvidia_smi import NvidiaSmi
 from supervisor.machinefolder.capacity import MachineLimits
-from supervisor.machinefolder.files import as_unavailable
-from supervisor.machinefolder.folders import Folder, Job
-from supervisor.machinefolder.observer import Survey
+from supervisor.machinefolder.observer import Survey, as_unavailable
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
 from supervisor.providers.local.cards import Cards
-from supervisor.providers.local.nvidia_smi import NvidiaSmi
 from supervisor.providers.local.traits import TRAITS
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.domain.machines import Offer
-from supervisor.machinefolder.files import write_text
+from supervisor.host.files import write_text
 from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute

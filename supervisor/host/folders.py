@@ -18,18 +18,14 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from supervisor.contract.stores.durable import sync_folder
-from supervisor.domain.causes import Cause
-from supervisor.domain.machines import MachineRecord
-from supervisor.machinefolder.files import Unreadable, private_opener, read_json, remove, write_json
-from supervisor.machinefolder.processes import Identity
-from supervisor.ports.provider import LaunchRequest
+from supervisor.host.files import Unreadable, private_opener, read_json, remove, write_json
+from supervisor.host.processes import Identity
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 SECRETS = ("nonce", "env")
@@ -40,7 +36,7 @@ DRAFT = ".new-"  # prefix of folders that are being made or removed
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """The part of job.json about the machine itself. `created_at`: epoch seconds. `gpu_ids`: its cards; None = this
     supervisor does not assign cards."""
@@ -50,22 +46,32 @@ class Job:
     supervisor_id: str
     run_id: str
     launch_id: str
-    created_at: float | None
-    gpu_ids: tuple[str, ...] | None
+    created_at: Optional[float]
+    gpu_ids: Optional[Tuple[str, ...]]
 
-    def is_of(self, request: LaunchRequest) -> bool:
-        """This machine was made for that very launch."""
-        wanted = (request.name, request.supervisor_id, request.run_id, request.launch_id)
-        return (self.name, self.supervisor_id, self.run_id, self.launch_id) == wanted
+    def is_of(self, launch: Mapping[str, object]) -> bool:
+        """This machine was made for that very launch (with the keys of job.json)."""
+        own = (self.name, self.supervisor_id, self.run_id, self.launch_id)
+        return own == tuple(launch[key] for key in ("name", "supervisor_id", "run_id", "launch_id"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Notice:
     """A preemption notice. `deadline_boottime_s`: on CLOCK_BOOTTIME of this boot, which continues during suspend."""
 
     deadline_boottime_s: float
     notice_s: float
     at: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """Why the machine ended, as a platform would record it. `cause`: a word of supervisor/domain/causes.py."""
+
+    cause: str
+    detail: str
+    at: float
+    notice_s: Optional[float] = None
 
 
 class Folder:
@@ -75,29 +81,28 @@ class Folder:
         self.path = path
         self.name = path.name
 
-    def job(self) -> Job | None:
+    def job(self) -> Optional[Job]:
         return self._read("job.json", _job)
 
-    def agent(self) -> Identity | None:
+    def agent(self) -> Optional[Identity]:
         return self._read("agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"])))
 
-    def notice(self) -> Notice | None:
+    def notice(self) -> Optional[Notice]:
         return self._read(
             "notice.json",
             lambda d: Notice(float(d["deadline_boottime_s"]), float(d["notice_s"]), float(d.get("at", 0.0))),
         )
 
-    def record(self) -> MachineRecord | None:
+    def record(self) -> Optional[Record]:
         return self._read(
-            "record.json",
-            lambda d: MachineRecord(Cause(d["cause"]), str(d["detail"]), float(d["at"]), d.get("notice_s")),
+            "record.json", lambda d: Record(str(d["cause"]), str(d["detail"]), float(d["at"]), d.get("notice_s"))
         )
 
-    def gone_at(self) -> float | None:
+    def gone_at(self) -> Optional[float]:
         """Since when the machine is known to be gone without a record; None = not known to be gone."""
         return self._read("gone.json", lambda d: float(d["at"]))
 
-    def bad_gpus(self) -> dict[str, tuple[str, float]] | None:
+    def bad_gpus(self) -> Optional[Dict[str, Tuple[str, float]]]:
         """Card -> (the driver's message, its time), as the agent saw it; None = the agent saw no fault."""
         return self._read(
             "bad_gpus.json", lambda d: {uuid: (str(fault["why"]), float(fault["at"])) for uuid, fault in d.items()}
@@ -106,7 +111,7 @@ class Folder:
     def write_notice(self, notice: Notice) -> None:
         write_json(self.path / "notice.json", asdict(notice))
 
-    def write_record(self, record: MachineRecord) -> None:
+    def write_record(self, record: Record) -> None:
         write_json(self.path / "record.json", asdict(record))
 
     def write_gone(self, at: float) -> None:
@@ -127,7 +132,7 @@ class Folder:
         """The last bytes of the agent's output; empty where there is none."""
         return self.console_after(-max_bytes, max_bytes)[0]
 
-    def console_after(self, start: int, max_bytes: int) -> tuple[bytes, int]:
+    def console_after(self, start: int, max_bytes: int) -> Tuple[bytes, int]:
         """(at most that many bytes from `start` on, the offset of the first); a negative start counts from the end."""
         try:
             with (self.path / "console.log").open("rb") as file:
@@ -138,18 +143,18 @@ class Folder:
         except FileNotFoundError:
             return b"", 0
 
-    def _read(self, name: str, make: Callable[[dict[str, Any]], T]) -> T | None:
+    def _read(self, name: str, make: Callable[[Dict[str, Any]], T]) -> Optional[T]:
         data = read_json(self.path / name)
         try:
             return None if data is None else make(data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(f"{self.path / name} does not have its expected content: {error!r}") from None
 
-    def _change_job(self, change: Callable[[dict[str, Any]], Mapping[str, object]]) -> None:
+    def _change_job(self, change: Callable[[Dict[str, Any]], Mapping[str, object]]) -> None:
         write_json(self.path / "job.json", change(read_json(self.path / "job.json") or {}))
 
 
-def _job(data: dict[str, Any]) -> Job:
+def _job(data: Dict[str, Any]) -> Job:
     created = data.get("created_at")
     return Job(
         name=str(data["name"]),
@@ -210,23 +215,16 @@ class Folders:
             raise ValueError(f"{name[:80]!r} is not a machine name")
         return Folder(self.machines / name)
 
-    def all(self) -> list[Folder]:
+    def all(self) -> List[Folder]:
         """Every machine folder, in order of name. OSError when the folder of the folders cannot be read."""
         return [Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)]
 
     def make(
-        self, request: LaunchRequest, agent: Path, created_at: float, gpu_ids: Sequence[str] | None = None
+        self, launch: Mapping[str, Any], agent: Path, created_at: float, gpu_ids: Optional[Sequence[str]] = None
     ) -> Folder:
-        """The folder with its job and its own copy of the agent: a later build must not change a running one."""
-        job = {
-            **request.job,
-            "name": request.name,
-            "zone": request.placement.zone,
-            "supervisor_id": request.supervisor_id,
-            "run_id": request.run_id,
-            "launch_id": request.launch_id,
-            "created_at": created_at,
-        }
+        """The folder with its job and its own copy of the agent: a later build must not change a running one.
+        `launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id."""
+        job = {**launch, "created_at": created_at}
         if gpu_ids is not None:
             job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=self.machines))
@@ -234,12 +232,12 @@ class Folders:
             shutil.copyfile(agent, draft / "agent.pyz")
             write_json(draft / "job.json", job)
             # The rename succeeds onto an empty folder, which a crash may have left, and fails onto any other one.
-            draft.rename(self.machines / request.name)
+            draft.rename(self.machines / launch["name"])
             sync_folder(self.machines)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        return self.folder(request.name)
+        return self.folder(launch["name"])
 
     def archive(self, folder: Folder) -> None:
         """Move away the folder of a machine without living processes. Safe to repeat after a crash at any point."""

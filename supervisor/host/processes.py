@@ -14,10 +14,10 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from supervisor.contract.identifiers import process_machine_id
 
@@ -28,7 +28,7 @@ POLL_S = 0.01
 STOP_WAIT_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """Identifies one process forever. `start_ticks`: since boot, in clock ticks; `boot_id`: of that boot."""
 
@@ -41,7 +41,7 @@ class Identity:
         return process_machine_id(self.boot_id, self.pid, self.start_ticks)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Process:
     """/proc/<pid>/stat at one instant."""
 
@@ -67,7 +67,7 @@ def same_boot(first: str, second: str) -> bool:
     return first[:8] == second[:8]
 
 
-def read(pid: int) -> Process | None:
+def read(pid: int) -> Optional[Process]:
     """The process that has this pid now, zombies included; None when there is none."""
     try:
         raw = (PROC / str(pid) / "stat").read_bytes()
@@ -78,7 +78,7 @@ def read(pid: int) -> Process | None:
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
-def find(identity: Identity, boot: str) -> Process | None:
+def find(identity: Identity, boot: str) -> Optional[Process]:
     """That very process if it lives or waits to be reaped in this boot, never another process with its pid."""
     if not same_boot(identity.boot_id, boot):
         return None
@@ -88,8 +88,11 @@ def find(identity: Identity, boot: str) -> Process | None:
 
 def send(process: Process, signum: int) -> None:
     """Signal this very process; nothing happens if it is gone. PermissionError for a process of another user."""
+    if not hasattr(os, "pidfd_open"):  # Python 3.8
+        _send_by_pid(process, signum)
+        return
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = os.pidfd_open(process.pid)  # novermin
     except ProcessLookupError:
         return
     except OSError as error:
@@ -100,7 +103,7 @@ def send(process: Process, signum: int) -> None:
     try:
         if _same(process):
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signum)
+                signal.pidfd_send_signal(descriptor, signum)  # novermin
     finally:
         os.close(descriptor)
 
@@ -121,10 +124,10 @@ class Table:
 
     def __init__(self) -> None:
         readings = (read(int(name)) for name in os.listdir(PROC) if name.isdigit())
-        self.processes: tuple[Process, ...] = tuple(process for process in readings if process is not None)
-        self._folders: dict[int, bytes] = {}
+        self.processes: Tuple[Process, ...] = tuple(process for process in readings if process is not None)
+        self._folders: Dict[int, bytes] = {}
 
-    def members(self, folder: Path, agent: Identity | None) -> list[Process]:
+    def members(self, folder: Path, agent: Optional[Identity]) -> List[Process]:
         """Living processes of the machine in `folder`. `agent`: from its agent.json, if it is of this boot."""
         # A dead leader that is not yet reaped still proves that its session is ours; a reused pid proves nothing.
         leader = next(
@@ -138,11 +141,11 @@ class Table:
         ours |= self._descendants(ours)
         return [p for p in self.processes if p.pid in ours and p.alive and p.pid != os.getpid()]
 
-    def _descendants(self, roots: set[int]) -> set[int]:
-        children: dict[int, list[int]] = {}
+    def _descendants(self, roots: Set[int]) -> Set[int]:
+        children: Dict[int, List[int]] = {}
         for process in self.processes:
             children.setdefault(process.parent, []).append(process.pid)
-        below: set[int] = set()
+        below: Set[int] = set()
         todo = list(roots)
         while todo:
             fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in below]
@@ -166,10 +169,10 @@ def _read_marker(pid: int) -> bytes:
         variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""  # gone, or another user's: not ours
-    return next((v.removeprefix(MARKER) for v in variables if v.startswith(MARKER)), b"")
+    return next((v[len(MARKER) :] for v in variables if v.startswith(MARKER)), b"")
 
 
-def kill_all(members: Callable[[], Sequence[Process]], agent: Identity | None, wait_s: float) -> Sequence[Process]:
+def kill_all(members: Callable[[], Sequence[Process]], agent: Optional[Identity], wait_s: float) -> Sequence[Process]:
     """SIGKILL all `members` until there are none. Returns those that are left after `wait_s`.
 
     The agent is stopped first and killed last: it must not see its training die and report a failure. While it exists,

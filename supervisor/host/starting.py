@@ -10,14 +10,23 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Dict, Iterator, Mapping, Sequence
 
-from supervisor.machinefolder.files import private_opener
-from supervisor.machinefolder.folders import Folder
-from supervisor.machinefolder.secrets import read_all, variables, without_secrets
+from supervisor.host.files import private_opener
+from supervisor.host.folders import Folder
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an agent is started with. `environment`: the whole of it, without the machine's own variables. `secrets`:
+    name -> value. `prefix`: a program that runs the agent in its place, such as `systemd-run --user --scope`."""
+
+    environment: Mapping[str, str]
+    secrets: Mapping[str, str]
+    prefix: Sequence[str] = ()
 
 
 class Agents:
@@ -26,25 +35,19 @@ class Agents:
     def __init__(self, python: str) -> None:
         self._python = python
         self._lock = threading.Lock()
-        self._children: dict[int, Path] = {}
-        self._secret_names: set[str] = set()
+        self._children: Dict[int, Path] = {}
 
-    def start(self, folder: Folder, references: Mapping[str, str]) -> None:
-        """Start the agent in this folder; afterward its process can be found. `references`: of its secrets. OSError,
-        SecretRefused, Unreadable: no process was started."""
-        # From now on no other run inherits these variables either.
-        self._secret_names |= variables(references.values())
-        environment = without_secrets(os.environ, self._secret_names)
-        environment["SPOT_MACHINE"] = folder.name
-        environment["SPOT_MACHINE_DIR"] = str(folder.path)
+    def start(self, folder: Folder, start: Start) -> None:
+        """Start the agent in this folder; afterward its process can be found. OSError, Unreadable: no process was
+        started."""
+        environment = {**start.environment, "SPOT_MACHINE": folder.name, "SPOT_MACHINE_DIR": str(folder.path)}
         job = folder.job()
         if job is not None and job.gpu_ids is not None:
             # Whatever cards the service itself sees, this machine sees only its own cards, or none.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpu_ids)
-        values = read_all(references)
-        with open(folder.path / "console.log", "ab", opener=private_opener) as console, _input(values) as stdin:
+        with open(folder.path / "console.log", "ab", opener=private_opener) as console, _input(start.secrets) as stdin:
             child = subprocess.Popen(
-                [self._python, str(folder.path / "agent.pyz"), str(folder.path)],
+                [*start.prefix, self._python, str(folder.path / "agent.pyz"), str(folder.path)],
                 stdin=stdin,
                 stdout=console,
                 stderr=subprocess.STDOUT,

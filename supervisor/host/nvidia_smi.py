@@ -13,9 +13,9 @@ import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Dict, List, Optional, Tuple
 
-from supervisor.domain.texts import clause
-from supervisor.machinefolder.files import Unreadable
+from supervisor.host.files import Unreadable, clause
 
 TIMEOUT_S = 10.0
 MIB = 2**20
@@ -31,35 +31,35 @@ class NoNvidiaSmi(CardsUnread):
     """The tool is not on the supervisor's PATH."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Holder:
     """A process with memory on a card; `used_bytes` None = unknown."""
 
     pid: int
     name: str
-    used_bytes: int | None
+    used_bytes: Optional[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """One card. Figures are None where the driver has none (a computer whose GPU shares the main memory)."""
 
     index: int
     uuid: str
     name: str
-    used_bytes: int | None
-    total_bytes: int | None
-    holders: tuple[Holder, ...] = ()
+    used_bytes: Optional[int]
+    total_bytes: Optional[int]
+    holders: Tuple[Holder, ...] = ()
 
 
 class NvidiaSmi:
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._hung: subprocess.Popen[str] | None = None
+        self._hung: Optional[subprocess.Popen[str]] = None
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> Tuple[Reading, ...]:
         """Every card in order of index. Raises CardsUnread."""
-        holders: dict[str, list[Holder]] = {}
+        holders: Dict[str, List[Holder]] = {}
         cards = self._ask(*CARDS)
         for uuid, pid, name, used in self._ask(*HOLDERS):
             number = _number(pid)
@@ -70,7 +70,7 @@ class NvidiaSmi:
         )
         return tuple(sorted(readings, key=lambda card: card.index))
 
-    def _ask(self, query: str, columns: int) -> list[list[str]]:
+    def _ask(self, query: str, columns: int) -> List[List[str]]:
         tool = shutil.which("nvidia-smi")
         if tool is None:
             raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
@@ -82,7 +82,7 @@ class NvidiaSmi:
         last = columns - 3
         return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]
 
-    def _run(self, command: list[str]) -> str:
+    def _run(self, command: List[str]) -> str:
         if self._hung is not None and self._hung.returncode is None:
             raise CardsUnread(f"nvidia-smi hangs since its last call (pid {self._hung.pid})")
         try:
@@ -122,7 +122,7 @@ def _number(text: str) -> int:
         raise CardsUnread(f"nvidia-smi shows {text[:40]!r} instead of a number") from None
 
 
-def _bytes(text: str) -> int | None:
+def _bytes(text: str) -> Optional[int]:
     """From MiB; a text in brackets, such as [N/A], is not a figure."""
     return None if text.startswith("[") else _number(text) * MIB
 

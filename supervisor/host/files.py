@@ -11,32 +11,21 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Mapping, Optional
 
 from supervisor.contract.stores.durable import sync_folder
-from supervisor.ports.provider import ProviderUnavailable
-from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
+ACTION = "action"  # a field of each log line: what happened, in one word
 
 
 class Unreadable(Exception):
     """A file or folder exists, or may exist, and cannot be read. It says nothing about the machine."""
 
 
-@contextmanager
-def as_unavailable(what: str) -> Iterator[None]:
-    """OSError and Unreadable become ProviderUnavailable. `what`: the thing that was read or changed."""
-    try:
-        yield
-    except (OSError, Unreadable) as error:
-        raise ProviderUnavailable(f"{what}: {error}") from error
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> Optional[Dict[str, Any]]:
     """The JSON object in `path`; None: there is no such file. Unreadable for everything else."""
     try:
         data = json.loads(path.read_bytes())
@@ -88,7 +77,7 @@ def remove(path: Path) -> None:
             "%s could not be removed: %s. It may contain output of a training: remove it by hand.",
             path,
             error,
-            extra={telemetry.ACTION: "leftover_not_removed"},
+            extra={ACTION: "leftover_not_removed"},
         )
 
 
@@ -101,3 +90,8 @@ def _open_folders(path: Path) -> None:
             if not os.path.islink(os.path.join(folder, name)):
                 with suppress(OSError):
                     os.chmod(os.path.join(folder, name), 0o700)
+
+
+def clause(words: object) -> str:
+    """A foreign text as a part of our sentence: without the full stop at its end."""
+    return str(words).rstrip(". \r\n\t")
