@@ -1,16 +1,13 @@
 """Machines: what a provider offers, what it rents out, and how many more of our machines fit.
 
 A placement is provider, region, zone, shape and spot. An offer adds its price, a zone record the results of our own
-tries, a capacity what our own machines leave. The name of a cell holds provider, scope and bucket. Cards are the GPUs
-of the supervisor's own computer: each is free, has a holder, or is set aside because its driver reports a fault. No run
-gets a card that is set aside until a person says that it works again.
+tries, a capacity what our own machines leave. The name of a cell holds provider, scope and bucket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from supervisor.domain.causes import Cause
@@ -199,51 +196,3 @@ def from_other_provider(name: str, cell: str, providers: Collection[str]) -> boo
 
 def _fixed(name: str) -> tuple[str, str]:
     return name.partition(" ")[0], name.rpartition(" ")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """Why a card is set aside. `why`: the fault as the driver reports it. `machine`, `run_id`: where it was seen, at
-    epoch seconds `at`."""
-
-    why: str
-    machine: str
-    run_id: str
-    at: float
-
-    @property
-    def text(self) -> str:
-        """The words after "GPU 0 is "."""
-        moment = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return f"set aside: {self.why} (seen by machine {self.machine} of run {self.run_id}, {moment})"
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU. `holder`: what uses it, as the words after "GPU 0 is "; "" = nothing. `ours`: a machine of ours uses it.
-    `index` None: the driver does not show this card."""
-
-    index: int | None
-    uuid: str
-    name: str
-    holder: str = ""
-    ours: bool = False
-    aside: Aside | None = None
-
-    @property
-    def free(self) -> bool:
-        return not self.holder and self.aside is None
-
-    @property
-    def label(self) -> str:
-        return self.uuid if self.index is None else f"GPU {self.index}"
-
-    @property
-    def state(self) -> str:
-        """The words after "GPU 0 is "."""
-        words = [self.holder] if self.holder else []
-        if self.aside is not None:
-            words.append(self.aside.text)
-        if self.index is None:
-            words.append("not shown by the driver")
-        return ", and ".join(words) or "free"

@@ -29,24 +29,13 @@ from supervisor.host.inspector import (
     boottime_s,
     end_processes,
 )
+from supervisor.host.refusals import Missing, Refused, Unfinished
 from supervisor.host.starting import Agents, Start
 
 LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
 START_POLL_S = 0.05
 DEAD_KEPT_S = 3600.0  # an ended machine that was not released: its raw output may contain secrets
-
-
-class Refused(Exception):
-    """A definite refusal: this launch makes no machine."""
-
-
-class Missing(Exception):
-    """There is no such living machine, or it has another id."""
-
-
-class Unfinished(Exception):
-    """No definite result: repeat the same call."""
 
 
 @dataclass(frozen=True)

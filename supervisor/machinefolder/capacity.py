@@ -113,7 +113,7 @@ class MachineLimits:
     def left(self, survey: Survey) -> Capacity:
         """The capacity that these machines leave."""
         zones_in_use = [m.zone for m in survey.listing.machines if m.state is not MachineState.ENDED]
-        unreadable = len(survey.unreadable)  # they count in every zone, because they may be in any of them
+        unreadable = len(survey.folders.unreadable)  # they count in every zone, because they may be in any of them
         counts = Counter(zones_in_use)
         zones = {zone: limit - counts[zone] - unreadable for zone, limit in self.capacity.items() if limit}
         return Capacity(None if self.most is None else self.most - len(zones_in_use) - unreadable, zones)

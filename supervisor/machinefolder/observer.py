@@ -23,8 +23,8 @@ from supervisor.domain.machines import (
     MachineRecord,
     MachineState,
 )
+from supervisor.host import inspector
 from supervisor.host.files import Unreadable
-from supervisor.host.folders import Folder
 from supervisor.host.inspector import Inspection, boottime_s
 from supervisor.host.machines import Machines
 from supervisor.ports.provider import ProviderUnavailable
@@ -36,11 +36,10 @@ TIMER_MARGIN_S = 0.01  # a timer that fires slightly too early would find its no
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All folders at one instant. `unreadable`: folder name -> reason. `over`: folders without a machine any more."""
+    """All folders at one instant: as this computer has them, and as a listing of the port."""
 
+    folders: inspector.Survey
     listing: MachineListing
-    unreadable: dict[str, str]
-    over: tuple[Folder, ...]
 
 
 @contextmanager
@@ -108,13 +107,14 @@ class Observer:
         with self._lock:
             for name in self._zones.keys() - present - survey.unreadable.keys():
                 del self._zones[name]
-        return Survey(MachineListing(machines, frozenset(unreachable)), survey.unreadable, survey.over)
+        return Survey(survey, MachineListing(machines, frozenset(unreachable)))
 
     def log_unreadable(self, survey: Survey) -> None:
         """Log each folder once when it becomes unreadable."""
-        for name in survey.unreadable.keys() - self._logged:
-            _warn(name, "cannot be read, so nothing is concluded about its zone", survey.unreadable[name])
-        self._logged = set(survey.unreadable)
+        unreadable = survey.folders.unreadable
+        for name in unreadable.keys() - self._logged:
+            _warn(name, "cannot be read, so nothing is concluded about its zone", unreadable[name])
+        self._logged = set(unreadable)
 
     def _end_noticed(self, name: str) -> None:
         """Called on a timer's thread, between two ticks: the inspection itself ends the machine."""

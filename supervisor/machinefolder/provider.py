@@ -17,15 +17,23 @@ from functools import partial
 from pathlib import Path
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
+from supervisor.host import refusals
 from supervisor.host.folders import Folder, Folders
-from supervisor.host.machines import DEAD_KEPT_S, Machines, Missing, Refused, Unfinished
+from supervisor.host.machines import DEAD_KEPT_S, Machines
 from supervisor.host.machines import Admission as HostAdmission
 from supervisor.host.starting import Agents, Start
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.capacity import Admission, MachineLimits, Stockouts
 from supervisor.machinefolder.observer import Observer, as_unavailable
 from supervisor.ports.clock import Clock
-from supervisor.ports.provider import LaunchRejected, LaunchRequest, MachineMissing, ProviderUnavailable
+from supervisor.ports.provider import (
+    CapacityInUse,
+    LaunchRejected,
+    LaunchRequest,
+    MachineMissing,
+    NoCapacity,
+    ProviderUnavailable,
+)
 from supervisor.ports.traits import Traits
 
 
@@ -95,7 +103,7 @@ class FolderProvider:
         with as_unavailable("the list of machines"):
             survey = self._observer.survey()
             self._observer.log_unreadable(survey)
-            self._machines.archive_old(survey.over)
+            self._machines.archive_old(survey.folders.over)
             return self._admission.listing(survey)
 
     def find(self, ref: MachineRef) -> Machine | None:
@@ -179,9 +187,13 @@ def _in_words_of_the_port(what: str) -> Iterator[None]:
     try:
         with as_unavailable(what):
             yield
-    except Refused as error:
+    except refusals.Refused as error:
         raise LaunchRejected(str(error)) from error.__cause__
-    except Missing as error:
+    except refusals.NoCapacity as error:
+        raise NoCapacity(str(error)) from None
+    except refusals.InUse as error:
+        raise CapacityInUse(str(error)) from None
+    except refusals.Missing as error:
         raise MachineMissing(str(error)) from None
-    except Unfinished as error:
+    except refusals.Unfinished as error:
         raise ProviderUnavailable(str(error)) from None

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from supervisor.contract.cards import Card
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Card, Machine, MachineListing, MachineRef, Offer, Placement
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer, Placement
 from supervisor.ports.traits import Traits
 
 

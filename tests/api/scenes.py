@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from supervisor.contract import runfiles
+from supervisor.contract.cards import Aside, Card
 from supervisor.contract.heartbeat import encode
-from supervisor.domain.machines import Aside, Card
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader

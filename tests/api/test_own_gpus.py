@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.machines import Aside, Card
+from supervisor.contract.cards import Aside, Card
 from supervisor.services.machines.gpus import Gpus
 from tests.services.bed import Bed, Client
 

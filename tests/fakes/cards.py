@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from supervisor.domain.machines import Card
+from supervisor.contract.cards import Card
 from supervisor.ports.provider import ProviderUnavailable
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain.machines import MachineState
-from supervisor.machinefolder.observer import Survey
-from supervisor.providers.local import cards as cards_module
-from supervisor.providers.local.cards import Cards
+from supervisor.host import cards as cards_module
+from supervisor.host.cards import Cards
+from supervisor.host.inspector import STARTING, Survey
 from supervisor.providers.local.provider import CardAdmission
 from tests.providers.cards_world import World, cards_world
 
@@ -49,7 +48,7 @@ def a_machine_that_starts_has_no_card(patch: pytest.MonkeyPatch) -> None:
     real = Cards._taken
 
     def taken(self: Cards, survey: Survey) -> dict[str, str]:
-        starting = {m.name for m in survey.listing.machines if m.state is MachineState.STARTING}
+        starting = {m.job.name for m in survey.machines if m.state == STARTING}
         return {card: name for card, name in real(self, survey).items() if name not in starting}
 
     patch.setattr(Cards, "_taken", taken)

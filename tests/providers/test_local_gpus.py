@@ -71,7 +71,7 @@ def test_a_stranger_beside_our_machine_is_counted_and_seen_to_go(house: LocalSub
     cards.free(1)
     assert held(), "the tool is not asked at every look"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("supervisor.providers.local.cards.time.monotonic", lambda: float("inf"))
+        patch.setattr("supervisor.host.cards.time.monotonic", lambda: float("inf"))
         assert held() == ""
     house.up(wants(house, "two"))
     assert held()

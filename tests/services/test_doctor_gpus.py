@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.domain.machines import Aside, Card
+from supervisor.contract.cards import Aside, Card
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.doctor.doctor import Surroundings, examine
 from tests.services.bed import Bed

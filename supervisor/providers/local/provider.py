@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines import Card, MachineListing, MachineRef, Offer, Placement
+from supervisor.contract.cards import Card
+from supervisor.domain.machines import MachineListing, MachineRef, Offer, Placement
+from supervisor.host.cards import Cards
 from supervisor.host.folders import Folder, Job
+from supervisor.host.machines import Machines
 from supervisor.host.nvidia_smi import NvidiaSmi
 from supervisor.machinefolder.capacity import MachineLimits
 from supervisor.machinefolder.observer import Survey, as_unavailable
@@ -20,7 +23,6 @@ from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
-from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.traits import TRAITS
 
 
@@ -30,18 +32,19 @@ class CardAdmission:
 
     limits: MachineLimits
     cards: Cards
+    machines: Machines
 
     def admit(self, placement: Placement) -> tuple[str, ...] | None:
         self.limits.admit(placement)
-        return self.cards.choose(placement.shape, self.limits.observer.survey)
+        return self.cards.choose(placement.shape, self.machines.survey)
 
     def renew(self, folder: Folder, job: Job, placement: Placement) -> None:
-        chosen = self.cards.choose(placement.shape, self.limits.observer.survey, job.gpu_ids or ())
+        chosen = self.cards.choose(placement.shape, self.machines.survey, job.gpu_ids or ())
         if chosen is not None and chosen != job.gpu_ids:
             folder.write_cards(chosen)
 
     def listing(self, survey: Survey) -> MachineListing:
-        cards, all_cards, others = self.cards.left(survey)
+        cards, all_cards, others = self.cards.left(survey.folders)
         capacity = replace(
             self.limits.left(survey), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
         )
@@ -68,13 +71,15 @@ class LocalProvider(FolderProvider):
         **settings: Any,
     ) -> None:
         super().__init__(data_dir, offers, capacity, **settings)
-        self._cards = Cards(gpus or {}, self._folders, self._agents.lives, NvidiaSmi())
-        self._admission = CardAdmission(self._limits, self._cards)
+        self._cards = Cards(
+            gpus or {}, self._folders, started=self._agents.lives, smi=NvidiaSmi(), setting="local_gpus"
+        )
+        self._admission = CardAdmission(self._limits, self._cards, self._machines)
 
     def cards(self) -> tuple[Card, ...]:
         """The computer's GPUs. ProviderUnavailable when they cannot be read."""
         with as_unavailable("the GPUs of this computer"):
-            return self._cards.states(self._observer.survey())
+            return self._cards.states(self._machines.survey())
 
     def bring_back(self, uuid: str) -> bool:
         """A user says that this GPU works again; False = it was not set aside. ProviderUnavailable."""

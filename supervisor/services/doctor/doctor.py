@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor.contract.cards import Card
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
-from supervisor.domain.machines import Card
 from supervisor.domain.policies import Knobs
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore

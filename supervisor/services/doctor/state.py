@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from supervisor.contract.cards import Card
 from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
-from supervisor.domain.machines import Card
 from supervisor.domain.policies import Knobs
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable

@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from supervisor.contract.cards import Aside, Card
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest, NotSupportedHere, Unavailable
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines import Aside, Card
 from supervisor.ports.provider import OwnCards, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.views import formats

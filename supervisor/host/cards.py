@@ -17,18 +17,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from supervisor.domain.machines import Aside, Card, MachineState
+from supervisor.contract.cards import Aside, Card
 from supervisor.host import processes
-from supervisor.host.files import Unreadable, read_json, write_json
+from supervisor.host.files import ACTION, Unreadable, read_json, write_json
 from supervisor.host.folders import NAME, Folder, Folders
-from supervisor.host.inspector import end_processes
+from supervisor.host.inspector import ENDED, MACHINE, Survey, end_processes
 from supervisor.host.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
-from supervisor.machinefolder.observer import Survey
-from supervisor.ports.provider import CapacityInUse, LaunchRejected, NoCapacity
-from supervisor.telemetry import logs as telemetry
+from supervisor.host.refusals import InUse, NoCapacity, Refused
 
 LOG = logging.getLogger(__name__)
 GIB = 2**30
@@ -44,7 +42,7 @@ class Quarantine:
         self._folders = folders
         self._path = folders.own / "gpus_set_aside.json"
 
-    def all(self) -> dict[str, Aside]:
+    def all(self) -> Dict[str, Aside]:
         """By UUID. Raises Unreadable, OSError."""
         cards = self._kept()
         for folder in self._folders.all():
@@ -60,7 +58,7 @@ class Quarantine:
             return
         kept = self._kept()
         for uuid in faults.keys() - kept.keys():
-            extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
+            extra = {ACTION: "gpu_set_aside", MACHINE: folder.name}
             LOG.warning("%s is %s. No run gets it.", uuid, faults[uuid].text, extra=extra)
         self._write({**faults, **kept})
         folder.forget_bad_gpus()
@@ -76,7 +74,7 @@ class Quarantine:
             self._write(kept)
         return True
 
-    def _kept(self) -> dict[str, Aside]:
+    def _kept(self) -> Dict[str, Aside]:
         data = read_json(self._path) or {}
         try:
             return {
@@ -92,22 +90,29 @@ class Quarantine:
 
 class Cards:
     """`promised`: shape -> cards of each of its machines; empty = this supervisor does not assign cards. `started`:
-    whether an agent was started in this folder a moment ago, which /proc may not show yet."""
+    whether an agent was started in this folder a moment ago, which /proc may not show yet. `setting`: the name of the
+    setting with `promised`."""
 
     def __init__(
-        self, promised: Mapping[str, int], folders: Folders, started: Callable[[Folder], bool], smi: NvidiaSmi
+        self,
+        promised: Mapping[str, int],
+        folders: Folders,
+        *,
+        started: Callable[[Folder], bool],
+        smi: NvidiaSmi,
+        setting: str,
     ) -> None:
         self.promised = promised
         self.quarantine = Quarantine(folders)
         # Of the last reading: index of each card by UUID, and the cards that others hold.
-        self._indexes: dict[str, int | None] | None = None
-        self._held_by_others: tuple[Card, ...] = ()
+        self._indexes: Optional[Dict[str, Optional[int]]] = None
+        self._held_by_others: Tuple[Card, ...] = ()
         self._read_again_at = 0.0  # monotonic
-        self._folders, self._started, self._smi = folders, started, smi
+        self._folders, self._started, self._smi, self._setting = folders, started, smi, setting
 
-    def choose(self, shape: str, survey: Callable[[], Survey], first: Iterable[str] = ()) -> tuple[str, ...] | None:
+    def choose(self, shape: str, survey: Callable[[], Survey], first: Iterable[str] = ()) -> Optional[Tuple[str, ...]]:
         """The UUIDs for one more machine, those in `first` first; None: cards are not assigned. Call it under the lock
-        of the folders. Raises NoCapacity, CapacityInUse, LaunchRejected, OSError."""
+        of the folders. Raises NoCapacity, InUse, Refused, OSError."""
         if not self.promised:
             return None
         needed = self.promised.get(shape, 0)
@@ -119,28 +124,28 @@ class Cards:
                 readings = self._smi.read()
             cards = self._cards(readings, survey())
         except NoNvidiaSmi as error:
-            raise LaunchRejected(
-                f"{shape} has GPUs, but {error}: install the driver's tools, or remove {shape} from local_gpus"
+            raise Refused(
+                f"{shape} has GPUs, but {error}: install the driver's tools, or remove {shape} from {self._setting}"
             ) from None
         except CardsUnread as error:
             # A definite no: nothing was started, and nothing may start on a card whose state is unknown.
             raise NoCapacity(f"no GPU can be assigned now: {error}") from None
         self._remember(cards)
         if len(cards) < needed:
-            raise LaunchRejected(
-                f"{shape} promises {_gpus(needed)}, and this computer has {len(cards)}; set local_gpus to match"
+            raise Refused(
+                f"{shape} promises {_gpus(needed)}, and this computer has {len(cards)}; set {self._setting} to match"
             )
         free = [card for card in cards if card.free]
         if len(free) < needed:
             text = f"{shape} needs {_gpus(needed)}, free: {len(free)}. {_busy(cards)}"
             if len(free) + sum(card.ours and card.aside is None for card in cards) < needed:
                 raise NoCapacity(text)
-            raise CapacityInUse(text)
+            raise InUse(text)
         preferred = frozenset(first)
         free.sort(key=lambda card: (card.uuid not in preferred, card.index))
         return tuple(card.uuid for card in free[:needed])
 
-    def left(self, survey: Survey) -> tuple[int | None, int | None, str]:
+    def left(self, survey: Survey) -> Tuple[Optional[int], Optional[int], str]:
         """(cards for more machines, all cards, who else has some), usually without the driver's tools. None, None:
         cards are not assigned. Before the first reading there is capacity for one machine, whose launch reads. While no
         machine of ours has a card, those of others and those set aside are not counted: a launch fails on them, and
@@ -163,7 +168,7 @@ class Cards:
         text = "; ".join(f"GPU {self._indexes[uuid]} is {words}" for uuid, words in others.items())
         return len(self._indexes) - len(taken) - len(others), len(self._indexes), text
 
-    def states(self, survey: Survey) -> tuple[Card, ...]:
+    def states(self, survey: Survey) -> Tuple[Card, ...]:
         """Every card with its holder, and those set aside that the driver does not show. Raises CardsUnread,
         OSError."""
         cards = self._cards(self._smi.read(), survey)
@@ -176,13 +181,13 @@ class Cards:
         self._held_by_others = tuple(card for card in cards if card.holder and not card.ours)
         self._read_again_at = time.monotonic() + OTHERS_S
 
-    def _aside(self) -> dict[str, Aside]:
+    def _aside(self) -> Dict[str, Aside]:
         try:
             return self.quarantine.all()
         except Unreadable as error:
             raise CardsUnread(f"the GPUs that are set aside are unknown: {error}") from None
 
-    def _cards(self, readings: Sequence[Reading], survey: Survey) -> tuple[Card, ...]:
+    def _cards(self, readings: Sequence[Reading], survey: Survey) -> Tuple[Card, ...]:
         taken, aside = self._taken(survey), self._aside()
         owners = self._owners() if any(reading.holders for reading in readings) else {}
         return tuple(
@@ -197,9 +202,9 @@ class Cards:
             for reading in readings
         )
 
-    def _taken(self, survey: Survey) -> dict[str, str]:
+    def _taken(self, survey: Survey) -> Dict[str, str]:
         """UUID -> the machine that has it. CardsUnread when a machine may have any of them."""
-        living = [m.name for m in survey.listing.machines if m.state is not MachineState.ENDED]
+        living = [m.job.name for m in survey.machines if m.state != ENDED]
         living += [folder.name for folder in survey.over if self._started(folder)]
         taken = {}
         for name in (*living, *survey.unreadable):
@@ -212,7 +217,7 @@ class Cards:
             taken.update(dict.fromkeys((job.gpu_ids if job is not None else None) or (), name))
         return taken
 
-    def _owners(self) -> dict[int, str]:
+    def _owners(self) -> Dict[int, str]:
         """pid -> the machine of ours that it belongs to."""
         table = processes.Table()
         return {p.pid: folder.name for folder in self._folders.all() for p in _members(table, folder)}
@@ -227,14 +232,14 @@ class Cards:
             parent, name = os.path.split(processes.folder_of(pid))
             if parent != str(self._folders.machines) or name in existing or not NAME.match(name):
                 continue
-            extra = {telemetry.ACTION: "leftover_ended", telemetry.MACHINE: name}
+            extra = {ACTION: "leftover_ended", MACHINE: name}
             LOG.warning("Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra)
             end_processes(self._folders.folder(name), None)
             ended = True
         return ended
 
 
-def _faults(folder: Folder) -> dict[str, Aside]:
+def _faults(folder: Folder) -> Dict[str, Aside]:
     """What this machine reported about its own cards, by UUID; empty where it cannot be read."""
     try:
         faults = folder.bad_gpus()
@@ -251,7 +256,7 @@ def _plain(reason: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in reason[:REASON_MAX])
 
 
-def _members(table: processes.Table, folder: Folder) -> list[processes.Process]:
+def _members(table: processes.Table, folder: Folder) -> List[processes.Process]:
     try:
         return table.members(folder.path, folder.agent())
     except Unreadable:

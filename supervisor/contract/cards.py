@@ -1,0 +1,57 @@
+"""The GPUs of one computer, as the code beside them reports them: each is free, has a holder, or is set aside because
+its driver reports a fault. No run gets a card that is set aside until a person says that it works again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Why a card is set aside. `why`: the fault as the driver reports it. `machine`, `run_id`: where it was seen, at
+    epoch seconds `at`."""
+
+    why: str
+    machine: str
+    run_id: str
+    at: float
+
+    @property
+    def text(self) -> str:
+        """The words after "GPU 0 is "."""
+        moment = datetime.fromtimestamp(self.at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        return f"set aside: {self.why} (seen by machine {self.machine} of run {self.run_id}, {moment})"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU. `holder`: what uses it, as the words after "GPU 0 is "; "" = nothing. `ours`: a machine of ours uses it.
+    `index` None: the driver does not show this card."""
+
+    index: Optional[int]
+    uuid: str
+    name: str
+    holder: str = ""
+    ours: bool = False
+    aside: Optional[Aside] = None
+
+    @property
+    def free(self) -> bool:
+        return not self.holder and self.aside is None
+
+    @property
+    def label(self) -> str:
+        return self.uuid if self.index is None else f"GPU {self.index}"
+
+    @property
+    def state(self) -> str:
+        """The words after "GPU 0 is "."""
+        words = [self.holder] if self.holder else []
+        if self.aside is not None:
+            words.append(self.aside.text)
+        if self.index is None:
+            words.append("not shown by the driver")
+        return ", and ".join(words) or "free"
