@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Optional
+from typing import Any, Mapping, Optional
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,9 @@ class Card:
         if self.index is None:
             words.append("not shown by the driver")
         return ", and ".join(words) or "free"
+
+
+def card_of(data: Mapping[str, Any]) -> Card:
+    """From `dataclasses.asdict` of a card, also after JSON. KeyError, TypeError, ValueError for anything else."""
+    aside = data["aside"]
+    return Card(**{**data, "aside": None if aside is None else Aside(**aside)})

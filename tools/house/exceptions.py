@@ -15,6 +15,7 @@ SHORT_FILES: Table = (
     ("supervisor/api/routes/**", "routes"),
     ("supervisor/dashboard/pages/**", "routes of the dashboard"),
     ("supervisor/domain/**", "nouns: a table or a value each"),
+    ("supervisor/host/refusals.py", "a table: the errors of a launch"),
     ("supervisor/**/shapes/**", "tables: the shape of one answer each"),
     ("supervisor/cli/exits.py", "a table: exit codes, and the error that carries one"),
     ("supervisor/notifiers/**", "an implementation of one small port each"),
