@@ -27,6 +27,7 @@ class FileServer:
     away: dict[str, int] = field(default_factory=dict)
     served: dict[str, bytes] = field(default_factory=dict)  # what is given instead of the content
     listed: "list[dict[str, Any]] | None" = None
+    older_lists: "list[list[dict[str, Any]]]" = field(default_factory=list)  # the next answers instead of the list
     sent: list[tuple[str, int, int]] = field(default_factory=list)
     noted: list[Any] = field(default_factory=list)
     refuse_note: bool = False
@@ -34,6 +35,8 @@ class FileServer:
     partial: Any = None
 
     def entries(self, kinds: list[str]) -> list[dict[str, Any]]:
+        if self.older_lists:
+            return self.older_lists.pop(0)
         if self.listed is not None:
             return self.listed
         return [

@@ -199,6 +199,22 @@ def test_unverified_results_are_fetched_only_with_partial(house: FileServer, pul
     assert pull("--kind", "logs").lines[-1] == "OK 1/1, errors 0"
 
 
+def test_results_that_a_live_run_saves_during_the_pull_are_fetched_by_a_newer_list(
+    house: FileServer, pull: Any, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.verified = False
+    older = {"path": "results/g1/plots/a.png", "kind": "results", "size": 3, "sha256": sha256(b"plo"), "updated": None}
+    house.older_lists = [[older], [older]]
+    ended = pull("--partial")
+    assert (ended.code, ended.lines[-1]) == (0, "OK 2/2, errors 0"), ended.err
+    assert (mine / "plots" / "a.png").read_bytes() == PLOT
+    house.older_lists = [[older]] * 2
+    monkeypatch.setattr(pull_command, "LISTS", 1)
+    ended = pull("--partial")
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 0/1, errors 1")
+    assert "4 bytes where the list says 3" in ended.err
+
+
 def test_partial_results_are_fetched_with_a_sentence_and_without_a_note(house: FileServer, pull: Any) -> None:
     house.verified = False
     left = [{"name": "big.bin", "why": "300 bytes is more than is left of results_save_max_mb"}]

@@ -22,7 +22,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import FAILED, NOT_FOUND, CliError
 from supervisor.cli.files.fetching import Fetcher, Interrupted, reason
-from supervisor.cli.files.pulling import Destination, FileRefused, Wanted, laid_out, results_folder, wanted
+from supervisor.cli.files.pulling import Destination, FileRefused, Mismatch, Wanted, laid_out, results_folder, wanted
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options
 from supervisor.cli.output import note, safe
@@ -33,6 +33,7 @@ from supervisor.wording.figures import plural, size_text
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
 AT_ONCE, QUEUED = 4, 16
 SHOW_S = 0.2
+LISTS = 10  # how often the list is read again, where a live run saves newer results during the pull
 FILES_MAX = 1_000_000  # a longer list is an error of the server
 
 
@@ -82,6 +83,13 @@ def pull(
         again = shlex.join(["spot", "pull", name, *([folder] if folder else [])])
         with output.detaching(f"Left. To continue where this pull stopped: {again}"):
             pulled.run(listed)
+            for _ in range(LISTS):
+                if not pulled.changed or not partial:
+                    break
+                listed, results_sha256, _ = _list(client, name, kinds)
+                listed = laid_out(listed, kinds)
+                pulled.run(listed)
+        pulled.report_changed()
         if not pulled.errors:
             into.clear()
             if load_check is not None:
@@ -145,17 +153,20 @@ def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted]
 
 
 class _Pull:
-    """`here`: the complete files. `errors`: how many errors were printed."""
+    """`here`: the complete files of the last list. `changed`: those whose content is not the one of that list.
+    `errors`: how many errors were printed."""
 
     def __init__(self, client: Client, name: str, into: Destination) -> None:
         self._client, self._name, self._into = client, name, into
         self._lock = threading.Lock()
         self._bytes = 0
         self.here: list[FileEntry] = []
+        self.changed: dict[str, Mismatch] = {}
         self.errors = 0
 
     def run(self, listed: list[Wanted]) -> None:
         """Raises KeyboardInterrupt, after all threads have stopped."""
+        self.here, self.changed, self._bytes = [], {}, 0
         stop, total = threading.Event(), sum(file.size for file in listed)
         fetcher = Fetcher(self._client, self._name, self._into, stop, self._count)
         with ThreadPoolExecutor(AT_ONCE, "pull") as pool:
@@ -183,8 +194,14 @@ class _Pull:
             self.here.append(future.result())
         elif isinstance(error, Interrupted):
             raise KeyboardInterrupt
+        elif isinstance(error, Mismatch):
+            self.changed[file.path] = error
         else:
             self._error(f"{safe(file.path)}: {safe(reason(error))}")
+
+    def report_changed(self) -> None:
+        for path, error in self.changed.items():
+            self._error(f"{safe(path)}: {safe(reason(error))}")
 
     def _error(self, text: str) -> None:
         self.errors += 1
