@@ -1,5 +1,7 @@
 """A loop whose step fails unexpectedly: it reports the error, continues, and does not delay the end."""
 
+import threading
+
 import pytest
 
 from supervisor.agent.life import parts
@@ -44,3 +46,26 @@ def test_a_last_round_that_keeps_failing_ends_and_its_error_stays() -> None:
     wait_for(lambda: duty.loop.over, what="the end of the last round")
     assert duty.steps == LAST_TRIES
     assert duty.reports[-1] == "duty: unexpected RuntimeError: broken"
+
+
+class StopBeforeTheWakeIsTaken(threading.Event):
+    """`stop` of the loop comes in the moment in which the thread is about to forget its last wake."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.loop, self.stopped = loop, False
+
+    def clear(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.loop.stop()
+        super().clear()
+
+
+def test_no_further_step_starts_after_a_stop_in_any_moment() -> None:
+    duty = Duty(0)
+    duty.loop = Loop("duty", lambda: duty.step() or 3600.0, duty.reports.append)
+    duty.loop._wake = StopBeforeTheWakeIsTaken(duty.loop)
+    duty.loop.start()
+    wait_for(lambda: duty.loop.over, what="the end of the loop")
+    assert duty.steps == 0

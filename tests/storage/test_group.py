@@ -6,11 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.storage.engine.database import WAL_PAGES
-from supervisor.storage.engine.group import CHECKPOINT_COMMITS, COMMIT, Group
+from supervisor.storage.engine.group import CHECKPOINT_COMMITS, COMMIT, Checkpointer, Group
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import NOW, SPEC, SUBMITTED, a_run, insert
 from tests.services.fresh import open_fresh
@@ -187,3 +188,21 @@ def test_a_checkpoint_that_fails_ends_nothing(tmp_path: Path, monkeypatch: pytes
         for n in range(3 * CHECKPOINT_COMMITS):
             insert(store, a_run(f"run-{n}"))
         assert len(store.page(RunFilter(), None, 100).runs) == 3 * CHECKPOINT_COMMITS
+
+
+def test_the_thread_of_checkpoints_ends_when_it_is_closed_in_any_moment() -> None:
+    """The wake of the close comes just before the thread forgets the wake of a commit."""
+    checkpoints = Checkpointer(create_engine("sqlite://"))
+
+    class ClosedBeforeTheWakeIsTaken(threading.Event):
+        def clear(self) -> None:
+            checkpoints._stopping.set()
+            super().set()
+            super().clear()
+
+    checkpoints._woken = ClosedBeforeTheWakeIsTaken()
+    for _ in range(CHECKPOINT_COMMITS):
+        checkpoints.committed()
+    thread = checkpoints._thread
+    assert thread is not None
+    wait_for(lambda: not thread.is_alive(), what="the end of the thread")

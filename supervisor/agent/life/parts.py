@@ -247,8 +247,10 @@ class Loop:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stop:
-            self._wake.clear()
+        while True:
+            self._wake.clear()  # before the check: the wake of `stop` must not be lost after it
+            if self._stop:
+                return
             wait_s = self._run_step()
             if wait_s is None:
                 return

@@ -138,8 +138,10 @@ class Checkpointer:
             self._thread.join()
 
     def _run(self) -> None:
-        while self._woken.wait() and not self._stopping.is_set():
-            self._woken.clear()
+        while self._woken.wait():
+            self._woken.clear()  # before the check: the wake of `close` must not be lost after it
+            if self._stopping.is_set():
+                return
             with suppress(exc.DBAPIError), self._engine.connect() as connection:
                 connection.exec_driver_sql(CHECKPOINT)
             self._stopping.wait(CHECKPOINT_REST_S)
