@@ -19,7 +19,7 @@ fi
 pin() {
     local lock=$1 what=$2 body
     shift 2
-    "$uv" pip compile pyproject.toml --extra postgres --extra google --universal --python-version 3.11 \
+    "$uv" pip compile pyproject.toml --extra postgres --extra google --extra ssh --universal --python-version 3.11 \
         --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
     body=$(grep -v '^#' "$lock")
     {

@@ -1,0 +1,265 @@
+"""`agent.pyz host`: one operation on the machines of this computer, asked for through SSH.
+
+The request is a JSON object on standard input, the response one JSON object on standard output, on a line of its own
+after a mark: a login shell may print a banner first. A refusal is a response too; only an error of this program itself
+ends with another exit code than 0. Each operation is safe to repeat.
+
+All machines of a user on this computer are in one folder, so supervisors that share the computer see each other's
+machines, share one lock, and never give one card to two machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from supervisor.contract.cards import Card
+from supervisor.host import processes, refusals
+from supervisor.host.cards import Cards
+from supervisor.host.files import Unreadable
+from supervisor.host.folders import Folders
+from supervisor.host.inspector import ENDED, Inspection, Survey, boottime_s
+from supervisor.host.machines import Admission, Machines
+from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
+from supervisor.host.starting import Agents, Start
+
+MARK = "spot-host:"  # begins the line of the response
+OWN = "host"  # the folder of this program's own files
+SYSTEMD_RUN = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
+SYSTEMD_WAIT_S = 5.0
+REFUSALS = {
+    refusals.Refused: "refused",
+    refusals.NoCapacity: "no_capacity",
+    refusals.InUse: "in_use",
+    refusals.Missing: "missing",
+    refusals.Unfinished: "unfinished",
+    Unreadable: "unreadable",
+}
+
+Request = Dict[str, Any]
+
+
+class Host:
+    """`root`: the folder of all machines, in the user's home. `promised`: shape -> cards of each of its machines."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        root = Path(os.path.expanduser(request["root"]))
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folders, agents = Folders(root.resolve(), OWN), Agents(sys.executable)
+        self._root = root
+        self._cards = Cards(
+            request.get("promised") or {},
+            folders,
+            started=agents.lives,
+            smi=NvidiaSmi(),
+            setting=str(request.get("setting") or "the settings"),
+        )
+        self._machines = Machines(folders, agents, time.time, keep=self._cards.quarantine.keep)
+
+    def probe(self) -> Dict[str, Any]:
+        """Everything that a tick asks of this computer."""
+        survey = self._machines.survey()
+        self._machines.archive_old(survey.over)
+        left = self._cards.left(survey)
+        return {
+            "machines": [machine_values(machine) for machine in survey.machines],
+            "unreadable": survey.unreadable,
+            "cards_left": left[0],
+            "all_cards": left[1],
+            "others": left[2],
+            **computer(self._root),
+        }
+
+    def cards(self) -> Dict[str, Any]:
+        return {"cards": [asdict(card) for card in self._states(self._machines.survey())]}
+
+    def launch(self) -> Dict[str, Any]:
+        """`launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id. `shape`; `most`: machines at
+        once, null = no limit. `secrets`: name -> value."""
+        request, shape = self._request, self._request["shape"]
+        admission = Admission(
+            lambda: self._admit(request.get("most"), shape), lambda folder, job: self._renew(folder, job, shape)
+        )
+        archive = Path(sys.argv[0]).resolve()
+        machine = self._machines.launch(request["launch"], archive, admission, lambda: _start(request))
+        return {"machine": machine_values(machine)}
+
+    def find(self) -> Dict[str, Any]:
+        machine = self._machines.find(*self._ref())
+        return {"machine": None if machine is None else machine_values(machine)}
+
+    def release(self) -> Dict[str, Any]:
+        self._machines.release(*self._ref())
+        return {}
+
+    def stop(self) -> Dict[str, Any]:
+        self._machines.ask_to_stop(*self._ref())
+        return {}
+
+    def console(self) -> Dict[str, Any]:
+        """`start` null: the tail, also of a machine that was released."""
+        start, max_bytes = self._request.get("start"), int(self._request["max_bytes"])
+        if start is None:
+            content, first = self._machines.folders.console(self._request["name"], max_bytes), 0
+        else:
+            content, first = self._machines.existing(*self._ref()).console_after(int(start), max_bytes)
+        return {"content": content.decode("utf-8", "surrogateescape"), "start": first}
+
+    def bring_back(self) -> Dict[str, Any]:
+        return {"back": self._cards.quarantine.bring_back(self._request["uuid"])}
+
+    def preempt(self) -> Dict[str, Any]:
+        folder = self._machines.existing(*self._ref())
+        self._machines.notice(folder, float(self._request["notice_s"]))
+        self._machines.inspect(folder)
+        return {}
+
+    def kill(self) -> Dict[str, Any]:
+        self._machines.kill(*self._ref())
+        return {}
+
+    def freeze(self) -> Dict[str, Any]:
+        self._machines.freeze(*self._ref())
+        return {}
+
+    def _ref(self) -> Any:
+        return self._request["name"], self._request.get("machine_id")
+
+    def _states(self, survey: Survey) -> List[Card]:
+        return list(self._cards.states(survey))
+
+    def _admit(self, most: Optional[int], shape: str) -> Any:
+        living = sum(machine.state != ENDED for machine in self._machines.survey().machines)
+        if most is not None and living >= most:
+            raise refusals.InUse(f"{living} of {most} machines run on this computer")
+        return self._cards.choose(shape, self._machines.survey)
+
+    def _renew(self, folder: Any, job: Any, shape: str) -> None:
+        chosen = self._cards.choose(shape, self._machines.survey, job.gpu_ids or ())
+        if chosen is not None and chosen != job.gpu_ids:
+            folder.write_cards(chosen)
+
+
+OPERATIONS = {
+    name: getattr(Host, name)
+    for name in (
+        "probe", "cards", "launch", "find", "release", "stop", "console", "bring_back", "preempt", "kill", "freeze",
+    )
+}  # type: Dict[str, Callable[[Host], Dict[str, Any]]]  # fmt: skip
+
+
+def main() -> int:
+    """Exit code 0: there is a response; 2: the request is not understood."""
+    try:
+        request = json.load(sys.stdin)
+        operation = OPERATIONS[request["operation"]]
+    except (ValueError, KeyError, TypeError) as error:
+        sys.stderr.write("spot: not a request: %r\n" % error)
+        return 2
+    response = respond(lambda: operation(Host(request)))
+    sys.stdout.write("\n%s%s\n" % (MARK, json.dumps(response)))
+    return 0
+
+
+def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """Its result, or `{"refusal": kind, "text": reason}`."""
+    try:
+        return operation()
+    except tuple(REFUSALS) as error:
+        kind = next(name for known, name in REFUSALS.items() if isinstance(error, known))
+        return {"refusal": kind, "text": str(error)}
+    except OSError as error:
+        return {"refusal": "unreadable", "text": str(error)}
+
+
+def machine_values(machine: Inspection) -> Dict[str, Any]:
+    """As JSON: what supervisor/domain/machines.py needs of it."""
+    job, agent, record = machine.job, machine.agent, machine.record
+    return {
+        "name": job.name,
+        "zone": job.zone,
+        "supervisor_id": job.supervisor_id,
+        "run_id": job.run_id,
+        "launch_id": job.launch_id,
+        "created_at": job.created_at,
+        "gpu_ids": job.gpu_ids,
+        "machine_id": "" if agent is None else agent.machine_id,
+        "state": machine.state,
+        "record": None if record is None else asdict(record),
+        "detail": machine.detail,
+    }
+
+
+def computer(root: Path) -> Dict[str, Any]:
+    """What this computer is and has now; null: could not be read."""
+    disk = os.statvfs(root)
+    return {
+        "boot_id": processes.boot_id(),
+        "uptime_s": boottime_s(),
+        "at": time.time(),
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "memory_max_bytes": _memory_max(),
+        "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+        "disk_bytes": disk.f_blocks * disk.f_frsize,
+        "inodes_free": disk.f_favail,
+        "inodes": disk.f_files,
+        "tmux": shutil.which("tmux") is not None,
+        "lingers": lingers(),
+    }
+
+
+def _memory_max() -> Optional[int]:
+    """Of this process's control group; null = no limit."""
+    try:
+        text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def lingers() -> bool:
+    """systemd keeps the processes of this user when the last session ends."""
+    return os.path.exists("/var/lib/systemd/linger/%s" % _user())
+
+
+def _user() -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except (ImportError, KeyError):
+        return ""
+
+
+def _start(request: Request) -> Start:
+    """The environment of the login without our settings, and the secrets of the request."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+    for name in ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK"):
+        environment.pop(name, None)  # the connection ends, and the training must not use the user's keys
+    return Start(environment, request.get("secrets") or {}, detaching_prefix())
+
+
+def detaching_prefix() -> List[str]:
+    """With a scope of its own under systemd, a logout that kills the processes of the session spares the agent. It
+    helps only where the user's own systemd outlives the session; else a session of its own is enough (setsid)."""
+    if not lingers() or shutil.which(SYSTEMD_RUN[0]) is None:
+        return []
+    try:
+        tried = subprocess.run(
+            [*SYSTEMD_RUN, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SYSTEMD_WAIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return list(SYSTEMD_RUN) if tried.returncode == 0 else []
