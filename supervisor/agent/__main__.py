@@ -1,7 +1,4 @@
-"""`python agent.pyz MACHINE_DIR`: the agent of the machine in that folder, until its work or its time is over.
-
-`python agent.pyz host`: one operation on the machines of this computer (supervisor/host/operations.py).
-"""
+"""`python agent.pyz MACHINE_DIR`: the agent of the machine in that folder, until its work or its time is over."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
 from supervisor.agent.machine.masking import Masker, open_console
 from supervisor.agent.machine.processes import own_identity, run_below_init, with_platform_id
 from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets
-from supervisor.host import operations
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
@@ -26,8 +22,6 @@ _log = logging.getLogger("agent")
 def main() -> int:
     """Exit code: 0 = an orderly end, however the command ended; 2 = usage; 3 = this folder or job is not valid for this
     agent, or its secrets are missing. The archive's own entry exits with 4: this Python is too old."""
-    if sys.argv[1:] == ["host"]:
-        return operations.main()
     if os.getpid() == 1:
         run_below_init()
     open_console()

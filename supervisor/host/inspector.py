@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from dataclasses import asdict, dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from supervisor.host import processes
 from supervisor.host.files import ACTION, Unreadable
@@ -49,6 +49,24 @@ class Survey:
     machines: Tuple[Inspection, ...]
     unreadable: Dict[str, str]
     over: Tuple[Folder, ...]
+
+
+def machine_values(machine: Inspection) -> Dict[str, Any]:
+    """As JSON: what supervisor/domain/machines.py needs of it."""
+    job, agent, record = machine.job, machine.agent, machine.record
+    return {
+        "name": job.name,
+        "zone": job.zone,
+        "supervisor_id": job.supervisor_id,
+        "run_id": job.run_id,
+        "launch_id": job.launch_id,
+        "created_at": job.created_at,
+        "gpu_ids": job.gpu_ids,
+        "machine_id": "" if agent is None else agent.machine_id,
+        "state": machine.state,
+        "record": None if record is None else asdict(record),
+        "detail": machine.detail,
+    }
 
 
 class Inspector:

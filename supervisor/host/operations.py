@@ -26,9 +26,9 @@ from supervisor.host import processes, refusals
 from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
 from supervisor.host.folders import Folders
-from supervisor.host.inspector import ENDED, Inspection, Survey, boottime_s
+from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
 from supervisor.host.machines import Admission, Machines
-from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
+from supervisor.host.nvidia_smi import NvidiaSmi
 from supervisor.host.starting import Agents, Start
 
 MARK = "spot-host:"  # begins the line of the response
@@ -84,7 +84,7 @@ class Host:
 
     def launch(self) -> Dict[str, Any]:
         """`launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id. `shape`; `most`: machines at
-        once, null = no limit. `secrets`: name -> value."""
+        once, null = no limit. `secrets`: name -> value; null: they cannot be read, so nothing is started."""
         request, shape = self._request, self._request["shape"]
         admission = Admission(
             lambda: self._admit(request.get("most"), shape), lambda folder, job: self._renew(folder, job, shape)
@@ -175,28 +175,10 @@ def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
     try:
         return operation()
     except tuple(REFUSALS) as error:
-        kind = next(name for known, name in REFUSALS.items() if isinstance(error, known))
+        kind = next(name for known, name in REFUSALS.items() if issubclass(type(error), known))
         return {"refusal": kind, "text": str(error)}
     except OSError as error:
         return {"refusal": "unreadable", "text": str(error)}
-
-
-def machine_values(machine: Inspection) -> Dict[str, Any]:
-    """As JSON: what supervisor/domain/machines.py needs of it."""
-    job, agent, record = machine.job, machine.agent, machine.record
-    return {
-        "name": job.name,
-        "zone": job.zone,
-        "supervisor_id": job.supervisor_id,
-        "run_id": job.run_id,
-        "launch_id": job.launch_id,
-        "created_at": job.created_at,
-        "gpu_ids": job.gpu_ids,
-        "machine_id": "" if agent is None else agent.machine_id,
-        "state": machine.state,
-        "record": None if record is None else asdict(record),
-        "detail": machine.detail,
-    }
 
 
 def computer(root: Path) -> Dict[str, Any]:
@@ -248,7 +230,9 @@ def _start(request: Request) -> Start:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
     for name in ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK"):
         environment.pop(name, None)  # the connection ends, and the training must not use the user's keys
-    return Start(environment, request.get("secrets") or {}, detaching_prefix())
+    if request["secrets"] is None:
+        raise refusals.Refused("the secrets of the run cannot be read")
+    return Start(environment, request["secrets"], detaching_prefix())
 
 
 def detaching_prefix() -> List[str]:

@@ -28,7 +28,10 @@ if sys.version_info < (3, 8):
     )
     sys.exit(4)
 
-from supervisor.agent.__main__ import main
+if sys.argv[1:] == ["host"]:
+    from supervisor.host.operations import main
+else:
+    from supervisor.agent.__main__ import main
 
 sys.exit(main())
 """

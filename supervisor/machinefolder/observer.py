@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import (
@@ -25,7 +26,7 @@ from supervisor.domain.machines import (
 )
 from supervisor.host import inspector
 from supervisor.host.files import Unreadable
-from supervisor.host.inspector import Inspection, boottime_s
+from supervisor.host.inspector import Inspection, boottime_s, machine_values
 from supervisor.host.machines import Machines
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.telemetry import logs as telemetry
@@ -51,20 +52,21 @@ def as_unavailable(what: str) -> Iterator[None]:
         raise ProviderUnavailable(f"{what}: {error}") from error
 
 
-def machine_of(seen: Inspection) -> Machine:
-    job, record = seen.job, seen.record
+def machine_of(values: Mapping[str, Any]) -> Machine:
+    """From host.inspector.machine_values."""
+    record, labels = values["record"], (SUPERVISOR_LABEL, RUN_LABEL, LAUNCH_LABEL)
     return Machine(
-        machine_id="" if seen.agent is None else seen.agent.machine_id,
-        name=job.name,
-        zone=job.zone,
-        state=MachineState(seen.state),
-        supervisor_id=job.supervisor_id,
-        run_id=job.run_id,
-        launch_id=job.launch_id,
-        created_at=job.created_at,
-        record=None if record is None else MachineRecord(**{**asdict(record), "cause": Cause(record.cause)}),
-        detail=seen.detail,
-        labels={SUPERVISOR_LABEL: job.supervisor_id, RUN_LABEL: job.run_id, LAUNCH_LABEL: job.launch_id},
+        machine_id=values["machine_id"],
+        name=values["name"],
+        zone=values["zone"],
+        state=MachineState(values["state"]),
+        supervisor_id=values["supervisor_id"],
+        run_id=values["run_id"],
+        launch_id=values["launch_id"],
+        created_at=values["created_at"],
+        record=None if record is None else MachineRecord(**{**record, "cause": Cause(record["cause"])}),
+        detail=values["detail"],
+        labels=dict(zip(labels, (values["supervisor_id"], values["run_id"], values["launch_id"]), strict=True)),
     )
 
 
@@ -88,7 +90,7 @@ class Observer:
         self._timers.watch(name, deadline_boottime_s)
 
     def seen(self, inspection: Inspection) -> Machine:
-        machine = machine_of(inspection)
+        machine = machine_of(machine_values(inspection))
         with self._lock:
             self._zones[machine.name] = machine.zone
         if inspection.notice is not None:

@@ -1,0 +1,1 @@
+"""Machines on computers that are reached by SSH."""

@@ -1,0 +1,207 @@
+"""Connections to hosts by SSH: one is kept open for each host, and each command has a limit of time.
+
+The library is asynchronous, so its event loop runs in a thread of its own inside this file; callers block. A command is
+words without any character that a shell would interpret; everything else goes through standard input. The host's key
+must be known already. A connection that is lost in the middle of a command says nothing about the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncssh
+
+from supervisor.domain.texts import clause
+
+CONNECT_S = 15.0
+KEEPALIVE_S, KEEPALIVES = 15.0, 2  # a host without a response for half a minute is disconnected
+WORD = re.compile(r"[A-Za-z0-9._/~=-]+")
+
+T = TypeVar("T")
+
+
+class NotConnected(Exception):
+    """There is no connection, so the host was asked nothing. The text says why and what to do."""
+
+
+class NoResult(Exception):
+    """The connection or the time ended in the middle of a command: nothing is known about the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """`exit_code` None: a signal ended the command."""
+
+    exit_code: int | None
+    output: bytes
+    errors: bytes
+
+
+class Connections:
+    """`config`: the SSH configuration, `known_hosts`: the keys of hosts; None = the user's own files."""
+
+    def __init__(self, config: Path | None = None, known_hosts: Path | None = None) -> None:
+        self._options: dict[str, Any] = {} if config is None else {"config": [str(config)]}
+        if known_hosts is not None:
+            self._options["known_hosts"] = str(known_hosts)
+        self._open: dict[str, asyncssh.SSHClientConnection] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._failed: dict[str, str] = {}  # host -> why its last connection could not be made
+        self._reconnecting: dict[str, asyncio.Future[None]] = {}
+        self._guard = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, host: str, words: Sequence[str], stdin: bytes, within_s: float) -> Completed:
+        """Raises NotConnected, NoResult."""
+        return self._wait(self._run(host, words, stdin, within_s))
+
+    def run_all(
+        self, commands: Mapping[str, tuple[Sequence[str], bytes]], within_s: float
+    ) -> dict[str, Completed | Exception]:
+        """`commands`: host -> (words, stdin), all at the same time. A host whose last connection failed is not waited
+        for: it is connected in the background, and until then the result is NotConnected."""
+        return self._wait(self._run_all(commands, within_s))
+
+    def close(self) -> None:
+        with self._guard:
+            loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._close_all(), loop).result(CONNECT_S)
+        loop.call_soon_threadsafe(loop.stop)
+
+    async def _run_all(
+        self, commands: Mapping[str, tuple[Sequence[str], bytes]], within_s: float
+    ) -> dict[str, Completed | Exception]:
+        async def one(host: str, words: Sequence[str], stdin: bytes) -> Completed | Exception:
+            if host in self._failed:
+                self._reconnect(host)
+                return NotConnected(self._failed[host])
+            try:
+                return await self._run(host, words, stdin, within_s)
+            except (NotConnected, NoResult) as error:
+                return error
+
+        results = await asyncio.gather(*(one(host, *command) for host, command in commands.items()))
+        return dict(zip(commands, results, strict=True))
+
+    def _reconnect(self, host: str) -> None:
+        async def connect() -> None:
+            with suppress(NotConnected):
+                await self._connection(host, fresh=True)
+
+        if host not in self._reconnecting:
+            task = self._reconnecting[host] = asyncio.ensure_future(connect())
+            task.add_done_callback(lambda _: self._reconnecting.pop(host, None))
+
+    async def _run(self, host: str, words: Sequence[str], stdin: bytes, within_s: float) -> Completed:
+        if not all(map(WORD.fullmatch, words)):
+            raise ValueError(f"a word of {words} needs quotes")
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._run_once(host, " ".join(words), stdin)
+        except TimeoutError:
+            self._drop(host)  # the next command must not wait behind this one
+            raise NoResult(f"{host} did not respond within {within_s:g} s") from None
+
+    async def _run_once(self, host: str, command: str, stdin: bytes) -> Completed:
+        process = await self._started(host, command)
+        try:
+            with suppress(OSError):  # it ended before it had read everything: its exit code says why
+                process.stdin.write(stdin)
+                process.stdin.write_eof()
+            output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            await process.wait_closed()
+        except (OSError, asyncssh.Error) as error:
+            self._drop(host)
+            raise NoResult(f"the connection to {host} was lost: {_reason(error)}") from None
+        if process.exit_status is None and process.exit_signal is None:
+            self._drop(host)
+            raise NoResult(f"the connection to {host} was lost in the middle of a command")
+        code = process.exit_status if process.exit_signal is None else None
+        return Completed(code, output, errors)
+
+    async def _started(self, host: str, command: str) -> asyncssh.SSHClientProcess[bytes]:
+        """The command on the kept connection, or on a new one where that one is dead. NotConnected."""
+        for fresh in (False, True):
+            connection = await self._connection(host, fresh)
+            try:
+                return await connection.create_process(command, encoding=None)
+            except (OSError, asyncssh.Error) as error:
+                # Nothing was started: the channel could not be opened.
+                self._drop(host)
+                if fresh:
+                    raise NotConnected(f"{host} opens no session: {_reason(error)}") from None
+        raise AssertionError("the second round returns or raises")
+
+    async def _connection(self, host: str, fresh: bool) -> asyncssh.SSHClientConnection:
+        async with self._locks.setdefault(host, asyncio.Lock()):
+            kept = self._open.get(host)
+            if kept is not None and not kept.is_closed() and not fresh:
+                return kept
+            try:
+                connection = await asyncssh.connect(
+                    host,
+                    connect_timeout=CONNECT_S,
+                    login_timeout=CONNECT_S,
+                    keepalive_interval=KEEPALIVE_S,
+                    keepalive_count_max=KEEPALIVES,
+                    **self._options,
+                )
+            except (OSError, asyncssh.Error, ValueError) as error:
+                self._failed[host] = _no_connection(host, error)
+                raise NotConnected(self._failed[host]) from None
+            self._failed.pop(host, None)
+            self._open[host] = connection
+            return connection
+
+    def _drop(self, host: str) -> None:
+        connection = self._open.pop(host, None)
+        if connection is not None:
+            connection.abort()
+
+    async def _close_all(self) -> None:
+        for host in list(self._open):
+            self._drop(host)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._guard:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=_serve, args=(self._loop,), name="ssh", daemon=True).start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _no_connection(host: str, error: Exception) -> str:
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        return (
+            f"the key of {host} is not the known one: {_reason(error)}. If the host is new or was installed again, "
+            f"compare its key and connect once by hand: ssh {host}"
+        )
+    if isinstance(error, asyncssh.PermissionDenied):
+        return f"{host} refuses the login: {_reason(error)}. Try it by hand: ssh -o BatchMode=yes {host} true"
+    return f"{host} cannot be reached: {_reason(error)}"
+
+
+def _reason(error: Exception) -> str:
+    text = clause(" ".join(str(error).split())[:200])
+    return text or type(error).__name__

@@ -1,0 +1,70 @@
+"""How hosts by SSH are made from settings: the kind that the list of providers names.
+
+The library of connections is imported only where such hosts are used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.domain.errors import SettingsRefused
+from supervisor.providers.ssh import settings
+from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
+from supervisor.providers.ssh.traits import TRAITS
+from supervisor.settings.kinds import Kind
+
+if TYPE_CHECKING:
+    from supervisor.ports.opening import OpenedProvider, ProviderContext
+
+
+def ready() -> None:
+    """Raises SettingsRefused."""
+    if importlib.util.find_spec("asyncssh") is None:
+        raise SettingsRefused("provider = ssh needs asyncssh: pip install 'spot-supervisor[ssh]'")
+
+
+def open_provider(name: str, s: SshSettings, context: ProviderContext) -> OpenedProvider:
+    from supervisor.ports.opening import OpenedProvider
+    from supervisor.providers.ssh.connections import Connections
+    from supervisor.providers.ssh.platform import SshPlatform
+    from supervisor.providers.ssh.provider import SshProvider
+
+    connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
+    provider = SshProvider(
+        name,
+        offers(name, s),
+        connections,
+        folder=s.ssh_folder,
+        python=s.ssh_python,
+        agent=lambda: context.agent,
+        gpus=s.ssh_gpus,
+        most=most_machines(s),
+    )
+    return OpenedProvider(
+        provider=provider,
+        platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),
+        scope=name,  # a host may be added or removed, and the runs stay where they are
+        disasters=provider,
+        close=connections.close,
+    )
+
+
+def _file(path: str) -> Path | None:
+    return Path(path).expanduser() if path else None
+
+
+KIND = Kind(
+    traits=TRAITS,
+    values=SshSettings,
+    prefix="ssh_",
+    store=settings.STORE,
+    rules=settings.RULES,
+    check=settings.check,
+    complete=settings.complete,
+    ready=ready,
+    meaning=settings.meaning,
+    open=open_provider,
+    leaves_no_trace=True,
+)

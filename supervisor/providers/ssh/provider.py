@@ -1,0 +1,179 @@
+"""Machines on hosts by SSH: each host is a zone, and everything on it is done by one program there.
+
+One probe of each host is a listing. A host that does not respond makes its own zone Unknown and nothing else. A lost
+connection never ends a machine: the agent belongs to no connection. Only before a call is sent does a failure say that
+nothing was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.machinefolder import secrets
+from supervisor.machinefolder.observer import machine_of
+from supervisor.machinefolder.provider import launch_values
+from supervisor.ports.provider import (
+    LaunchRejected,
+    LaunchRequest,
+    NoCapacity,
+    NotSupported,
+    ProviderUnavailable,
+    SecretRefused,
+)
+from supervisor.ports.traits import Traits
+from supervisor.providers.ssh.connections import Connections, NotConnected
+from supervisor.providers.ssh.hosts import Answer, Host, probe_all
+from supervisor.providers.ssh.traits import TRAITS
+
+SETTING = "ssh_gpus"
+
+
+class SshProvider:
+    """Provider and Disasters of ports/provider.py. `gpus`: shape -> cards of each machine; `most`: machines at once on
+    each host, None = the cards limit them."""
+
+    traits: Traits = TRAITS
+
+    def __init__(
+        self,
+        name: str,
+        offers: Sequence[Offer],
+        connections: Connections,
+        *,
+        folder: str,
+        python: str,
+        agent: Callable[[], Path],
+        gpus: Mapping[str, int],
+        most: int | None,
+    ) -> None:
+        self.name = name
+        self._offers = tuple(offers)
+        self._connections = connections
+        aliases = dict.fromkeys(offer.placement.zone for offer in offers)
+        self._hosts = {alias: Host(alias, connections, folder=folder, python=python, agent=agent) for alias in aliases}
+        self._gpus, self._most = dict(gpus), most
+
+    def pin(self, image: str) -> str:
+        return ""
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self._offers
+
+    def gpus(self, shape: str) -> str:
+        return ""  # only the driver's tools on the host know the type of its cards
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        if request.placement not in {offer.placement for offer in self._offers}:
+            raise LaunchRejected(f"{request.placement.shape} on {request.placement.zone} is not in the settings")
+        values, unreadable = self._secrets(request)
+        call = {
+            "launch": launch_values(request),
+            "shape": request.placement.shape,
+            "secrets": values,
+            "most": self._most,
+            **self._common(),
+        }
+        host = self._host(request.placement.zone)
+        try:
+            return machine_of(host.call("launch", call)["machine"])
+        except LaunchRejected as error:
+            raise unreadable or error from None
+        except NotConnected as error:
+            if request.repeated:  # an earlier call may have been sent
+                raise ProviderUnavailable(str(error)) from None
+            raise NoCapacity(str(error)) from None
+
+    def machines(self) -> MachineListing:
+        answers = probe_all(tuple(self._hosts.values()), self._connections, **self._common())
+        good = {alias: answer for alias, answer in answers.items() if not isinstance(answer, str)}
+        if not good:
+            raise ProviderUnavailable("; ".join(str(answer) for answer in answers.values()))
+        unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
+        machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
+        zones = {alias: self._left(answer) for alias, answer in good.items()}
+        return MachineListing(tuple(machines), frozenset(unreachable), Capacity(zones=zones))
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        values = self._call(ref, "find")["machine"]
+        return None if values is None else machine_of(values)
+
+    def release(self, ref: MachineRef) -> None:
+        self._call(ref, "release")
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        self._call(ref, "stop")
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        if max_bytes <= 0:
+            return b""
+        return _content(self._call(ref, "console", start=None, max_bytes=max_bytes))
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
+        """(bytes, the offset of the first); a negative start counts from the end. MachineMissing,
+        ProviderUnavailable."""
+        answer = self._call(ref, "console", start=start, max_bytes=max_bytes)
+        return _content(answer), int(answer["start"])
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        return {reference: secrets.problem(reference) for reference in references}
+
+    # --- disasters ----------------------------------------------------------------------------------------------------
+
+    def preempt(self, ref: MachineRef, notice_s: float) -> None:
+        self._call(ref, "preempt", notice_s=notice_s)
+
+    def kill(self, ref: MachineRef) -> None:
+        self._call(ref, "kill")
+
+    def freeze(self, ref: MachineRef) -> None:
+        self._call(ref, "freeze")
+
+    def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
+        raise NotSupported("a host by SSH has no stock-outs")
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _secrets(self, request: LaunchRequest) -> tuple[Mapping[str, str] | None, SecretRefused | None]:
+        """A machine that runs already needs them no more, so an unreadable one refuses only a start."""
+        try:
+            return secrets.read_all(request.secrets), None
+        except SecretRefused as error:
+            return None, error
+
+    def _common(self) -> dict[str, object]:
+        return {"promised": self._gpus, "setting": SETTING}
+
+    def _host(self, zone: str) -> Host:
+        host = self._hosts.get(zone)
+        if host is None:  # removed from the settings, while a machine of ours may run there
+            raise ProviderUnavailable(f"{zone} is not in ssh_hosts any more: add it again to reach its machines")
+        return host
+
+    def _call(self, ref: MachineRef, operation: str, **values: object) -> Answer:
+        named = {"name": ref.name, "machine_id": ref.machine_id, **values}
+        with _unavailable():
+            return self._host(ref.zone).call(operation, {**named, **self._common()})
+
+    def _left(self, answer: Answer) -> int:
+        """How many more machines fit on this host."""
+        living = sum(values["state"] != MachineState.ENDED for values in answer["machines"])
+        limits = [] if self._most is None else [self._most - living - len(answer["unreadable"])]
+        needed = [count for count in self._gpus.values() if count]
+        if needed and answer["cards_left"] is not None:
+            limits.append(answer["cards_left"] // min(needed))
+        return max(0, min(limits, default=1))
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except NotConnected as error:
+        raise ProviderUnavailable(str(error)) from None
+
+
+def _content(answer: Answer) -> bytes:
+    return str(answer["content"]).encode("utf-8", "surrogateescape")

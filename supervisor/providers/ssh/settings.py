@@ -1,0 +1,92 @@
+"""The settings of hosts by SSH: their names, their GPUs, and what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.findings import Finding
+from supervisor.providers.ssh.traits import TRAITS
+from supervisor.settings.kinds import StoreForm, need
+from supervisor.settings.values import LARGEST_COUNT, Rules, check_keys
+
+if TYPE_CHECKING:
+    from supervisor.domain.machines import Offer
+
+STORE = StoreForm("file:///FOLDER", re.compile(r"file:///.*", re.DOTALL))
+RULES = Rules(
+    counts={"ssh_machines": (0, LARGEST_COUNT)},
+    pairs={
+        "ssh_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
+        "ssh_prices": "host=$/h pairs, such as gpu1=1.20,gpu2=0",
+    },
+    texts={"ssh_prices": re.compile(r"\d{1,4}(\.\d{1,6})?")},
+    empty=frozenset({"ssh_config", "ssh_known_hosts"}),
+)
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
+PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
+WHOLE_HOST = "host"  # the shape where the settings name no GPUs: all of the host
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshSettings:
+    """`ssh_hosts`: names of the SSH configuration, or host names; each is a zone. `ssh_gpus`: shape -> cards of each of
+    its machines; empty = one machine has the whole host. `ssh_machines`: at once on each host; 0 = one, or as many as
+    the cards of ssh_gpus allow. `ssh_prices`: host -> $/h. `ssh_folder`: of machines, on each host. `ssh_python`: 3.8
+    or newer, on each host. `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
+
+    ssh_hosts: tuple[str, ...] = ()
+    ssh_gpus: Mapping[str, int] = field(default_factory=dict)
+    ssh_machines: int = 0
+    ssh_prices: Mapping[str, str] = field(default_factory=dict)
+    ssh_folder: str = "~/.spot-machines"
+    ssh_python: str = "python3"
+    ssh_config: str = ""
+    ssh_known_hosts: str = ""
+
+
+def check(s: SshSettings) -> None:
+    """Raises SettingsRefused."""
+    check_keys("ssh_prices", s.ssh_prices, "ssh_hosts", s.ssh_hosts)
+    for name, values, form, expected in (
+        ("ssh_hosts", s.ssh_hosts, HOST, "a host name, or a name of the SSH configuration (which sets user and port)"),
+        ("ssh_folder", (s.ssh_folder,), FOLDER, "a path of letters, digits, dots, hyphens and slashes"),
+        ("ssh_python", (s.ssh_python,), PYTHON, "a program, such as python3 or /opt/conda/bin/python"),
+    ):
+        for value in values:
+            if not form.fullmatch(value):
+                raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
+
+
+def complete(s: SshSettings) -> None:
+    """Raises SettingsRefused."""
+    need(TRAITS.kind, s, {"ssh_hosts": "gpu1,gpu2"})
+
+
+def most_machines(s: SshSettings) -> int | None:
+    """At once on each host; None = the cards limit them."""
+    if s.ssh_machines:
+        return s.ssh_machines
+    return None if any(s.ssh_gpus.values()) else 1
+
+
+def offers(name: str, s: SshSettings) -> tuple[Offer, ...]:
+    """Every host of a shape, then the next shape. A host is neither spot nor on-demand: it serves both."""
+    from supervisor.domain.machines import Offer, Placement
+
+    usd_per_h = {host: float(price) for host, price in s.ssh_prices.items()}
+    return tuple(
+        Offer(Placement(name, TRAITS.kind, host, shape, spot), usd_per_h.get(host), usd_per_h.get(host))
+        for spot in (True, False)
+        for shape in (s.ssh_gpus or (WHOLE_HOST,))
+        for host in s.ssh_hosts
+    )
+
+
+def meaning(s: SshSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
+    """The settings in effect, in words."""
+    return f"machines are on {', '.join(s.ssh_hosts)}; objects in {store_url}", ()

@@ -1,0 +1,150 @@
+"""A provider of two hosts by SSH for tests: two real sshd, each with a home of its own, and nothing left alive."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from supervisor.machinefolder.agent_archive import build_agent
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.ssh.connections import Connections
+from supervisor.providers.ssh.provider import SshProvider
+from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
+from tests.contracts.provider_subject import Subject
+from tests.providers.local_machines import SCRIPTED_AGENT, end_processes_of
+from tests.providers.sshd import Sshd, write_client_files
+from tests.waiting import wait_for
+
+HOSTS = ("gpu1", "gpu2")
+FOLDER = "~/.spot-machines"
+ENTRY = b"""\
+import sys
+
+if sys.argv[1:] == ["host"]:
+    from supervisor.host.operations import main
+
+    sys.exit(main())
+import runpy
+
+runpy.run_module("scripted_agent", run_name="__main__")
+"""
+
+
+@cache
+def scripted_archive() -> bytes:
+    """The archive with the host's operations, and the scripted agent in place of the agent."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(build_agent())) as real, zipfile.ZipFile(buffer, "w") as target:
+        for info in real.infolist():
+            if info.filename.startswith(("supervisor/host/", "supervisor/contract/", "supervisor/__init__")):
+                target.writestr(info, real.read(info))
+        target.writestr("__main__.py", ENTRY)
+        target.write(SCRIPTED_AGENT, "scripted_agent.py")
+    return buffer.getvalue()
+
+
+class SshSubject(Subject):
+    def __init__(self, folder: Path, options: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__()
+        self.data_dir = folder
+        self.hosts = [Sshd(alias, folder / alias, options or {}) for alias in HOSTS]
+        for host in self.hosts:
+            host.make()
+            host.start()
+        self.config, self.known_hosts = write_client_files(folder, self.hosts)
+        self.agent = folder / "agent.pyz"
+        self.agent.write_bytes(scripted_archive())
+        self.settings = {"ssh_hosts": HOSTS, "ssh_machines": 8, **settings}
+        self._opened: list[Connections] = []
+        self.provider = self.fresh()
+
+    def fresh(self, **settings: Any) -> SshProvider:
+        """Another provider of the same hosts, as after a restart of the supervisor."""
+        s = SshSettings(**{**self.settings, **settings})
+        connections = Connections(self.config, self.known_hosts)
+        self._opened.append(connections)
+        return SshProvider(
+            "lab",
+            offers("lab", s),
+            connections,
+            folder=FOLDER,
+            python=s.ssh_python,
+            agent=lambda: self.agent,
+            gpus=s.ssh_gpus,
+            most=most_machines(s),
+        )
+
+    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_for(condition, what=what)
+
+    def host(self, request: LaunchRequest) -> Sshd:
+        return next(host for host in self.hosts if host.alias == request.placement.zone)
+
+    def machines_folder(self, request: LaunchRequest) -> Path:
+        return self.host(request).home / ".spot-machines" / "machines"
+
+    def folder(self, request: LaunchRequest) -> Path:
+        return self.machines_folder(request) / request.name
+
+    def scripted(self, request: LaunchRequest, **script: Any) -> LaunchRequest:
+        return replace(request, job={**request.job, "script": script})
+
+    def pids(self, request: LaunchRequest) -> dict[str, int]:
+        path = self.folder(request) / "pids.json"
+        wait_for(path.exists, what="the scripted agent's pids")
+        return json.loads(path.read_text())
+
+    def keep_secret(self, value: str) -> str:
+        path = self.data_dir / f"secret-{value[:4].strip()}"
+        path.write_text(value + "\n")
+        path.chmod(0o600)
+        return f"file:{path}"
+
+    def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
+        Path(reference.removeprefix("file:")).chmod(0o644 if spoilt else 0o600)
+
+    @contextmanager
+    def unreadable(self, request: LaunchRequest) -> Iterator[None]:
+        aside = self.machines_folder(request).with_name("aside")
+        self.folder(request).rename(aside)
+        self.folder(request).write_text("not a folder")
+        try:
+            yield
+        finally:
+            self.folder(request).unlink()
+            aside.rename(self.folder(request))
+
+    @contextmanager
+    def all_unreadable(self) -> Iterator[None]:
+        """Nobody can log in, and the kept connections are gone."""
+        for host in self.hosts:
+            host.stop()
+        try:
+            yield
+        finally:
+            for host in self.hosts:
+                host.start()
+            wait_for(lambda: not self._unread(), what="the hosts to be connected again")
+
+    def _unread(self) -> bool:
+        try:
+            return bool(self.provider.machines().unreachable)
+        except Exception:  # noqa: BLE001 - it is what is waited for
+            return True
+
+    def end_all(self) -> None:
+        """End what the machines of these hosts still run, and the hosts."""
+        for connections in self._opened:
+            connections.close()
+        for host in self.hosts:
+            wait_for(
+                lambda host=host: not end_processes_of(host.home / ".spot-machines"), what="the test's processes to end"
+            )
+            host.stop()
