@@ -21,6 +21,7 @@ import asyncssh
 from supervisor.domain.texts import clause
 
 CONNECT_S = 15.0
+SESSIONS = 8  # at the same time on one connection: sshd allows 10 (MaxSessions)
 KEEPALIVE_S, KEEPALIVES = 15.0, 2  # a host without a response for half a minute is disconnected
 WORD = re.compile(r"[A-Za-z0-9._/~=-]+")
 
@@ -53,6 +54,7 @@ class Connections:
             self._options["known_hosts"] = str(known_hosts)
         self._open: dict[str, asyncssh.SSHClientConnection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._sessions: dict[str, asyncio.Semaphore] = {}
         self._failed: dict[str, str] = {}  # host -> why its last connection could not be made
         self._reconnecting: dict[str, asyncio.Future[None]] = {}
         self._guard = threading.Lock()
@@ -72,11 +74,10 @@ class Connections:
     def close(self) -> None:
         with self._guard:
             loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        with suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._close_all(), loop).result(CONNECT_S)
-        loop.call_soon_threadsafe(loop.stop)
+        if loop is not None:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self._close_all(), loop).result(CONNECT_S)
+            loop.call_soon_threadsafe(loop.stop)
 
     async def _run_all(
         self, commands: Mapping[str, tuple[Sequence[str], bytes]], within_s: float
@@ -96,7 +97,7 @@ class Connections:
     def _reconnect(self, host: str) -> None:
         async def connect() -> None:
             with suppress(NotConnected):
-                await self._connection(host, fresh=True)
+                await self._connection(host)
 
         if host not in self._reconnecting:
             task = self._reconnecting[host] = asyncio.ensure_future(connect())
@@ -113,6 +114,10 @@ class Connections:
             raise NoResult(f"{host} did not respond within {within_s:g} s") from None
 
     async def _run_once(self, host: str, command: str, stdin: bytes) -> Completed:
+        async with self._sessions.setdefault(host, asyncio.Semaphore(SESSIONS)):
+            return await self._in_session(host, command, stdin)
+
+    async def _in_session(self, host: str, command: str, stdin: bytes) -> Completed:
         process = await self._started(host, command)
         try:
             with suppress(OSError):  # it ended before it had read everything: its exit code says why
@@ -131,22 +136,26 @@ class Connections:
 
     async def _started(self, host: str, command: str) -> asyncssh.SSHClientProcess[bytes]:
         """The command on the kept connection, or on a new one where that one is dead. NotConnected."""
-        for fresh in (False, True):
-            connection = await self._connection(host, fresh)
+        dead: asyncssh.SSHClientConnection | None = None
+        while True:
+            connection = await self._connection(host, dead)
             try:
                 return await connection.create_process(command, encoding=None)
             except (OSError, asyncssh.Error) as error:
                 # Nothing was started: the channel could not be opened.
-                self._drop(host)
-                if fresh:
+                if dead is not None:
                     raise NotConnected(f"{host} opens no session: {_reason(error)}") from None
-        raise AssertionError("the second round returns or raises")
+                dead = connection
 
-    async def _connection(self, host: str, fresh: bool) -> asyncssh.SSHClientConnection:
+    async def _connection(
+        self, host: str, dead: asyncssh.SSHClientConnection | None = None
+    ) -> asyncssh.SSHClientConnection:
+        """The kept one, unless it is `dead`; else a new one. NotConnected."""
         async with self._locks.setdefault(host, asyncio.Lock()):
             kept = self._open.get(host)
-            if kept is not None and not kept.is_closed() and not fresh:
+            if kept is not None and kept is not dead and not kept.is_closed():
                 return kept
+            self._drop(host)
             try:
                 connection = await asyncssh.connect(
                     host,
@@ -169,8 +178,16 @@ class Connections:
             connection.abort()
 
     async def _close_all(self) -> None:
+        """Nothing of this loop is left open: tasks, connections, sockets."""
+        tasks = [*self._reconnecting.values()]
+        for task in tasks:
+            task.cancel()
+        connections = list(self._open.values())
         for host in list(self._open):
             self._drop(host)
+        await asyncio.gather(*tasks, *(each.wait_closed() for each in connections), return_exceptions=True)
+        for _ in range(3):  # the library aborts a connection in a later turn of the loop, and that closes its socket
+            await asyncio.sleep(0)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result()
