@@ -145,6 +145,11 @@ class Cards:
         free.sort(key=lambda card: (card.uuid not in preferred, card.index))
         return tuple(card.uuid for card in free[:needed])
 
+    def refresh(self, survey: Survey) -> None:
+        """Call the driver's tools now, so that `left` knows all cards. Raises CardsUnread, OSError."""
+        if any(self.promised.values()):
+            self._remember(self._cards(self._smi.read(), survey))
+
     def left(self, survey: Survey) -> Tuple[Optional[int], Optional[int], str]:
         """(cards for more machines, all cards, who else has some), usually without the driver's tools. None, None:
         cards are not assigned. Before the first reading there is capacity for one machine, whose launch reads. While no

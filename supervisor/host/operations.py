@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
@@ -28,7 +29,7 @@ from supervisor.host.files import Unreadable
 from supervisor.host.folders import Folders
 from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
 from supervisor.host.machines import Admission, Machines
-from supervisor.host.nvidia_smi import NvidiaSmi
+from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.starting import Agents, Start
 
 MARK = "spot-host:"  # begins the line of the response
@@ -69,6 +70,8 @@ class Host:
         """Everything that a tick asks of this computer."""
         survey = self._machines.survey()
         self._machines.archive_old(survey.over)
+        with suppress(CardsUnread):  # then a launch says why, and the capacity is not known
+            self._cards.refresh(survey)
         left = self._cards.left(survey)
         return {
             "machines": [machine_values(machine) for machine in survey.machines],

@@ -54,7 +54,7 @@ class SshSubject(Subject):
     def __init__(self, folder: Path, options: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__()
         self.data_dir = folder
-        self.hosts = [Sshd(alias, folder / alias, options or {}) for alias in HOSTS]
+        self.hosts = [Sshd(alias, folder / alias, dict(options or {})) for alias in HOSTS]
         for host in self.hosts:
             host.make()
             host.start()

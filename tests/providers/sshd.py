@@ -7,7 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,8 @@ class Sshd:
 
     alias: str
     folder: Path
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    wrapper: Sequence[str] = ()  # a program that starts the server, such as one with mounts of its own
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -71,13 +72,15 @@ class Sshd:
             "StrictModes": "no",
             "PermitRootLogin": "prohibit-password",
             "MaxStartups": "100:30:200",
-            "SetEnv": f"HOME={self.home}",
             **self.options,
+            "SetEnv": " ".join([f"HOME={self.home}", self.options.get("SetEnv", "")]),
         }
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
         log = self.folder / "sshd.log"
-        self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(log)], start_new_session=True)
+        self.process = subprocess.Popen(
+            [*self.wrapper, SSHD, "-D", "-f", str(config), "-E", str(log)], start_new_session=True
+        )
         wait_for(self.answers, what="sshd to listen")
 
     def answers(self) -> bool:

@@ -45,6 +45,16 @@ class Completed:
     errors: bytes
 
 
+@dataclass(slots=True)
+class _Call:
+    """`asked`: the command may have reached the host."""
+
+    host: str
+    command: str
+    stdin: bytes
+    asked: bool = False
+
+
 class Connections:
     """`config`: the SSH configuration, `known_hosts`: the keys of hosts; None = the user's own files."""
 
@@ -106,22 +116,23 @@ class Connections:
     async def _run(self, host: str, words: Sequence[str], stdin: bytes, within_s: float) -> Completed:
         if not all(map(WORD.fullmatch, words)):
             raise ValueError(f"a word of {words} needs quotes")
+        call = _Call(host, " ".join(words), stdin)
         try:
-            async with asyncio.timeout(within_s):
-                return await self._run_once(host, " ".join(words), stdin)
+            async with asyncio.timeout(within_s), self._sessions.setdefault(host, asyncio.Semaphore(SESSIONS)):
+                return await self._in_session(call)
         except TimeoutError:
             self._drop(host)  # the next command must not wait behind this one
-            raise NoResult(f"{host} did not respond within {within_s:g} s") from None
+            text = f"{host} did not respond within {within_s:g} s"
+            if call.asked:
+                raise NoResult(text) from None
+            self._failed[host] = text
+            raise NotConnected(text) from None
 
-    async def _run_once(self, host: str, command: str, stdin: bytes) -> Completed:
-        async with self._sessions.setdefault(host, asyncio.Semaphore(SESSIONS)):
-            return await self._in_session(host, command, stdin)
-
-    async def _in_session(self, host: str, command: str, stdin: bytes) -> Completed:
-        process = await self._started(host, command)
+    async def _in_session(self, call: _Call) -> Completed:
+        host, process = call.host, await self._started(call)
         try:
             with suppress(OSError):  # it ended before it had read everything: its exit code says why
-                process.stdin.write(stdin)
+                process.stdin.write(call.stdin)
                 process.stdin.write_eof()
             output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
             await process.wait_closed()
@@ -134,18 +145,22 @@ class Connections:
         code = process.exit_status if process.exit_signal is None else None
         return Completed(code, output, errors)
 
-    async def _started(self, host: str, command: str) -> asyncssh.SSHClientProcess[bytes]:
+    async def _started(self, call: _Call) -> asyncssh.SSHClientProcess[bytes]:
         """The command on the kept connection, or on a new one where that one is dead. NotConnected."""
         dead: asyncssh.SSHClientConnection | None = None
         while True:
-            connection = await self._connection(host, dead)
+            connection = await self._connection(call.host, dead)
             try:
-                return await connection.create_process(command, encoding=None)
-            except (OSError, asyncssh.Error) as error:
-                # Nothing was started: the channel could not be opened.
+                call.asked = True
+                return await connection.create_process(call.command, encoding=None)
+            except asyncssh.ChannelOpenError as error:
+                call.asked = False  # nothing was started
                 if dead is not None:
-                    raise NotConnected(f"{host} opens no session: {_reason(error)}") from None
+                    raise NotConnected(f"{call.host} opens no session: {_reason(error)}") from None
                 dead = connection
+            except (OSError, asyncssh.Error) as error:
+                self._drop(call.host)
+                raise NoResult(f"the connection to {call.host} was lost: {_reason(error)}") from None
 
     async def _connection(
         self, host: str, dead: asyncssh.SSHClientConnection | None = None
