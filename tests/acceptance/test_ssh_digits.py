@@ -1,0 +1,120 @@
+"""A training on a host by SSH, over a reboot of the host: the same weights as without interruption, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.contract import runfiles
+from tests import forked
+from tests.acceptance.cloud_story import DIGITS, STEPS, twin
+from tests.acceptance.daemon import QUICK, Daemon
+from tests.acceptance.stories import DONE
+from tests.providers.local_machines import end_processes_of
+from tests.providers.sshd import Sshd, write_client_files
+from tests.providers.test_ssh_stories import OTHER_BOOT, mounts
+from tests.waiting import wait_for
+
+MACHINES = ".spot-machines"
+
+
+class Lab:
+    """A supervisor with one host by SSH, and a folder that both reach."""
+
+    def __init__(self, folder: Path, database: str | None = None) -> None:
+        self.folder = folder
+        self.host = Sshd("gpu1", folder / "gpu1")
+        self.host.make()
+        self.host.start()
+        config, known = write_client_files(folder, [self.host])
+        self.objects = folder / "objects"
+        environ = {
+            **QUICK,
+            "SPOT_PROVIDER": "ssh",
+            "SPOT_SSH_HOSTS": "gpu1",
+            "SPOT_SSH_CONFIG": str(config),
+            "SPOT_SSH_KNOWN_HOSTS": str(known),
+            "SPOT_SSH_PYTHON": sys.executable,
+            "SPOT_STORE_URL": f"file://{self.objects}",
+            "SPOT_BEAT_STORE_S": "1",
+            **({"SPOT_DATABASE_URL": database} if database else {}),
+        }
+        self.daemon = Daemon(folder / "data", environ)
+        self.daemon.start()
+
+    def spot(self, *words: str, folder: Path = DIGITS) -> str:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
+        answer = forked.spot(*words, environ=environ, folder=folder, timeout_s=90)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        return answer.stdout
+
+    def until(self, run_id: str, holds: Any, what: str) -> Any:
+        def look() -> Any:
+            run = self.daemon.run(run_id)
+            assert run["status"] not in DONE or holds(run), (run["status_text"], self.told(run_id))
+            return run if holds(run) else None
+
+        try:
+            return wait_for(look, 120, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told(run_id)}") from None
+
+    def told(self, run_id: str) -> str:
+        events = self.daemon.call("GET", f"/v1/runs/{run_id}/events?limit=200")["events"]
+        return "\n".join([*(event["text"] for event in events), self.daemon.log()])
+
+    def machine_pids(self) -> list[int]:
+        """The processes of all machines of this host."""
+        marker = b"SPOT_MACHINE_DIR=" + os.fsencode(self.host.home / MACHINES)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if marker in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+    def close(self) -> None:
+        self.daemon.close()
+        end_processes_of(self.host.home / MACHINES)
+        self.host.stop()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()
+
+
+def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: Path) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("11111111-2222-3333-4444-555555555555\n")
+    result = ("--result", "weights.npz", "--", sys.executable, "train.py", *STEPS)
+    lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
+    lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
+    with mounts(OTHER_BOOT, str(boot)) as wrapper:
+        lab.host.stop()
+        for pid in lab.machine_pids():
+            os.kill(pid, signal.SIGKILL)
+        lab.host.wrapper = wrapper
+        lab.host.start()
+        run = lab.until("digits", lambda run: run["status"] == "completed", "digits to complete")
+    attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
+    assert [attempt["cause"] for attempt in attempts] == ["host_rebooted", "finished"]
+    assert {attempt["zone"] for attempt in attempts} == {"gpu1"}
+    assert run["status_text"].startswith("Completed"), run["status_text"]
+    weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert lab.spot("pull", "digits", folder=tmp_path).strip().endswith("errors 0")
+    wait_for(lambda: not lab.machine_pids(), 60, "the machine to be gone")
