@@ -23,6 +23,7 @@ T = TypeVar("T")
 NO_LIMIT = math.inf
 HOME = "~"
 ANY = "*"  # in a path pattern: one folder of any name
+MEMORY_PATHS = ("/dev/shm", "/run")  # noqa: S108 - file systems in memory on every Linux: tmpfs(5)
 
 
 class Source(StrEnum):
@@ -180,7 +181,7 @@ class Profile:
 
     @property
     def facts(self) -> Mapping[str, Fact[Any]]:
-        """Field name -> fact, in order; without the tiers and the verbs."""
+        """Without those of the tiers and the verbs."""
         return facts_of(self)
 
     @property
@@ -196,6 +197,7 @@ class Profile:
 
 
 def facts_of(part: Profile | Tier | Verb) -> dict[str, Fact[Any]]:
+    """Field name -> fact, in order."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     return {name: value for name, value in values.items() if isinstance(value, Fact)}
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from supervisor.contract.cards import Card
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer, Placement
+from supervisor.domain.profile import Profile
 from supervisor.ports.traits import Traits
 
 
@@ -113,6 +114,10 @@ class Provider(Protocol):
 
     @property
     def traits(self) -> Traits: ...
+
+    def profile(self, zone: str = "") -> Profile:
+        """The profile of its machines in that zone; "" = in all its zones. Sends no request. People and gates read it:
+        the loop steers by the traits."""
 
     def pin(self, image: str) -> str:
         """The exact content of this reference now, as `name@sha256:...`; "" = this provider runs no images. Raises

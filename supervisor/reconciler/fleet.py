@@ -20,6 +20,7 @@ from typing import Generic, TypeVar, cast
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
 from supervisor.domain.observation import OBSERVE_S
+from supervisor.domain.profile import Profile
 from supervisor.ports.provider import LaunchRequest, Provider, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
@@ -43,8 +44,8 @@ class Listed:
 
 
 class Fleet(Mapping[str, Provider]):
-    """By name, in the order of preference. As a provider it acts for all of them; its name and traits are those of the
-    first. `listings` and `lookups` are called from one thread."""
+    """By name, in the order of preference. As a provider it acts for all of them; its name, traits and profile are
+    those of the first. `listings` and `lookups` are called from one thread."""
 
     def __init__(
         self,
@@ -142,6 +143,9 @@ class Fleet(Mapping[str, Provider]):
     @property
     def traits(self) -> Traits:
         return self._first.traits
+
+    def profile(self, zone: str = "") -> Profile:
+        return self._first.profile(zone)
 
     def pin(self, image: str) -> str:
         """By the first provider that runs images: a tag names the same content for all of them."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
+from supervisor.domain.profile import Source, Stops
 from supervisor.ports.provider import ImageMissing, LaunchRejected, NotSupported, ProviderUnavailable, SecretRefused
 from tests.contracts.provider_subject import Subject, ref
 
@@ -36,6 +37,29 @@ class ProviderContract:
             assert subject.provider.gpus(never) == ""
         with subject.all_unreadable():
             assert {shape: subject.provider.gpus(shape) for shape in shapes} == told
+
+    def test_the_profile_sends_no_request_and_belongs_to_the_kind(self, subject: Subject) -> None:
+        zones = ["", "never-offered", *{offer.placement.zone for offer in subject.provider.offers()}]
+        profiles = {zone: subject.provider.profile(zone) for zone in zones}
+        assert {profile.kind for profile in profiles.values()} == {subject.provider.traits.kind}
+        with subject.all_unreadable():
+            assert {zone: subject.provider.profile(zone) for zone in zones} == profiles
+
+    def test_the_profile_says_what_stops_the_meter_and_what_that_leaves(self, subject: Subject) -> None:
+        profile = subject.provider.profile()
+        if profile.meter_stop.value:
+            assert profile.meter_verb is not None, "what stops the meter is one of the verbs"
+            assert profile.meter_verb.stops_meter.value in (Stops.YES, None)
+        if subject.provider.traits.rented:
+            assert profile.meter_stop.value != "", "a rented machine is billed"
+        assert all(verb.end is not None or not verb.stops_meter.is_known for verb in profile.verbs)
+        assert profile.tiers
+        assert all(tier.name and tier.paths for tier in profile.tiers)
+
+    def test_no_cap_of_a_disk_is_documented(self, subject: Subject) -> None:
+        """It is measured on the machine, or a user says it."""
+        caps = [cap for tier in subject.provider.profile().tiers for cap in (tier.bytes_cap, tier.inodes_cap)]
+        assert not [cap for cap in caps if cap.is_known and cap.source is Source.DOCUMENTED]
 
     def test_a_digest_is_its_own_pin_and_what_is_no_image_is_missing(self, subject: Subject) -> None:
         exact = f"127.0.0.1:9/train@sha256:{'b' * 64}"

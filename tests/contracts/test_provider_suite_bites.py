@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.profile import End, Fact, Profile, Source, Stops, Verb
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from tests.contracts.disasters_suite import DisastersContract
 from tests.contracts.provider_subject import Subject
@@ -148,11 +150,48 @@ class SaysTheMachineTypeForTheGpu(FakeProvider):
         return shape
 
 
+class AsksThePlatformForItsProfile(FakeProvider):
+    def profile(self, zone: str = "") -> Profile:
+        self._refuse_if_down()
+        return super().profile(zone)
+
+
+class HasAProfileOfAnotherKind(FakeProvider):
+    def profile(self, zone: str = "") -> Profile:
+        return replace(super().profile(zone), kind="shed")
+
+
+class ForgetsTheVerbOfItsMeter(FakeProvider):
+    def profile(self, zone: str = "") -> Profile:
+        return replace(super().profile(zone), meter_stop=_documented("destroy"))
+
+
+class StopsTheMeterByAVerbThatDoesNot(FakeProvider):
+    def profile(self, zone: str = "") -> Profile:
+        stop = Verb("stop", End.STOP, stops_meter=_documented(Stops.PARTLY))
+        return replace(super().profile(zone), meter_stop=_documented("stop"), verbs=(stop,))
+
+
+class KnowsTheSizeOfADiskByHeart(FakeProvider):
+    def profile(self, zone: str = "") -> Profile:
+        tiers = tuple(replace(tier, inodes_cap=_documented(200_000)) for tier in super().profile(zone).tiers)
+        return replace(super().profile(zone), tiers=tiers)
+
+
+def _documented(value: Any) -> Fact[Any]:
+    return Fact(value, Source.DOCUMENTED, "2026-11-26", "a page")
+
+
 _numbers = itertools.count(2)
 P, D = ProviderContract, DisastersContract
 Promise = Callable[..., None]
 
 CAUGHT: list[tuple[type[FakeProvider], Promise]] = [
+    (AsksThePlatformForItsProfile, P.test_the_profile_sends_no_request_and_belongs_to_the_kind),
+    (HasAProfileOfAnotherKind, P.test_the_profile_sends_no_request_and_belongs_to_the_kind),
+    (ForgetsTheVerbOfItsMeter, P.test_the_profile_says_what_stops_the_meter_and_what_that_leaves),
+    (StopsTheMeterByAVerbThatDoesNot, P.test_the_profile_says_what_stops_the_meter_and_what_that_leaves),
+    (KnowsTheSizeOfADiskByHeart, P.test_no_cap_of_a_disk_is_documented),
     (KnowsOnlyItsOffers, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
     (StumblesOverAStrangeShape, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
     (AsksThePlatformWhatItHas, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),

@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from supervisor.domain.machines import (
     LAUNCH_LABEL,
@@ -32,6 +33,7 @@ from supervisor.domain.machines import (
     Offer,
     Placement,
 )
+from supervisor.domain.profile import Profile
 from supervisor.ports.provider import (
     CapacityInUse,
     LaunchFailed,
@@ -42,12 +44,16 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from supervisor.providers.gce import traits as gce
-from supervisor.providers.local import traits as local
+from supervisor.providers.gce import traits as gce_traits
+from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.profile import profile as gce_profile
+from supervisor.providers.local import traits as local_traits
+from supervisor.providers.local.profile import profile as local_profile
 from tests.fakes.clock import FakeClock
 from tests.fakes.misfortunes import FakeMachine, Misfortunes
 from tests.fakes.secrets import KeptSecrets
 
+CLOUD = GceConfig(project="project-one", zones=(), shapes={}, store_url="gs://bucket-one/runs")
 PRICES = (0.10, 0.30)
 NO_ROOM_TAKEN = (MachineState.ENDED, MachineState.ASKED)
 
@@ -67,7 +73,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
     ) -> None:
         super().__init__()
         self.name = name
-        self.traits = local.TRAITS if name == "local" else gce.TRAITS
+        is_local = name == "local"
+        self.traits = local_traits.TRAITS if is_local else gce_traits.TRAITS
+        self.shown_profile = local_profile(Path("/data/machines"), None) if is_local else gce_profile(CLOUD)
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
@@ -93,6 +101,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self._born = 0
 
     # --- the provider -------------------------------------------------------------------------------------------------
+
+    def profile(self, zone: str = "") -> Profile:
+        return self.shown_profile
 
     def pin(self, image: str) -> str:
         with self._lock:

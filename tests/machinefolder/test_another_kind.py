@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.machines import Capacity, MachineState
+from supervisor.domain.profile import Profile
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.provider import CapacityInUse
@@ -23,6 +24,9 @@ from tools.project_files import ROOT
 class ShedProvider(FolderProvider):
     name = "shed"
     traits = replace(TRAITS, kind="shed")
+
+    def profile(self, zone: str = "") -> Profile:
+        return Profile(self.traits.kind, self.traits.title)
 
 
 class ShedSubject(LocalSubject):

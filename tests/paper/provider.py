@@ -1,6 +1,6 @@
 """The paper provider: a whole provider of no vendor, as short as one can be. Machines are folders on this computer.
 
-It shows what a kind of provider needs: settings with a check, traits, machines, a platform (prices, the
+It shows what a kind of provider needs: settings with a check, traits, a profile, machines, a platform (prices, the
 doctor's check), and the one value for the list. Sheets of paper are rented by the hour from zones called
 trays, at prices of its own list.
 """
@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, Check, Finding
 from supervisor.domain.machines import Offer, Placement
+from supervisor.domain.profile import By, End, Fact, Profile, Source, Stops, Survival, Tier, Verb
 from supervisor.machinefolder.agent_archive import with_bytecode
 from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
@@ -68,9 +70,26 @@ def offers(name: str, s: PaperSettings) -> tuple[Offer, ...]:
     )
 
 
+def documented(value: Any, note: str) -> Fact[Any]:
+    return Fact(value, Source.DOCUMENTED, "2026-11-01", note)
+
+
+PROFILE = Profile(
+    kind=TRAITS.kind,
+    title=TRAITS.title,
+    meter_stop=documented("throw away", "the mill's price list"),
+    irreversible=documented(True, "the mill's price list"),
+    tiers=(Tier("sheet", ("/",), survives_destroy=documented(Survival.NO, "what is thrown away is gone")),),
+    verbs=(Verb("throw away", End.DESTROY, By.SUPERVISOR, stops_meter=documented(Stops.YES, "the mill's price list")),),
+)
+
+
 class PaperProvider(FolderProvider):
     name = TRAITS.kind
     traits = TRAITS
+
+    def profile(self, zone: str = "") -> Profile:
+        return PROFILE
 
 
 class PaperPlatform(FolderPlatform):

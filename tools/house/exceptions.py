@@ -31,6 +31,7 @@ SHORT_FILES: Table = (
 OWN_FILES: Table = (
     ("supervisor/providers/*/settings.py", "each provider's folder has the same files, by plan"),
     ("supervisor/providers/*/traits.py", "the same"),
+    ("supervisor/providers/*/profile.py", "the same"),
     ("supervisor/providers/*/provider.py", "the same; it is imported only when the provider is used"),
     ("supervisor/providers/*/platform.py", "the same"),
     ("supervisor/dashboard/app.py", "imported only when a page is wanted"),

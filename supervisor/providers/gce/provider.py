@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.machines import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.domain.profile import Profile
 from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
@@ -33,6 +34,7 @@ from supervisor.providers.gce.machines.machine import ENDS, STATES, Item, Listin
 from supervisor.providers.gce.machines.records import Records
 from supervisor.providers.gce.machines.releasing import Releaser
 from supervisor.providers.gce.prices.machine_facts import gpus
+from supervisor.providers.gce.profile import profile
 from supervisor.providers.gce.traits import TRAITS
 from supervisor.telemetry import logs as telemetry
 
@@ -62,7 +64,7 @@ class GceProvider:
         credentials: Callable[[], Any] | None = None,
     ) -> None:
         self.name = config.name
-        self._config, self._offers = config, tuple(offers)
+        self._config, self._offers, self._profile = config, tuple(offers), profile(config)
         self._shape_names = shape_names_of(config.shapes)
         self._gpus = lru_cache(partial(gpus, config.shapes))  # a list of runs needs the same few again and again
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
@@ -92,6 +94,9 @@ class GceProvider:
         return self._config.project
 
     # --- the provider -------------------------------------------------------------------------------------------------
+
+    def profile(self, zone: str = "") -> Profile:
+        return self._profile
 
     def pin(self, image: str) -> str:
         return self._registries.pin(image)

@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.contract.cards import Card
 from supervisor.domain.machines import MachineListing, MachineRef, Offer, Placement
+from supervisor.domain.profile import Profile
 from supervisor.host.cards import Cards
 from supervisor.host.folders import Folder, Job
 from supervisor.host.machines import Machines
@@ -23,6 +24,7 @@ from supervisor.machinefolder.platform import FolderPlatform
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.ports.platform import ShapePrice
 from supervisor.ports.provider import NotSupported
+from supervisor.providers.local.profile import profile
 from supervisor.providers.local.traits import TRAITS
 
 
@@ -68,13 +70,18 @@ class LocalProvider(FolderProvider):
         capacity: Mapping[str, int | None],
         *,
         gpus: Mapping[str, int] | None = None,
+        most: int | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(data_dir, offers, capacity, **settings)
+        super().__init__(data_dir, offers, capacity, most=most, **settings)
+        self._most = most
         self._cards = Cards(
             gpus or {}, self._folders, started=self._agents.lives, smi=NvidiaSmi(), setting="local_gpus"
         )
         self._admission = CardAdmission(self._limits, self._cards, self._machines)
+
+    def profile(self, zone: str = "") -> Profile:
+        return profile(self._folders.machines, self._most)
 
     def cards(self) -> tuple[Card, ...]:
         """The computer's GPUs. ProviderUnavailable when they cannot be read."""
