@@ -16,7 +16,7 @@ from tools.house.violations import Violation
 from tools.project_files import project_files
 
 VENDORS = {"gce": ("gce", "gcs", "gcp", "gs://", "google", "gcloud")}
-PLAIN_WORDS = frozenset({"local"})
+PLAIN_WORDS = frozenset({"local", "ssh"})
 TEXTS = (".py", ".html", ".js", ".css", ".json", ".sh", ".svg")
 
 
