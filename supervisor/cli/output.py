@@ -159,6 +159,11 @@ def status_mark(status: str) -> str:
     return click.style(f"{look.sign} {safe(status)}", fg=_COLORS.get(look.tone, "white"))
 
 
+def colored(text: str, tone: str) -> str:
+    """`tone`: of a look; the text says the same without it."""
+    return click.style(text, fg=_COLORS.get(tone, "white"))
+
+
 def run_line(run: dict[str, Any]) -> str:
     """`digits-7  ● running  Training at step …`: one line, more only on a narrow terminal."""
     mark = status_mark(run["status"])

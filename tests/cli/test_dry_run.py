@@ -11,6 +11,7 @@ import click
 import pytest
 
 from supervisor.cli.views.plan import plan_lines
+from tests.cli.test_providers import profile
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -195,3 +196,29 @@ def test_where_nothing_could_be_made_it_is_said() -> None:
 def test_words_from_elsewhere_move_no_cursor() -> None:
     plan = a_plan(checks=[a_check("zones", "fail", fact="a\x1b[2Jb")], warnings=["w\x1b[2J"])
     assert "\x1b[2J" not in "\n".join(plan_lines(plan, NOW))
+
+
+def test_the_dangers_and_what_survives_stand_before_the_checks() -> None:
+    text = plan_text(profile=profile("runpod"))
+    at = [text.index(part) for part in ("Limits: ", "! Bills $0.40/h until", "FILES ON", "volume: /workspace", "check")]
+    assert at == sorted(at)
+    assert "FILES ON" not in plan_text(profile=None), "no offer fits"
+    assert "FILES ON" not in plan_text(), "an older supervisor"
+
+
+def test_watching_begins_with_the_dangers(accepting, spot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.cli.runs.watch.follow_run", lambda *_: 0)
+    accepting.respond("GET", "/v1/runs/digits-7/spec", {"profile": profile("runpod")})
+    ended = spot("submit", "--watch", "--", "x")
+    assert ended.code == 0
+    assert "! Bills $0.40/h until you end it (terminate); nothing stops it by itself." in ended.err
+    assert "Bills" not in spot("submit", "--", "x").err
+
+
+@pytest.mark.parametrize("status", [404, 403, 503])
+def test_a_profile_that_cannot_be_read_stops_no_run_that_was_submitted(
+    accepting, spot, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("supervisor.cli.runs.watch.follow_run", lambda *_: 0)
+    accepting.refuse("GET", "/v1/runs/digits-7/spec", status, "NO", "no")
+    assert spot("submit", "--watch", "--", "x").code == 0

@@ -14,6 +14,7 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import NOT_FOUND, CliError
 from supervisor.cli.options import output_options
 from supervisor.cli.output import Table, safe
+from supervisor.cli.views.profile import profile_lines
 from supervisor.wording.figures import DASH, duration, epoch, money
 
 
@@ -60,7 +61,10 @@ def list_(client: Client, form: str) -> None:
 @click.argument("name")
 @output_options
 def show(client: Client, form: str, name: str) -> None:
-    """Show what one provider can do, its zones and its shapes."""
+    """Show one provider: what it can do, what stops its bill, and what survives which end.
+
+    Each value has its source and its day; -o json also says where it was read. "unknown": nobody has looked yet.
+    """
     providers = client.get("/v1/providers")["providers"]
     chosen = next((listed for listed in providers if listed["name"] == name), None)
     if chosen is None:
@@ -69,6 +73,9 @@ def show(client: Client, form: str, name: str) -> None:
         raise CliError(text, NOT_FOUND, "PROVIDER_UNKNOWN", ("spot provider list",))
     if not output.emit(chosen, [chosen], form, PROVIDERS.key):
         output.show(output.labeled(_facts(chosen)))
+        for described in (part for part in (chosen, *chosen["places"]) if part.get("profile")):
+            heading = [f"In {safe(described['zone'])}:"] if "zone" in described else []
+            output.show(["", *heading, *profile_lines(described["profile"])])
 
 
 def _facts(provider: Json) -> list[tuple[str, str]]:

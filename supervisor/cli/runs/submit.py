@@ -9,6 +9,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,19 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     if follow:
         from supervisor.cli.runs.watch import follow_run
 
+        _note_dangers(client, run["run_id"])
         ctx.exit(follow_run(client, run["run_id"], None))
     output.suggest(f"spot watch {run['run_id']}")
+
+
+def _note_dangers(client: Client, run_id: str) -> None:
+    """The danger clocks of the machine that the run gets. The run is submitted, so no error may come from here."""
+    from supervisor.cli.views.profile import danger_lines
+
+    with suppress(CliError):
+        profile = client.get(f"/v1/runs/{run_id}/spec").get("profile")
+        for line in danger_lines(profile) if profile else ():
+            output.note(line)
 
 
 def _show_plan(

@@ -15,6 +15,7 @@ from typing import Any
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.output import Table, check_advice, check_lines, paragraph, paragraphs, safe
+from supervisor.cli.views.profile import danger_lines, survival_lines
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
 OLD_DAYS = 30  # an older price is shown with its age
@@ -44,6 +45,9 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     if plan["zones"]:
         lines += ["", *_offer_lines(plan["zones"], now)]
     lines += ["", *paragraphs([*map(safe, plan["cost"]["lines"]), _limits(plan["limits"])], "  ")]
+    profile = plan.get("profile")
+    if profile is not None:
+        lines += ["", *danger_lines(profile), "", *survival_lines(profile)]
     return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
 
 

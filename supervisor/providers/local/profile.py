@@ -82,7 +82,7 @@ def _quota(most: int | None) -> Fact[Any]:
 def _tiers(machines: Path) -> tuple[Tier, ...]:
     return (
         Tier(
-            "files of this computer",
+            "this computer",
             ("/", "~"),
             **_survives("no machine of ours owns them", YES, YES, YES, YES),
             bytes_cap=Fact(note="measure it: df -B1"),

@@ -38,6 +38,7 @@ from supervisor.services.plan.plan_view import (
     plan_json,
 )
 from supervisor.services.plan.spec_view import Preview
+from supervisor.services.reading.profiles import offer_profile
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
@@ -89,6 +90,7 @@ def plan(
         _price_sources(parts),
         parts.gpu,
         warnings_of(forecast.spec, *parts.traits_of(run)),
+        offer_profile(parts, order[0][0], run.policy.limits) if order else None,
         is_missing,
     )
     return plan_json(forecast, order, readings, now)

@@ -21,6 +21,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
 from supervisor.services.doctor.checkup import FindingShown, finding_json
 from supervisor.services.parts import Answer
+from supervisor.services.reading.profiles import ProfileShown
 from supervisor.services.runs.changing import Update
 from supervisor.services.runs.policy import Spec
 from supervisor.services.views import formats
@@ -86,7 +87,8 @@ class PlannedLimits(TypedDict):
 class Plan(TypedDict):
     """What the submit would do; nothing of it is done. `run_id` null: the submit would generate one. `launch`: what the
     first try would send, in the platform's own words (null = nothing is sent, or it could not be made).
-    `made_at_launch`: fields that are not known before."""
+    `made_at_launch`: fields that are not known before. `profile`: of the machine that the first try requests; null:
+    no offer fits."""
 
     would: Annotated[
         str, Field(description="create, resume, rerun or unchanged; clients must accept words that they do not know.")
@@ -103,6 +105,7 @@ class Plan(TypedDict):
     worst: str
     launch: dict[str, Any] | None
     made_at_launch: list[str]
+    profile: ProfileShown | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,14 @@ class Forecast:
 class Readings:
     """`answers`: by source (services/plan/plan.py). `launch`: what the first try would send, None = there is none.
     `price_sources`: (shape, region) -> (source, day) of a price. `gpu_of`: Parts.gpu. `code_follows`: the code is not
-    stored yet."""
+    stored yet. `profile`: as in Plan."""
 
     answers: Mapping[str, Answer]
     launch: Answer | None
     price_sources: Mapping[tuple[str, str], tuple[str, str]]
     gpu_of: GpuOf
     warnings: Sequence[str]
+    profile: ProfileShown | None = None
     code_follows: bool = False
 
 
@@ -161,6 +165,7 @@ def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) 
         "worst": max((finding.result for finding in findings), key=(OK, WARN, FAIL).index, default=OK),
         "launch": None if readings.launch is None else readings.launch.value,
         "made_at_launch": [*(["run_id"] if unnamed else []), *MADE_AT_LAUNCH],
+        "profile": readings.profile,
     }
 
 

@@ -18,6 +18,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRejected, NotSupported
 from supervisor.services.parts import Parts
 from supervisor.services.plan.plan_view import MADE_AT_LAUNCH
+from supervisor.services.reading.profiles import ProfileShown, run_profile
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.policy import Spec
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
@@ -29,12 +30,14 @@ Preview = Callable[[Run, Try, Spec], Mapping[str, object]]
 
 class RunSpecShown(TypedDict):
     """`spec`: as a submit takes it, without fields that equal their default. `withheld`: JSON pointers of values that
-    look like a secret and are dots here."""
+    look like a secret and are dots here. `profile`: of its machine, or of the next one that it would get; null: no
+    offer fits."""
 
     run_id: str
     generation: int
     spec: Mapping[str, Any]
     withheld: list[str]
+    profile: ProfileShown | None
 
 
 class LaunchShown(TypedDict):
@@ -67,6 +70,7 @@ def show_spec(parts: Parts, queries: Queries, run_id: str) -> RunSpecShown:
         "generation": run.generation,
         "spec": shown,
         "withheld": list(_differing("#", stored, shown)),
+        "profile": run_profile(parts, run, parts.clock.now()),
     }
 
 

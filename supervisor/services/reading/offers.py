@@ -26,6 +26,7 @@ from supervisor.ports.platform import OLD_PRICE_DAYS, ShapePrice
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopStatus
+from supervisor.services.reading.profiles import ProfileShown, provider_profile
 from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
 from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json
@@ -110,6 +111,7 @@ class ProviderPlace(TypedDict):
     region: str
     zone: str
     shapes: list[str]
+    profile: Annotated[ProfileShown | None, Field(description="where it differs from that of the provider")]
 
 
 class ProviderShown(TypedDict):
@@ -124,6 +126,7 @@ class ProviderShown(TypedDict):
     stores: Annotated[dict[str, str], Field(description="scheme of an object store -> how machines reach it")]
     secrets: Annotated[str, Field(description="references of secrets that its machines can read, in words")]
     irreplaceable: bool
+    profile: Annotated[ProfileShown, Field(description="of its machines, at the price of its first offer")]
     shares_computer: Annotated[bool, Field(description="machines are processes of the supervisor's own computer")]
     log_service: Annotated[
         str | None, Field(description="keeps consoles of machines that are gone; null: there is none")
@@ -152,10 +155,11 @@ class ProviderList(TypedDict):
 def providers_json(parts: Parts, loop: LoopStatus) -> ProviderList:
     """In the order of preference."""
     oldest_s = gap_s(parts.knobs.poll_interval_s)
-    return {"providers": [_provider(name, each, loop, oldest_s) for name, each in parts.providers.items()]}
+    return {"providers": [_provider(parts, name, loop, oldest_s) for name in parts.providers]}
 
 
-def _provider(name: str, provider: Provider, loop: LoopStatus, oldest_s: float) -> ProviderShown:
+def _provider(parts: Parts, name: str, loop: LoopStatus, oldest_s: float) -> ProviderShown:
+    provider = parts.providers[name]
     traits = provider.traits
     age_s, is_open = loop.listing_ages.get(name), loop.breakers_open.get(name)
     return {
@@ -167,22 +171,32 @@ def _provider(name: str, provider: Provider, loop: LoopStatus, oldest_s: float) 
         "stores": dict(traits.stores),
         "secrets": traits.secrets.forms,
         "irreplaceable": traits.irreplaceable,
+        "profile": provider_profile(parts, provider),
         "shares_computer": traits.shares_computer,
         "log_service": traits.log_service or None,
-        "places": _places(provider),
+        "places": _places(parts, provider),
         "listing_age_s": None if age_s is None else round(age_s, 1),
         "listing_read": None if is_open is None else age_s is not None and age_s <= oldest_s,
         "breaker": None if is_open is None else "open" if is_open else "closed",
     }
 
 
-def _places(provider: Provider) -> list[ProviderPlace]:
+def _places(parts: Parts, provider: Provider) -> list[ProviderPlace]:
     """In the order of preference, and so are the shapes of each."""
     shapes: dict[tuple[str, str], dict[str, None]] = {}
     for offer in provider.offers():
         place = offer.placement
         shapes.setdefault((place.region, place.zone), {})[place.shape] = None
-    return [{"region": region, "zone": zone, "shapes": list(offered)} for (region, zone), offered in shapes.items()]
+    general = provider.profile()
+    return [
+        {
+            "region": region,
+            "zone": zone,
+            "shapes": list(offered),
+            "profile": None if provider.profile(zone) == general else provider_profile(parts, provider, zone),
+        }
+        for (region, zone), offered in shapes.items()
+    ]
 
 
 def zones_json(parts: Parts, caller: Caller) -> ZoneList:

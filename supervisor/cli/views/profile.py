@@ -1,0 +1,103 @@
+"""A profile for people: the danger clocks, what survives which end, the ways to give a machine back, and every fact.
+
+All words come from the API, which takes them from wording/profile.py. A line that does not fit a narrow terminal loses
+its last column, which is the least important one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from supervisor.cli.client import Json
+from supervisor.cli.output import Table, check_lines, colored, labeled, paragraphs, safe
+from supervisor.wording.figures import DASH
+from supervisor.wording.profile import SURVIVAL_TONES
+
+_ENDS: Mapping[str, str] = {  # title of a column -> field of `survives`
+    "PROCESS END": "end_of_process",
+    "REQUEUE": "requeue_elsewhere",
+    "STOP": "machine_stop",
+    "DESTROY": "machine_destroy",
+}
+
+
+def _survives(end: str) -> Callable[[Json], str]:
+    def cell(tier: Json) -> str:
+        text = tier["survives"][end]["text"]
+        return colored(text, SURVIVAL_TONES[text]) if text in SURVIVAL_TONES else safe(text)
+
+    return cell
+
+
+def _source(fact: Json) -> str:
+    return f"{safe(fact['source'])} {safe(fact['date'])}" if fact["source"] else DASH
+
+
+_TIERS = Table(
+    "name",
+    {
+        "FILES ON": lambda tier: safe(tier["name"]),
+        **{title: _survives(end) for title, end in _ENDS.items()},
+        "SIZE": lambda tier: safe(tier["bytes_cap"]["text"]),
+        "INODES": lambda tier: safe(tier["inodes_cap"]["text"]),
+        # The columns of a tier usually have one source: that of the end of the machine stands for all.
+        "SOURCE": lambda tier: _source(tier["survives"]["machine_destroy"]),
+    },
+    spare=("INODES", "SIZE"),
+)
+_VERBS = Table(
+    "verb",
+    {
+        "VERB": lambda verb: safe(verb["verb"]),
+        "BY": lambda verb: safe(verb["by"] or DASH),
+        "STOPS THE BILL": lambda verb: safe(verb["stops_meter"]["text"]),
+        "UNDO": lambda verb: safe(verb["undo"]["text"]),
+        "STILL BILLED": lambda verb: safe(verb["left_usd_per_gb_month"]["text"]),
+        "SOURCE": lambda verb: _source(verb["stops_meter"]),
+    },
+)
+
+
+def danger_lines(profile: Json) -> list[str]:
+    """One line for each danger clock."""
+    return [line for clock in profile["clocks"] for line in check_lines("warn", safe(clock["text"]))]
+
+
+def survival_lines(profile: Json) -> list[str]:
+    """The survival matrix, and where the tiers lie."""
+    tiers = profile["tiers"]
+    if not tiers:
+        return []
+    places = [f"  {safe(tier['name'])}: {'  '.join(map(safe, tier['paths']))}" for tier in tiers if tier["paths"]]
+    return [*_TIERS.lines(tiers), *paragraphs(places, "    ")]
+
+
+def profile_lines(profile: Json) -> list[str]:
+    """All of it, in paragraphs."""
+    lines = ["What survives which end:", *survival_lines(profile)]
+    if profile["clocks"]:
+        priced = f"at the price of {safe(profile['offer'])}" if profile["offer"] else "without an offer"
+        lines = [f"Dangers, {priced}:", *danger_lines(profile), "", *lines]
+    if profile["verbs"]:
+        lines += ["", "How a machine is given back:", *_VERBS.lines(profile["verbs"])]
+        lines += paragraphs((text for verb in profile["verbs"] for text in _leaves(verb)), "    ")
+    return [*lines, "", "Facts:", *labeled(_fact_rows(profile))]
+
+
+def _leaves(verb: Json) -> list[str]:
+    name, left = safe(verb["verb"]), ", ".join(map(safe, verb["leaves"])) or "nothing that is known"
+    by_hand = [f"  {name} by hand: {safe(verb['command'])}"] if verb["command"] else []
+    return [f"  {name} leaves {left}", *by_hand]
+
+
+def _fact_rows(profile: Json) -> list[tuple[str, str]]:
+    """(label and source, value); an unknown value has its note."""
+    facts = profile["facts"]
+    width = max(len(safe(fact["label"])) for fact in facts)
+    return [(f"{safe(fact['label']):<{width}}  {_source(fact):<21}", _value(fact)) for fact in facts]
+
+
+def _value(fact: Json) -> str:
+    if fact["value"] is None and fact["note"]:
+        return f"{safe(fact['text'])}; {safe(fact['note'])}"
+    return safe(fact["text"])

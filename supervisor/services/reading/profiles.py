@@ -1,0 +1,212 @@
+"""The profile of a provider's machines as the API shows it: values for programs, and beside them the words for people.
+
+A profile sends no request. Its danger clocks need a price and the dead-man switch of the run (`machine_max_s`), so they
+are made for one offer: the first one of the provider, or the one that a run has or gets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from supervisor.domain.machines import Offer
+from supervisor.domain.observation import World
+from supervisor.domain.policies import Limits
+from supervisor.domain.profile import NO_LIMIT, Clock, End, Fact, Profile, Source, Tier, Verb, danger_clocks
+from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.choosing import queue
+from supervisor.ports.provider import Provider
+from supervisor.services.parts import Parts
+from supervisor.services.views.formats import usd
+from supervisor.wording import profile as wording
+
+Value = str | float | bool | None
+
+
+class FactShown(TypedDict):
+    """One value with its source. Null: unknown. `text`: the value in words. `source`: measured, documented or user;
+    clients must accept other words. `date`: YYYY-MM-DD. `note`: where it comes from; of an unknown value why, or how to
+    measure it."""
+
+    value: Annotated[Value, Field(description="null: unknown; the text `no limit` for a limit that does not exist")]
+    text: str
+    source: str | None
+    date: str | None
+    note: str | None
+
+
+class NamedFactShown(FactShown):
+    """`label`: the field in words."""
+
+    name: str
+    label: str
+
+
+class SurvivalShown(TypedDict):
+    """What happens to files of a tier: yes, no, `verify first`, or null for unknown."""
+
+    end_of_process: FactShown
+    requeue_elsewhere: FactShown
+    machine_stop: FactShown
+    machine_destroy: FactShown
+
+
+class TierShown(TypedDict):
+    """One storage tier. `paths`: each covers a folder and all below it; `*` is one folder of any name, `~` the home.
+    The sizes are of the machine: measured there, else unknown."""
+
+    name: str
+    paths: list[str]
+    survives: SurvivalShown
+    bytes_cap: FactShown
+    inodes_cap: FactShown
+
+
+class VerbShown(TypedDict):
+    """One way to give a machine back. `end`: the column of the survival matrix that says what is left. `by`: who does
+    it. `leaves`: the tiers that are left; a question mark: verify first. `undo`: the machine can be had back."""
+
+    verb: str
+    end: str | None
+    by: str | None
+    command: str | None
+    stops_meter: FactShown
+    undo: FactShown
+    left_usd_per_gb_month: FactShown
+    leaves: list[str]
+
+
+class ClockShown(TypedDict):
+    """What happens to money or data if nobody acts. `after_s` null: never, or unknown; `text` says which."""
+
+    danger: Annotated[str, Field(description="such as bills or no_undo; clients must accept other words")]
+    text: str
+    usd_per_h: float | None
+    after_s: float | None
+    verb: str | None
+
+
+class ProfileShown(TypedDict):
+    """The profile of machines. `zone` null: of all zones. `offer`: the shape and zone whose price the clocks have."""
+
+    kind: str
+    title: str
+    zone: str | None
+    offer: str | None
+    facts: list[NamedFactShown]
+    tiers: list[TierShown]
+    verbs: list[VerbShown]
+    clocks: Annotated[list[ClockShown], Field(description="danger clocks, the most expensive first")]
+
+
+def provider_profile(parts: Parts, provider: Provider, zone: str = "") -> ProfileShown:
+    """Of all its zones, or of one, at the price of the first offer there."""
+    offers = (offer for offer in provider.offers() if zone in ("", offer.placement.zone))
+    profile = with_limits(provider.profile(zone), parts.defaults.limits, "machine_max_s of the settings")
+    return profile_json(profile, next(offers, None), zone)
+
+
+def run_profile(parts: Parts, run: Run, now: float) -> ProfileShown | None:
+    """Of the machine that the run has, else of the next one that it would request. None: its provider is not in the
+    settings, or no offer fits it."""
+    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+    machine = run.live_attempt or run.try_
+    place = None if machine is None else machine.placement
+    offer = next((offer for each in offers.values() for offer in each if offer.placement == place), None)
+    if offer is None:
+        order = queue(run, World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell)), now)
+        offer = order[0][0] if order else None
+    return None if offer is None else offer_profile(parts, offer, run.policy.limits)
+
+
+def offer_profile(parts: Parts, offer: Offer, limits: Limits) -> ProfileShown:
+    """Of a machine of this offer for a run with these limits."""
+    place = offer.placement
+    profile = parts.providers[place.provider].profile(place.zone)
+    return profile_json(with_limits(profile, limits, "machine_max_s of the run"), offer, place.zone)
+
+
+def with_limits(profile: Profile, limits: Limits, note: str) -> Profile:
+    """The dead-man switch is a limit of the run, where the provider has one at all."""
+    fact = profile.dead_man_s
+    if not fact.is_known or fact.value == NO_LIMIT:
+        return profile
+    return replace(profile, dead_man_s=Fact(limits.machine_max_s, Source.USER, fact.on, f"{note}; {fact.note}"))
+
+
+def profile_json(profile: Profile, offer: Offer | None, zone: str = "") -> ProfileShown:
+    """A machine that is not spot is not preempted."""
+    if offer is not None and not offer.placement.spot and profile.preemptible.value:
+        profile = replace(profile, preemptible=replace(profile.preemptible, value=False))
+    usd_per_h = None if offer is None else offer.price_usd_per_h
+    return {
+        "kind": profile.kind,
+        "title": profile.title,
+        "zone": zone or None,
+        "offer": None if offer is None else _offer_text(offer),
+        "facts": [
+            {"name": name, "label": wording.LABELS[name], **_fact(fact, wording.fact_text(name, fact.value))}
+            for name, fact in wording.shown_facts(profile).items()
+        ],
+        "tiers": list(map(_tier, profile.tiers)),
+        "verbs": [_verb(profile, verb) for verb in profile.verbs],
+        "clocks": [_clock(profile, clock) for clock in danger_clocks(profile, usd_per_h)],
+    }
+
+
+def _offer_text(offer: Offer) -> str:
+    place = offer.placement
+    return f"{place.shape} {'spot' if place.spot else 'on-demand'} in {place.zone}"
+
+
+def _fact(fact: Fact[Any], text: str) -> FactShown:
+    value = fact.value
+    return {
+        "value": wording.NO_LIMIT_TEXT if value == NO_LIMIT else value,
+        "text": text,
+        "source": fact.source,
+        "date": fact.on or None,
+        "note": fact.note or None,
+    }
+
+
+def _tier(tier: Tier) -> TierShown:
+    answers = {end: _fact(tier.survives(end), wording.survival_text(tier.survives(end))) for end in End}
+    return {
+        "name": tier.name,
+        "paths": list(tier.paths),
+        "survives": {
+            "end_of_process": answers[End.PROCESS],
+            "requeue_elsewhere": answers[End.REQUEUE],
+            "machine_stop": answers[End.STOP],
+            "machine_destroy": answers[End.DESTROY],
+        },
+        "bytes_cap": _fact(tier.bytes_cap, wording.cap_text(tier.bytes_cap, is_bytes=True)),
+        "inodes_cap": _fact(tier.inodes_cap, wording.cap_text(tier.inodes_cap, is_bytes=False)),
+    }
+
+
+def _verb(profile: Profile, verb: Verb) -> VerbShown:
+    return {
+        "verb": verb.verb,
+        "end": verb.end,
+        "by": verb.by,
+        "command": verb.command or None,
+        "stops_meter": _fact(verb.stops_meter, wording.fact_text("stops_meter", verb.stops_meter.value)),
+        "undo": _fact(verb.undo, wording.fact_text("undo", verb.undo.value)),
+        "left_usd_per_gb_month": _fact(verb.left_usd_per_gb_month, wording.left_price_text(verb)),
+        "leaves": wording.leaves(profile, verb),
+    }
+
+
+def _clock(profile: Profile, clock: Clock) -> ClockShown:
+    return {
+        "danger": clock.danger,
+        "text": wording.clock_text(profile, clock),
+        "usd_per_h": usd(clock.usd_per_h),
+        "after_s": None if clock.after_s in (None, NO_LIMIT) else clock.after_s,
+        "verb": clock.verb or None,
+    }
