@@ -22,12 +22,17 @@ from supervisor.domain.profile import (
     Verb,
     danger_clocks,
 )
-from supervisor.wording.figures import age_text, count_text, money_text, size_text
+from supervisor.wording.figures import Look, age_text, count_text, money_text, size_text
 
 UNKNOWN_TEXT = "unknown"
 NONE = "none"
 NO_LIMIT_TEXT = "no limit"
-SURVIVAL_TONES: Mapping[str, str] = {"yes": "good", "no": "bad", "verify first": "wait", UNKNOWN_TEXT: "still"}
+SURVIVAL_LOOKS: Mapping[str, Look] = {
+    "yes": Look("✔", "good", "yes"),
+    "no": Look("✗", "bad", "no"),
+    "verify first": Look("!", "wait", "verify first"),
+    UNKNOWN_TEXT: Look("?", "still", UNKNOWN_TEXT),
+}
 COLUMNS: Mapping[End, str] = {  # what the files of a tier survive
     End.PROCESS: "end of the process",
     End.REQUEUE: "requeue elsewhere",

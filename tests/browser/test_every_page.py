@@ -48,6 +48,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
         "/ui/runs/llm-a/change",
     ),
     "ui_zones": ("/ui/zones",),
+    "ui_providers": ("/ui/providers",),
     "ui_machines": ("/ui/machines",),
     "ui_release": ("/ui/machines/release",),
     "ui_alerts": ("/ui/alerts",),

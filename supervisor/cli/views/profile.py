@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, check_lines, colored, labeled, paragraphs, safe
 from supervisor.wording.figures import DASH
-from supervisor.wording.profile import SURVIVAL_TONES
+from supervisor.wording.profile import SURVIVAL_LOOKS
 
 _ENDS: Mapping[str, str] = {  # title of a column -> field of `survives`
     "PROCESS END": "end_of_process",
@@ -24,7 +24,7 @@ _ENDS: Mapping[str, str] = {  # title of a column -> field of `survives`
 def _survives(end: str) -> Callable[[Json], str]:
     def cell(tier: Json) -> str:
         text = tier["survives"][end]["text"]
-        return colored(text, SURVIVAL_TONES[text]) if text in SURVIVAL_TONES else safe(text)
+        return colored(text, SURVIVAL_LOOKS[text].tone) if text in SURVIVAL_LOOKS else safe(text)
 
     return cell
 

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
+from supervisor.dashboard.pages.providers import survival_look
 from supervisor.dashboard.public_api import Api, Json
 
 Spec = dict[str, Any]
@@ -75,6 +76,7 @@ async def show(request: Request, api: Api) -> Response:
         secrets=spec.get("secrets", {}),
         texts=(("cli", "CLI", as_command(spec)), ("curl", "curl", as_curl(spec)), ("yaml", "YAML", as_yaml(spec))),
         launch=launch,
+        look=survival_look,
         script=script,
         rest=rest,
     )
