@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import reduce
 from typing import Any, Generic, TypeVar
@@ -194,6 +194,11 @@ class Profile:
         """From the notice to the kill: the time for a last checkpoint. None = unknown."""
         notice_s, grace_s = self.notice_s.value, self.kill_grace_s.value
         return None if notice_s is None or grace_s is None else notice_s + grace_s
+
+
+def day_of(at: float) -> str:
+    """The day of a fact that was found at this time (epoch seconds), in UTC."""
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def facts_of(part: Profile | Tier | Verb) -> dict[str, Fact[Any]]:

@@ -3,8 +3,8 @@
 The machines themselves are those of supervisor/host. This provider speaks of them in the words of its port, limits
 their number, and gives each agent the environment and the secrets of this computer.
 
-A provider of such machines subclasses this class with its name and traits, and with an admission of its own where more
-than the number of machines is limited.
+A provider of such machines subclasses this class with its name, traits and profile, and with an admission of its own
+where more than the number of machines is limited.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from supervisor.ports.traits import Traits
 class FolderProvider:
     """Provider and Disasters of ports/provider.py. `data_dir`: of the supervisor; `agent`: the zipapp that is copied
     into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit; `most`: machines at
-    once in total, None = no limit. A subclass has `name` and `traits`; the folder of its own files has the name of its
-    kind."""
+    once in total, None = no limit. A subclass has `name`, `traits` and `profile`; the folder of its own files has the
+    name of its kind."""
 
     name: str
     traits: Traits

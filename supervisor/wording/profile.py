@@ -151,7 +151,7 @@ def _bills(profile: Profile, clock: Clock) -> str:
     if clock.usd_per_h is None:
         price += ", at an unknown price,"
     if not clock.verb:
-        return f"{price} until somebody ends it, and it is unknown how: ask its owner before the launch."
+        return f"{price} until it is given back, and it is unknown how: ask its owner before the launch."
     verb = profile.meter_verb
     by_us = verb is not None and verb.by is By.SUPERVISOR
     until = f"until the supervisor ends it ({clock.verb})" if by_us else f"until you end it ({clock.verb})"

@@ -33,7 +33,7 @@ from supervisor.domain.machines import (
     Offer,
     Placement,
 )
-from supervisor.domain.profile import Profile
+from supervisor.domain.profile import Profile, day_of
 from supervisor.ports.provider import (
     CapacityInUse,
     LaunchFailed,
@@ -75,7 +75,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.name = name
         is_local = name == "local"
         self.traits = local_traits.TRAITS if is_local else gce_traits.TRAITS
-        self.shown_profile = local_profile(Path("/data/machines"), None) if is_local else gce_profile(CLOUD)
+        on = day_of(clock.now())
+        self.shown_profile = local_profile(Path("/data/machines"), None, on) if is_local else gce_profile(CLOUD, on)
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from supervisor.domain.machines import Offer, Placement
-from supervisor.domain.policies import Limits
-from supervisor.domain.profile import NO_LIMIT, Fact, Profile, Source
+from supervisor.domain.profile import NO_LIMIT, Fact, Profile, Source, day_of
 from supervisor.domain.status import Status
 from supervisor.providers.ssh.presets import names, preset
 from supervisor.services.plan.spec_view import show_spec
 from supervisor.services.reading.health import LoopStatus
 from supervisor.services.reading.offers import providers_json
-from supervisor.services.reading.profiles import ProfileShown, profile_json, with_limits
+from supervisor.services.reading.profiles import ProfileShown, profile_json, with_limit
 from tests.fakes.clock import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.services.bed import COMMAND, Bed
@@ -86,14 +85,15 @@ def test_the_dead_man_switch_is_the_limit_of_the_run(bed: Bed) -> None:
     profile = show_spec(bed.parts, bed.services.queries, "digits-7")["profile"]
     assert profile is not None
     limit = facts(profile)["dead_man_s"]
-    assert (limit["value"], limit["source"]) == (7200.0, "user")
+    assert (limit["value"], limit["source"], limit["date"]) == (7200.0, "user", day_of(bed.clock.now()))
+    assert limit["note"].startswith("machine_max_s of the run; ")
     assert texts(profile)[0].endswith("it ends by itself after 2 h at the latest.")
 
 
 @pytest.mark.parametrize("dead_man_s", [Fact(), Fact(NO_LIMIT, Source.DOCUMENTED, "2026-11-26", "a page")])
 def test_a_machine_without_a_dead_man_switch_gets_none(dead_man_s: Fact[float]) -> None:
     box = Profile("ssh", "A box", dead_man_s=dead_man_s)
-    assert with_limits(box, Limits(), "the settings") == box
+    assert with_limit(box, Fact(86400.0, Source.USER, "2026-11-26", "the settings")) == box
 
 
 def test_a_run_shows_the_profile_of_the_machine_that_it_has(bed: Bed) -> None:

@@ -40,8 +40,8 @@ OUTLIVES = f"{OWN_PAGE}: it outlives every machine"
 YES, NO = Survival.YES, Survival.NO
 
 
-def profile(config: GceConfig) -> Profile:
-    """The same in all zones."""
+def profile(config: GceConfig, on: str) -> Profile:
+    """The same in all zones. `on`: the day when the settings were read."""
     return Profile(
         kind=TRAITS.kind,
         title=TRAITS.title,
@@ -49,7 +49,7 @@ def profile(config: GceConfig) -> Profile:
         irreversible=_fact(True, f"{OWN_PAGE}: the boot disk is deleted with its machine"),
         detach=_fact("a service of the machine's own systemd", f"{OWN_PAGE}, From request to release"),
         preemptible=_fact(True, f"{SPOT_PAGE}; a machine at the on-demand price is not preempted"),
-        notice_s=_notice(config),
+        notice_s=_notice(config, on),
         kill_grace_s=_fact(30.0, f"{SPOT_PAGE}: up to 30 s, best effort"),
         survives_connection_drop=_fact(True, f"{OWN_PAGE}: no connection to the machine is kept"),
         survives_reboot=UNKNOWN,
@@ -64,8 +64,8 @@ def profile(config: GceConfig) -> Profile:
             "CPUs, GPUs and disks for each region, Spot GPUs apart; GPUS_ALL_REGIONS for the project",
             f"{OWN_PAGE}, Zone fallback",
         ),
-        region_lock=_region_lock(config),
-        shared_fs=_shared_fs(config),
+        region_lock=_region_lock(config, on),
+        shared_fs=_shared_fs(config, on),
         local_nvme=Fact(note=f"{OWN_PAGE}: {SCRATCH}, where the machine type includes local SSDs (A3, A2 Ultra, G4)"),
         driver_cuda_max=Fact(note="the boot writes the version of the driver to the console"),
         store_reach=_fact(Reach.DIRECT, f"{OWN_PAGE}: Cloud Storage, with the account of the machine"),
@@ -78,27 +78,27 @@ def _fact(value: Any, note: str, on: str = "2026-11-26") -> Fact[Any]:
     return Fact(value, Source.DOCUMENTED, on, note)
 
 
-def _setting(value: Any, name: str) -> Fact[Any]:
-    return Fact(value, Source.USER, "2026-11-26", f"the setting {name}")
+def _setting(value: Any, name: str, on: str) -> Fact[Any]:
+    return Fact(value, Source.USER, on, f"the setting {name}")
 
 
-def _notice(config: GceConfig) -> Fact[Any]:
+def _notice(config: GceConfig, on: str) -> Fact[Any]:
     if config.notice_s:
-        return _setting(float(config.notice_s), "gce_notice_s")
+        return _setting(float(config.notice_s), "gce_notice_s", on)
     return _fact(0.0, f"{DISCOVERY}: the default; gce_notice_s = 120 asks for two minutes", DISCOVERY_DAY)
 
 
-def _region_lock(config: GceConfig) -> Fact[Any]:
+def _region_lock(config: GceConfig, on: str) -> Fact[Any]:
     if config.data_disk is None:
         return _fact("", f"{OWN_PAGE}: no disk outlives its machine, so any zone can have the next one")
-    return _setting(f"the disk {config.data_disk.name}, in {config.data_disk.zone}", "gce_data_disk_zone")
+    return _setting(f"the disk {config.data_disk.name}, in {config.data_disk.zone}", "gce_data_disk_zone", on)
 
 
-def _shared_fs(config: GceConfig) -> Fact[Any]:
+def _shared_fs(config: GceConfig, on: str) -> Fact[Any]:
     disk = config.data_disk
     if disk is None or not disk.read_only:
         return _fact("", f"{OWN_PAGE}: machines share the bucket and no file system")
-    return _setting(disk.mount, "gce_data_disk_read_only")
+    return _setting(disk.mount, "gce_data_disk_read_only", on)
 
 
 def _tiers(config: GceConfig) -> tuple[Tier, ...]:
@@ -164,5 +164,6 @@ def _verbs(config: GceConfig) -> tuple[Verb, ...]:
                 Stops.PARTLY, f"{STATES_PAGE}: processors are not billed; disks and addresses are", STATES_DAY
             ),
             undo=_fact(True, f"{STATES_PAGE}; the supervisor deletes a stopped machine of its own", STATES_DAY),
+            left_usd_per_gb_month=Fact(note=f"the price of {config.boot_disk_type} in Google's list of prices"),
         ),
     )

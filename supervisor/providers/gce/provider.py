@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.domain.machines import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState, Offer
-from supervisor.domain.profile import Profile
+from supervisor.domain.profile import Profile, day_of
 from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
@@ -64,7 +64,8 @@ class GceProvider:
         credentials: Callable[[], Any] | None = None,
     ) -> None:
         self.name = config.name
-        self._config, self._offers, self._profile = config, tuple(offers), profile(config)
+        self._config, self._offers = config, tuple(offers)
+        self._profile = profile(config, day_of(clock.now()))
         self._shape_names = shape_names_of(config.shapes)
         self._gpus = lru_cache(partial(gpus, config.shapes))  # a list of runs needs the same few again and again
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple

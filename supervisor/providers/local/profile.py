@@ -33,8 +33,9 @@ TMPFS = "Linux: tmpfs(5)"
 YES, NO = Survival.YES, Survival.NO
 
 
-def profile(machines: Path, most: int | None) -> Profile:
-    """`machines`: the folder of their folders; `most`: machines at once, None = only the limits of the zones."""
+def profile(machines: Path, most: int | None, on: str) -> Profile:
+    """`machines`: the folder of their folders; `most`: machines at once, None = only the limits of the zones. `on`: the
+    day when the settings were read."""
     here = "the machines are processes of this computer"
     return Profile(
         kind=TRAITS.kind,
@@ -50,7 +51,7 @@ def profile(machines: Path, most: int | None) -> Profile:
         session_cap_s=_fact(NO_LIMIT, here),
         idle_cap_s=Fact(note="the computer may have a timer of its own that suspends it"),
         dead_man_s=_fact(Limits().machine_max_s, f"{RULES}: the agent ends itself after machine_max_s of the run"),
-        quota=_quota(most),
+        quota=_quota(most, on),
         region_lock=_fact("", f"{here}, in every zone"),
         shared_fs=_fact("/", f"{here}: they share its file systems"),
         cross_zone_usd_per_gb=_fact(0.0, f"{here}, in every zone"),
@@ -73,10 +74,10 @@ def _fact(value: Any, note: str) -> Fact[Any]:
     return Fact(value, Source.DOCUMENTED, DAY, note)
 
 
-def _quota(most: int | None) -> Fact[Any]:
+def _quota(most: int | None, on: str) -> Fact[Any]:
     if most is None:
-        return Fact("machines at once in each zone", Source.USER, DAY, "the setting local_capacity")
-    return Fact(f"{most} at once", Source.USER, DAY, "the setting local_machines, or what the computer allows")
+        return Fact("machines at once in each zone", Source.USER, on, "the setting local_capacity")
+    return Fact(f"{most} at once", Source.USER, on, "the setting local_machines, or what the computer allows")
 
 
 def _tiers(machines: Path) -> tuple[Tier, ...]:

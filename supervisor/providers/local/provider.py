@@ -13,7 +13,7 @@ from typing import Any
 
 from supervisor.contract.cards import Card
 from supervisor.domain.machines import MachineListing, MachineRef, Offer, Placement
-from supervisor.domain.profile import Profile
+from supervisor.domain.profile import Profile, day_of
 from supervisor.host.cards import Cards
 from supervisor.host.folders import Folder, Job
 from supervisor.host.machines import Machines
@@ -74,14 +74,14 @@ class LocalProvider(FolderProvider):
         **settings: Any,
     ) -> None:
         super().__init__(data_dir, offers, capacity, most=most, **settings)
-        self._most = most
+        self._profile = profile(self._folders.machines, most, day_of(self._clock.now()))
         self._cards = Cards(
             gpus or {}, self._folders, started=self._agents.lives, smi=NvidiaSmi(), setting="local_gpus"
         )
         self._admission = CardAdmission(self._limits, self._cards, self._machines)
 
     def profile(self, zone: str = "") -> Profile:
-        return profile(self._folders.machines, self._most)
+        return self._profile
 
     def cards(self) -> tuple[Card, ...]:
         """The computer's GPUs. ProviderUnavailable when they cannot be read."""

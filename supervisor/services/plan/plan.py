@@ -90,7 +90,7 @@ def plan(
         _price_sources(parts),
         parts.gpu,
         warnings_of(forecast.spec, *parts.traits_of(run)),
-        offer_profile(parts, order[0][0], run.policy.limits) if order else None,
+        offer_profile(parts, order[0][0], run) if order else None,
         is_missing,
     )
     return plan_json(forecast, order, readings, now)

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from supervisor.domain.machines import Offer
 from supervisor.domain.observation import World
 from supervisor.domain.policies import Limits
-from supervisor.domain.profile import NO_LIMIT, Clock, End, Fact, Profile, Source, Tier, Verb, danger_clocks
+from supervisor.domain.profile import NO_LIMIT, Clock, End, Fact, Profile, Source, Tier, Verb, danger_clocks, day_of
 from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.ports.provider import Provider
@@ -105,8 +105,8 @@ class ProfileShown(TypedDict):
 def provider_profile(parts: Parts, provider: Provider, zone: str = "") -> ProfileShown:
     """Of all its zones, or of one, at the price of the first offer there."""
     offers = (offer for offer in provider.offers() if zone in ("", offer.placement.zone))
-    profile = with_limits(provider.profile(zone), parts.defaults.limits, "machine_max_s of the settings")
-    return profile_json(profile, next(offers, None), zone)
+    limit = _limit(parts.defaults.limits, parts.clock.now(), "machine_max_s of the settings")
+    return profile_json(with_limit(provider.profile(zone), limit), next(offers, None), zone)
 
 
 def run_profile(parts: Parts, run: Run, now: float) -> ProfileShown | None:
@@ -119,22 +119,27 @@ def run_profile(parts: Parts, run: Run, now: float) -> ProfileShown | None:
     if offer is None:
         order = queue(run, World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell)), now)
         offer = order[0][0] if order else None
-    return None if offer is None else offer_profile(parts, offer, run.policy.limits)
+    return None if offer is None else offer_profile(parts, offer, run)
 
 
-def offer_profile(parts: Parts, offer: Offer, limits: Limits) -> ProfileShown:
-    """Of a machine of this offer for a run with these limits."""
+def offer_profile(parts: Parts, offer: Offer, run: Run) -> ProfileShown:
+    """Of a machine of this offer for this run."""
     place = offer.placement
-    profile = parts.providers[place.provider].profile(place.zone)
-    return profile_json(with_limits(profile, limits, "machine_max_s of the run"), offer, place.zone)
+    limit = _limit(run.policy.limits, run.generation_at, "machine_max_s of the run")
+    profile = with_limit(parts.providers[place.provider].profile(place.zone), limit)
+    return profile_json(profile, offer, place.zone)
 
 
-def with_limits(profile: Profile, limits: Limits, note: str) -> Profile:
+def _limit(limits: Limits, at: float, note: str) -> Fact[float]:
+    return Fact(limits.machine_max_s, Source.USER, day_of(at), note)
+
+
+def with_limit(profile: Profile, limit: Fact[float]) -> Profile:
     """The dead-man switch is a limit of the run, where the provider has one at all."""
     fact = profile.dead_man_s
     if not fact.is_known or fact.value == NO_LIMIT:
         return profile
-    return replace(profile, dead_man_s=Fact(limits.machine_max_s, Source.USER, fact.on, f"{note}; {fact.note}"))
+    return replace(profile, dead_man_s=replace(limit, note=f"{limit.note}; {fact.note}"))
 
 
 def profile_json(profile: Profile, offer: Offer | None, zone: str = "") -> ProfileShown:
