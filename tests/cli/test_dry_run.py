@@ -202,6 +202,9 @@ def test_the_dangers_and_what_survives_stand_before_the_checks() -> None:
     text = plan_text(profile=profile("runpod"))
     at = [text.index(part) for part in ("Limits: ", "! Bills $0.40/h until", "FILES ON", "volume: /workspace", "check")]
     assert at == sorted(at)
+    free = plan_text(profile={**profile("runpod"), "clocks": []})
+    assert "FILES ON" in free
+    assert "\n\n\n" not in free + text
     assert "FILES ON" not in plan_text(profile=None), "no offer fits"
     assert "FILES ON" not in plan_text(), "an older supervisor"
 

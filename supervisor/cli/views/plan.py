@@ -47,7 +47,8 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     lines += ["", *paragraphs([*map(safe, plan["cost"]["lines"]), _limits(plan["limits"])], "  ")]
     profile = plan.get("profile")
     if profile is not None:
-        lines += ["", *danger_lines(profile), "", *survival_lines(profile)]
+        dangers = danger_lines(profile)
+        lines += [*(["", *dangers] if dangers else []), "", *survival_lines(profile)]
     return [*lines, "", *_checks(plan["checks"]), "", *_launch(plan["launch"])]
 
 
