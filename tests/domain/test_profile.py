@@ -209,6 +209,7 @@ def test_the_newer_of_two_measurements_wins_whatever_the_order() -> None:
     old, new = known(10, Source.MEASURED, "2026-01-31"), known(20, Source.MEASURED, DAY)
     for pair in ((old, new), (new, old)):
         assert rules.stronger(*pair) == new
+    assert rules.stronger(known(1), known(2)).value == 2, "of the same day: the second"
 
 
 def test_a_measured_cap_joins_the_tier_that_a_preset_documents() -> None:

@@ -67,7 +67,8 @@ def test_from_submit_to_completed(mill: PaperDaemon) -> None:
 def test_what_people_see_of_it(mill: PaperDaemon) -> None:
     (shown,) = mill.call("GET", "/v1/providers")["providers"]
     assert (shown["name"], shown["kind"], shown["title"]) == ("mill", "paper", "Paper mill")
-    assert shown["places"] == [{"region": "mill", "zone": "tray-7", "shapes": ["a4", "a3"]}]
+    assert shown["places"] == [{"region": "mill", "zone": "tray-7", "shapes": ["a4", "a3"], "profile": None}]
+    assert [verb["verb"] for verb in shown["profile"]["verbs"]] == ["throw away"]
     assert shown["listing_read"] is True
 
     prices = {each["shape"]: each for each in mill.call("GET", "/v1/prices")["prices"]}
@@ -83,6 +84,7 @@ def test_what_people_see_of_it(mill: PaperDaemon) -> None:
     for page in ("/ui/machines", "/ui/system"):
         assert mill.http.get(mill.url + page).status_code == 200, page
     assert "tray-7" in mill.http.get(f"{mill.url}/ui/zones").text
+    assert "until the supervisor ends it (throw away)" in mill.http.get(f"{mill.url}/ui/providers").text
 
 
 def test_the_command_line_knows_its_settings_and_names_a_close_miss(tmp_path: Path) -> None:
