@@ -16,14 +16,13 @@ from supervisor.machinefolder.agent_archive import build_agent
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.ssh.connections import Connections
 from supervisor.providers.ssh.provider import SshProvider
-from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
+from supervisor.providers.ssh.settings import SshSettings
 from tests.contracts.provider_subject import Subject
 from tests.providers.local_machines import SCRIPTED_AGENT, end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
 
 HOSTS = ("gpu1", "gpu2")
-FOLDER = "~/.spot-machines"
 ENTRY = b"""\
 import sys
 
@@ -70,16 +69,7 @@ class SshSubject(Subject):
         s = SshSettings(**{**self.settings, **settings})
         connections = Connections(self.config, self.known_hosts)
         self._opened.append(connections)
-        return SshProvider(
-            "lab",
-            offers("lab", s),
-            connections,
-            folder=FOLDER,
-            python=s.ssh_python,
-            agent=lambda: self.agent,
-            gpus=s.ssh_gpus,
-            most=most_machines(s),
-        )
+        return SshProvider("lab", s, connections, lambda: self.agent)
 
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         return wait_for(condition, what=what)

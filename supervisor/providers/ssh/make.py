@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.providers.ssh import settings
-from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
+from supervisor.providers.ssh.settings import SshSettings
 from supervisor.providers.ssh.traits import TRAITS
 from supervisor.settings.kinds import Kind
 
@@ -28,25 +28,18 @@ def ready() -> None:
 def open_provider(name: str, s: SshSettings, context: ProviderContext) -> OpenedProvider:
     from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.ssh.connections import Connections
+    from supervisor.providers.ssh.doctor import host_checks
     from supervisor.providers.ssh.platform import SshPlatform
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
-    provider = SshProvider(
-        name,
-        offers(name, s),
-        connections,
-        folder=s.ssh_folder,
-        python=s.ssh_python,
-        agent=lambda: context.agent,
-        gpus=s.ssh_gpus,
-        most=most_machines(s),
-    )
+    provider = SshProvider(name, s, connections, lambda: context.agent)
     return OpenedProvider(
         provider=provider,
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),
         scope=name,  # a host may be added or removed, and the runs stay where they are
         disasters=provider,
+        checks=lambda: host_checks(provider.hosts),
         close=connections.close,
     )
 

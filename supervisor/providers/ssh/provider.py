@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from supervisor.domain.machines import Capacity, Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.domain.profile import Fact, Profile, Source, Tier, day_of, merge, tier_of
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.observer import machine_of
 from supervisor.machinefolder.provider import launch_values
@@ -26,35 +28,33 @@ from supervisor.ports.provider import (
 from supervisor.ports.traits import Traits
 from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
+from supervisor.providers.ssh.presets import preset
+from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
 from supervisor.providers.ssh.traits import TRAITS
 
 SETTING = "ssh_gpus"
 
+T = TypeVar("T")
+
 
 class SshProvider:
-    """Provider and Disasters of ports/provider.py. `gpus`: shape -> cards of each machine; `most`: machines at once on
-    each host, None = the cards limit them."""
+    """Provider and Disasters of ports/provider.py. `name`: of its section in the settings. `agent()`: the archive."""
 
     traits: Traits = TRAITS
 
-    def __init__(
-        self,
-        name: str,
-        offers: Sequence[Offer],
-        connections: Connections,
-        *,
-        folder: str,
-        python: str,
-        agent: Callable[[], Path],
-        gpus: Mapping[str, int],
-        most: int | None,
-    ) -> None:
-        self.name = name
-        self._offers = tuple(offers)
-        self._connections = connections
-        aliases = dict.fromkeys(offer.placement.zone for offer in offers)
-        self._hosts = {alias: Host(alias, connections, folder=folder, python=python, agent=agent) for alias in aliases}
-        self._gpus, self._most = dict(gpus), most
+    def __init__(self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path]) -> None:
+        self.name, self._settings, self._connections = name, s, connections
+        self._offers = offers(name, s)
+        self._hosts = {
+            alias: Host(alias, connections, folder=s.ssh_folder, python=s.ssh_python, agent=agent)
+            for alias in s.ssh_hosts
+        }
+        self._most = most_machines(s)
+        self._probes: dict[str, Answer] = {}  # of the last listing that could read the host
+
+    def profile(self, zone: str = "") -> Profile:
+        base, probe = preset(self._settings.ssh_preset), self._probes.get(zone)
+        return base if probe is None else merge(base, _measured(base, probe))
 
     def pin(self, image: str) -> str:
         return ""
@@ -91,6 +91,7 @@ class SshProvider:
         good = {alias: answer for alias, answer in answers.items() if not isinstance(answer, str)}
         if not good:
             raise ProviderUnavailable("; ".join(str(answer) for answer in answers.values()))
+        self._probes.update(good)
         unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
         machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
         zones = {alias: self._left(answer) for alias, answer in good.items()}
@@ -143,8 +144,12 @@ class SshProvider:
         except SecretRefused as error:
             return None, error
 
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return tuple(self._hosts.values())
+
     def _common(self) -> dict[str, object]:
-        return {"promised": self._gpus, "setting": SETTING}
+        return {"promised": self._settings.ssh_gpus, "setting": SETTING}
 
     def _host(self, zone: str) -> Host:
         host = self._hosts.get(zone)
@@ -161,10 +166,28 @@ class SshProvider:
         """How many more machines fit on this host."""
         living = sum(values["state"] != MachineState.ENDED for values in answer["machines"])
         limits = [] if self._most is None else [self._most - living - len(answer["unreadable"])]
-        needed = [count for count in self._gpus.values() if count]
+        needed = [count for count in self._settings.ssh_gpus.values() if count]
         if needed and answer["cards_left"] is not None:
             limits.append(answer["cards_left"] // min(needed))
         return max(0, min(limits, default=1))
+
+
+def _measured(base: Profile, probe: Answer) -> Profile:
+    """What the last probe saw: how processes stay there, and the disk of the home."""
+    day = day_of(probe["at"])
+
+    def fact(value: T, note: str) -> Fact[T]:
+        return Fact(value, Source.MEASURED, day, note)
+
+    home = tier_of(base, "~")
+    disk = Tier(
+        "" if home is None else home.name,
+        bytes_cap=fact(int(probe["disk_bytes"]), "statvfs of the folder of machines"),
+        inodes_cap=fact(int(probe["inodes"]), "statvfs of the folder of machines"),
+    )
+    scope = "a scope of the user's systemd" if probe["lingers"] else "a session of its own (setsid)"
+    tiers = (disk,) if home is not None else ()
+    return Profile(TRAITS.kind, "", detach=fact(scope, "the user lingers, or not (loginctl)"), tiers=tiers)
 
 
 @contextmanager

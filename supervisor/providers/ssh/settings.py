@@ -29,6 +29,8 @@ RULES = Rules(
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
 PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
+GENERIC = "generic"
+PRESETS = (GENERIC, "autodl", "lambda", "paperspace", "runpod", "vast")  # the files in presets/
 WHOLE_HOST = "host"  # the shape where the settings name no GPUs: all of the host
 
 
@@ -37,7 +39,8 @@ class SshSettings:
     """`ssh_hosts`: names of the SSH configuration, or host names; each is a zone. `ssh_gpus`: shape -> cards of each of
     its machines; empty = one machine has the whole host. `ssh_machines`: at once on each host; 0 = one, or as many as
     the cards of ssh_gpus allow. `ssh_prices`: host -> $/h. `ssh_folder`: of machines, on each host. `ssh_python`: 3.8
-    or newer, on each host. `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
+    or newer, on each host. `ssh_preset`: the rental that the hosts come from (presets/).
+    `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
 
     ssh_hosts: tuple[str, ...] = ()
     ssh_gpus: Mapping[str, int] = field(default_factory=dict)
@@ -45,6 +48,7 @@ class SshSettings:
     ssh_prices: Mapping[str, str] = field(default_factory=dict)
     ssh_folder: str = "~/.spot-machines"
     ssh_python: str = "python3"
+    ssh_preset: str = GENERIC
     ssh_config: str = ""
     ssh_known_hosts: str = ""
 
@@ -60,6 +64,9 @@ def check(s: SshSettings) -> None:
         for value in values:
             if not form.fullmatch(value):
                 raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
+    if s.ssh_preset not in PRESETS:
+        expected = ", ".join(PRESETS)
+        raise SettingsRefused(f"ssh_preset = {s.ssh_preset}: expected one of {expected}", {"name": "ssh_preset"})
 
 
 def complete(s: SshSettings) -> None:
