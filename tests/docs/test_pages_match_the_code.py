@@ -18,7 +18,15 @@ from supervisor.wiring import settings as wired
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pages that tell a user what to type.
-GUIDES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+GUIDES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *(
+        str(path.relative_to(ROOT))
+        for folder in ("docs", "docs/providers")
+        for path in sorted((ROOT / folder).glob("*.md"))
+    ),
+)
 
 DEFAULTS = wired.load({}, {"HOME": "/h"})
 

@@ -1,4 +1,4 @@
-"""tools/install_browser.sh: installs what is missing, as root and where apt is; else nothing happens."""
+"""tools/install_system.sh: installs what is missing, as root and where apt is; else nothing happens."""
 
 import os
 import subprocess
@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "install_browser.sh"
+SCRIPT = Path(__file__).parents[2] / "tools" / "install_system.sh"
 REAL = ("bash", "timeout", "env")
 
 
 @pytest.mark.parametrize(
     ("there", "user", "wanted", "installed"),
     [
-        ((), "0", (), "npm chromium-headless-shell"),
-        (("npm",), "0", (), "chromium-headless-shell"),
+        ((), "0", (), "npm openssh-server chromium-headless-shell"),
+        (("npm", "sshd"), "0", (), "chromium-headless-shell"),
         ((), "0", ("npm",), "npm"),
-        ((), "0", ("chromium",), "chromium-headless-shell"),
-        (("chromium", "npm"), "0", (), ""),
+        ((), "0", ("chromium", "sshd"), "openssh-server chromium-headless-shell"),
+        (("chromium", "npm", "sshd"), "0", (), ""),
         ((), "1000", (), ""),
     ],
 )
@@ -33,6 +33,6 @@ def test_only_what_is_missing_is_installed(
         (folder / name).chmod(0o755)
     for name in REAL:
         (folder / name).symlink_to(next(p for d in os.get_exec_path() if (p := Path(d, name)).exists()))
-    subprocess.run([SCRIPT, *wanted], env={"PATH": str(folder)}, check=True, timeout=30)
+    subprocess.run([SCRIPT, *wanted], env={"PATH": str(folder), "SSHD": str(folder / "sshd")}, check=True, timeout=30)
     calls = log.read_text().splitlines() if log.exists() else []
     assert [call.rpartition("recommends ")[2] for call in calls] == ([installed] if installed else [])
