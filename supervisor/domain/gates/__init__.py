@@ -1,0 +1,1 @@
+"""Lifecycle gates: the list of checks, and what their verdicts allow."""

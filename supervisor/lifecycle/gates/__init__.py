@@ -1,0 +1,1 @@
+"""The judges of the lifecycle gates: from facts to verdicts."""

@@ -1,0 +1,1 @@
+"""Lifecycle gates: the list of checks, verdicts, and set-ups that pass or are stopped."""
