@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("runs.logs", "Print the log of an attempt; -f follows it."),
         "serial": ("machines.serial", "Print the end of a machine's serial console."),
         "events": ("runs.logs", "Print the history of a run, with reasons."),
+        "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
         "cost": ("runs.cost", "Show what runs and their files cost."),
         "provider": ("machines.providers", "Show where machines come from: `list`, and `show NAME`."),
         "zones": ("machines.providers", "Show which zones had machines lately, and which did not."),

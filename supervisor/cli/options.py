@@ -167,6 +167,12 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
+def check_waiver(waives: bool, reason: str | None) -> None:
+    """Raises UsageError where one of the two is missing."""
+    if waives != (reason is not None):
+        raise click.UsageError("Use --waive CHECK and --reason TEXT together.")
+
+
 def _complete_status(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     from supervisor.domain.status import Status
 

@@ -31,7 +31,7 @@ _CONTROL = re.compile(
 _COLORS = {  # tone of a look -> color
     "good": "green", "busy": "cyan", "wait": "yellow", "person": "magenta", "bad": "red", "still": "bright_black",
 }  # fmt: skip
-_UNKNOWN = Look("?", "", "")  # a word of a newer supervisor
+UNKNOWN_LOOK = Look("?", "", "")  # a word of a newer supervisor
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,12 @@ def show_log(text: str) -> None:
 
 
 def status_mark(status: str) -> str:
-    look = STATUS_LOOKS.get(status, _UNKNOWN)
-    return click.style(f"{look.sign} {safe(status)}", fg=_COLORS.get(look.tone, "white"))
+    look = STATUS_LOOKS.get(status, UNKNOWN_LOOK)
+    return colored(f"{look.sign} {safe(status)}", look)
+
+
+def colored(text: str, look: Look) -> str:
+    return click.style(text, fg=_COLORS.get(look.tone, "white"))
 
 
 def colored(text: str, tone: str) -> str:
@@ -185,9 +189,9 @@ def show_warnings(warnings: Iterable[str]) -> None:
 
 def check_lines(result: str, text: str, indent: str = "  ") -> list[str]:
     """`✔ text` of a check, the sign in the color of its result."""
-    look = CHECK_LOOKS.get(result, _UNKNOWN)
+    look = CHECK_LOOKS.get(result, UNKNOWN_LOOK)
     first, *rest = paragraph(f"{look.sign} {text}", indent)
-    return [click.style(first[:1], fg=_COLORS.get(look.tone, "white")) + first[1:], *rest]
+    return [colored(first[:1], look) + first[1:], *rest]
 
 
 def check_advice(check: Mapping[str, Any]) -> list[str]:

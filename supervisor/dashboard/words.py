@@ -29,6 +29,7 @@ from supervisor.wording.figures import (
     size,
     spent,
 )
+from supervisor.wording.gates import GATE_LOOKS, VERDICT_LOOKS, WAIVED_LOOK
 
 NOTHING = Markup("&ndash;")
 _CODE = re.compile(r"`([^`]+)`")
@@ -42,6 +43,15 @@ def look_of(word: str, looks: Mapping[str, Look]) -> Look:
 
 def status_look(status: str) -> Look:
     return look_of(status, STATUS_LOOKS)
+
+
+def gate_look(state: str) -> Look:
+    return look_of(state, GATE_LOOKS)
+
+
+def verdict_look(verdict: Mapping[str, object]) -> Look:
+    """Of a verdict as the API has it."""
+    return WAIVED_LOOK if verdict["waived"] else look_of(str(verdict["state"]), VERDICT_LOOKS)
 
 
 def chip(look: Look) -> Markup:
@@ -120,7 +130,8 @@ FILTERS = {
     **{
         function.__name__: function
         for function in (
-            pretty_json, price, spent, share, short_digests, clock, whole_time, plural, status_look, with_code
+            pretty_json, price, spent, share, short_digests, clock, whole_time, plural, status_look, gate_look,
+            verdict_look, with_code,
         )
     },
 }  # fmt: skip

@@ -153,6 +153,10 @@ class ApprovalMismatch(Conflict, code="APPROVAL_MISMATCH"):
     """The machine or the results differ from those that the person has seen."""
 
 
+class CheckNotWaivable(Conflict, code="CHECK_NOT_WAIVABLE"):
+    """The check belongs to a gate that no waiver passes: only an approval does."""
+
+
 class PullRequired(Conflict, code="PULL_REQUIRED"):
     """The run requires a pull of its results before its machine is released; the text has the command."""
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
+from supervisor.domain.gates.verdicts import Waiver
 from supervisor.domain.policies import Policy
 from supervisor.domain.status import TERMINAL, Status
 
@@ -157,6 +158,7 @@ class Run:
     disk_low: bool = False  # an event has reported it; until there is ample space again
     down_since: float | None = None  # no training since then, after a lost attempt; None = it trains, or never did
     settled: bool = False  # terminal, and nothing is left to clean up
+    waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()
     money: Money = Money()

@@ -67,9 +67,11 @@ def submits(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-8")
     bed.train("digits-7")
     bed.train("digits-8")
-    for path in ("", "/attempts", "/events", "/cost", "/facts", "/spec", "/launch"):
+    for path in ("", "/attempts", "/gates", "/events", "/cost", "/facts", "/spec", "/launch"):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
+    ask("POST", RUN + "/gates/waivers", {"check": "notice", "reason": "saves are small"})
+    ask("POST", RUN + "/gates/waivers", {"check": "approved", "reason": "hurry"})
     ask("GET", "/v1/runs?page_size=1&status=running")
     ask("GET", "/v1/runs?run_id=digits-8&include=sparkline")
     ask("GET", "/v1/runs?statuss=running")

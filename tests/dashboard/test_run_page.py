@@ -8,8 +8,11 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.status import Status
+from supervisor.services.runs.changing import change
+from supervisor.services.runs.waiving import WaiveRequest, waive
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
+from tests.fakes.callers import MEMBER
 from tests.services.bed import PLACE, Bed
 
 RUN = "/ui/runs/digits-7"
@@ -187,3 +190,35 @@ def test_the_last_events_stand_on_the_page_with_their_actor(bed: Bed, looking: L
     page = looking.page(RUN)
     assert "by eve" in lines(page)[0]
     assert page.one("ol", class_="events").all("details") == []
+
+
+# --- the gates --------------------------------------------------------------------------------------------------------
+
+
+def test_the_gates_are_one_row_with_words(bed: Bed, looking: Looking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    gates = looking.page(RUN).one(id="run-gates")
+    texts = [gate.text for gate in gates.one("ol", class_="gates").all("li")]
+    assert [text.split()[:2] for text in texts] == [
+        ["G0", "audit"], ["G1", "access"], ["G2", "smoke"], ["G3", "launch"], ["G4", "monitor"], ["G5", "verify"],
+        ["G6", "teardown"],
+    ]  # fmt: skip
+    assert texts[2] == "G2 smoke ✔ passed"
+    assert texts[6] == "G6 teardown · not reached"
+
+
+def test_a_check_shows_its_fact_its_fix_and_who_waived_it(bed: Bed, looking: Looking) -> None:
+    bed.submit("digits-7", {"command": "pip install torch; python train.py"})
+    [row] = [row for row in looking.page(RUN).one(id="gates-checks").all("tr") if "own_environment" in row.text]
+    assert "! warn" in row.text
+    assert "the command runs pip install" in row.text
+    assert "Use the environment of the image" in row.text
+    change(bed.parts, "digits-7", waive(WaiveRequest("own_environment", HOSTILE), MEMBER))
+    gates = looking.page(RUN).one(id="run-gates")
+    [waived] = [line.text for line in gates.all("p")]
+    assert waived.startswith(f"own_environment waived by {MEMBER.actor} ")
+    assert waived.endswith(f": {HOSTILE}")
+    [row] = [row for row in gates.all("tr") if "own_environment" in row.text]
+    assert "~ waived" in row.text
+    assert HOSTILE not in looking.get(RUN).text

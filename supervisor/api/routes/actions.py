@@ -35,6 +35,7 @@ from supervisor.services.runs.policy import warnings_of
 from supervisor.services.runs.purge import Purged, purge, purge_once
 from supervisor.services.runs.resume import ResumeRequest, resume, resume_once
 from supervisor.services.runs.submit import SubmittedRun
+from supervisor.services.runs.waiving import WaiveRequest, waive
 from supervisor.services.views.formats import dumps
 from supervisor.services.views.run_view import RunJson
 
@@ -94,6 +95,19 @@ async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -
     """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
     approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
     return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/gates/waivers",
+    Scope.WRITE,
+    {202: RunJson},
+    refuses=KEYED + "RUN_NOT_FOUND CHECK_NOT_WAIVABLE",
+    **WITH_KEY,
+)
+async def waive_check(request: Request, run_id: str, body: bodies.WaiveBody) -> Response:
+    """Let a run go on in spite of a warning or a fail of one check of G0 to G4, with a reason for its history."""
+    wanted = WaiveRequest(body.check, body.reason.strip())
+    return await _acted(request, run_id, waive(wanted, caller_of(request)), astuple(wanted))
 
 
 async def _acted(request: Request, run_id: str, action: Action, payload: object, ended: int = 202) -> Response:

@@ -17,6 +17,7 @@ from supervisor.api.wire.responses import json_response, kept_response, key_of, 
 from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
+from supervisor.services.gates.gates import RunGates, show_gates
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
@@ -28,6 +29,7 @@ from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_c
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun
 from supervisor.services.runs.submit import SubmitRequest, SubmittedRun, submit
+from supervisor.services.runs.waiving import WaiveRequest, check_waivable
 from supervisor.services.views.attempt_view import AttemptList
 
 routes = Routes("runs")
@@ -38,7 +40,7 @@ routes = Routes("runs")
     Scope.WRITE,
     {201: SubmittedRun, 200: SubmittedRun},
     also=Plan,
-    refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN OLD_RUN_THERE",
+    refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN OLD_RUN_THERE CHECK_NOT_WAIVABLE",
     takes=("Idempotency-Key",),
     sends=("Location", "ETag", "Idempotency-Replayed"),
 )
@@ -54,7 +56,10 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
         rerun=body.rerun,
         ignore_old=body.ignore_old,
         key=key_of(request),
+        waive=tuple(WaiveRequest(each.check, each.reason.strip()) for each in body.waive),
     )
+    for position, each in enumerate(submission.waive):
+        check_waivable(each.check, f"#/waive/{position}/check")
     services, caller = services_of(request), caller_of(request)
     if query.validate_only:
         return await in_slow_thread(plan, services.parts, services.plan_sources, submission, caller, query.code_follows)
@@ -106,6 +111,13 @@ async def show_run(request: Request, run_id: str) -> Response:
 async def list_attempts(request: Request, run_id: str) -> AttemptList:
     """List the attempts of a run with causes, times, steps and costs, and the tries that brought no machine."""
     return await run_in_threadpool(services_of(request).queries.attempts, run_id)
+
+
+@routes.on("GET /v1/runs/{run_id}/gates", Scope.READ, refuses="RUN_NOT_FOUND")
+async def list_gates(request: Request, run_id: str) -> RunGates:
+    """List the gates of a run with the verdict of each check, its fact and its fix; and what was waived."""
+    services = services_of(request)
+    return await run_in_threadpool(show_gates, services.parts, services.queries, services.loop, run_id)
 
 
 @routes.on("GET /v1/runs/{run_id}/spec", Scope.READ, refuses="RUN_NOT_FOUND")

@@ -32,16 +32,24 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=10**9), WHOLE]
 
 
+class WaiveBody(Strict):
+    """`check`: the id of a check of G0 to G4. `reason`: stands in the history of the run."""
+
+    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+$", max_length=64)]
+    reason: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)]
+
+
 class SubmitBody(Strict):
     """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
     completed run over from nothing. `ignore_old`: begin from nothing where a run of the older runner has this name in
-    the same store."""
+    the same store. `waive`: checks in spite of which the run may go on; added to those of an existing run."""
 
     run_id: RunId | None = None
     spec: RunSpec
     replace_spec: bool = False
     rerun: bool = False
     ignore_old: bool = False
+    waive: Annotated[list[WaiveBody], Field(max_length=64)] = []
 
 
 class ResumeBody(Strict):

@@ -28,7 +28,7 @@ from supervisor.cli.files.local_inputs import (
     settle_environment,
 )
 from supervisor.cli.finding import Target
-from supervisor.cli.options import output_option, target_options
+from supervisor.cli.options import check_waiver, output_option, target_options
 from supervisor.cli.output import safe
 from supervisor.cli.runs.specfile import in_words_of_file, missing_command, read_spec
 from supervisor.cli.runs.submit_options import put_options, submit_options, write_help
@@ -177,6 +177,9 @@ def body_from(
     body: Json = {"spec": spec, "replace_spec": given["replace_spec"], "rerun": given["rerun"]}
     if given.get("ignore_old"):
         body["ignore_old"] = True
+    check_waiver(bool(given.get("waive")), given.get("reason"))
+    if given.get("waive"):
+        body["waive"] = [{"check": check, "reason": given["reason"]} for check in given["waive"]]
     run_id = given.get("run_id") or run_id
     return {"run_id": run_id, **body} if run_id is not None else body
 

@@ -136,6 +136,8 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _flag("replace_spec", "--replace-spec", "Resume the run with this spec, even if it differs."),
         _flag("rerun", "--rerun", "Start a completed run again from the beginning."),
         _flag("ignore_old", "--ignore-old", "Ignore a run of the older runner with this id."),
+        _option("waive", "--waive", "Go on in spite of this check; repeatable.", metavar="CHECK", multiple=True),
+        _option("reason", "--reason", "Why, for the history; with --waive.", metavar="TEXT", callback=not_empty),
         _flag("build", "--build", "Build the image first, and run the built one."),
         _flag("skip_build", "--skip-build", "Do not build; the default, for old scripts."),
         _flag("cleanup_all", "--cleanup-all", "First stop all active runs and release machines without a run."),

@@ -1,17 +1,22 @@
 """docs: documents that are generated from the code. completion: the script with which a shell completes `spot`.
 
-The tables of statuses and causes in docs/rules.md come from the tables that the supervisor itself uses. A test compares
-the page with the output of `spot docs states`, so the page cannot fall behind the code.
+The tables of statuses and causes in docs/rules.md and the list of checks in docs/gates.md come from the tables that the
+supervisor itself uses. Tests compare the pages with the output of `spot docs states` and `spot docs gates`, so that no
+page can fall behind the code.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import click
 
 from supervisor.domain.causes import CAUSES, CauseRule
+from supervisor.domain.gates.checks import LASTING_S, Check, Gate, checks_of
 from supervisor.domain.status import TERMINAL, TRANSITIONS, Status
+from supervisor.wording.figures import age_text
+from supervisor.wording.gates import GATE_NAMES
 
 _MEANING = {
     Status.PENDING: "accepted; the first machine is being chosen",
@@ -46,6 +51,7 @@ _KINDS = (
     "uses none either; `infra` is the platform's fault but counts; `paid` counts and may happen again; `user` is an "
     "error of the command that is worth a retry; `final` ends the run."
 )
+_CHECK_HEAD = ("check", "what is read", "fix", "code of a fail", "counts for")
 _CAUSE_HEAD = ("cause", "only if", "kind", "counts", "no progress", "avoids the zone", "then")
 
 
@@ -88,6 +94,21 @@ def _cause_row(rule: CauseRule) -> tuple[str, ...]:
     return (causes, rule.only_if, f"`{rule.kind}`", *marks, rule.then)
 
 
+def gates_markdown() -> str:
+    """The list of checks of docs/gates.md without its heading, ending in a line break."""
+    parts = []
+    for gate in Gate:
+        parts += [f"### {gate} {GATE_NAMES[gate]}", _table(_CHECK_HEAD, map(_check_row, checks_of(gate)))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _check_row(check: Check) -> tuple[str, ...]:
+    """Values that a verdict fills in are in capitals."""
+    fix = re.sub(r"{(\w+)}", lambda match: match[1].upper(), check.fix)
+    kept = "for good" if check.young_s == LASTING_S else age_text(check.young_s)
+    return (f"`{check.id}`", check.what, fix, f"`{check.code}`" if check.code else "", kept)
+
+
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
@@ -106,6 +127,12 @@ def docs() -> None:
 def states() -> None:
     """Print statuses, moves and causes as Markdown."""
     click.echo(states_markdown(), nl=False)
+
+
+@docs.command()
+def gates() -> None:
+    """Print the checks of all gates as Markdown."""
+    click.echo(gates_markdown(), nl=False)
 
 
 @click.command()

@@ -37,8 +37,8 @@ async def show(request: Request, api: Api) -> Response:
     `?since=&until=&last=`: the time of the charts."""
     run_id = request.path_params["run_id"]
     recent = [("newest_first", "true"), ("limit", str(4 * RECENT))]
-    (run, answer), history = await api.together(
-        api.of_run("", "/attempts"), api.get(f"/v1/runs/{run_id}/events", recent)
+    (run, answer, gates), history = await api.together(
+        api.of_run("", "/attempts", "/gates"), api.get(f"/v1/runs/{run_id}/events", recent)
     )
     attempts = answer["attempts"]
     drawn, why, tail = await api.together(
@@ -52,6 +52,7 @@ async def show(request: Request, api: Api) -> Response:
         "overview",
         did=DONE.get(request.query_params.get("did", "")),
         timeline=timeline(run, answer, request.app.state.now(), None if all_shown else NEWEST),
+        gates=gates,
         all_shown=all_shown and len(attempts) > NEWEST,
         events=[event for event in history["events"] if event["kind"] not in ROUTINE][:RECENT],
         charts=drawn if drawn["series"]["points"] or run["status"] not in TERMINAL else None,

@@ -88,6 +88,10 @@ class Queries:
         """Raises NotFound."""
         return find_run(self._parts, run_id)
 
+    def fresh(self, run_id: str) -> Run:
+        """With its last beat. Raises NotFound."""
+        return self._fresh(self.find(run_id))
+
     def show(self, run_id: str) -> ShownRun:
         """Raises NotFound."""
         run = self.find(run_id)
@@ -150,7 +154,7 @@ class Queries:
 
     def attempts(self, run_id: str) -> AttemptList:
         """Raises NotFound."""
-        run, parts = self._fresh(self.find(run_id)), self._parts
+        run, parts = self.fresh(run_id), self._parts
         attempts, tries = parts.store.attempts(run.key), parts.store.tries(run.key)
         return attempts_json(run, attempts, tries, parts.clock.now(), parts.gpu)
 

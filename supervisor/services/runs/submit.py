@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from supervisor.domain.callers import Caller
@@ -26,6 +26,7 @@ from supervisor.services.runs.changing import Update, commit, respond_once, retr
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
+from supervisor.services.runs.waiving import WaiveRequest, waived_event, with_waivers
 from supervisor.services.views.formats import dumps
 from supervisor.services.views.run_view import RunJson, run_json
 
@@ -54,7 +55,7 @@ class SubmittedRun(RunJson):
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
     """`spec`: see `policy`. `key`: the Idempotency-Key. `ignore_old`: start from nothing, although the store has a run
-    of the older runner with this name."""
+    of the older runner with this name. `waive`: checks that can be waived (services/runs/waiving)."""
 
     spec: Spec
     run_id: str | None = None
@@ -62,6 +63,7 @@ class SubmitRequest:
     rerun: bool = False
     key: str | None = None
     ignore_old: bool = False
+    waive: tuple[WaiveRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     and its kin, TooManyActiveRuns, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
     payload += [True] if request.ignore_old else []
+    payload += [{each.check: each.reason for each in request.waive}] if request.waive else []
     key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
     wanted = ResumeRequest(caller, settled(request.spec, parts), request.replace_spec, request.rerun, refusal)
@@ -102,7 +105,7 @@ def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: 
         return new_run(parts, request, wanted, now, old)
     if not wanted.caller.owns(run.owner):
         raise RunIdTaken("This run_id is taken. Choose another.")
-    return existing_run(parts, run, wanted, now)
+    return _with_waivers(existing_run(parts, run, wanted, now), request, wanted.caller)
 
 
 def new_run(
@@ -130,7 +133,21 @@ def new_run(
     )
     values = {"status": run.status, "generation": run.generation}
     event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, values)
-    return Update(run, now, event, spec=spec, labels=spec.get("labels", {}), warnings=old.warnings, limited=caller)
+    labels = spec.get("labels", {})
+    update = Update(run, now, event, spec=spec, labels=labels, warnings=old.warnings, limited=caller)
+    return _with_waivers(update, request, caller) if request.waive else update
+
+
+def _with_waivers(update: Update, request: SubmitRequest, caller: Caller) -> Update:
+    """They stand in the event of the submit, or in one of their own where a live run stays as it is."""
+    after = with_waivers(update.run, request.waive, caller, update.now)
+    if after is update.run:
+        return update
+    event = waived_event(update.run, after, caller)
+    if update.event is not None:
+        text, data = f"{update.event.text} {event.text}", {**event.data, **update.event.data}
+        event = replace(update.event, text=text, data=data)
+    return replace(update, run=after, event=event)
 
 
 def _namesake(parts: Parts, run_id: str, ignored: bool) -> Namesake:

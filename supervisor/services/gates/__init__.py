@@ -1,0 +1,1 @@
+"""The gates of a run: what is known for its checks, and waivers."""

@@ -1,0 +1,344 @@
+"""The facts of a run's gates that the supervisor knows already, or that it enforces by rules of its own; gate by gate.
+
+A bundle with Windows line ends was refused when it was stored. An agent that has taken the baton has read, written and
+compared in the object store, and each of its beats carries the nonce of its try. Results count when their manifest was
+verified, and a machine is gone when a later listing did not have it. What a provider of people's own machines has to
+measure stays None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from supervisor.contract.beat_telemetry import Disk, Telemetry
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.figures import disks_of, share_pct
+from supervisor.domain.run import Approval, training_s
+from supervisor.lifecycle.gates.access import Access
+from supervisor.lifecycle.gates.audit import Audit, Card
+from supervisor.lifecycle.gates.launch import NEVER, Launch
+from supervisor.lifecycle.gates.monitor import Monitor
+from supervisor.lifecycle.gates.rules import Known, Skip
+from supervisor.lifecycle.gates.smoke import Smoke
+from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
+from supervisor.services.gates.watched import Watched, skip_if
+
+CHECKPOINTS_ON_MACHINE = 1  # the others lie in the object store
+BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
+ALERTS = "announcements to a person"
+CONFIRM_S = 600.0  # a machine of ours that serves no run is gone within this, where the platform responds
+RELEASE = "release"
+
+HERE = Skip("the machine is this computer")
+NO_GPU = Skip("the machine has no GPU for the run")
+NO_CODE = Skip("the run has no code bundle")
+NO_LOGIN = Skip("the agent reports by itself: the supervisor logs in nowhere")
+NO_SMOKE = Skip("the spec has no smoke command")
+NO_SECRETS = Skip("the spec names no secrets")
+NO_STORE_LIMIT = Skip("the object store has no limit of its own")
+NO_IMAGES = Skip("commands run on the machine as it is")
+NOT_PREEMPTED = Skip("the platform does not take this machine back")
+OWN_DISK = Skip("each machine begins with a new disk")
+NO_CONNECTION = Skip("the training has no connection that it could die with")
+NO_MACHINE_WORKS = Skip("no machine of the run works now")
+NO_RUNTIME = Skip("the spec names no expected runtime")
+AGAIN = Skip("such a machine can be had again")
+
+
+# --- G0 ---------------------------------------------------------------------------------------------------------------
+
+
+def audit_facts(watched: Watched) -> Audit:
+    run, spec, disk = watched.run, watched.spec, _disk(watched)
+    in_bucket = not watched.store_url.startswith("file:")
+    store = f"{watched.store_url.rstrip('/')}/runs/{run.run_id}"
+    expected_gb = spec.get("expect_checkpoint_gb")
+    checkpoint_bytes = run.files.checkpoint_bytes
+    if checkpoint_bytes is None and expected_gb is not None:
+        checkpoint_bytes = int(expected_gb * 10**9)
+    cgroup = watched.telemetry.cgroup
+    memory_limit = None if cgroup is None else cgroup.memory_max_bytes
+    memory = None if cgroup is None else cgroup.memory_bytes
+    return Audit(
+        clocks=skip_if(watched.here, Skip(watched.traits.meter)),
+        clocks_shown=True,
+        durable_path=skip_if(in_bucket, NO_STORE_LIMIT, store),
+        image=skip_if(not watched.traits.images, NO_IMAGES, run.image.digest or run.policy.image),
+        checkpoints_path=store,
+        results_path=store,
+        survives=("yes", "yes") if watched.given else None,
+        ending="the machine's end",
+        volume_region=skip_if(spec.get("same_region") != "require", Skip("the spec does not require one region"), ""),
+        machine_region=skip_if(watched.here, HERE, ""),
+        measured=_measured(watched.telemetry) or None,
+        documented=(),
+        memory_limit_bytes=None if memory_limit is None else int(memory_limit),
+        memory_needed_bytes=None if memory is None else int(memory),
+        mount_named=skip_if(watched.given and not watched.here, OWN_DISK),
+        data_path="the disk of the checkpoints",
+        free_bytes=None if disk is None or disk.free_bytes is None else int(disk.free_bytes),
+        checkpoint_bytes=checkpoint_bytes,
+        kept=CHECKPOINTS_ON_MACHINE,
+        scratch_bytes=0,
+        inodes_used_pct=_used_inodes_pct(disk),
+        gpus_expected=skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
+        gpus=_cards(watched),
+        driver_cuda=skip_if(watched.gpus == "", NO_GPU),
+        limit_s=skip_if(watched.here, HERE, run.policy.limits.machine_max_s),
+        restore_s=_restore_s(watched.attempts),
+        checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
+        builds=_builder(spec.get("command", "")),
+    )
+
+
+def _disk(watched: Watched) -> Disk | None:
+    return disks_of(watched.telemetry).get("checkpoints")
+
+
+def _used_inodes_pct(disk: Disk | None) -> float | None:
+    free_pct = None if disk is None else share_pct(disk.free_inodes, disk.total_inodes)
+    return None if free_pct is None else 100.0 - free_pct
+
+
+def _measured(telemetry: Telemetry) -> tuple[str, ...]:
+    names = {"disk": telemetry.checkpoints_disk, "memory": telemetry.cgroup, "GPUs": telemetry.gpus}
+    return tuple(name for name, part in names.items() if part is not None)
+
+
+def _card_count(words: str) -> int:
+    """Of '8 × A100 80GB', '2 GPUs' or 'L4'."""
+    first = words.split(" ", 1)[0]
+    return int(first) if first.isdigit() else 1
+
+
+def _expected_gpus(watched: Watched) -> tuple[str, ...] | None:
+    """The agent reports its cards without their names; the shape has the names, and the provider gives each card to one
+    machine only."""
+    return None if watched.gpus is None else ("GPU",) * _card_count(watched.gpus)
+
+
+def _cards(watched: Watched) -> tuple[Card, ...] | None:
+    gpus = watched.telemetry.gpus
+    if gpus is None:
+        return None
+    lost = [index for index, value in enumerate(gpus.lost) if value]
+    count = max(len(gpus.util_pct), len(gpus.memory_total_mib), len(gpus.memory_used_mib))
+    return tuple(Card(f"GPU {index}", "the driver, as lost" if index in lost else "") for index in range(count))
+
+
+def _restore_s(attempts: Sequence[Attempt]) -> float | None:
+    """How long the last restore took."""
+    for attempt in reversed(attempts):
+        if attempt.running_at is not None and attempt.training_at is not None:
+            return max(0.0, attempt.training_at - attempt.running_at)
+    return None
+
+
+def _is_spot(watched: Watched) -> bool:
+    return watched.attempt.placement.spot if watched.attempt is not None else watched.run.policy.spot
+
+
+def _builder(command: object) -> str:
+    words = command if isinstance(command, str) else " ".join(map(str, command if isinstance(command, list) else ()))
+    return next((builder for builder in BUILDERS if builder in words), "")
+
+
+# --- G1, G2 -----------------------------------------------------------------------------------------------------------
+
+
+def access_facts(watched: Watched) -> Access:
+    spec, given, secrets = watched.spec, watched.given, watched.spec.get("secrets")
+    # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
+    readable = watched.claimed or watched.here
+    return Access(
+        host=skip_if(given, NO_LOGIN),
+        login_accepted=skip_if(given, NO_LOGIN),
+        keepalive_every_s=skip_if(given, NO_LOGIN),
+        responds=skip_if(given, NO_LOGIN),
+        copies_files=skip_if(given, NO_LOGIN),
+        secrets_unreadable=skip_if(not secrets, NO_SECRETS, () if readable else None),
+        secrets_exposed=("allow_plain_secrets",) if spec.get("allow_plain_secrets") else (),
+        store_refused=() if watched.claimed else None,
+        relays=False,
+        mirror_needed=skip_if(given, NO_LOGIN),
+        framework_gpus=skip_if(watched.gpus == "", NO_GPU),
+    )
+
+
+def smoke_facts(watched: Watched) -> Smoke:
+    code = watched.run.policy.code
+    first_step, second_from = _resumed(watched.attempts)
+    return Smoke(
+        crlf_files=skip_if(not code, NO_CODE, ()),  # such a bundle is refused when it is stored
+        code=skip_if(not code, NO_CODE, code),
+        machine_code=None if watched.attempt is None else watched.attempt.code,
+        values_missing=(),  # the agent sets them
+        first_step=NO_SMOKE if first_step is None else first_step,
+        second_from=second_from,
+        writers=(),  # each run has a folder of its own in the store
+        ran_first=NO_SMOKE,
+        exit_code=NO_SMOKE,
+    )
+
+
+def _resumed(attempts: Sequence[Attempt]) -> tuple[int | None, int]:
+    """The newest restart: the checkpoint before it, and where it began. A real restart proves more than a smoke."""
+    for before, after in reversed(list(pairwise(attempts))):
+        if before.generation == after.generation and before.step_kept and after.training_at is not None:
+            return before.step_kept, -1 if after.step_from is None else after.step_from
+    return None, -1
+
+
+# --- G3, G4 -----------------------------------------------------------------------------------------------------------
+
+
+def launch_facts(watched: Watched) -> Launch:
+    attempt = watched.attempt
+    if attempt is None:
+        return Launch()
+    code = watched.run.policy.code
+    silent = attempt.ended_at is not None and not watched.claimed
+    first: Known[float] = NEVER if silent else None
+    if watched.claimed:
+        first = Skip("the agent beats before it starts the command")
+    return Launch(
+        beats_after_drop=skip_if(watched.given, NO_CONNECTION),
+        transfer_resumes=skip_if(not code, NO_CODE, True),
+        code_changed=attempt.code is not None and attempt.code != code,
+        traceback=_first_traceback(watched),
+        first_beat_s=first,
+        first_line_s=first,
+        nonce_ours=True if watched.claimed else None,
+        gpu_used=skip_if(watched.gpus == "", NO_GPU, _gpu_used(watched.telemetry)),
+        trained_s=training_s(attempt, watched.now),
+        boot_limit_s=watched.run.policy.stall.boot_timeout_s,
+    )
+
+
+def _first_traceback(watched: Watched) -> str | None:
+    """Once a step was reported the start was clean. Else the last line of a command that ended before its first one."""
+    attempt, pulse = watched.attempt, watched.pulse
+    if attempt is None:
+        return None
+    if (pulse is not None and pulse.first_progress_at is not None) or attempt.step_last is not None:
+        return ""
+    end = attempt.exit
+    return end.last_line if end is not None and end.code and "Error" in end.last_line else None
+
+
+def _gpu_used(telemetry: Telemetry) -> bool | None:
+    if telemetry.gpus is None:
+        return None
+    values = [value for value in telemetry.gpus.util_pct if value is not None]
+    return any(value > 0 for value in values) if values else None
+
+
+def monitor_facts(watched: Watched) -> Monitor:
+    run, pulse, expected_s = watched.run, watched.pulse, watched.run.policy.expect_runtime_s
+    ended = [item for item in watched.attempts if item.ended_at is not None and item.cause is not None]
+    idle = run.live_attempt is None
+    return Monitor(
+        expect_runtime_s=skip_if(expected_s is None, NO_RUNTIME, expected_s),
+        layers_missing=() if watched.alerted else (ALERTS,),
+        longest_read_s=skip_if(watched.given, NO_LOGIN),
+        used_pct=skip_if(idle, NO_MACHINE_WORKS, _used_pct(watched.telemetry)),
+        finished_after_pct=_finished_after_pct(watched, expected_s),
+        process_alive=skip_if(idle, NO_MACHINE_WORKS, True),
+        sign_age_s=None if pulse is None else max(0.0, watched.now - pulse.beat_at),
+        sign_due_s=run.policy.stall.silence_s,
+        last_cause=_last_cause(ended),
+        patrol_age_s=watched.tick_age_s,
+        patrol_every_s=watched.tick_every_s,
+    )
+
+
+def _used_pct(telemetry: Telemetry) -> tuple[tuple[str, float], ...] | None:
+    used: list[tuple[str, float]] = []
+    for role, disk in disks_of(telemetry).items():
+        for what, free, total in (
+            ("disk", disk.free_bytes, disk.total_bytes),
+            ("inodes", disk.free_inodes, disk.total_inodes),
+        ):
+            free_pct = share_pct(free, total)
+            if free_pct is not None:
+                used.append((f"{what} of {role}", 100.0 - free_pct))
+    cgroup = telemetry.cgroup
+    memory_pct = None if cgroup is None else share_pct(cgroup.memory_bytes, cgroup.memory_max_bytes)
+    if memory_pct is not None:
+        used.append(("memory", memory_pct))
+    return tuple(used) or None
+
+
+def _finished_after_pct(watched: Watched, expected_s: float | None) -> Known[float]:
+    run = watched.run
+    if expected_s is None or run.files.outcome is None:
+        return NO_RUNTIME if expected_s is None else Skip("the training has not ended")
+    return share_pct(run.training_s + training_s(run.live_attempt, watched.now), expected_s)
+
+
+def _last_cause(ended: Sequence[Attempt]) -> Known[str]:
+    return str(ended[-1].cause) if ended else Skip("no attempt has ended")
+
+
+# --- G5, G6 -----------------------------------------------------------------------------------------------------------
+
+
+def results_facts(watched: Watched) -> Results:
+    run, attempt, outcome, code = watched.run, watched.attempt, watched.run.files.outcome, watched.run.policy.code
+    accepted = _accepted_loss(run.approval)
+    if outcome is None:
+        value: Known[Any] = None
+        if run.terminal and not accepted and not run.person.why:
+            value = Skip(f"the run ended as {run.status}, without results to keep")
+        names = ("differing", "saved", "copies", "not_loading", "made_by", "verified")
+        return Results(**dict.fromkeys(names, value), accepted_loss=accepted)
+    checked = any(rule.verify for rule in run.policy.results)
+    return Results(
+        differing=(),
+        saved=outcome.files,
+        expected=outcome.files,
+        promised=outcome.missing,
+        copies=skip_if(watched.here, HERE, (watched.store_url,)),
+        not_loading=skip_if(not checked, Skip("the spec has no load check"), ()),
+        made_by=skip_if(not code, NO_CODE, attempt.code if attempt is not None else None),
+        code=code,
+        verified=outcome.files,
+        accepted_loss=accepted,
+    )
+
+
+def _accepted_loss(approval: Approval | None) -> str:
+    return f"given up by {approval.actor}: {approval.accept_loss}" if approval and approval.accept_loss else ""
+
+
+def teardown_facts(watched: Watched) -> Teardown:
+    """A release that is not confirmed yet is unread; after CONFIRM_S it counts as not done."""
+    run, attempt, outcome = watched.run, watched.attempt, watched.run.files.outcome
+    if attempt is None:
+        return Teardown()
+    gone = attempt.gone_at is not None and not run.retiring
+    ended_at = run.status_since if attempt.ended_at is None else attempt.ended_at
+    overdue = run.terminal and watched.now - ended_at > CONFIRM_S
+    return Teardown(
+        verb=RELEASE,
+        machine=attempt.machine_id,
+        approved=_approved(watched),
+        results="" if outcome is None else outcome.results_sha256,
+        done=gone if gone or overdue else None,
+        released_at=skip_if(watched.here, Skip(watched.traits.meter), ended_at),
+        gone_at=max(attempt.gone_at or 0.0, ended_at) if gone else 0.0 if overdue else None,
+        left_bytes=skip_if(watched.given, Skip("the machine's disk goes with it")),
+    )
+
+
+def _approved(watched: Watched) -> Known[Approved]:
+    run, approval = watched.run, watched.run.approval
+    if run.policy.on_success != "ask" and not watched.traits.irreplaceable:
+        return HERE if watched.here else AGAIN
+    if approval is not None:
+        return Approved(approval.actor, RELEASE, approval.machine_id, approval.results_sha256)
+    if run.terminal and run.files.outcome is None:
+        return Skip(f"the run ended as {run.status}, without results to look at")
+    return NOT_YET

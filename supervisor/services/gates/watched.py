@@ -1,0 +1,71 @@
+"""What is known of a run for its gates: its row, its attempts, its spec, its last beat. Nothing is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from supervisor.contract.beat_telemetry import Telemetry, decode
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.run import Run
+from supervisor.lifecycle.gates.rules import Known, Skip
+from supervisor.ports.traits import Traits
+
+T = TypeVar("T")
+
+
+def skip_if(when: bool, why: Skip, value: T | None = None) -> Known[T]:
+    return why if when else value
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known beside the run. `spec`: as it is stored. `store_url`: of the object store. `gpus`: of a machine of
+    its shape, in words; "" = none, None = not known. `alerted`: an endpoint gets announcements. `tick_age_s` None:
+    another process ticks, or none has yet."""
+
+    run: Run
+    spec: Mapping[str, Any]
+    attempts: Sequence[Attempt]
+    traits: Traits
+    store_url: str
+    gpus: str | None
+    alerted: bool
+    tick_age_s: float | None
+    tick_every_s: float
+    now: float
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.run.attempt
+
+    @property
+    def provider(self) -> str:
+        """Of the newest attempt."""
+        return self.run.provider if self.attempt is None else self.attempt.placement.provider
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """Of the newest attempt."""
+        pulse, attempt = self.run.pulse, self.attempt
+        return pulse if pulse is not None and attempt is not None and pulse.launch_id == attempt.launch_id else None
+
+    @property
+    def telemetry(self) -> Telemetry:
+        return (decode(self.pulse.telemetry) if self.pulse is not None else None) or Telemetry()
+
+    @property
+    def here(self) -> bool:
+        return self.traits.shares_computer
+
+    @property
+    def given(self) -> bool:
+        """This computer, or a machine that the platform makes for the run: nobody prepares it, logs in or gives it
+        back by hand."""
+        return self.here or not self.traits.irreplaceable
+
+    @property
+    def claimed(self) -> bool:
+        """The agent of the newest attempt has taken the baton: it reads, writes and compares in the store."""
+        return self.attempt is not None and self.attempt.running_at is not None
