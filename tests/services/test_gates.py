@@ -212,3 +212,42 @@ def test_the_gates_are_read_without_a_request_to_a_provider_a_store_or_a_cloud(b
     assert (bed.provider.calls, bed.objects.calls) == calls
     checks = [item["check"] for gate in answer.json()["gates"] for item in gate["verdicts"]]
     assert checks == list(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("cause", "state"),
+    [(Cause.AGENT_LOST, "fail"), (Cause.BOOT_TIMEOUT, "fail"), (Cause.PREEMPTED, "pass"), (Cause.QUOTA, "pass")],
+)
+def test_only_a_silent_agent_fails_the_launch_not_a_machine_that_was_taken(bed: Bed, cause: Cause, state: str) -> None:
+    bed.submit("digits-7")
+    run, now = bed.train("digits-7"), bed.clock.now()
+    assert run.attempt is not None
+    ended = replace(run.attempt, running_at=None, training_at=None, ended_at=now, cause=cause)
+    bed.change("digits-7", attempt=ended, pulse=None, status=Status.RECOVERING)
+    assert verdict(shown(bed), "alive")[0] == state
+
+
+def test_busy_cards_are_seen_by_the_framework_and_idle_ones_say_nothing(bed: Bed) -> None:
+    bed.provider.gpus = lambda shape: "2 × L4"  # type: ignore[method-assign]
+    busy = replace(FIGURES, gpus=Gpus(util_pct=(93.0, 90.0), memory_total_mib=(23_000, 23_000)))
+    training(bed, telemetry=encode(busy))
+    gates = shown(bed)
+    assert verdict(gates, "cuda_seen") == ("pass", "the framework sees 2 of 2 GPUs")
+    assert verdict(gates, "gpus") == ("pass", "2 of 2 expected GPUs are there and free")
+    idle = replace(busy, gpus=Gpus(util_pct=(0.0, 0.0), memory_total_mib=(23_000, 23_000), lost=(None, 1)))
+    pulse = bed.run("digits-7").pulse
+    assert pulse is not None
+    bed.change("digits-7", pulse=replace(pulse, telemetry=encode(idle)))
+    gates = shown(bed)
+    assert verdict(gates, "cuda_seen")[0] == "unknown"
+    assert verdict(gates, "gpus") == ("fail", "1 of 2 expected GPUs are there and free")
+
+
+def test_a_region_that_the_spec_requires_is_the_machines_own(bed: Bed) -> None:
+    training(bed, {"same_region": "require"})
+    assert verdict(shown(bed), "region")[1] == "not needed: the machine is this computer"
+
+
+def test_plain_secrets_that_the_spec_allows_are_a_warning(bed: Bed) -> None:
+    training(bed, {"allow_plain_secrets": True})
+    assert verdict(shown(bed), "secrets") == ("warn", "on shared storage or in the spec: allow_plain_secrets")

@@ -14,6 +14,7 @@ from typing import Any
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.domain.attempt import Attempt
+from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
 from supervisor.domain.run import Approval, training_s
 from supervisor.lifecycle.gates.access import Access
@@ -30,6 +31,7 @@ BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", 
 ALERTS = "announcements to a person"
 CONFIRM_S = 600.0  # a machine of ours that serves no run is gone within this, where the platform responds
 RELEASE = "release"
+SILENT = (Cause.BOOT_TIMEOUT, Cause.AGENT_LOST, Cause.UNKNOWN)  # ends of an attempt whose agent never beat
 
 HERE = Skip("the machine is this computer")
 NO_GPU = Skip("the machine has no GPU for the run")
@@ -41,6 +43,7 @@ NO_STORE_LIMIT = Skip("the object store has no limit of its own")
 NO_IMAGES = Skip("commands run on the machine as it is")
 NOT_PREEMPTED = Skip("the platform does not take this machine back")
 OWN_DISK = Skip("each machine begins with a new disk")
+ANY_REGION = Skip("the spec does not require one region")
 NO_CONNECTION = Skip("the training has no connection that it could die with")
 NO_MACHINE_WORKS = Skip("no machine of the run works now")
 NO_RUNTIME = Skip("the spec names no expected runtime")
@@ -58,6 +61,7 @@ def audit_facts(watched: Watched) -> Audit:
     checkpoint_bytes = run.files.checkpoint_bytes
     if checkpoint_bytes is None and expected_gb is not None:
         checkpoint_bytes = int(expected_gb * 10**9)
+    region = None if watched.attempt is None else watched.attempt.placement.region
     cgroup = watched.telemetry.cgroup
     memory_limit = None if cgroup is None else cgroup.memory_max_bytes
     memory = None if cgroup is None else cgroup.memory_bytes
@@ -70,8 +74,8 @@ def audit_facts(watched: Watched) -> Audit:
         results_path=store,
         survives=("yes", "yes") if watched.given else None,
         ending="the machine's end",
-        volume_region=skip_if(spec.get("same_region") != "require", Skip("the spec does not require one region"), ""),
-        machine_region=skip_if(watched.here, HERE, ""),
+        volume_region=skip_if(spec.get("same_region") != "require", ANY_REGION, region),  # else refused at the submit
+        machine_region=skip_if(watched.here, HERE, region),
         measured=_measured(watched.telemetry) or None,
         documented=(),
         memory_limit_bytes=None if memory_limit is None else int(memory_limit),
@@ -123,9 +127,9 @@ def _cards(watched: Watched) -> tuple[Card, ...] | None:
     gpus = watched.telemetry.gpus
     if gpus is None:
         return None
-    lost = [index for index, value in enumerate(gpus.lost) if value]
+    lost = {index for index, value in enumerate(gpus.lost) if value}
     count = max(len(gpus.util_pct), len(gpus.memory_total_mib), len(gpus.memory_used_mib))
-    return tuple(Card(f"GPU {index}", "the driver, as lost" if index in lost else "") for index in range(count))
+    return tuple(Card(f"GPU {index}") for index in range(count) if index not in lost)
 
 
 def _restore_s(attempts: Sequence[Attempt]) -> float | None:
@@ -149,22 +153,31 @@ def _builder(command: object) -> str:
 
 
 def access_facts(watched: Watched) -> Access:
-    spec, given, secrets = watched.spec, watched.given, watched.spec.get("secrets")
+    spec, given = watched.spec, watched.given
+    secrets, plain = spec.get("secrets"), spec.get("allow_plain_secrets")
     # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
-    readable = watched.claimed or watched.here
+    readable = watched.claimed or watched.here or not secrets
     return Access(
         host=skip_if(given, NO_LOGIN),
         login_accepted=skip_if(given, NO_LOGIN),
         keepalive_every_s=skip_if(given, NO_LOGIN),
         responds=skip_if(given, NO_LOGIN),
         copies_files=skip_if(given, NO_LOGIN),
-        secrets_unreadable=skip_if(not secrets, NO_SECRETS, () if readable else None),
-        secrets_exposed=("allow_plain_secrets",) if spec.get("allow_plain_secrets") else (),
+        secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, () if readable else None),
+        secrets_exposed=("allow_plain_secrets",) if plain else (),
         store_refused=() if watched.claimed else None,
         relays=False,
         mirror_needed=skip_if(given, NO_LOGIN),
-        framework_gpus=skip_if(watched.gpus == "", NO_GPU),
+        framework_gpus=skip_if(watched.gpus == "", NO_GPU, _busy_gpus(watched)),
+        gpus_requested=None if watched.gpus is None else _card_count(watched.gpus),
     )
+
+
+def _busy_gpus(watched: Watched) -> int | None:
+    """How many cards compute, once all of them do: the framework sees them. Idle cards say nothing."""
+    gpus = watched.telemetry.gpus
+    busy = 0 if gpus is None else sum(1 for pct in gpus.util_pct if pct)
+    return busy if watched.gpus is not None and busy >= _card_count(watched.gpus) else None
 
 
 def smoke_facts(watched: Watched) -> Smoke:
@@ -199,10 +212,7 @@ def launch_facts(watched: Watched) -> Launch:
     if attempt is None:
         return Launch()
     code = watched.run.policy.code
-    silent = attempt.ended_at is not None and not watched.claimed
-    first: Known[float] = NEVER if silent else None
-    if watched.claimed:
-        first = Skip("the agent beats before it starts the command")
+    first = _first_sign_s(attempt)
     return Launch(
         beats_after_drop=skip_if(watched.given, NO_CONNECTION),
         transfer_resumes=skip_if(not code, NO_CODE, True),
@@ -215,6 +225,15 @@ def launch_facts(watched: Watched) -> Launch:
         trained_s=training_s(attempt, watched.now),
         boot_limit_s=watched.run.policy.stall.boot_timeout_s,
     )
+
+
+def _first_sign_s(attempt: Attempt) -> Known[float]:
+    if attempt.running_at is not None:
+        return Skip("the agent beats before it starts the command")
+    if attempt.ended_at is None:
+        return None
+    ended = Skip(f"the machine ended before the command started: {attempt.cause}")
+    return NEVER if attempt.cause in SILENT else ended
 
 
 def _first_traceback(watched: Watched) -> str | None:
