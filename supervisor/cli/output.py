@@ -156,11 +156,12 @@ def show_log(text: str) -> None:
 
 def status_mark(status: str) -> str:
     look = STATUS_LOOKS.get(status, UNKNOWN_LOOK)
-    return colored(f"{look.sign} {safe(status)}", look)
+    return colored(f"{look.sign} {safe(status)}", look.tone)
 
 
-def colored(text: str, look: Look) -> str:
-    return click.style(text, fg=_COLORS.get(look.tone, "white"))
+def colored(text: str, tone: str) -> str:
+    """`tone`: of a look; the text says the same without it."""
+    return click.style(text, fg=_COLORS.get(tone, "white"))
 
 
 def colored(text: str, tone: str) -> str:
@@ -191,7 +192,7 @@ def check_lines(result: str, text: str, indent: str = "  ") -> list[str]:
     """`✔ text` of a check, the sign in the color of its result."""
     look = CHECK_LOOKS.get(result, UNKNOWN_LOOK)
     first, *rest = paragraph(f"{look.sign} {text}", indent)
-    return [colored(first[:1], look) + first[1:], *rest]
+    return [colored(first[:1], look.tone) + first[1:], *rest]
 
 
 def check_advice(check: Mapping[str, Any]) -> list[str]:

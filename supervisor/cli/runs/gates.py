@@ -44,7 +44,7 @@ def gate_lines(shown: Json, everything: bool) -> Iterator[str]:
     for gate in shown["gates"]:
         look = GATE_LOOKS.get(gate["state"]) or Look("·", "still", safe(gate["state"]))
         padding = " " * max(0, STATE_COLUMNS - len(look.text))
-        mark = output.colored(f"{look.sign} {look.text}", look)
+        mark = output.colored(f"{look.sign} {look.text}", look.tone)
         yield f"{safe(gate['gate'])}  {safe(gate['name']):<9}  {mark}{padding}  {_passed(gate)}".rstrip()
         for verdict in gate["verdicts"]:
             if everything or verdict["state"] != "pass":
@@ -65,7 +65,7 @@ def _verdict_lines(verdict: Json) -> Iterator[str]:
     look = WAIVED_LOOK if verdict["waived"] else VERDICT_LOOKS.get(verdict["state"], output.UNKNOWN_LOOK)
     code = f" [{safe(verdict['code'])}]" if verdict["code"] else ""
     first, *rest = paragraph(f"    {look.sign} {safe(verdict['check'])}: {safe(verdict['fact'])}{code}", "      ")
-    yield first.replace(look.sign, output.colored(look.sign, look), 1)
+    yield first.replace(look.sign, output.colored(look.sign, look.tone), 1)
     yield from rest
     if verdict["fix"] and verdict["state"] != "unknown" and not verdict["waived"]:
         yield f"      fix: {safe(verdict['fix'])}"
