@@ -75,6 +75,9 @@ SETUPS: dict[str, Facts] = {
     "a stop that keeps the box, approved as such": box(
         teardown={"verb": "stop", "approved": Approved("bob", "stop", "gpu1", MANIFEST)}
     ),
+    "results that a person gave up with the box": box(
+        teardown={"approved": Approved("ada", "destroy", "gpu1", accepts_loss=True)}
+    ),
     "a first sign after exactly a minute": box(launch={"first_beat_s": 60.0, "first_line_s": 59.0}),
     "a training whose second start skips a step that was not saved twice": box(
         smoke={"first_step": 2, "second_from": 3}

@@ -72,7 +72,7 @@ def test_a_training_run_is_judged_by_its_last_beat(bed: Bed) -> None:
     assert verdict(gates, "inodes") == ("pass", inodes)
     assert verdict(gates, "memory_limit") == ("pass", "the memory limit is 16.0 GB; the training needs 4.0 GB")
     assert verdict(gates, "trends")[1] == "in use: disk of checkpoints 40 %, inodes of checkpoints 10 %, memory 25 %"
-    assert verdict(gates, "store_access") == ("pass", "from the machine: read, write and precondition work")
+    assert verdict(gates, "store_access") == ("pass", "the machine reads, writes and compares in the object store")
     assert verdict(gates, "process_ours")[0] == "pass"
     assert verdict(gates, "clean_start")[0] == "pass"
     assert verdict(gates, "reconciled")[0] == "pass"

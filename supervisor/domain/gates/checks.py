@@ -80,7 +80,7 @@ _ALL = (
     Check(
         "measured_live", Gate.AUDIT, ("A3",), "which figures were measured on the machine",
         "measured on the machine: {measured}; taken from documents: {documented}",
-        fix="Measure {documented} on the machine before you rely on it.",
+        fix="Measure on the machine before you rely on it: {documented}.",
     ),
     Check(
         "memory_limit", Gate.AUDIT, ("A3",), "the memory limit of the machine",
@@ -94,7 +94,7 @@ _ALL = (
     ),
     Check(
         "disk_bytes", Gate.AUDIT, ("A5",), "the free space on the disk of the data",
-        "{path} has {free} free; 3 x {kept} checkpoints of {checkpoint} and {scratch} of scratch need {needed}",
+        "{path} has {free} free; 3 times {kept} checkpoints of {checkpoint}, and {scratch} of scratch, need {needed}",
         fix="Free space on {path}, choose a larger disk, or let the spec keep fewer checkpoints.",
         code="DISK_TOO_SMALL",
     ),
@@ -117,12 +117,12 @@ _ALL = (
     ),
     Check(
         "time_limit", Gate.AUDIT, (), "the time limit of the session",
-        "a session ends after {limit}; a restore and 3 checkpoints need {needed}",
+        "{limit}; a restore and 3 checkpoints need {needed}",
         fix="Request a longer session, or save checkpoints more often.", code="LIMIT_TOO_SHORT", young_s=PROVEN_S,
     ),
     Check(
         "notice", Gate.AUDIT, (), "the time of a save against the notice of an end",
-        "a save, its upload twice and 60 s take {needed}; the notice is {notice}{loss}",
+        "a save, its upload twice and 60 s take {needed}; {notice}{loss}",
         fix="Save more often or save less, so that an end without a last save costs little.", young_s=PROVEN_S,
     ),
     Check(
@@ -143,7 +143,7 @@ _ALL = (
     ),
     Check(
         "keepalive", Gate.ACCESS, ("S3",), "the keepalive of the connection",
-        "a dead connection is noticed after {noticed} ({every} x {tries})",
+        "{noticed}",
         fix="Set ServerAliveInterval 15 and ServerAliveCountMax 2 for the host in ~/.ssh/config.", young_s=PROVEN_S,
     ),
     Check(
@@ -163,7 +163,7 @@ _ALL = (
     ),
     Check(
         "store_access", Gate.ACCESS, (), "the object store from the machine",
-        "from the machine: {refused}",
+        "{refused}",
         fix="Grant the machine's account read and write of the store, or let the supervisor relay.",
         code="STORE_UNREACHABLE",
     ),
@@ -209,7 +209,7 @@ _ALL = (
     ),
     Check(
         "smoke", Gate.SMOKE, ("WV",), "the end of the smoke", "the smoke command ended with exit {exit}{last_line}",
-        fix="Repair the command until the smoke ends with exit 0 and without a traceback.", code="SMOKE_FAILED",
+        fix="Correct the command until the smoke ends with exit 0 and without a traceback.", code="SMOKE_FAILED",
         young_s=PROVEN_S,
     ),
     # --- G3 launch ----------------------------------------------------------------------------------------------------

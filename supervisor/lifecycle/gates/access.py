@@ -57,9 +57,9 @@ def _key_login(accepted: bool, login_s: float) -> Judged:
 
 def _keepalive(every_s: float, tries: int) -> Judged:
     noticed_s = every_s * tries
-    noticed = age_text(noticed_s) if noticed_s else "no set time"
+    noticed = f"a dead connection is noticed after {age_text(noticed_s)} ({age_text(every_s)} x {tries})"
     good = 0 < noticed_s <= NOTICED_MAX_S
-    return judged(good, State.WARN, noticed=noticed, every=age_text(every_s), tries=str(tries))
+    return judged(good, State.WARN, noticed=noticed if noticed_s else "the connection has no keepalive")
 
 
 def _reachable(responds: bool, path: str, listed_there: bool) -> Judged:
@@ -89,8 +89,8 @@ def _secrets(unreadable: tuple[str, ...], exposed: tuple[str, ...]) -> Judged:
 
 def _store_access(refused: tuple[str, ...], relays: bool) -> Judged:
     if not refused:
-        return judged(True, refused="read, write and precondition work")
-    how = f"{listed(refused)} of the store not possible"
+        return judged(True, refused="the machine reads, writes and compares in the object store")
+    how = f"the machine cannot do this in the object store: {listed(refused)}"
     return judged(relays, refused=f"{how}; the supervisor relays" if relays else how)
 
 

@@ -7,6 +7,7 @@ words of its storage: "yes", "no" or "verify first".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from supervisor.domain.gates.verdicts import State
@@ -155,7 +156,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _time_limit(limit_s: float, restore_s: float, every_s: float) -> Judged:
     needed_s = restore_s + CHECKPOINTS_MIN * every_s
-    limit = "no time limit" if limit_s == float("inf") else age_text(limit_s)
+    limit = "the session has no time limit" if limit_s == inf else f"a session ends after {age_text(limit_s)}"
     return judged(limit_s >= needed_s, limit=limit, needed=age_text(needed_s))
 
 
@@ -163,7 +164,7 @@ def _notice(checkpoint_s: float, upload_s: float, notice_s: float, every_s: floa
     needed_s = checkpoint_s + 2 * upload_s + NOTICE_MARGIN_S
     fits = needed_s <= notice_s
     loss = "" if fits else f"; each unexpected end loses up to {age_text(every_s)} of training"
-    notice = age_text(notice_s) if notice_s else "none"
+    notice = f"the notice is {age_text(notice_s)}" if notice_s else "there is no notice"
     return judged(fits, State.WARN, needed=age_text(needed_s), notice=notice, loss=loss)
 
 

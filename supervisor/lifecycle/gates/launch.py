@@ -38,7 +38,7 @@ class Launch:
 
 def _detached(beats: bool, after_restart: str) -> Judged:
     return judged(
-        beats and bool(after_restart), State.WARN if beats else State.FAIL, beats="went on" if beats else "ended",
+        beats and bool(after_restart), State.WARN if beats else State.FAIL, beats="went on" if beats else "stopped",
         restart=after_restart or "nobody knows",
     )  # fmt: skip
 

@@ -34,12 +34,14 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What a person approved. `results`: hash of the manifest that the person has seen; "" = the loss is accepted."""
+    """What a person approved. `results`: hash of the manifest that the person has seen, "" = there was none.
+    `accepts_loss`: whatever the results are."""
 
     actor: str
     verb: str
     machine: str
     results: str = ""
+    accepts_loss: bool = False
 
 
 NOT_YET = Approved("", "", "")
@@ -98,13 +100,13 @@ def _all_verified(verified: int, files: int) -> Judged:
 
 def _approved(verb: str, machine: str, approved: Approved, results: str) -> Judged:
     """An approval counts for one verb, one machine and the manifest that the person has seen."""
-    fits = (approved.verb, approved.machine) == (verb, machine) and approved.results in ("", results)
-    by = f"approved by {approved.actor}"
-    if approved.actor and not fits:
-        by = f"{approved.actor} approved {approved.verb} of {approved.machine}, with other results or another machine"
-    return judged(
-        bool(approved.actor) and fits, verb=verb, machine=machine, approval=by if approved.actor else "not approved"
-    )
+    same_end = (approved.verb, approved.machine) == (verb, machine)
+    fits = same_end and (approved.accepts_loss or approved.results == results)
+    by = "not approved"
+    if approved.actor:
+        other = f"{approved.actor} approved {approved.verb} of {approved.machine}, or it had other results"
+        by = f"approved by {approved.actor}" if fits else other
+    return judged(bool(approved.actor) and fits, verb=verb, machine=machine, approval=by)
 
 
 def _verb_done(verb: str, machine: str, done: bool) -> Judged:

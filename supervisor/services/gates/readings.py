@@ -357,7 +357,8 @@ def _approved(watched: Watched) -> Known[Approved]:
     if run.policy.on_success != "ask" and not watched.traits.irreplaceable:
         return HERE if watched.here else AGAIN
     if approval is not None:
-        return Approved(approval.actor, RELEASE, approval.machine_id, approval.results_sha256)
+        sha256, accepts = approval.results_sha256, approval.accept_loss != ""
+        return Approved(approval.actor, RELEASE, approval.machine_id, sha256, accepts)
     if run.terminal and run.files.outcome is None:
         return Skip(f"the run ended as {run.status}, without results to look at")
     return NOT_YET
