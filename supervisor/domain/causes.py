@@ -25,6 +25,9 @@ class Cause(StrEnum):
     QUOTA = "quota"
     LAUNCH_REJECTED = "launch_rejected"
     QUEUED = "queued"
+    GROUP_LIMIT = "group_limit"
+    DEPENDENCY = "dependency"
+    DEPENDENCY_FAILED = "dependency_failed"
     ORPHANED = "orphaned"
     AGENT_LOST = "agent_lost"
     GPU_FAULT = "gpu_fault"
@@ -73,7 +76,10 @@ class CauseRule:
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
 # Causes of a wait that does not end by itself, although the run retries at intervals.
-NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED}
+NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.DEPENDENCY_FAILED}
+
+# Causes of a wait for our own runs and machines: nothing is requested, and no limit of waiting counts.
+OWN_WAITS = frozenset({Cause.QUEUED, Cause.GROUP_LIMIT, Cause.DEPENDENCY, Cause.DEPENDENCY_FAILED})
 
 C = Cause
 BACKOFF = "recover with backoff"
@@ -94,6 +100,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait until one of our own machines is gone"),
+    CauseRule((C.GROUP_LIMIT,), Kind.PACED, False, False, False, "wait until a run of the group has ended"),
+    CauseRule((C.DEPENDENCY,), Kind.PACED, False, False, False, "wait until the runs before it are completed"),
+    CauseRule((C.DEPENDENCY_FAILED,), Kind.PACED, False, False, False, "wait until a person resumes the run before it"),
     CauseRule((C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.FREE, False, False, True, ELSEWHERE),
     CauseRule((C.ORPHANED, C.AGENT_LOST), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),

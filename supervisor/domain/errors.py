@@ -53,6 +53,14 @@ class CodeRefused(InvalidRequest, code="CODE_REFUSED"):
     """The code bundle breaks a rule, or the command cannot start from it."""
 
 
+class UnknownAfter(InvalidRequest, code="AFTER_UNKNOWN"):
+    """`after` names a run that does not exist, or that the caller may not see."""
+
+
+class AfterCycle(InvalidRequest, code="AFTER_CYCLE"):
+    """The run would wait for itself; the text names the runs in between."""
+
+
 class ImageBuildRefused(InvalidRequest, code="IMAGE_BUILD_REFUSED"):
     """The folder or the request for its image is not valid; nothing was sent."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervisor.domain.causes import NEEDS_PERSON, Cause
+from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
 
 
 class EventKind(StrEnum):
@@ -158,9 +158,9 @@ def _attempt_ended(data: Mapping[str, object]) -> str | None:
 
 
 def _waiting(data: Mapping[str, object]) -> str | None:
-    """A wait brings capacity, but no quota and no valid request. Our own queue is not announced: three hundred runs
-    would announce it three hundred times."""
-    if data.get("cause") == Cause.QUEUED:
+    """A wait brings capacity, but no quota and no valid request. A wait for our own runs is not announced: of three
+    hundred runs each would announce it."""
+    if data.get("cause") in OWN_WAITS:
         return None
     return "needs_person" if data.get("cause") in NEEDS_PERSON else "waiting"
 

@@ -17,6 +17,7 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Placement, ZoneRecord
 from supervisor.domain.policies import Knobs
+from supervisor.domain.status import Status
 
 T = TypeVar("T")
 BATON, STOP, LOOKUP = "baton", "stop", "lookup"  # parts that a decision may want
@@ -141,6 +142,12 @@ class World:
     # Runs of those providers that may launch now (by key), and where (lifecycle/offers/queueing); None = our own
     # machines do not limit it.
     may_launch: Mapping[int, Offer | None] = field(default_factory=dict)
+    # Statuses of the runs that waiting runs name in `after`, by run id; one that is missing was not read.
+    statuses: Mapping[str, Status] = field(default_factory=dict)
+    # Runs without a slot of their group (by key), and why (lifecycle/offers/groups). Those `without_offer` may wait for
+    # the platform, the others wait for the group.
+    no_slot: Mapping[int, str] = field(default_factory=dict)
+    without_offer: frozenset[int] = frozenset()
 
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""

@@ -73,6 +73,9 @@ class Policy:
     on_demand_before_deadline_s: float | None = None  # with less time left, on-demand machines come first
     next_provider_before_deadline_s: float | None = None  # with less time left, the next of `providers` comes first
     require_pull: bool = False  # after success no machine is released before the results are pulled
+    group: str = ""  # runs of one owner with the same word are one group; "" = none
+    max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit
+    after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
 
 
 @dataclass(frozen=True, slots=True)

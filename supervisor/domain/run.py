@@ -192,6 +192,16 @@ class Run:
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None
 
     @property
+    def has_begun(self) -> bool:
+        """This generation had a machine."""
+        return self.attempt is not None and self.attempt.generation == self.generation
+
+    @property
+    def has_machine(self) -> bool:
+        """It has a machine, requests one, or one of its machines is not known gone."""
+        return self.open_try is not None or self.live_attempt is not None or bool(self.retiring)
+
+    @property
     def providers(self) -> tuple[str, ...]:
         """The providers that it may use, in the order of its spec."""
         return self.policy.providers or (self.provider,)

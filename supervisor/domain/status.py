@@ -31,11 +31,11 @@ PLACING = frozenset({S.PENDING, S.WAITING, S.RECOVERING})  # no try in flight: t
 # (from, to) -> why. The reconciler decides all of them, except the rows that begin with "resume".
 TRANSITIONS: dict[tuple[Status, Status], str] = {
     (S.PENDING, S.LAUNCHING): "a zone is chosen; the try is on record before the call",
-    (S.PENDING, S.WAITING): "no zone has capacity now",
+    (S.PENDING, S.WAITING): "no zone has capacity now, or other runs come first",
     (S.PENDING, S.STOPPED): "stop",
     (S.PENDING, S.STOPPING): "stop, a machine of the previous generation is still there",
     (S.PENDING, S.FAILED): "deadline, or the image does not exist",
-    (S.WAITING, S.LAUNCHING): "a zone may have capacity again",
+    (S.WAITING, S.LAUNCHING): "a zone may have capacity again, or its turn has come",
     (S.WAITING, S.STOPPED): "stop",
     (S.WAITING, S.STOPPING): "stop, a machine is still there",
     (S.WAITING, S.FAILED): "deadline, wait_for_capacity_s, or the image does not exist",

@@ -7,7 +7,7 @@ was changed, or the response was lost; read again before a retry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.domain.status import Status
 from supervisor.ports.history import History, Patrols, StoredEvent
 from supervisor.ports.notifier import Deliveries, Endpoints
 
@@ -145,6 +146,7 @@ class RunFilter:
     statuses: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     zone: str | None = None
+    group: str | None = None
     owner: str | None = None
     created_after: float | None = None
     text: str | None = None  # part of the run id
@@ -291,6 +293,9 @@ class Store(Protocol):
     # --- readers --------------------------------------------------------------------------------------------------
 
     def find(self, run_id: str) -> Run | None: ...
+
+    def statuses(self, run_ids: Collection[str]) -> dict[str, Status]:
+        """The status of each of these runs; an unknown run id is left out. One query."""
 
     def labels(self, key: int) -> dict[str, str]: ...
 

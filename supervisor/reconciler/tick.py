@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from supervisor.domain.events import Event
 from supervisor.domain.observation import NOT_READ, STOP, Observation, World
 from supervisor.domain.run import Run
+from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision, only_pulse_moved
+from supervisor.lifecycle.offers.groups import awaited, with_groups
 from supervisor.lifecycle.offers.lessons import merged
 from supervisor.lifecycle.offers.queueing import with_queue
 from supervisor.lifecycle.phases.placing import paced
@@ -60,6 +62,7 @@ class Tick:
     clock: Clock
     runs: dict[int, Run] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
     _nonces: Nonces = field(init=False)
     _rejected: RejectedBeats = field(init=False)
     _restart: bool = False
@@ -112,7 +115,10 @@ class Tick:
         due."""
         snapshot, now = observations.snapshot, observations.now
         times: list[float] = []
+        world = replace(world, statuses=self._awaited_statuses())
         for _ in range(ROUNDS):
+            members = [self.runs[key] for key in self._linked]
+            world = with_groups(world, members, snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
             decisions = self._decide(todo, observations, world, markers, times)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
@@ -126,6 +132,14 @@ class Tick:
             markers = frozenset()
             world = replace(world, zones=self.store.zones(self.cell))
         return min((at for at in times if at > now), default=None)
+
+    def _awaited_statuses(self) -> dict[str, Status]:
+        """Of the runs that others wait for: from memory, and the ones that are not active here in one query."""
+        names = awaited(self.runs[key] for key in self._linked)
+        if not names:
+            return {}
+        held = {run.run_id: run.status for run in self.runs.values() if run.run_id in names}
+        return held | self.store.statuses(names - held.keys()) if names - held.keys() else held
 
     def restart(self) -> None:
         """A new leadership: nothing that was remembered of the sources or the rows can be trusted."""
@@ -151,10 +165,15 @@ class Tick:
                 if held.status != run.status:
                     self.outcomes.moved(run.key)
             self.runs[run.key] = _with_newer_pulse(run, held)
+            if run.policy.group or run.policy.after:
+                self._linked.add(run.key)
+            else:
+                self._linked.discard(run.key)
         return moved
 
     def _drop(self, key: int) -> None:
         del self.runs[key]
+        self._linked.discard(key)
         self.outcomes.forget(key)
         self.sampler.forget(key)
         self.tally.forget(key)

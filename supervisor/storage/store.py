@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.domain.status import Status
 from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.ports.store import (
     Backlog,
@@ -99,8 +100,8 @@ class SqlTransaction:
         if key is None:
             raise DuplicateRun(run.run_id)
         session.run(runs.UPSERT_SPEC, {"run": key, "generation": run.generation, "spec": dumps(spec)})
-        session.run(runs.INSERT_LABELS, rows=[[key, name, value] for name, value in labels.items()])
         stored = replace(run, key=key, version=1)
+        runs.insert_labels(session, stored, labels)
         if run.try_ is not None or run.attempt is not None or run.pulse is not None:
             runs.put_attempt(session, stored)
         events.add(session, [events.next_events(stored, 0, new)], self._now)
@@ -223,6 +224,9 @@ class SqlStore:
 
     def find(self, run_id: str) -> Run | None:
         return self.database.read(runs.find, run_id)
+
+    def statuses(self, run_ids: Collection[str]) -> dict[str, Status]:
+        return self.database.read(runs.statuses_of, run_ids)
 
     def labels(self, key: int) -> dict[str, str]:
         return self.database.read(runs.labels_of, key)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.causes import NEEDS_PERSON, Cause
+from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -98,9 +98,16 @@ def _launch(run: Run, now: float) -> NextAction:
 
 
 def _waiting(run: Run, now: float) -> NextAction:
-    if run.cause == Cause.QUEUED:
-        return NextAction("queued", run.next_at)
+    if run.cause in OWN_WAITS:
+        return NextAction(_OWN_WAITS.get(run.cause, "queued"), run.next_at)
     return NextAction(f"{likely_zone(run) or 'try'} {due_text(run.next_at, now)}", run.next_at)
+
+
+_OWN_WAITS = {
+    Cause.GROUP_LIMIT: "wait for a slot",
+    Cause.DEPENDENCY: "wait for other runs",
+    Cause.DEPENDENCY_FAILED: "needs you",
+}
 
 
 def _launching(run: Run, now: float) -> NextAction:

@@ -99,6 +99,8 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Queued since {clock_text(since, now)}: {detail}. {billed}",
             "Next: it starts when it is first in the queue and one of our machines is gone",
         ]
+    if cause in _NEXT_AFTER_OTHERS:
+        return [f"Waiting since {clock_text(since, now)}: {detail}. {billed}", _NEXT_AFTER_OTHERS[cause]]
     due = f"{due_text(run.next_at, now)}; gives up at {clock_text(since + run.policy.limits.wait_for_capacity_s, now)}"
     if cause == Cause.QUOTA:
         return [
@@ -125,6 +127,13 @@ def _waiting(run: Run, now: float) -> list[str]:
         f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}{_shortage(detail)}. {billed}",
         f"Next try {zone + ' ' if zone else ''}{due}",
     ]
+
+
+_NEXT_AFTER_OTHERS = {
+    Cause.GROUP_LIMIT: "Next: it starts when it is first in its group and a machine of the group is gone",
+    Cause.DEPENDENCY: "Next: it starts by itself after that",
+    Cause.DEPENDENCY_FAILED: "Next: nothing before you act",
+}
 
 
 def _shortage(detail: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, KeptResponse, RunFilter, Sample, Store
@@ -82,6 +83,33 @@ class ReadersSuite:
         assert ([run.run_id for run in named.runs], named.counts) == (["a-train"], {"running": 1, "pending": 1})
         assert ids(store, text="train", labels=(("team", "vision"),), zone="zone-c") == ["b-train"]
         assert ids(store, zone="zone-b", owner="local", created_after=NOW, statuses=("completed",)) == ["e-over"]
+
+    def test_a_group_is_a_filter_and_no_label(self, store: Store) -> None:
+        in_group = replace(a_run("cell-1"), policy=Policy(group="sweep"))
+        first = insert(store, in_group, labels={"lr": "0.1"})[0]
+        insert(store, replace(in_group, run_id="cell-2"))
+        insert(store, replace(a_run("cell-3"), policy=Policy(group="other")), labels={"lr": "0.1"})
+        assert ids(store, group="sweep") == ["cell-2", "cell-1"]
+        assert ids(store, group="sweep", labels=(("lr", "0.1"),)) == ["cell-1"]
+        assert ids(store, group="sweep", run_ids=("cell-1", "cell-3")) == ["cell-1"]
+        assert ids(store, group="nobody") == []
+        assert store.labels(first.key) == {"lr": "0.1"}
+        over = changed(store, first, replace(first, status=Status.STOPPED))
+        page = store.page(RunFilter(group="sweep", statuses=("stopped",)), None, 9)
+        assert (page.counts, dict(page.labels)) == ({"pending": 1, "stopped": 1}, {over.key: {"lr": "0.1"}})
+
+    def test_another_spec_moves_a_run_to_another_group(self, store: Store) -> None:
+        run = insert(store, replace(a_run("cell-1"), policy=Policy(group="sweep")))[0]
+        moved = replace(run, policy=Policy(group="again"))
+        with store.begin(NOW) as tx:
+            tx.put_spec(moved, {"command": ["x"]}, {"lr": "0.2"})
+        assert (ids(store, group="sweep"), ids(store, group="again")) == ([], ["cell-1"])
+        assert store.labels(run.key) == {"lr": "0.2"}
+
+    def test_statuses_of_many_runs_in_one_read(self, store: Store) -> None:
+        self.some(store)
+        assert store.statuses(["a-train", "e-over", "nobody"]) == {"a-train": "running", "e-over": "completed"}
+        assert store.statuses([]) == {}
 
     def test_counts_are_of_the_same_filter_without_its_statuses(self, store: Store) -> None:
         self.some(store)

@@ -107,6 +107,8 @@ def _policy(draw: st.DrawFn) -> Policy:
         image=draw(among("", "", IMAGE)),
         follow_tag=draw(st.booleans()),
         escalate_after=draw(among(0, 2)),
+        group=draw(among("", "sweep")),
+        after=draw(among((), (), ("prepare",))),
     )
 
 

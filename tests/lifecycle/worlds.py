@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import BEATS, MACHINES, Unknown, World, machines_in
 from supervisor.domain.policies import Knobs
+from supervisor.domain.status import Status
 
 NOW = 1_000_000.0
 IMAGE = "team/train:nightly"
 ZONES = ("zone-a", "zone-b", "zone-c")
 UNKNOWN = Unknown("could not be read")
+
+
+# The status of the run before, where there is one; None = it was not read.
+BEFORE = st.sampled_from((Status.COMPLETED, Status.COMPLETED, Status.RUNNING, Status.FAILED, None))
 
 
 @lru_cache(maxsize=None, typed=True)
@@ -56,6 +61,9 @@ def world(draw: st.DrawFn) -> World:
         fresh=draw(among(frozenset({BEATS, MACHINES}), frozenset())),
         breakers_open=draw(among(frozenset(), frozenset({BEATS, MACHINES}))),
         unread=frozenset(draw(among((), (), ("zone-a",), ZONES))),
+        statuses={"prepare": status} if (status := draw(BEFORE)) is not None else {},
+        no_slot={1: "others of its group come first"} if draw(among(False, False, True)) else {},
+        without_offer=frozenset(draw(among((), (1,)))),
     )
 
 

@@ -99,6 +99,7 @@ class Stage:
     settings: Settings = field(default_factory=Settings)
     agents: list[SimAgent] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
+    groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # run id -> its group, and the group's limit
     ticks: int = 0
     supervisor: Supervisor | None = None
     requests: int = 0  # calls to platform and object store in the last tick
@@ -292,7 +293,7 @@ class Stage:
         return [machine for machine in costs if run_id in (None, machine.run_id)]
 
     def _watch_machines(self) -> None:
-        """Invariant 3: no run has two running machines for longer than its overlap."""
+        """Invariant 3: no run has two running machines for longer than its overlap. No group exceeds its limit."""
         now = self.clock.monotonic()
         count = Counter(
             machine.run_id
@@ -302,6 +303,10 @@ class Stage:
         self.two_machines_since = {
             name: self.two_machines_since.get(name, now) for name, many in count.items() if many > 1
         }
+        in_groups = Counter(self.groups[name] for name in count if name in self.groups)
+        for (group, limit), many in in_groups.items():
+            if many > limit:
+                raise AssertionError(f"{many} runs of group {group} have a machine, its limit is {limit}")
         for name, since in self.two_machines_since.items():
             if now - since > self.settings.overlap:
                 raise AssertionError(f"{name} has had {count[name]} machines for {now - since:.0f} s")

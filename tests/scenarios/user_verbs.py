@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.callers import Caller
+from supervisor.ports.store import RunFilter
 from supervisor.services.runs.actions import ApproveRequest, approve, note_pull, stop
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import change
+from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.script import Line, ScenarioError, seconds, yes
@@ -30,6 +32,8 @@ def submit_run(stage: Stage, line: Line) -> None:
     spec = spec_of(stage, {name: value for name, value in options.items() if name not in plan_options})
     stage.plans[run_id] = planned(stage.plans.get(run_id, Plan()), plan_options)
     submit(stage.parts, SubmitRequest(spec, run_id=run_id), ACTOR)
+    if "max_parallel" in options:
+        stage.groups[run_id] = options["group"], int(options["max_parallel"])
 
 
 def change_plan(stage: Stage, line: Line) -> None:
@@ -110,6 +114,9 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "promises": ("", "results", _promises),
     "on_success": ("", "on_success", str),
     "require_pull": ("", "require_pull", yes),
+    "group": ("", "group", str),
+    "max_parallel": ("", "max_parallel", int),
+    "after_runs": ("", "after", _list),
     "on_failure": ("", "on_failure", str),
     "allow_on_demand": ("", "allow_on_demand", yes),
     "image": ("", "image", str),
@@ -146,7 +153,11 @@ def change_run(stage: Stage, line: Line) -> None:
 
 
 def stop_run(stage: Stage, line: Line) -> None:
-    """stop NAME"""
+    """stop NAME | stop group=NAME"""
+    group = line.values().get("group")
+    if group is not None:
+        stop_many(stage.parts, ManyRequest(RunFilter(group=group)), ACTOR)
+        return
     change(stage.parts, line.word(0, "a run id"), stop(ACTOR))
 
 
@@ -156,12 +167,17 @@ def write_marker(stage: Stage, line: Line) -> None:
 
 
 def resume_run(stage: Stage, line: Line) -> None:
-    """resume NAME [rerun=yes] [image=ANOTHER]"""
-    run_id, values = line.word(0, "a run id"), line.values()
+    """resume NAME [rerun=yes] [image=ANOTHER] [after_runs=OTHERS] | resume group=NAME"""
+    values = line.values()
+    if "group" in values:
+        resume_many(stage.parts, ManyRequest(RunFilter(group=values["group"])), ACTOR)
+        return
+    run_id = line.word(0, "a run id")
     spec = None
-    if "image" in values:
+    changed = {name: values[name] for name in ("image", "after_runs") if name in values}
+    if changed:
         run = stage.parts.store.find(run_id)
-        spec = {**stage.rows.spec(run.key), "image": values["image"]}
+        spec = {**stage.rows.spec(run.key), **{SPEC[name][1]: SPEC[name][2](text) for name, text in changed.items()}}
     resume(stage.parts, run_id, ResumeRequest(ACTOR, spec, spec is not None, yes(values.get("rerun", "no"))))
 
 

@@ -104,6 +104,7 @@ _QUERY: Mapping[str, str] = {
     "lines": "At most so many lines.",
     "newest_first": "Reverses the order.",
     "offset": "From this byte on.",
+    "group": "Only runs of this group.",
     "owner": "Only runs of this owner.",
     "q": "Only runs with this text in their id.",
     "since": "Only what came later than this time.",

@@ -100,6 +100,7 @@ class ListParameters(NoParameters):
         list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]], Field(max_length=16)
     ] = []
     zone: Plain | None = None
+    group: RunId | None = None
     owner: Plain | None = None
     created_after: Moment | None = None
     q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
@@ -114,6 +115,7 @@ class ListParameters(NoParameters):
             statuses=tuple(self.status),
             labels=tuple((key, value) for key, _, value in (label.partition("=") for label in self.label)),
             zone=self.zone,
+            group=self.group,
             owner=caller.visible_owner(self.owner),
             created_after=epoch(self.created_after),
             text=self.q or None,

@@ -25,12 +25,15 @@ from pydantic import (
     model_validator,
 )
 
+from supervisor.api.shapes.parameters import RunId
 from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
 WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command, as an error names them
 TEN_YEARS_S = 315_360_000.0
+MAX_PARALLEL = "at most so many runs of the group have a machine at once; the smallest value of its live runs counts"
+AFTER = "the run starts when each of these runs is completed"
 RESERVED_ENV = frozenset(
     {
         "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",
@@ -190,6 +193,11 @@ class RunSpec(Strict):
     spot: bool = True
     allow_on_demand: bool = False
     same_region: Literal["require", "advise"] = "advise"
+    group: RunId | None = None
+    max_parallel: Annotated[int, Field(ge=1, le=1_000_000, description=MAX_PARALLEL), WHOLE] | None = None
+    after: Annotated[
+        list[RunId], Field(max_length=256, json_schema_extra=ONCE, description=AFTER), AfterValidator(unique)
+    ] = []
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     checkpoints: CheckpointsSpec = CheckpointsSpec()

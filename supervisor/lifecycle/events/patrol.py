@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run, billed_h
 from supervisor.domain.status import ACTIVE, Status
@@ -50,7 +50,7 @@ def problem(run: Run, now: float) -> Problem | None:
     answered = run.approval is not None and not run.awaits_pull
     of_person = bool(needs_person(run)) and not loss_accepted(run)
     of_person = of_person or (run.status == Status.AWAITING_TEARDOWN and not answered)
-    waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # our own queue is no problem
+    waits = run.status == Status.WAITING and run.cause not in OWN_WAITS  # our own runs are no problem
     if run.terminal or not (of_person or run.hold or waits):
         return None
     since = run.waiting.since if run.status == Status.WAITING else None

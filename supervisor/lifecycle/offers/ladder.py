@@ -24,6 +24,15 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
     return [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, now)]
 
 
+def request_key(run: Run) -> tuple[object, ...]:
+    """Everything that decides which offers a run may use. A run that escalates is like no other."""
+    policy = run.policy
+    near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
+    if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
+        return (run.key,)
+    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
+
+
 def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
     """The offers of one provider. It may prefer other zones for each kind of machine; the run's own order of zones
     comes before that."""

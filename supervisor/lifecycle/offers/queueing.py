@@ -18,7 +18,8 @@ from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, is_paused
-from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.lifecycle.offers.groups import own_wait, slot_wait
+from supervisor.lifecycle.offers.ladder import ladder, request_key
 
 EARLIER_FIRST = "runs that were submitted earlier come first"
 
@@ -43,7 +44,15 @@ def with_queue(
 
 
 def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
-    """What this run requests next; NoOffer with cause `queued` where other runs come first."""
+    """What this run requests next; NoOffer with one of OWN_WAITS where other runs come first."""
+    waits = own_wait(run, world)
+    if waits is not None:
+        return waits
+    choice = _next_in_queue(run, world, now)
+    return slot_wait(run, world) or choice if isinstance(choice, Offer) else choice
+
+
+def _next_in_queue(run: Run, world: World, now: float) -> Offer | NoOffer:
     offer = world.may_launch.get(run.key)
     if offer is not None:
         return offer
@@ -60,7 +69,7 @@ def _offers(
     offers: dict[int, Offer | None] = {}
     futile = set()  # requests without capacity: it only shrinks in this pass, so the same request finds none later
     for run in waiting:
-        request = _request_key(run)
+        request = request_key(run)
         if request in futile:
             continue
         offer = choose(run, replace(world, capacities=left), now)
@@ -88,18 +97,9 @@ def _may_queue(run: Run, capacities: Mapping[str, Capacity]) -> bool:
     return any(name in capacities for name in run.providers)
 
 
-def _request_key(run: Run) -> tuple[object, ...]:
-    """Everything that decides which offers a run may use. A run that escalates is like no other."""
-    policy = run.policy
-    near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
-    if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
-        return (run.key,)
-    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
-
-
 def _is_placing(run: Run, world: World, now: float) -> bool:
     placing = run.status in PLACING or run.status == Status.LAUNCHING
-    return placing and run.stop is None and not is_paused(run, world, now)
+    return placing and run.stop is None and not is_paused(run, world, now) and own_wait(run, world) is None
 
 
 def _is_obtained(run: Run, call: Try) -> bool:

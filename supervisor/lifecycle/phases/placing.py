@@ -18,7 +18,7 @@ from typing import TypeGuard
 from supervisor.contract.identifiers import launch_id, machine_name
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
-from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, Cause
+from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, OWN_WAITS, Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import BATON, STOP, Observation, Unknown, World
@@ -153,8 +153,8 @@ def _stopped(run: Run, now: float) -> Decision:
 
 
 def _requests_nothing(choice: Offer | NoOffer) -> TypeGuard[NoOffer]:
-    """No provider gets a request: the run is queued, or its provider is not in the settings."""
-    return isinstance(choice, NoOffer) and (choice.cause == Cause.QUEUED or choice.lacking)
+    """No provider gets a request: the run waits for other runs, or its provider is not in the settings."""
+    return isinstance(choice, NoOffer) and (choice.cause in OWN_WAITS or choice.lacking)
 
 
 def _without_offer(run: Run, choice: NoOffer, world: World, now: float) -> Decision:
@@ -171,8 +171,8 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
 
     The limit of a wait for the platform does not count time in the queue, and being queued between two refusals does
     not restart it: only a machine does."""
-    queued = why.cause == Cause.QUEUED
-    if queued and run.status == Status.WAITING and run.cause == Cause.QUEUED and run.next_at is None:
+    queued = why.cause in OWN_WAITS
+    if queued and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
         return unchanged(run, check_after=next_limit_at(run, now))
     placed = _in_queue(run, now) if queued else _out_of_queue(run, now)
     after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
@@ -184,6 +184,11 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     return Decision(moved(after, Status.WAITING, now), events, check_after=soonest(why.until, next_limit_at(run, now)))
 
 
+def _is_the_same(run: Run, why: NoOffer) -> bool:
+    """It waits for its own runs as before. The text of a full computer may alternate; it is not written again."""
+    return run.cause == why.cause and (why.cause == Cause.QUEUED or run.detail == why.detail)
+
+
 def _waiting_text(run: Run, why: NoOffer) -> str:
     billed = "The old machine is still to be released" if run.retiring else "Nothing is billed"
     if why.cause == Cause.QUOTA:
@@ -193,6 +198,10 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
         return f"Needs you: no zone has a working GPU: {why.detail}. {billed}. {advice}."
     if why.cause == Cause.QUEUED:
         return f"Queued: {why.detail}. {billed}."
+    if why.cause == Cause.DEPENDENCY_FAILED:
+        return f"Needs you: {why.detail}. {billed}."
+    if why.cause in OWN_WAITS:
+        return f"Waiting: {why.detail}. {billed}."
     if why.cause == Cause.LAUNCH_REJECTED:
         return f"Needs you: the request for a machine was refused: {why.detail}. {billed}. Fix what it names."
     return f"Waiting: {why.cause}. {why.detail}. {billed}."
@@ -200,7 +209,7 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
 
 def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     limit_s = run.policy.limits.wait_for_capacity_s
-    if run.waiting.since is None or run.cause == Cause.QUEUED or now - run.waiting.since < limit_s:
+    if run.waiting.since is None or run.cause in OWN_WAITS or now - run.waiting.since < limit_s:
         return None
     cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in NEEDS_PERSON else Cause.NO_CAPACITY
     return cause, f"waited {now - run.waiting.since:.0f} s, limit {limit_s:.0f} s"
@@ -213,7 +222,7 @@ def _has_lacked(run: Run, world: World) -> bool:
 
 def _in_queue(run: Run, now: float) -> Run:
     """The clock of its wait for the platform stops."""
-    if run.cause == Cause.QUEUED and run.waiting.since is not None:
+    if run.cause in OWN_WAITS and run.waiting.since is not None:
         return run
     waited_s = 0.0 if run.waiting.since is None else max(0.0, now - run.waiting.since)
     return replace(run, waiting=replace(run.waiting, since=now, before_s=waited_s))
@@ -223,14 +232,14 @@ def _out_of_queue(run: Run, now: float) -> Run:
     """The clock of its wait for the platform goes on from where it stopped; it begins where there was no wait."""
     if run.waiting.since is None:
         return replace(run, waiting=replace(run.waiting, since=now, before_s=0.0))
-    if run.cause != Cause.QUEUED:
+    if run.cause not in OWN_WAITS:
         return run
     return replace(run, waiting=replace(run.waiting, since=now - run.waiting.before_s, before_s=0.0))
 
 
 def _with_stopped_wait(run: Run, now: float, has_lacked: bool) -> Run:
     """The clock of its wait for the platform stands still: no provider is there that could have capacity."""
-    if run.waiting.since is None or run.cause == Cause.QUEUED:
+    if run.waiting.since is None or run.cause in OWN_WAITS:
         return run
     waited_s = run.waiting.before_s if has_lacked else max(0.0, now - run.waiting.since)
     return replace(run, waiting=replace(run.waiting, since=now - waited_s, before_s=waited_s))
@@ -241,7 +250,7 @@ def _with_stopped_wait(run: Run, now: float, has_lacked: bool) -> Run:
 
 def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     """The row of the try is committed before the cloud is called. The Launch is derived again until it is answered."""
-    if run.cause == Cause.QUEUED:  # from here on the run waits for the platform
+    if run.cause in OWN_WAITS:  # from here on the run waits for the platform
         run = replace(_out_of_queue(run, now), cause=None, detail="")
     try_ = next_try(run, offer, world, now)
     place = offer.placement

@@ -36,6 +36,7 @@ from supervisor.ports.store import DuplicateRun
 from supervisor.services.migration import import_files, oldhistory, oldrun, oldspec
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Parts
+from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, settled
 from supervisor.services.views.run_view import RunJson, run_json
 from supervisor.wording.end import IMPORTED
@@ -211,6 +212,7 @@ def _plan(parts: Parts, old: OldRun, run_id: str, request: ImportRequest, caller
     carried = oldspec.carried(old)
     spec = _spec(parts, carried.spec if request.spec is None else request.spec, place)
     policy = policy_from(spec, parts, now)
+    check_after(parts, run_id, spec, caller, exists=False)
     provider = providers_of(spec, parts)[0]
     step = oldhistory.last_step(old)
     run = Run(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import OWN_WAITS
 from supervisor.domain.errors import InvalidRequest, RunEnded, VersionDiffers
 from supervisor.domain.events import EventKind
 from supervisor.domain.policies import Policy
@@ -159,7 +159,7 @@ def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
     limits, counted = after.policy.limits, after.counters.counted
     if limits.max_attempts < before.policy.limits.max_attempts and counted >= limits.max_attempts:
         texts.append(f"{counted} attempts have counted already: the next attempt that counts ends the run.")
-    since = after.waiting.since if after.cause != Cause.QUEUED else None
+    since = after.waiting.since if after.cause not in OWN_WAITS else None
     if since is not None and now - since >= limits.wait_for_capacity_s:
         texts.append(f"It has waited {age_text(now - since)} already: the next tick ends the run.")
     zone = after.live_attempt.placement.zone if after.live_attempt is not None else ""

@@ -75,6 +75,9 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         check_kinds(spec, name, traits.secrets)
         _check_job(spec, traits)
     policy = _filled(spec, parts)
+    if policy.max_parallel is not None and not policy.group:
+        text = "max_parallel limits the runs of a group, and the spec names no group. Nothing was stored."
+        raise InvalidRequest(text, {}, [("#/spec/max_parallel", "needs a group")])
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
     gpu_timeout_s = max(parts.defaults.gpu_timeout_s.get(name, 0.0) for name in names)
@@ -161,6 +164,9 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         on_demand_before_deadline_s=escalate.get("on_demand_before_deadline_s"),
         next_provider_before_deadline_s=escalate.get("next_provider_before_deadline_s"),
         require_pull=spec.get("require_pull", False),
+        group=spec.get("group", ""),
+        max_parallel=spec.get("max_parallel"),
+        after=tuple(spec.get("after", ())),
     )
 
 

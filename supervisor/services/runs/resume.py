@@ -46,6 +46,7 @@ from supervisor.services.runs.changing import (
     respond_once,
     retry_races,
 )
+from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import KeyedRequest, Reply
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled
 
@@ -108,6 +109,8 @@ def existing_run(parts: Parts, run: Run, request: ResumeRequest, now: float) -> 
     if request.refusal is not None:
         raise request.refusal
     policy = policy_from(spec if "providers" in spec else {**spec, "provider": provider}, parts, now)
+    if spec.get("after") != old.get("after"):
+        check_after(parts, run.run_id, spec, request.caller, exists=True)
     after = replace(reopened(run, policy, request.rerun, marker, now), provider=provider)
     return Update(
         after,

@@ -23,6 +23,7 @@ from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import Update, commit, respond_once, retry_races
+from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
@@ -117,6 +118,7 @@ def new_run(
         raise refusal
     caller, spec = wanted.caller, request.spec if wanted.spec is None else wanted.spec
     policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
+    check_after(parts, request.run_id or "", spec, caller, exists=False)
     run = Run(
         key=0,
         run_id=request.run_id or generated_run_id(),

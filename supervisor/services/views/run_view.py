@@ -135,6 +135,7 @@ class RunJson(TypedDict):
     kept_until: formats.Time | None
     stop: StopShown | None
     image: ImageShown | None
+    group: str | None
     labels: Mapping[str, str]
     created_at: formats.Time
     generation_at: formats.Time
@@ -182,6 +183,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "kept_until": formats.maybe_time(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": formats.time_text(run.stop.at)},
         "image": _image(run),
+        "group": run.policy.group or None,
         "labels": labels,
         "created_at": formats.time_text(run.created_at),
         "generation_at": formats.time_text(run.generation_at),

@@ -8,7 +8,7 @@ that few runs have, these runs are found first, in the index of the ids. SQL is 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,8 +28,10 @@ NAMED = "keys"  # the keys of all runs that can match are known and are sent as 
 FEW = 1000  # runs with a part of an id: for more of them, the scan of a page is faster
 PART = "part"
 LABELS = Statement(
-    lambda dialect: sa.select(labels.c.run, labels.c.key, labels.c.value).join(
-        wanted := incoming(dialect, labels.c.run), wanted.c.run == labels.c.run
+    lambda dialect: (
+        sa.select(labels.c.run, labels.c.key, labels.c.value)
+        .join(wanted := incoming(dialect, labels.c.run), wanted.c.run == labels.c.run)
+        .where(run_rows.IS_SET_BY_USER)
     )
 )
 
@@ -64,6 +66,8 @@ class Shape:
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
     """At most `limit` runs after the run of `before_key`, in the filter's order; counts and cost are without the
     filter's statuses."""
+    if where.group is not None:
+        where = replace(where, labels=((run_rows.GROUP, where.group), *where.labels))
     columns = _columns(session, where)
     statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
     named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}

@@ -16,7 +16,7 @@ from sqlalchemy import and_, bindparam, func, literal_column
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
-from supervisor.domain.status import ACTIVE
+from supervisor.domain.status import ACTIVE, Status
 from supervisor.ports.store import Change, RowUnreadable
 from supervisor.storage.engine.codec import dumps, to_plain
 from supervisor.storage.engine.statements import (
@@ -32,11 +32,14 @@ from supervisor.storage.engine.statements import (
 from supervisor.storage.engine.tables import attempts, labels, runs, specs, tries
 from supervisor.storage.rows import beats, rows
 
+# The group of a run, as a label that no user can set: lists by group are read in the index of labels.
+GROUP = "@group"
 LOAD_PAGE = 500  # runs in one text: decoding it holds the interpreter lock for a few milliseconds
 _COPIED = (
     runs.c.generation, runs.c.status, runs.c.zone, runs.c.ended_at, runs.c.settled, runs.c.usd_per_h_micro,
     runs.c.attempt, runs.c.try_attempt, runs.c.try_number, runs.c.doc,
 )  # fmt: skip
+_STATUS_WORDS = frozenset(map(str, Status))
 _CHANGED = (runs.c.key, runs.c.events, *_COPIED)
 _UNSETTLED = and_(runs.c.cell == bindparam("cell"), runs.c.settled == literal_column("0"))
 
@@ -127,7 +130,13 @@ SPEC = Statement(
     .order_by(specs.c.generation.desc())
     .limit(literal_column("1"))
 )
-LABELS = Statement(sa.select(labels.c.key, labels.c.value).where(labels.c.run == bindparam("run")))
+STATUSES = Statement(
+    lambda dialect: sa.select(_keys_and_values(runs.c.run_id, runs.c.status)).join(
+        wanted := incoming(dialect, runs.c.run_id), wanted.c.run_id == runs.c.run_id
+    )
+)
+IS_SET_BY_USER = labels.c.key != literal_column(f"'{GROUP}'")
+LABELS = Statement(sa.select(labels.c.key, labels.c.value).where(labels.c.run == bindparam("run"), IS_SET_BY_USER))
 INSERT_LABELS, MOVE_LABELS = Statement(_insert_labels), Statement(_move_labels)
 DELETE_LABELS = Statement(sa.delete(labels).where(labels.c.run == bindparam("run")))
 ACTIVE_OF = Statement(_active_of())
@@ -218,7 +227,20 @@ def put_attempt(session: Session, run: Run) -> None:
 def put_spec(session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str]) -> None:
     session.run(UPSERT_SPEC, {"run": run.key, "generation": run.generation, "spec": dumps(spec)})
     session.run(DELETE_LABELS, {"run": run.key})
-    session.run(INSERT_LABELS, rows=[[run.key, name, value] for name, value in run_labels.items()])
+    insert_labels(session, run, run_labels)
+
+
+def insert_labels(session: Session, run: Run, run_labels: Mapping[str, str]) -> None:
+    """The labels of a run that has none, and its group."""
+    named = {**run_labels, GROUP: run.policy.group} if run.policy.group else run_labels
+    session.run(INSERT_LABELS, rows=[[run.key, name, value] for name, value in named.items()])
+
+
+def statuses_of(session: Session, run_ids: Collection[str]) -> dict[str, Status]:
+    """A status of a newer version is left out, as a run that does not exist is."""
+    text = session.run(STATUSES, {"rows": json.dumps([[name] for name in run_ids])}).scalar()
+    pairs = (pair.split(":") for pair in text.split(",")) if text else ()
+    return {name: Status(word) for name, word in pairs if word in _STATUS_WORDS}
 
 
 def labels_of(session: Session, key: int) -> dict[str, str]:
