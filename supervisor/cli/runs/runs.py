@@ -15,6 +15,8 @@ from supervisor.cli.views import show as sections
 from supervisor.domain.status import TERMINAL
 from supervisor.wording.attempt import last_failure
 
+CELLS_SHOWN = 1000  # of a group, at least
+
 
 @click.command()
 @click.option("--machines", is_flag=True, help="List the machines that the cloud shows now, instead of runs.")
@@ -23,7 +25,7 @@ from supervisor.wording.attempt import last_failure
 @limit_option
 @output_options
 def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, everything: bool) -> None:
-    """List runs, the newest first; or the machines."""
+    """List runs, the newest first; or the machines. With --group the cells of a group, the oldest first."""
     filtered = any(query.values())
     if machines:
         from supervisor.cli.machines.machines import show_machines
@@ -34,12 +36,17 @@ def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, ev
         return
     if everything:
         raise click.UsageError("--all goes with --machines; `spot ls` lists every run.")
+    if query["group"] is not None:
+        limit, query = max(limit, CELLS_SHOWN), {**query, "sort": "created"}
     runs, summary = runs_and_summary(client, limit, query)
     if emit({"runs": runs, "summary": summary}, runs, form, "run_id"):
         return
     if not runs:
         note("No run matches." if filtered else "There is no run yet.")
         suggest("spot ls" if filtered else "spot submit -- COMMAND")
+    if runs and query["group"] is not None:
+        output.show(views.cell_lines(query["group"], runs, summary))
+        return
     output.show(views.run_lines(runs, summary))
 
 

@@ -10,6 +10,7 @@ import datetime as dt
 import math
 import os
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -78,21 +79,26 @@ def missing_command(file: str, spec: dict[str, Any]) -> str:
     return f"{shown} names no command to run."
 
 
-def in_words_of_file(error: Problem, file: str | None) -> Problem:
+def at_line(file: str | None, names: Sequence[str], text: str) -> str:
+    """The text with the file and the line of this field."""
+    return text if file is None else f"{_shown(file)}{_line(file, list(names))}: {text}"
+
+
+def in_words_of_file(error: Problem, file: str | None, prefix: Sequence[str] = ()) -> Problem:
     """The error with the names and lines of the file instead of the API's pointers: a file has no `spec` around its
-    fields. Unchanged without a file."""
+    fields. `prefix`: the way to the fields in the file. Unchanged without a file."""
     if file is None:
         return error
     shown = _shown(file)
     inside = [(pointer.removeprefix("#/spec/").removeprefix("#/"), text) for pointer, text in error.errors]
     if inside and error.errors[0][0] in error.text:  # the text repeats the pointer
         reasons = [
-            f"{shown}{_line(file, name.split('/'))}: {name.replace('/', '.')} {text.replace(', beside spec', '')}"
+            at_line(file, [*prefix, *name.split("/")], f"{name.replace('/', '.')} {text.replace(', beside spec', '')}")
             for name, text in inside
         ]
         error.text, error.errors = reasons[0], tuple(("", reason) for reason in reasons[1:])
     else:
-        line = _line(file, inside[0][0].split("/")) if len(inside) == 1 else ""
+        line = _line(file, [*prefix, *inside[0][0].split("/")]) if len(inside) == 1 else ""
         error.text = f"{shown}{line}: {error.text}"
     return error
 

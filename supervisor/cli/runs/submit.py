@@ -30,8 +30,10 @@ from supervisor.cli.files.local_inputs import (
 from supervisor.cli.finding import Target
 from supervisor.cli.options import check_waiver, output_option, target_options
 from supervisor.cli.output import safe
+from supervisor.cli.runs.cells import is_sweep
 from supervisor.cli.runs.specfile import in_words_of_file, missing_command, read_spec
 from supervisor.cli.runs.submit_options import put_options, submit_options, write_help
+from supervisor.cli.runs.sweep import submit_sweep
 
 APPEARS_S = 2.0  # after `spot serve &` on the same line, the first sign of the supervisor may come after us
 _COMMAND = "supervisor.cli.runs.submit.command"
@@ -69,11 +71,18 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     \b
       spot submit train.yaml
       spot submit --run-id digits -- python train.py --epochs 20
+
+    A file with `matrix` or `lines` is a sweep: one run for each cell.
     """
     client = target.client(APPEARS_S)
     is_local = machines_here(client, given["providers"])
     body = body_from(file, ctx.meta.get(_COMMAND), given, is_local)
     settle_environment(body["spec"], given["venv"], client.url, is_local)
+    if is_sweep(body["spec"]):
+        if given["build"] and not given["dry_run"]:
+            body["spec"]["image"] = _build(file, given, body["spec"])
+        submit_sweep(client, body, file, {**given, "follow": follow}, form)
+        return
     if given["dry_run"]:
         _show_plan(client, body, file, given, form=form, follow=follow)
         return

@@ -133,6 +133,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     "Submit": (
         _option("run_id", "--run-id", "Id of the run; an ended run is resumed.", metavar="RUN", callback=not_empty),
         _pairs("labels", ("-l", "--label"), "Label of the run."),
+        _field("group", "--group", "Group of the run.", metavar="NAME", callback=not_empty),
+        _number("max_parallel", "--max-parallel", "Runs of the group with a machine at once."),
+        _list("after", "--after", "Start when this run is completed; repeatable.", "RUN"),
         _flag("replace_spec", "--replace-spec", "Resume the run with this spec, even if it differs."),
         _flag("rerun", "--rerun", "Start a completed run again from the beginning."),
         _flag("ignore_old", "--ignore-old", "Ignore a run of the older runner with this id."),

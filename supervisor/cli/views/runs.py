@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, bar, clock, paragraph, safe, status_mark
+from supervisor.wording.cells import CellRow, cell_rows, group_line
 from supervisor.wording.figures import DASH, count, duration, epoch, money, percent, plural, spent
 
 WIDE = 100  # columns of a terminal that has room for a long bar
@@ -97,6 +99,26 @@ def summary_line(summary: Json) -> str:
 def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
     """What `spot ls` shows: the table, where there are runs, and the summary."""
     return [*(RUNS.lines(runs) if runs else []), summary_line(summary)]
+
+
+def cell_lines(group: str, runs: Sequence[Json], summary: Json) -> list[str]:
+    """What `spot ls --group` shows: the cells of a group, and a line about the whole of it."""
+    names, rows = cell_rows(runs)
+    columns: dict[str, Callable[[CellRow], str]] = {"RUN": lambda row: safe(row.run_id)}
+    for number, name in enumerate(names):
+        columns[safe(name)] = partial(_value_of, number)
+    columns |= {
+        "STATUS": lambda row: status_mark(row.status),
+        "STEP": lambda row: row.step,
+        "METRICS": lambda row: safe(row.metrics),
+        "COST": lambda row: row.cost,
+        "NOW": lambda row: safe(row.status_text),
+    }
+    return [*Table("run_id", columns).lines(rows), group_line(group, runs, summary.get("counts") or {})]
+
+
+def _value_of(number: int, row: CellRow) -> str:
+    return safe(row.values[number])
 
 
 def headline(run: Json) -> str:
