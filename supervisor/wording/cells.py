@@ -1,4 +1,4 @@
-"""The runs of a group as rows of cells: the values in which they differ, their last metrics, what they cost together.
+"""The runs of a group as a table of cells: where they differ, their last metrics, what they cost together.
 
 From the API's JSON; the terminal and the page show the same texts.
 """
@@ -10,67 +10,78 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.status import Status
-from supervisor.wording.figures import DASH, count, money_text, percent, plural, spent
+from supervisor.wording.figures import DASH, count, percent, plural, spent
 
 AXES_MOST = 8
-METRICS_MOST = 3
+METRICS_MOST = 4
 
 RunJson = Mapping[str, Any]
+Named = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """One run of a group. `values`: of each axis, in their order. `done_pct`: None = the total is unknown."""
+    """One run. `values`, `metrics`: as text, in the order of the table's names; a dash where it has none."""
 
-    run_id: str
-    values: tuple[str, ...]
-    status: str
-    status_text: str
+    run: RunJson
+    values: Named
+    metrics: Named
     step: str
-    done_pct: float | None
-    metrics: str
+    done_pct: float | None  # None = the total is unknown
     cost: str
 
 
-def cell_rows(runs: Sequence[RunJson]) -> tuple[list[str], list[CellRow]]:
-    """(the axes, a row for each run)."""
-    names = axes(runs)
-    return names, [_row(run, names) for run in runs]
+@dataclass(frozen=True, slots=True)
+class CellTable:
+    """`axes`: labels in which the runs differ. `metrics`: names in the newest beats and samples."""
+
+    axes: Named
+    metrics: Named
+    rows: tuple[CellRow, ...]
 
 
-def _row(run: RunJson, names: Sequence[str]) -> CellRow:
-    labels, progress = run.get("labels") or {}, run.get("progress") or {}
+def cell_table(runs: Sequence[RunJson]) -> CellTable:
+    axes, metrics = _axes(runs), _metrics(runs)
+    return CellTable(axes, metrics, tuple(_row(run, axes, metrics) for run in runs))
+
+
+def _axes(runs: Sequence[RunJson]) -> Named:
+    """In the order of the first run that has them; a label that some runs lack differs, too."""
+    names = dict.fromkeys(name for run in runs for name in run["labels"])
+    different = [name for name in names if len({run["labels"].get(name) for run in runs}) > 1]
+    return tuple(different[:AXES_MOST])
+
+
+def _metrics(runs: Sequence[RunJson]) -> Named:
+    names = dict.fromkeys(name for run in runs for name in _progress(run).get("metrics") or {})
+    return tuple(names)[:METRICS_MOST]
+
+
+def _progress(run: RunJson) -> Mapping[str, Any]:
+    return run.get("progress") or {}
+
+
+def _row(run: RunJson, axes: Named, metrics: Named) -> CellRow:
+    progress, newest = _progress(run), _progress(run).get("metrics") or {}
     step, total = progress.get("step"), progress.get("total")
-    done_pct = 100.0 if run["status"] == Status.COMPLETED and step is not None else percent(step, total)
     return CellRow(
-        run_id=run["run_id"],
-        values=tuple(labels.get(name, DASH) for name in names),
-        status=run["status"],
-        status_text=run["status_text"],
+        run=run,
+        values=tuple(run["labels"].get(name, DASH) for name in axes),
+        metrics=tuple(f"{newest[name]:.4g}" if name in newest else DASH for name in metrics),
         step=f"{count(step)} of {count(total)}" if step is not None and total else count(step),
-        done_pct=done_pct,
-        metrics=metrics_text(progress.get("metrics") or {}),
+        done_pct=100.0 if run["status"] == Status.COMPLETED and step is not None else percent(step, total),
         cost=spent(run.get("cost")),
     )
-
-
-def axes(runs: Sequence[RunJson]) -> list[str]:
-    """The labels in which the runs differ, in the order of their first run; a label that some lack differs too."""
-    names = dict.fromkeys(name for run in runs for name in run.get("labels") or {})
-    different = [name for name in names if len({(run.get("labels") or {}).get(name) for run in runs}) > 1]
-    return different[:AXES_MOST]
-
-
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """`loss 0.42, accuracy 0.91` of the newest beat or sample."""
-    shown = [f"{name} {value:.4g}" for name, value in list(metrics.items())[:METRICS_MOST]]
-    return (", ".join(shown) + (", …" if len(metrics) > METRICS_MOST else "")) or DASH
 
 
 def group_line(name: str, runs: Sequence[RunJson], counts: Mapping[str, int]) -> str:
     """`sweep: 6 runs · 3 waiting, 2 running, 1 completed · $1.20`. The cost is of `runs` alone."""
     states = [f"{counts[word]} {word.replace('_', ' ')}" for word in map(str, Status) if counts.get(word)]
+    parts = (f"{name}: {plural(sum(counts.values()), 'run')}", ", ".join(states), group_cost(runs))
+    return " · ".join(part for part in parts if part != DASH)
+
+
+def group_cost(runs: Sequence[RunJson]) -> str:
+    """Of these runs together; a lower bound where a price is unknown."""
     costs = [run.get("cost") or {} for run in runs]
-    total = {"usd": sum(cost.get("usd") or 0.0 for cost in costs), "known": all(c.get("known", True) for c in costs)}
-    parts = [f"{name}: {plural(sum(counts.values()), 'run')}", ", ".join(states), spent(total)]
-    return " · ".join(part for part in parts if part and part not in (DASH, money_text(0.0)))
+    return spent({"usd": sum(cost.get("usd") or 0.0 for cost in costs), "known": all(c.get("known") for c in costs)})

@@ -47,6 +47,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
         "/ui/runs/gpu-box-eval/approve",
         "/ui/runs/llm-a/change",
     ),
+    "ui_group": ("/ui/groups/resnet-lr", "/ui/groups/resnet-lr?sort=-metric.accuracy"),
     "ui_zones": ("/ui/zones",),
     "ui_providers": ("/ui/providers",),
     "ui_machines": ("/ui/machines",),

@@ -168,8 +168,8 @@ def test_a_list_of_a_group_shows_the_cells(api, spot) -> None:
     api.respond("GET", "/v1/runs", {**page, "summary": {**page["summary"], "counts": {"running": 1, "waiting": 1}}})
     ended = spot("ls", "--group", "digits")
     assert [squeezed(line) for line in ended.lines] == [
-        "RUN lr STATUS STEP METRICS COST NOW",
-        f"digits-lr0-1 0.1 ● running 12,300 of 50,000 loss 0.5 $2.10 {first['status_text']}",
+        "RUN lr STATUS STEP LOSS COST NOW",
+        f"digits-lr0-1 0.1 ● running 12,300 of 50,000 0.5 $2.10 {first['status_text']}",
         f"digits-lr3 3 ○ waiting {DASH} {DASH} $0.00 Waiting.",
         "digits: 2 runs · 1 waiting, 1 running · $2.10",
     ]

@@ -38,13 +38,15 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """`tall`: so many pixels of the page at most, from its top. `stranger`: for a user who is not signed in."""
+    """`tall`: so many pixels of the page at most, from its top. `stranger`: for a user who is not signed in. `sweep`:
+    with a group beside the thirty runs."""
 
     name: str
     path: str
     size: tuple[int, int] = WIDE
     tall: int = 1250
     stranger: bool = False
+    sweep: bool = False
 
 
 SHOTS = (
@@ -55,6 +57,7 @@ SHOTS = (
     Shot("charts", "/ui/runs/llm-a/charts"),
     Shot("events", "/ui/runs/digits-7/events", tall=900),
     Shot("spec", "/ui/runs/llm-a/spec"),
+    Shot("group", "/ui/groups/resnet-lr", tall=900, sweep=True),
     Shot("zones", "/ui/zones", tall=1000),
     Shot("machines", "/ui/machines", tall=1000),
     Shot("alerts", "/ui/alerts", tall=1000),
@@ -72,8 +75,15 @@ def main(names: Sequence[str]) -> None:
     if path is None:
         sys.exit(f"Chromium is missing here. To get it: {HOW_TO_INSTALL}")
     FOLDER.mkdir(exist_ok=True)
+    for sweep in (False, True):
+        _take([shot for shot in shots if shot.sweep is sweep], path, sweep)
+
+
+def _take(shots: Sequence[Shot], path: str, sweep: bool) -> None:
+    if not shots:
+        return
     with ExitStack() as stack:
-        house = stack.enter_context(filled(NOW))
+        house = stack.enter_context(filled(NOW, sweep))
         root = stack.enter_context(served(house, with_tokens(house.services)))
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *LETTERS])

@@ -22,6 +22,7 @@ from supervisor.ports.notifier import WEBHOOKS
 from supervisor.services.doctor import state
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house
+from tests.dashboard.dataset.sweep import add_sweep
 from tests.services.fresh import open_fresh
 
 # What the doctor would say of the computer at hand is no part of the data.
@@ -35,13 +36,15 @@ COMPUTER = {name: lambda *_, name=name, fact=fact: Finding(name, OK, fact) for n
 
 
 @contextmanager
-def filled(now: float) -> Iterator[House]:
-    """The house with all runs, in a folder that is gone afterwards."""
+def filled(now: float, sweep: bool = False) -> Iterator[House]:
+    """The house with all runs, in a folder that is gone afterwards. `sweep`: and with a group."""
     with tempfile.TemporaryDirectory(prefix="spot-look-") as folder:
         store = open_fresh(Path(folder, "supervisor.db"), ("log", WEBHOOKS))
         try:
             house = open_house(store, Path(folder), now)
             fill(house)
+            if sweep:
+                add_sweep(house)
             with patch.multiple(state, **COMPUTER):
                 yield house
         finally:
@@ -53,7 +56,7 @@ def main() -> None:
     reader.add_argument("--port", type=int, default=0)
     reader.add_argument("--now", type=float, default=time.time())
     asked = reader.parse_args()
-    with filled(asked.now) as house:
+    with filled(asked.now, sweep=True) as house:
         listener = server.bind("127.0.0.1", asked.port)
         add = partial(mount, now=house.clock.now)
         server.run(house.services, listener, lambda: print(server.url_of(listener), flush=True), add=add)  # noqa: T201

@@ -120,13 +120,14 @@ def test_every_filter_stands_in_the_address_and_in_the_form(bed: Bed, look: Look
     for name in ("a-1", "a-2"):
         bed.submit(name, {**COMMAND, "labels": {"team": "vision"}})
     address = (
-        "/ui/runs?q=a-&label=team%3Dvision&owner=local&zone=x&created_after=2027-01-01T00%3A00%3A00Z"
+        "/ui/runs?q=a-&label=team%3Dvision&group=sweep&owner=local&zone=x&created_after=2027-01-01T00%3A00%3A00Z"
         "&sort=created&page_size=25&status=pending"
     )
     form = look.page(address).one("form", role="search")
     given = {one.attributes["name"]: one.attributes.get("value", "") for one in form.all("input")}
     assert given | {"label": ""} == {
-        "status": "pending", "q": "a-", "label": "", "zone": "x", "owner": "local", "created_after": "2027-01-01",
+        "status": "pending", "q": "a-", "label": "", "group": "sweep", "zone": "x", "owner": "local",
+        "created_after": "2027-01-01",
     }  # fmt: skip
     assert "team=vision" in [one.attributes.get("value") for one in form.all("input", name="label")]
     assert [one.text for one in form.all("option", selected="")] == ["Oldest first", "25"]

@@ -72,7 +72,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
       spot submit train.yaml
       spot submit --run-id digits -- python train.py --epochs 20
 
-    A file with `matrix` or `lines` is a sweep: one run for each cell.
+    A file with matrix or lines is a sweep: one run for each cell.
     """
     client = target.client(APPEARS_S)
     is_local = machines_here(client, given["providers"])

@@ -11,7 +11,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, bar, clock, paragraph, safe, status_mark
-from supervisor.wording.cells import CellRow, cell_rows, group_line
+from supervisor.wording.cells import CellRow, cell_table, group_line
 from supervisor.wording.figures import DASH, count, duration, epoch, money, percent, plural, spent
 
 WIDE = 100  # columns of a terminal that has room for a long bar
@@ -103,22 +103,21 @@ def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
 
 def cell_lines(group: str, runs: Sequence[Json], summary: Json) -> list[str]:
     """What `spot ls --group` shows: the cells of a group, and a line about the whole of it."""
-    names, rows = cell_rows(runs)
-    columns: dict[str, Callable[[CellRow], str]] = {"RUN": lambda row: safe(row.run_id)}
-    for number, name in enumerate(names):
-        columns[safe(name)] = partial(_value_of, number)
-    columns |= {
-        "STATUS": lambda row: status_mark(row.status),
-        "STEP": lambda row: row.step,
-        "METRICS": lambda row: safe(row.metrics),
-        "COST": lambda row: row.cost,
-        "NOW": lambda row: safe(row.status_text),
-    }
-    return [*Table("run_id", columns).lines(rows), group_line(group, runs, summary.get("counts") or {})]
+    cells = cell_table(runs)
+    columns: dict[str, Callable[[CellRow], str]] = {"RUN": lambda row: safe(row.run["run_id"])}
+    columns |= {safe(name): partial(_value_of, number) for number, name in enumerate(cells.axes)}
+    columns |= {"STATUS": lambda row: status_mark(row.run["status"]), "STEP": lambda row: row.step}
+    columns |= {safe(name).upper(): partial(_metric_of, number) for number, name in enumerate(cells.metrics)}
+    columns |= {"COST": lambda row: row.cost, "NOW": lambda row: safe(row.run["status_text"])}
+    return [*Table("run_id", columns).lines(cells.rows), group_line(group, runs, summary.get("counts") or {})]
 
 
 def _value_of(number: int, row: CellRow) -> str:
     return safe(row.values[number])
+
+
+def _metric_of(number: int, row: CellRow) -> str:
+    return safe(row.metrics[number])
 
 
 def headline(run: Json) -> str:

@@ -21,7 +21,7 @@ from supervisor.dashboard.words import status_look
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.wording.figures import STATUS_LOOKS, Look
 
-FILTERS = ("status", "label", "zone", "owner", "created_after", "q", "run_id")
+FILTERS = ("status", "label", "group", "zone", "owner", "created_after", "q", "run_id")
 LIVE = tuple(str(status) for status in Status if status not in TERMINAL)
 STOPPABLE = tuple(status for status in LIVE if status not in ("stopping", "awaiting_teardown"))
 RESUMABLE = tuple(status for status in TERMINAL if status != "completed")

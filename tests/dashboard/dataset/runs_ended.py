@@ -30,7 +30,7 @@ def _story(house: House, name: str, age_s: float, owner: str, image: str, **more
     return house.story(name, age_s, owner, more.pop("actor", "ci-nightly"), **spec(image, labels=labels, **more))
 
 
-def _completed(story: Story) -> Story:
+def completed(story: Story) -> Story:
     story.save().verified(3, files.RESULTS_BYTES, files.RESULTS_SHA).lose(
         Cause.FINISHED, "exit code 0", Exit(0, None, False, 3600.0)
     )
@@ -46,25 +46,25 @@ def _long(house: House) -> None:
         words = NOTICE % 30 if cause is Cause.PREEMPTED else "the machine is in no listing and 3 beats are missing"
         story.life(EAST[(number * 2) % 3], hours * HOUR_S, cause, words, 15 + 200 * (number % 3))
     story.wait(12).ask("us-east1-b").obtain().start().train(3.4 * HOUR_S)
-    _completed(story)
+    completed(story)
 
 
 def _two_lives(house: House) -> None:
     story = _story(house, "digits-5", 26 * HOUR_S, "vision", "digits:3", actor="ops-laptop")
     story.pace = Pace(3.1, 50_000, 100, LOSS)
     story.life("us-east1-c", 2.9 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)
-    _completed(story.wait(9).ask("us-east1-d").obtain().start().train(1.62 * HOUR_S))
+    completed(story.wait(9).ask("us-east1-d").obtain().start().train(1.62 * HOUR_S))
 
 
 def _one_life(house: House) -> None:
     story = _story(house, "old-1", 8 * DAY_S, "platform", "smoke:1")
-    _completed(story.wait(9).ask("us-east1-d").obtain().start().train(0.4 * HOUR_S, Pace(7.0, 10_000, 500, LOSS)))
+    completed(story.wait(9).ask("us-east1-d").obtain().start().train(0.4 * HOUR_S, Pace(7.0, 10_000, 500, LOSS)))
 
 
 def _third(house: House) -> None:
     story = _story(house, "whisper-small-nl", 31 * HOUR_S, "speech", "whisper:latest", actor="notebook-anna")
     trained = story.wait(9).ask("us-east1-b").obtain().start().train(5.2 * HOUR_S, Pace(1.6, 30_000, 500, LOSS))
-    _completed(trained)
+    completed(trained)
 
 
 def _partial(house: House) -> None:
