@@ -51,7 +51,7 @@ class EventKind(StrEnum):
     RESULTS_PULLED = "results_pulled"
     PURGED = "purged"  # the run's files were deleted on request
     CHECK_WAIVED = "check_waived"  # a person lets the run go on in spite of a check of its gates
-    CHANGED = "changed"  # a person changed labels, limits or zones
+    CHANGED = "changed"  # a person changed labels, limits, zones, max_parallel or after
     BUDGET_WARNING = "budget_warning"  # 80 % of the budget is spent
     DISK_NEARLY_FULL = "disk_nearly_full"
     APPROVAL_REMINDER = "approval_reminder"  # a machine still waits for an approval, and is billed

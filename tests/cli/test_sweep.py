@@ -188,6 +188,25 @@ def test_a_whole_group_is_stopped_after_a_question_with_its_count(api, spot) -> 
     assert api.bodies("/v1/runs/stop") == [{"dry_run": True}, {"dry_run": True}, {"expect": 3}]
 
 
+def test_a_new_limit_for_every_live_run_of_a_group(api, spot) -> None:
+    names = ("digits-a", "digits-b", "digits-c")
+    api.respond("GET", "/v1/runs", a_page(*(a_run(run_id=name) for name in names)))
+    for name in names:
+        api.respond("GET", f"/v1/runs/{name}", a_run(run_id=name))
+        done = {**a_run(run_id=name), "warnings": [], "before": {"max_parallel": 2}, "after": {"max_parallel": 4}}
+        api.respond("PATCH", f"/v1/runs/{name}", done)
+    api.refuse("PATCH", "/v1/runs/digits-c", 409, "RUN_ENDED", "digits-c is completed: only its labels can be changed.")
+    asked = spot("change", "--group", "digits", "--max-parallel", "4")
+    assert (asked.code, "Change 3 live runs of group digits? Add --yes" in asked.err) == (2, True)
+    ended = spot("change", "--group", "digits", "--max-parallel", "4", "-y")
+    assert (ended.code, ended.out) == (1, "change: 2 runs, 0 unchanged.\n")
+    assert "digits-c: digits-c is completed" in ended.err
+    assert api.bodies("/v1/runs/digits-a") == [None, {"max_parallel": 4}]
+    assert spot("change", "digits-a", "--after", "default").code == 0
+    assert api.bodies("/v1/runs/digits-a")[-1] == {"after": None}
+    assert spot("change", "digits-a", "--group", "digits", "--after", "x").code == 2
+
+
 # --- a real supervisor ------------------------------------------------------------------------------------------------
 
 REAL = """group: short

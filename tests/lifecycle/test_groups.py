@@ -320,7 +320,7 @@ def a_preempted_run_loses_its_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_one_comes_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(groups, "_rank", lambda run: (0 if run.has_begun else 1, -run.key))
+    patch.setattr(groups, "_rank", lambda run: (False, -run.key))
 
 
 def two_in_one_tick_are_not_counted(patch: pytest.MonkeyPatch) -> None:

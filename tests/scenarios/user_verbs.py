@@ -146,7 +146,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
 
 
 def change_run(stage: Stage, line: Line) -> None:
-    """change NAME [zones=a,b] [any limit of a submit]: change a run that exists already"""
+    """change NAME [zones=a,b] [max_parallel=N] [any limit of a submit]: change a run that exists already"""
     patch = spec_of(stage, line.values())
     del patch["command"]
     alter(stage.parts, line.word(0, "a run id"), patch, None, ACTOR)

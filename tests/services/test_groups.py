@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from supervisor.domain.callers import Caller, Scope
-from supervisor.domain.errors import AfterCycle, InvalidRequest, UnknownAfter
+from supervisor.domain.errors import AfterCycle, InvalidRequest, RunEnded, UnknownAfter
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
+from supervisor.services.runs.altering import alter
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
@@ -91,3 +92,30 @@ def test_a_list_of_a_group_counts_its_runs(any_bed: Bed) -> None:
     page = any_bed.services.queries.page(RunFilter(group="sweep"), 0, None)
     assert [run["run_id"] for run in page["runs"]] == ["cell-2", "cell-1"]
     assert page["summary"]["counts"] == {"pending": 2}
+
+
+def test_a_change_of_limit_and_order_counts_for_the_live_run(any_bed: Bed) -> None:
+    any_bed.submit("first")
+    any_bed.submit("cell-1", {**SWEEP, "after": ["first"], "labels": {"lr": "1"}})
+    done = alter(any_bed.parts, "cell-1", {"max_parallel": 4, "after": None}, None, OPS)
+    assert (done.before, done.after) == ({"after": ["first"], "max_parallel": 2}, {"after": [], "max_parallel": 4})
+    policy = any_bed.run("cell-1").policy
+    assert (policy.group, policy.max_parallel, policy.after) == ("sweep", 4, ())
+    assert "after" not in any_bed.store.spec(any_bed.run("cell-1").key)
+    page = any_bed.store.page(RunFilter(group="sweep"), None, 9)
+    assert dict(page.labels) == {any_bed.run("cell-1").key: {"lr": "1"}}
+    assert alter(any_bed.parts, "cell-1", {"max_parallel": None}, None, OPS).after == {"max_parallel": None}
+
+
+def test_a_change_makes_no_cycle_and_names_no_unknown_run(bed: Bed) -> None:
+    bed.submit("a1")
+    bed.submit("b1", after("a1"))
+    with pytest.raises(AfterCycle, match="a1 after b1 after a1"):
+        alter(bed.parts, "a1", {"after": ["b1"]}, None, OPS)
+    with pytest.raises(UnknownAfter):
+        alter(bed.parts, "a1", {"after": ["c1"]}, None, OPS)
+    with pytest.raises(InvalidRequest, match="names no group"):
+        alter(bed.parts, "a1", {"max_parallel": 2}, None, OPS)
+    bed.end("b1", Status.FAILED)
+    with pytest.raises(RunEnded):
+        alter(bed.parts, "b1", {"after": None}, None, OPS)

@@ -10,9 +10,11 @@ from supervisor.api.shapes.parameters import Moment, Plain, RunId
 from supervisor.api.shapes.run_spec import (
     ONCE,
     WHOLE,
+    After,
     LabelKey,
     LabelValue,
     LimitsSpec,
+    MaxParallel,
     Names,
     RunSpec,
     Seconds,
@@ -60,11 +62,14 @@ class ResumeBody(Strict):
 
 class ChangeBody(Strict):
     """A JSON merge patch (RFC 7396). A field that is left out stays as it is; null removes a label, and resets a limit
-    or the zones to their default. `zones`: of later attempts, in this order; [] = all."""
+    or another field to its default. `zones`: of later attempts, in this order; [] = all. `max_parallel`: of the run's
+    group, whose smallest value counts. `after`: [] = the run waits for no other run."""
 
     labels: Annotated[dict[LabelKey, LabelValue | None], Field(max_length=128)] | None = None
     limits: LimitsSpec | None = None
     zones: Names | None = None
+    max_parallel: MaxParallel | None = None
+    after: After | None = None
 
     def as_patch(self) -> dict[str, Any]:
         """The fields of the request, as plain JSON values."""

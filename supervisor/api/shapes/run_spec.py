@@ -32,8 +32,6 @@ COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
 WORDS, SHELL = ("<words>", "<shell>")  # the two forms of a command, as an error names them
 TEN_YEARS_S = 315_360_000.0
-MAX_PARALLEL = "at most so many runs of the group have a machine at once; the smallest value of its live runs counts"
-AFTER = "the run starts when each of these runs is completed"
 RESERVED_ENV = frozenset(
     {
         "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR", "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE",
@@ -101,6 +99,16 @@ LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]
 ONCE = {"uniqueItems": True}  # what `unique` checks, as JSON schema
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
+MaxParallel = Annotated[
+    int,
+    Field(ge=1, le=1_000_000, description="runs of the group with a machine at once; its smallest value counts"),
+    WHOLE,
+]
+After = Annotated[
+    list[RunId],
+    Field(max_length=256, description="it starts when each of these runs is completed", json_schema_extra=ONCE),
+    AfterValidator(unique),
+]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]
 SecondsOrZero = Annotated[FiniteFloat, Field(ge=0, le=TEN_YEARS_S)]
 
@@ -194,10 +202,8 @@ class RunSpec(Strict):
     allow_on_demand: bool = False
     same_region: Literal["require", "advise"] = "advise"
     group: RunId | None = None
-    max_parallel: Annotated[int, Field(ge=1, le=1_000_000, description=MAX_PARALLEL), WHOLE] | None = None
-    after: Annotated[
-        list[RunId], Field(max_length=256, json_schema_extra=ONCE, description=AFTER), AfterValidator(unique)
-    ] = []
+    max_parallel: MaxParallel | None = None
+    after: After = []
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     checkpoints: CheckpointsSpec = CheckpointsSpec()

@@ -1,24 +1,28 @@
-"""change: other labels, limits, or zones of later attempts for an existing run.
+"""change: other labels, limits, zones of later attempts, or another place in the queue, for an existing run.
 
-The request names the version of the run that was read. After a change by another user the run is read again, once.
+The request names the version of the run that was read. After a change by another user the run is read again, once. With
+--group every live run of a group is changed, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from supervisor.cli import output
-from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import Problem
+from supervisor.cli.client import Client, Json, pages, run_path
+from supervisor.cli.exits import FAILED, Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import add_options, label_option, output_options, run_argument
-from supervisor.cli.output import safe
+from supervisor.cli.options import add_options, label_option, not_empty, output_options, run_argument, yes_option
+from supervisor.cli.output import confirm, note, safe
 from supervisor.cli.runs.submit_options import LIMITS
+from supervisor.domain.status import ACTIVE
+from supervisor.wording.figures import plural
 
 DEFAULT = "default"
+GROUP_MOST = 100_000  # runs of a group
 
 
 def label_change(value: str) -> tuple[str, str | None]:
@@ -56,30 +60,39 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--zone", multiple=True, metavar="ZONE", help="Only these zones, in this order, for later attempts; `default`: all."
 )
+@click.option("--max-parallel", type=or_default(int), metavar="N", help="Runs of its group with a machine at once.")
+@click.option(
+    "--after", multiple=True, metavar="RUN", help="Start when this run is completed; `default`: wait for none."
+)
 @_limit_options
+@click.option("--group", metavar="NAME", callback=not_empty, help="Every live run of this group, instead of one run.")
+@yes_option()
 @output_options
 def change(
+    *,
     client: Client,
     form: str,
     run_id: str | None,
     label: tuple[tuple[str, str | None], ...],
     zone: tuple[str, ...],
-    **limits: tuple[object] | None,
+    after: tuple[str, ...],
+    group: str | None,
+    yes: bool,
+    **numbers: tuple[object] | None,
 ) -> None:
-    """Change labels, limits, or the zones of later attempts. The value `default` restores the default of a limit.
+    """Change labels, limits, the zones of later attempts, or what a run waits for. The value `default` restores the
+    default of a limit.
 
     A resume changes the other fields of the spec: spot resume RUN --spec FILE --replace-spec
     """
-    patch: Json = {}
-    if label:
-        patch["labels"] = dict(label)
-    if zone:
-        patch["zones"] = None if zone == (DEFAULT,) else list(zone)
-    new_limits = {name.removeprefix("limits_"): value[0] for name, value in limits.items() if value is not None}
-    if new_limits:
-        patch["limits"] = new_limits
+    patch = _patch(label, zone, after, numbers)
     if not patch:
         raise click.UsageError("Name a change: --label, --zone, --budget, --deadline or another limit.")
+    if group is not None:
+        if run_id is not None:
+            raise click.UsageError(f"Name {run_id} or use --group, not both.")
+        _change_group(client, group, patch, form, yes)
+        return
     run = _changed(client, run_path(choose_run(client, run_id)), patch)
     output.show_warnings(run["warnings"])
     if output.emit(run, [run], form, "run_id"):
@@ -89,6 +102,51 @@ def change(
         click.echo(f"  {safe(name)}: {_shown(run['before'][name])} → {_shown(run['after'][name])}")
     if not run["before"]:
         click.echo("  Nothing changed: these are its values already.")
+
+
+def _patch(
+    label: tuple[tuple[str, str | None], ...],
+    zone: tuple[str, ...],
+    after: tuple[str, ...],
+    numbers: Mapping[str, tuple[object] | None],
+) -> Json:
+    patch: Json = {}
+    if label:
+        patch["labels"] = dict(label)
+    if zone:
+        patch["zones"] = None if zone == (DEFAULT,) else list(zone)
+    new_numbers = {name: value[0] for name, value in numbers.items() if value is not None}
+    if "max_parallel" in new_numbers:
+        patch["max_parallel"] = new_numbers.pop("max_parallel")
+    if new_numbers:
+        patch["limits"] = {name.removeprefix("limits_"): value for name, value in new_numbers.items()}
+    if after:
+        patch["after"] = None if after == (DEFAULT,) else list(after)
+    return patch
+
+
+def _change_group(client: Client, group: str, patch: Json, form: str, yes: bool) -> None:
+    """Raises Abort at a no, Exit where a run refuses."""
+    listing = pages(client, "/v1/runs", "runs", GROUP_MOST, group=group, status=sorted(ACTIVE), sort="created")
+    names = [run["run_id"] for page in listing for run in page["runs"]]
+    if names:
+        confirm(f"Change {plural(len(names), 'live run')} of group {group}?", yes)
+    else:
+        note(f"No run of group {safe(group)} is live.")
+    changed, refused = [], 0
+    for name in names:
+        try:
+            changed.append(_changed(client, run_path(name), patch))
+        except Problem as error:
+            if error.status not in (404, 409, 422):
+                raise
+            refused += 1
+            note(f"{safe(name)}: {safe(error.text)}     ({safe(error.code)})")
+    if not output.emit({"runs": changed}, changed, form, "run_id") and names:
+        same = sum(not run["before"] for run in changed)
+        click.echo(f"change: {plural(len(changed) - same, 'run')}, {same} unchanged.")
+    if refused:
+        raise click.exceptions.Exit(FAILED)
 
 
 def _changed(client: Client, path: str, patch: Json) -> Json:

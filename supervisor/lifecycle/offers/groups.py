@@ -81,17 +81,18 @@ def slot_wait(run: Run, world: World) -> NoOffer | None:
 def _without_slot(group: Sequence[Run], limit: int, world: World, now: float) -> tuple[list[int], list[int]]:
     """Keys of the runs that want a machine and get no slot now: (the ones that wait for the group, the ones that find
     no offer and may wait for the platform)."""
-    left = limit - sum(run.has_machine for run in group)
     wants = [run for run in group if _wants_machine(run, world)]
+    new = [run for run in wants if not _keeps_slot(run)]
+    left = limit - sum(run.has_machine for run in group) - (len(wants) - len(new))
     if left <= 0:
-        return [run.key for run in wants], []
-    wants.sort(key=_rank)
+        return [run.key for run in new], []
+    new.sort(key=_rank)
     waiting: list[int] = []
     passed: list[int] = []
     most_passed = left
     futile: set[object] = set()  # requests without an offer
-    for run in wants:
-        if left > 0 and (_keeps_slot(run) or _finds_offer(run, world, now, futile)):
+    for run in new:
+        if left > 0 and _finds_offer(run, world, now, futile):
             left -= 1
         elif left > 0 and len(passed) < most_passed:
             passed.append(run.key)
@@ -100,15 +101,14 @@ def _without_slot(group: Sequence[Run], limit: int, world: World, now: float) ->
     return waiting, passed
 
 
-def _rank(run: Run) -> tuple[int, int]:
-    """The order in which slots are given: runs that have one, the others by their first submit, then runs on hold. A
-    resume of the whole group keeps the order."""
-    kind = 0 if _keeps_slot(run) else 2 if run.hold or run.person.why else 1
-    return kind, run.key
+def _rank(run: Run) -> tuple[bool, int]:
+    """The order in which slots are given: by the first submit, runs on hold last. A resume of the whole group keeps the
+    order."""
+    return bool(run.hold or run.person.why), run.key
 
 
 def _keeps_slot(run: Run) -> bool:
-    """It had a machine, or is between two requests."""
+    """It had a machine, or is between two requests. It keeps its slot also where the limit is lower now."""
     return run.has_begun or run.status == Status.LAUNCHING
 
 

@@ -1,4 +1,4 @@
-"""Change labels, limits and zones of an existing run by a JSON merge patch (RFC 7396) on its spec.
+"""Change labels, limits, zones and the place in the queue of an existing run by a JSON merge patch (RFC 7396).
 
 What is trained never changes under a run: command, code, image and machines belong to the generation, and a resume
 starts the next one. The policy comes from the changed spec through the checks of a submit, so that every rule across
@@ -23,6 +23,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.living.limits import limit_passed
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import Update, commit, find_run, kept_changing, retry_races
+from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.policy import Spec, policy_from
 from supervisor.services.runs.resume import differences
 from supervisor.services.runs.spec_secrets import check_secrets
@@ -30,6 +31,8 @@ from supervisor.services.views import formats
 from supervisor.wording.figures import age_text
 
 LABELS, LIMITS, ZONES = "labels", "limits", "zones"
+MAX_PARALLEL, AFTER = "max_parallel", "after"
+PLACING = (ZONES, MAX_PARALLEL, AFTER)  # fields without parts that decide when and where the next attempt starts
 LABELS_MAX = 64
 
 Patch = Mapping[str, Any]
@@ -48,7 +51,7 @@ class Altered:
 
 
 def alter(parts: Parts, run_id: str, patch: Patch, versions: frozenset[int] | None, caller: Caller) -> Altered:
-    """`patch`: labels, limits and zones as the API takes them; null restores the default and removes a label.
+    """`patch`: the fields as the API takes them; null restores the default and removes a label.
     `versions`: the row must have one of them; None = any. Raises NotFound, VersionDiffers, RunEnded, InvalidRequest and
     its kin, Unavailable, StoreDown."""
     prepare = partial(_prepare, parts, run_id, patch, versions=versions, caller=caller)
@@ -71,6 +74,8 @@ def _prepare(
     new = merged(old, patch)
     if new == old:
         return Update(run, now)
+    if old.get(AFTER) != new.get(AFTER):
+        check_after(parts, run_id, new, caller, exists=True)
     after = _with_policy(parts, run, old, new, now)
     values = shown(run.policy, old, old, new), shown(after.policy, new, old, new)
     if values[0] == values[1]:
@@ -96,25 +101,26 @@ def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
         if name in patch:
             fields = {} if patch[name] is None else {**merged_spec.get(name, {}), **patch[name]}
             merged_spec[name] = {key: value for key, value in fields.items() if value is not None}
-    if ZONES in patch:
-        merged_spec[ZONES] = patch[ZONES] or []
+    for name in PLACING:
+        if name in patch:
+            merged_spec[name] = patch[name] or None
     if len(merged_spec.get(LABELS, {})) > LABELS_MAX:
         text = f"A run has at most {LABELS_MAX} labels. Nothing was changed."
         raise InvalidRequest(text, {"max": LABELS_MAX}, [("#/labels", "are too many")])
-    return {name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, ZONES) or value}
+    return {name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, *PLACING) or value}
 
 
 def _with_policy(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
     """The run with its new policy. Raises what `policy_from` raises, RunEnded."""
     labels = {name: new[name] for name in (LABELS, "allow_plain_secrets") if name in new}
     check_secrets(labels, parts.traits(run.provider).secrets)
-    differs = [name for name in (LIMITS, ZONES) if old.get(name) != new.get(name)]
+    differs = [name for name in (LIMITS, *PLACING) if old.get(name) != new.get(name)]
     if not differs:
         return run  # only labels differ, and no decision reads labels
     if run.terminal:
         raise RunEnded(
             f"{run.run_id} is {run.status}: only its labels can be changed. Resume it with another spec and "
-            "replace_spec to change its limits or zones.",
+            "replace_spec to change the other fields.",
             {"run_id": run.run_id, "status": run.status},
             [(f"#/{name}", "can be changed in a live run only") for name in differs],
         )
@@ -131,8 +137,8 @@ def _policy(old: Policy, made: Policy, before: Spec, after: Spec) -> Policy:
     was, now = before.get(LIMITS, {}), after.get(LIMITS, {})
     changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
     limits = replace(old.limits, **{name: getattr(made.limits, name) for name in changed})
-    zones = made.zones if before.get(ZONES) != after.get(ZONES) else old.zones
-    return replace(old, limits=limits, zones=zones)
+    placing = {name: getattr(made, name) for name in PLACING if before.get(name) != after.get(name)}
+    return replace(old, limits=limits, **placing)
 
 
 def shown(policy: Policy, spec: Spec, old: Spec, new: Spec) -> Values:
@@ -145,6 +151,10 @@ def shown(policy: Policy, spec: Spec, old: Spec, new: Spec) -> Values:
     for name in sorted({**old.get(LABELS, {}), **new.get(LABELS, {})}):
         values[f"{LABELS}.{name}"] = spec.get(LABELS, {}).get(name)
     values[ZONES] = list(policy.zones)
+    if AFTER in old or AFTER in new:
+        values[AFTER] = list(policy.after)
+    if MAX_PARALLEL in old or MAX_PARALLEL in new:
+        values[MAX_PARALLEL] = policy.max_parallel
     return values
 
 
