@@ -76,20 +76,13 @@ def _command(cell: Cell) -> str:
 
 def _check_first(client: Client, cell: Cell, body: Json, file: str | None) -> None:
     """What the supervisor refuses in one cell it usually refuses in all."""
-    code_follows = settle_code(client, dict(cell.spec), send=False)
+    spec = dict(cell.spec)
+    code_follows = settle_code(client, spec, send=False)
     params = {"validate_only": "true", "code_follows": "true" if code_follows else None}
-    if isinstance(cell.spec.get("code"), str):
-        params["code_follows"] = "true"
     try:
-        client.send("POST", "/v1/runs", params, {**body, "run_id": cell.run_id, "spec": _without_folder(cell.spec)})
+        client.send("POST", "/v1/runs", params, {**body, "run_id": cell.run_id, "spec": spec})
     except Problem as error:
         raise _of_cell(error, cell, file) from None
-
-
-def _without_folder(spec: Json) -> Json:
-    """The spec without a folder of code that is not packed yet."""
-    code = spec.get("code")
-    return {name: value for name, value in spec.items() if name != "code"} if isinstance(code, str) else spec
 
 
 # --- submit -----------------------------------------------------------------------------------------------------------
