@@ -15,6 +15,7 @@ from tests.acceptance.daemon import QUICK, Daemon
 from tests.cli.fake_api import FakeApi, Request, a_page, a_run, squeezed
 from tests.waiting import wait_for
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep.yaml"
 FILE = """group: digits
 max_parallel: 2
 matrix:
@@ -237,6 +238,9 @@ def test_a_sweep_on_this_computer(daemon: Daemon, run_cli, clean: Path) -> None:
     here = ("--data-dir", str(daemon.data_dir))
     path = clean / "sweep.yaml"
     path.write_text(REAL.format(python=sys.executable))
+    example = run_cli("submit", str(EXAMPLE), "--dry-run", *here)
+    assert (example.code, len(example.lines)) == (0, 7), example.err
+    assert json.loads(run_cli("ls", "-o", "json", *here).out)["runs"] == []
     first = run_cli("submit", str(path), *here)
     assert first.code == 0, first.err
     assert "4 runs of group short: 4 new." in first.err

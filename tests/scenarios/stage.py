@@ -16,9 +16,10 @@ from typing import Any
 
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
-from supervisor.ports.store import Lease, StoreDown
+from supervisor.ports.store import Lease, RunFilter, StoreDown
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.launches import Paces
 from supervisor.reconciler.acting.sweeping import Sweeper
@@ -285,6 +286,10 @@ class Stage:
         if not agents:
             raise ScenarioError(f"{run_id} has no machine yet")
         return agents[-1]
+
+    def all_rows(self, where: RunFilter) -> tuple[Run, ...]:
+        """As they are stored, also while the supervisor cannot read them."""
+        return self._database.page(where, None, 1000).runs
 
     def machines(self, run_id: str | None = None) -> list[Machine]:
         """Our machines that cost money now, of one run or of all runs."""

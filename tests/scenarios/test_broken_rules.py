@@ -60,6 +60,10 @@ def reminded_in_every_tick(since: float, _last: float) -> float:
     return since
 
 
+def everybody_has_a_slot(*_: object) -> tuple[list[int], list[int]]:
+    return [], []
+
+
 def no_beat_of_the_boot(*_: object) -> None:
     return None
 
@@ -83,6 +87,10 @@ def no_beat_of_the_boot(*_: object) -> None:
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.end_in", no_beat_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
         ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
+        ("groups/a-sweep-of-six", "supervisor.lifecycle.offers.groups._without_slot", everybody_has_a_slot),
+        ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
+        ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),
+        ("groups/another-limit", "supervisor.lifecycle.offers.groups.limit_of", lambda group: 3),
         ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._with_late_beat", no_late_beat),
     ],
 )  # fmt: skip

@@ -14,9 +14,6 @@ from supervisor.ports.store import RunFilter, RunPage
 from supervisor.services.parts import Parts
 from supervisor.services.runs.policy import Spec
 
-FOLLOWED_MOST = 10_000  # runs that one check of a cycle reads
-AT_ONCE = 200
-
 
 def check_after(parts: Parts, run_id: str, spec: Spec, caller: Caller, exists: bool) -> None:
     """`run_id`: of the run with this spec; "" = it is generated. `exists`: other runs may name it already. Raises
@@ -38,9 +35,9 @@ def check_after(parts: Parts, run_id: str, spec: Spec, caller: Caller, exists: b
 
 
 def _refuse_cycle(parts: Parts, run_id: str, page: RunPage) -> None:
-    """Follow the runs before, one query for each step of the chain. Raises AfterCycle."""
+    """Follow the runs before, each once, with one query for each step of the chain. Raises AfterCycle."""
     came_from: dict[str, str] = {run.run_id: "" for run in page.runs}
-    while page.runs and len(came_from) < FOLLOWED_MOST:
+    while page.runs:
         further: list[str] = []
         for run in page.runs:
             for name in run.policy.after:
@@ -68,4 +65,4 @@ def _cycle(run_id: str, between: Sequence[str]) -> AfterCycle:
 def _page(parts: Parts, names: Sequence[str]) -> RunPage:
     if not names:
         return RunPage((), {}, None)
-    return parts.store.page(RunFilter(run_ids=tuple(names)), None, max(len(names), AT_ONCE))
+    return parts.store.page(RunFilter(run_ids=tuple(names)), None, len(names))
