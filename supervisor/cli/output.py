@@ -164,11 +164,6 @@ def colored(text: str, tone: str) -> str:
     return click.style(text, fg=_COLORS.get(tone, "white"))
 
 
-def colored(text: str, tone: str) -> str:
-    """`tone`: of a look; the text says the same without it."""
-    return click.style(text, fg=_COLORS.get(tone, "white"))
-
-
 def run_line(run: dict[str, Any]) -> str:
     """`digits-7  ● running  Training at step …`: one line, more only on a narrow terminal."""
     mark = status_mark(run["status"])

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from supervisor.contract.cards import Card
+from supervisor.contract.stores.durable import MARKER
 from supervisor.host import processes, refusals
 from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
@@ -32,7 +33,7 @@ from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.starting import Agents, Start
 
-MARK = "spot-host:"  # begins the line of the response
+ANSWER = "spot-host:"  # begins the line of the response
 OWN = "host"  # the folder of this program's own files
 SYSTEMD_RUN = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 SYSTEMD_WAIT_S = 5.0
@@ -92,6 +93,7 @@ class Host:
         admission = Admission(
             lambda: self._admit(request.get("most"), shape), lambda folder, job: self._renew(folder, job, shape)
         )
+        _check_store(str(request["launch"].get("store_url") or ""))
         archive = Path(sys.argv[0]).resolve()
         machine = self._machines.launch(request["launch"], archive, admission, lambda: _start(request))
         return {"machine": machine_values(machine)}
@@ -169,7 +171,7 @@ def main() -> int:
         sys.stderr.write("spot: not a request: %r\n" % error)
         return 2
     response = respond(lambda: operation(Host(request)))
-    sys.stdout.write("\n%s%s\n" % (MARK, json.dumps(response)))
+    sys.stdout.write("\n%s%s\n" % (ANSWER, json.dumps(response)))
     return 0
 
 
@@ -182,6 +184,15 @@ def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
         return {"refusal": kind, "text": str(error)}
     except OSError as error:
         return {"refusal": "unreadable", "text": str(error)}
+
+
+def _check_store(url: str) -> None:
+    """Raises Refused: an agent on another computer would wait for a folder that never comes."""
+    path = url[len("file://") :]
+    if url.startswith("file://") and not os.path.exists(os.path.join(path, MARKER)):
+        raise refusals.Refused(
+            "the object store %s is not on this host: use a folder that it shares with the supervisor, or a bucket" % url
+        )
 
 
 def computer(root: Path) -> Dict[str, Any]:

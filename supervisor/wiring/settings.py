@@ -19,6 +19,7 @@ from supervisor.settings import credentials, loading
 from supervisor.settings.loading import Settings
 from supervisor.settings.sections import SECTIONS
 
+DEFAULT_KIND = next(iter(PROVIDERS))  # where the settings name no provider
 DIGITS = 16
 _PASSWORD = re.compile(r"(?<=://)[^/@]*@")
 

@@ -90,9 +90,10 @@ class Lab:
         self.host.stop()
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    database = request.getfixturevalue("postgres_database") if request.param == "postgres" else None
+    lab = Lab(tmp_path, database)
     yield lab
     lab.close()
 

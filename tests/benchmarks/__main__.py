@@ -20,6 +20,7 @@ from tests.benchmarks import (
     delivering,
     evidence,
     growth,
+    hosts,
     idling,
     listing,
     live_pages,
@@ -39,7 +40,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages, long_logs, looking, queueing,
+    live_pages, long_logs, looking, queueing, hosts,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

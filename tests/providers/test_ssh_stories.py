@@ -276,3 +276,14 @@ def test_a_half_copied_agent_is_never_used(lab: SshSubject) -> None:
     shutil.move(archive, folder / "elsewhere")
     assert lab.listed(request) is not None
     assert archive.exists(), "it was copied again"
+
+
+def test_a_store_that_is_not_on_the_host_is_a_refusal(lab: SshSubject, tmp_path: Path) -> None:
+    """Else the agent there would wait for a folder that never comes."""
+    request = lab.request()
+    there, nowhere = tmp_path / "objects", tmp_path / "nowhere"
+    there.mkdir()
+    (there / ".spot-store").touch()
+    with pytest.raises(LaunchRejected, match=f"the object store file://{nowhere} is not on this host"):
+        lab.provider.launch(replace(request, job={**request.job, "store_url": f"file://{nowhere}"}))
+    lab.up(replace(request, job={**request.job, "store_url": f"file://{there}"}))

@@ -10,6 +10,7 @@ import time
 import click
 
 from supervisor.cli import output
+from supervisor.cli.machines.adding import add
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import NOT_FOUND, CliError
 from supervisor.cli.options import output_options
@@ -47,6 +48,9 @@ PROVIDERS = Table(
 @click.group()
 def provider() -> None:
     """Show the providers of the supervisor: where machines come from."""
+
+
+provider.add_command(add)
 
 
 @provider.command("list")

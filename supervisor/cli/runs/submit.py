@@ -19,6 +19,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
 from supervisor.cli.files.local_inputs import (
+    HASH,
     IsLocal,
     code_from,
     machines_here,
@@ -78,6 +79,9 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     is_local = machines_here(client, given["providers"])
     body = body_from(file, ctx.meta.get(_COMMAND), given, is_local)
     settle_environment(body["spec"], given["venv"], client.url, is_local)
+    smoke = body["spec"].pop("smoke", None)
+    if smoke is not None and not given["dry_run"]:
+        _smoke(smoke, body["spec"])
     if is_sweep(body["spec"]):
         if given["build"] and not given["dry_run"]:
             body["spec"]["image"] = _build(file, given, body["spec"])
@@ -100,6 +104,19 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
         _note_dangers(client, run["run_id"])
         ctx.exit(follow_run(client, run["run_id"], None))
     output.suggest(f"spot watch {run['run_id']}")
+
+
+def _smoke(command: object, spec: Json) -> None:
+    """Raises CliError before anything is stored or rented. The API never sees this field of the file."""
+    from supervisor.cli.runs.smoke import check_smoke
+
+    code = spec.get("code")
+    if not isinstance(command, str) or not command.strip():
+        raise CliError("smoke: give a command as text, such as: python train.py --steps 2", USAGE, "SMOKE_FAILED")
+    if isinstance(code, str) and HASH.match(code):
+        text = "smoke: the code is named by its hash, so it is not here to be tried. Give its folder with --code."
+        raise CliError(text, USAGE, "SMOKE_FAILED")
+    check_smoke(command, Path(code) if isinstance(code, str) else None, dict(spec.get("env") or {}))
 
 
 def _note_dangers(client: Client, run_id: str) -> None:

@@ -36,16 +36,23 @@ def machines_since(world: World, place: Placement, since: float, now: float) -> 
     return watched_since(world, since, now, own if own in world.observing_since else source)
 
 
+def seen_since(attempt: Attempt, world: World, since: float, now: float) -> float:
+    """`watched_since` for what the agent of this attempt reports: its beats, and the zone of its machine. While a zone
+    cannot be read, its machines may be cut off from the store too, and say nothing without being ill."""
+    return max(watched_since(world, since, now), machines_since(world, attempt.placement, since, now))
+
+
 def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:
     """How long beats have been missing while we could have read them; 0 while they arrive."""
     last = pulse.beat_at if pulse is not None and pulse.launch_id == attempt.launch_id else attempt.started_at
-    return now - watched_since(world, last, now)
+    return now - seen_since(attempt, world, last, now)
 
 
 def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None:
     """Why this attempt is stalled, with the figures; None while it is not."""
-    limits = run.policy.stall
-    in_phase_s = now - watched_since(world, pulse.phase_since, now)
+    limits, attempt = run.policy.stall, run.live_attempt
+    assert attempt is not None
+    in_phase_s = now - seen_since(attempt, world, pulse.phase_since, now)
     if pulse.phase != heartbeat.TRAINING:
         limit_s = _phase_limit_s(limits, pulse.phase)
         if limit_s is not None and in_phase_s > limit_s:

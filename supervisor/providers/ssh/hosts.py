@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from supervisor.domain.texts import clause
-from supervisor.host.operations import MARK
+from supervisor.host.operations import ANSWER
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
 from supervisor.providers.ssh.connections import Completed, Connections, NoResult, NotConnected
 
@@ -108,11 +108,11 @@ class Host:
     def answer(self, done: Completed) -> Answer:
         """A login shell may print a banner before the answer, never after it."""
         lines = done.output.decode("utf-8", "replace").splitlines()
-        line = next((line for line in reversed(lines) if line.startswith(MARK)), None)
+        line = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
         if done.exit_code != 0 or line is None:
             self._fail(done, "the command on it failed")
         try:
-            answer = json.loads(line.removeprefix(MARK))
+            answer = json.loads(line.removeprefix(ANSWER))
         except ValueError:
             self._fail(done, "its answer is not understood")
         refusal = answer.get("refusal")
