@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, StringConstraints
@@ -25,6 +26,7 @@ from supervisor.api.shapes.run_spec import (
 from supervisor.contract import heartbeat
 from supervisor.domain.callers import NAME_RULE, Scope
 from supervisor.domain.events import KINDS
+from supervisor.domain.gates.checks import CHECKS
 from supervisor.domain.texts import ONE_LINE, PROSE
 from supervisor.ports.notifier import Form
 from supervisor.services.access.tokens import SCOPES
@@ -34,10 +36,18 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=10**9), WHOLE]
 
 
+def _is_check(name: str) -> str:
+    if name not in CHECKS:
+        near = get_close_matches(name, CHECKS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "docs/gates.md lists them"
+        raise ValueError(f"is no check; {hint}")
+    return name
+
+
 class WaiveBody(Strict):
     """`check`: the id of a check of G0 to G4. `reason`: stands in the history of the run."""
 
-    check: Annotated[str, StringConstraints(pattern=r"^[a-z_]+$", max_length=64)]
+    check: Annotated[str, AfterValidator(_is_check), Field(json_schema_extra={"enum": list(CHECKS)})]
     reason: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)]
 
 
