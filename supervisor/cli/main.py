@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "migrate": ("server.server", "Upgrade the database to the schema of this version."),
     },
     "Train": {
-        "smoke": ("runs.smoke", "Run a few steps here, twice, before anything is rented: it must work and resume."),
+        "smoke": ("runs.smoke", "Run a few steps here, twice, before anything is rented."),
         "submit": ("runs.submit", "Submit a run: a YAML file, or options and a command."),
         "change": ("runs.change", "Change labels, limits or zones of a run."),
         "stop": ("runs.control", "Stop a run; its checkpoint is kept."),

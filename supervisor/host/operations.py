@@ -191,7 +191,7 @@ def _check_store(url: str) -> None:
     path = url[len("file://") :]
     if url.startswith("file://") and not os.path.exists(os.path.join(path, MARKER)):
         raise refusals.Refused(
-            "the object store %s is not on this host: use a folder that it shares with the supervisor, or a bucket" % url
+            "the object store %s is not on this host: use a folder that both have, or a bucket" % url
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,15 +104,13 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
-        lab.host.stop()
-        for pid in lab.machine_pids():
-            os.kill(pid, signal.SIGKILL)
+        lab.host.end_all()
         lab.host.wrapper = wrapper
         lab.host.start()
         run = lab.until("digits", lambda run: run["status"] == "completed", "digits to complete")
     attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
     assert [attempt["cause"] for attempt in attempts] == ["host_rebooted", "finished"]
-    assert {attempt["zone"] for attempt in attempts} == {"gpu1"}
+    assert {attempt["placement"]["zone"] for attempt in attempts} == {"gpu1"}
     assert run["status_text"].startswith("Completed"), run["status_text"]
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")

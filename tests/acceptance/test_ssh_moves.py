@@ -1,5 +1,5 @@
-"""End to end: a run whose first choice is a host by SSH. The host is in use, so it goes to Google's spot machines; it is
-preempted there and comes back to the host. Its weights are those of a training that nobody touched."""
+"""End to end: a run whose first choice is a host by SSH. The host is in use, so it goes to Google's spot machines. It
+is preempted there and comes back to the host. Its weights are those of a training that nobody touched."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ WAITS = "until [ -e {gate} ]; do sleep 0.1; done"
 def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(tmp_path: Path) -> None:
     host = Sshd("gpu1", tmp_path / "gpu1")
     host.make()
-    host.start()
     config, known = write_client_files(tmp_path, [host])
     file, gate = tmp_path / "spot.toml", tmp_path / "gate"
     file.write_text(SECTIONS.format(config=config, known=known, python=sys.executable), encoding="utf-8")
     try:
         with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE}) as story:
+            login = {"STORAGE_EMULATOR_HOST": story.cloud.storage.url, **story.cloud.metadata.environment()}
+            host.options["SetEnv"] = " ".join(f"{name}={value}" for name, value in login.items())
+            host.start()
             story.daemon.submit("other", command=WAITS.format(gate=gate), provider="lab")
             story.until("other", lambda run: run["status"] == "running", "the other run to have the host")
             story.submit("digits", *STEPS, providers=("lab", "cloud"))

@@ -63,6 +63,4 @@ def _server(folder: Path) -> Iterator[int]:
             process.kill()
 
 
-BENCHES = (
-    Bench(listing, (Row("hosts_listing_s", "s", target=3.0), Row("hosts_listing_core_pct", "%", target=10.0))),
-)
+BENCHES = (Bench(listing, (Row("hosts_listing_s", "s", target=3.0), Row("hosts_listing_core_pct", "%", target=10.0))),)

@@ -84,7 +84,7 @@ def test_a_traceback_counts_also_with_exit_code_0(run_cli, folder: Path) -> None
 
 def test_a_smoke_that_does_not_end_is_ended_with_everything_it_started(run_cli, folder: Path, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    script = f"import subprocess, time\nchild = subprocess.Popen(['sleep', '3600'])\n"
+    script = "import subprocess, time\nchild = subprocess.Popen(['sleep', '3600'])\n"
     script += f"open({str(note)!r}, 'w').write(str(child.pid))\ntime.sleep(3600)\n"
     ended = smoke(run_cli, folder, script, "--limit", "3s")
     assert "did not end within 3 s" in ended.err
@@ -99,7 +99,9 @@ def test_a_smoke_that_does_not_end_is_ended_with_everything_it_started(run_cli, 
 def test_it_runs_on_the_cpu_and_without_trackers(run_cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    script = "import os\nassert os.environ['WANDB_MODE'] == 'disabled'\nassert os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
+    script = (
+        "import os\nassert os.environ['WANDB_MODE'] == 'disabled'\nassert os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
+    )
     script += "assert os.environ['MINE'] == '1'\nassert 'SPOT_TOKEN' not in os.environ\n"
     ended = smoke(run_cli, folder, script + GOOD, "-e", "MINE=1")
     assert ended.code == 0, ended.err

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.baton import Baton, Holder
 from supervisor.contract.heartbeat import RESTORE, TRAINING, Beat
 from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.machines import Machine, MachineState
-from supervisor.domain.observation import BEATS, MACHINES, Observation, Seen, Unknown, World, machines_in
+from supervisor.domain.observation import BEATS, MACHINES, Absent, Observation, Seen, Unknown, World, machines_in
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -72,7 +73,9 @@ class Host:
             fresh=frozenset({BEATS, MACHINES}),
             unread=frozenset({"zone-a"}) if is_cut else frozenset(),
         )
-        return Observation(machine, Seen(beat, now - self.beat_at, "store")), world
+        baton = Seen(Baton("supervisor-1", 1, holder=Holder(1, LAUNCH, "id-1")), 0.0, "store")
+        stop = Absent(0.0, "store")
+        return Observation(machine, Seen(beat, now - self.beat_at, "store"), baton, stop), world
 
 
 def play(seed: int, ticks: int = 40) -> None:
@@ -93,13 +96,11 @@ def test_no_pattern_of_drops_ends_an_attempt() -> None:
 
 
 def silence_counts_while_the_zone_is_unread(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        limits, "seen_since", lambda attempt, world, since, now: limits.watched_since(world, since, now)
-    )
+    patch.setattr(limits, "seen_since", lambda attempt, world, since, now: limits.watched_since(world, since, now))
 
 
 @pytest.mark.parametrize("broken", [silence_counts_while_the_zone_is_unread])
 def test_a_broken_rule_is_caught(monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]) -> None:
     broken(monkeypatch)
-    with pytest.raises(AssertionError, match="AGENT_LOST|STALLED|agent_lost|stalled|no beat"):
+    with pytest.raises(AssertionError, match=r"AGENT_LOST|STALLED|agent_lost|stalled|no beat"):
         test_no_pattern_of_drops_ends_an_attempt()

@@ -122,9 +122,7 @@ def test_a_reboot_is_a_record_and_the_box_is_free_again(lab: SshSubject, tmp_pat
     boot = tmp_path / "boot_id"
     boot.write_text("11111111-2222-3333-4444-555555555555\n")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
-        host.stop()
-        for pid in lab.pids(request).values():
-            os.kill(pid, signal.SIGKILL)
+        host.end_all()
         host.wrapper = wrapper
         host.start()
         ended = wait_for(lambda: read(lab, request) and lab.listed(request), what="the host after its reboot")

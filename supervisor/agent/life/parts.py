@@ -47,7 +47,7 @@ def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
     """ValueError for a URL that this agent has no store for. Touches nothing yet."""
     if job.store_url.startswith("gs:"):
         # Only a machine on the supervisor's own computer has a server file.
-        shares_computer = job.server_file is not None
+        shares_computer = job.server_file is not None or job.own_login
         return GcsStore.at(job.store_url, job.storage_endpoint, authorities, shares_computer=shares_computer)
     return FolderStore.at(job.store_url)
 

@@ -95,6 +95,7 @@ class Job:
     stall_dump_s: Optional[float] = None  # time without progress before a thread dump; None = never
     first_dump_s: Optional[float] = None  # the same before the first step
     stop_consumed: Optional[str] = None
+    own_login: bool = False  # this computer's own login reaches the store
     steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
     stays_after_success: bool = False  # the machine is kept for a person, so its agent stays
     stays_after_failure: bool = False
@@ -105,7 +106,7 @@ _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "image_digest", "stop_consumed",
 )  # fmt: skip
-_FLAGS = ("steps_from_zero", "stays_after_success", "stays_after_failure")
+_FLAGS = ("own_login", "steps_from_zero", "stays_after_success", "stays_after_failure")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb",

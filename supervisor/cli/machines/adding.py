@@ -46,7 +46,9 @@ def add(name: str, kind: str, hosts: tuple[str, ...], values: tuple[str, ...], f
     after = before + _section(before, name, kind, hosts, values)
     _check(after, path)
     _replace(path, after)
-    note(f"{safe(str(path))} has [providers.{name}] now. It counts from the next start: spot serve --config {safe(file)}")
+    note(
+        f"{safe(str(path))} has [providers.{name}] now. It counts from the next start: spot serve --config {safe(file)}"
+    )
 
 
 def _section(before: str, name: str, kind: str, hosts: Sequence[str], values: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ import time
 import click
 
 from supervisor.cli import output
-from supervisor.cli.machines.adding import add
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import NOT_FOUND, CliError
+from supervisor.cli.machines.adding import add
 from supervisor.cli.options import output_options
 from supervisor.cli.output import Table, safe
 from supervisor.cli.views.profile import profile_lines

@@ -55,7 +55,9 @@ class Started:
 @click.command()
 @click.option("--code", metavar="DIR", default=".", callback=not_empty, help="The folder of the code (this one).")
 @click.option("--env", "-e", "pairs", metavar="KEY=VALUE", multiple=True, help="Its environment variable; repeatable.")
-@click.option("--limit", "limit_s", type=duration_s, default=SMOKE_S, metavar="TIME", help="Longest time of each start.")
+@click.option(
+    "--limit", "limit_s", type=duration_s, default="10m", metavar="TIME", help="Longest time of one start (10m)."
+)
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND ARGS...")
 def smoke(code: str, pairs: tuple[str, ...], limit_s: float, command: tuple[str, ...]) -> None:
     """Run COMMAND for a few steps on this computer, twice: it must succeed, and the second start must resume.
@@ -123,7 +125,7 @@ class _Scene:
             try:
                 output, _ = process.communicate(timeout=self._limit_s)
             except subprocess.TimeoutExpired:
-                text = f"The smoke did not end within {duration(self._limit_s)}. Give it fewer steps, or --limit; {FIX}."
+                text = f"The smoke did not end within {duration(self._limit_s)}. Give it fewer steps; {FIX}."
                 raise CliError(text, FAILED, "SMOKE_FAILED") from None
         steps = self._steps()
         self._last_step = steps[-1] if steps else None
@@ -171,6 +173,8 @@ def _killed_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def _check_end(started: Started, which: str) -> None:

@@ -92,7 +92,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "secrets", ("--secret",), "Its secret; REF: env:NAME, file:PATH or gcp:…", secret_reference, "NAME[=REF]"
         ),
         _field("image", "--image", "Container image; not on local machines.", metavar="REF"),
-        _field("smoke", "--smoke", "First run this twice here; it must work and resume.", metavar="TEXT", callback=not_empty),
+        _field("smoke", "--smoke", "Run this twice here first; it must resume.", metavar="TEXT", callback=not_empty),
         _switch("image_follow_tag", "--image-follow-tag", "Read the image tag again for each machine."),
     ),
     "Machine": (

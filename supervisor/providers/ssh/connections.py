@@ -8,6 +8,7 @@ must be known already. A connection that is lost in the middle of a command says
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -26,6 +27,7 @@ KEEPALIVE_S, KEEPALIVES = 15.0, 2  # a host without a response for half a minute
 WORD = re.compile(r"[A-Za-z0-9._/~=-]+")
 
 T = TypeVar("T")
+logging.getLogger("asyncssh").setLevel(logging.WARNING)  # else one line for each command
 
 
 class NotConnected(Exception):

@@ -70,7 +70,7 @@ class SshProvider:
             raise LaunchRejected(f"{request.placement.shape} on {request.placement.zone} is not in the settings")
         values, unreadable = self._secrets(request)
         call = {
-            "launch": launch_values(request),
+            "launch": {**launch_values(request), "own_login": True},
             "shape": request.placement.shape,
             "secrets": values,
             "most": self._most,
