@@ -165,14 +165,14 @@ def _bills(profile: Profile, clock: Clock) -> str:
 def _stop_still_bills(profile: Profile, clock: Clock) -> str:
     verb = next(verb for verb in profile.verbs if verb.verb == clock.verb)
     if verb.stops_meter.value is Stops.NO:
-        return f"`{clock.verb}` does not stop the bill."
+        return f'"{clock.verb}" does not stop the bill.'
     usd = verb.left_usd_per_gb_month.value
     price = f", at {left_price_text(verb)}" if usd else ""
-    return f"`{clock.verb}` stops only a part of the bill: the storage that is left is still billed{price}."
+    return f'"{clock.verb}" stops only a part of the bill: the storage that is left is still billed{price}.'
 
 
 def _no_undo(profile: Profile, clock: Clock) -> str:
-    return f"`{clock.verb or 'its end'}` cannot be undone, and deletes the machine's own disk."
+    return f'"{clock.verb or "its end"}" cannot be undone, and deletes the machine\'s own disk.'
 
 
 def _preempted(profile: Profile, clock: Clock) -> str:

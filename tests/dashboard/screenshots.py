@@ -59,6 +59,7 @@ SHOTS = (
     Shot("spec", "/ui/runs/llm-a/spec"),
     Shot("group", "/ui/groups/resnet-lr", tall=900, sweep=True),
     Shot("zones", "/ui/zones", tall=1000),
+    Shot("providers", "/ui/providers", tall=1000),
     Shot("machines", "/ui/machines", tall=1000),
     Shot("alerts", "/ui/alerts", tall=1000),
     Shot("alert", "/ui/alerts/wh-1b0a7db0a7d0", tall=1000),

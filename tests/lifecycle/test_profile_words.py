@@ -117,9 +117,9 @@ def test_every_other_danger_has_its_sentence() -> None:
         unpaid=known("all data is deleted"), verbs=(*BOX.verbs, part, useless),
     )  # fmt: skip
     assert clock_texts(rental, 0.4)[1:] == [
-        "`stop` stops only a part of the bill: the storage that is left is still billed, at $0.20 per GB and month.",
-        "`shut down` does not stop the bill.",
-        "`give back` cannot be undone, and deletes the machine's own disk.",
+        '"stop" stops only a part of the bill: the storage that is left is still billed, at $0.20 per GB and month.',
+        '"shut down" does not stop the bill.',
+        '"give back" cannot be undone, and deletes the machine\'s own disk.',
         "It may be preempted at any time, with 5 s to save.",
         "A session ends after 12 h.",
         "It ends after 1 h 30 min without activity.",
@@ -136,7 +136,7 @@ def _sentences(profile: Profile, usd_per_h: float | None) -> None:
     assert len(texts) == len(danger_clocks(profile, usd_per_h))
     for text in texts:
         assert text.endswith(".")
-        assert text[0].isupper() or text[0] == "`"
+        assert text[0].isupper() or text[0] == '"'
         assert not any(word in text for word in ("None", "nan", "inf", "{", "  "))
 
 
