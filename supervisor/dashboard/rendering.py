@@ -59,7 +59,6 @@ FIELDS_MAX = 2000
 NAV = (
     ("/ui/runs", "Runs"),
     ("/ui/zones", "Zones"),
-    ("/ui/providers", "Providers"),
     ("/ui/machines", "Machines"),
     ("/ui/alerts", "Alerts"),
     ("/ui/system", "System"),

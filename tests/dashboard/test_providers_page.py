@@ -30,6 +30,12 @@ def row_of(page: Element, name: str) -> Element:
     return row
 
 
+def test_the_pages_of_zones_and_machines_lead_there(rented: Looking) -> None:
+    for path in ("/ui/zones", "/ui/machines"):
+        links = [link for link in rented.page(path).all("a") if link.attributes.get("href") == "/ui/providers"]
+        assert len(links) == 1, path
+
+
 def test_the_dangers_come_first(rented: Looking) -> None:
     page = rented.page("/ui/providers")
     (notice,) = page.all("div", class_="notice")
