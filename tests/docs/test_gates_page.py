@@ -17,11 +17,11 @@ def page(name: str) -> str:
 
 
 def checks_on_the_page() -> str:
-    return page("gates.md").split("says how long a verdict counts.\n\n")[1]
+    return page("providers/gates.md").split("says how long a verdict counts.\n\n")[1]
 
 
 def test_the_checks_on_the_page_are_those_of_the_code() -> None:
-    assert checks_on_the_page() == gates_markdown(), "put into docs/gates.md what `spot docs gates` prints"
+    assert checks_on_the_page() == gates_markdown(), "put into docs/providers/gates.md what `spot docs gates` prints"
 
 
 def test_a_check_that_the_page_misses_would_be_seen() -> None:
@@ -32,7 +32,7 @@ def test_a_check_that_the_page_misses_would_be_seen() -> None:
 
 
 def test_the_page_names_every_state_and_verdict() -> None:
-    text = page("gates.md")
+    text = page("providers/gates.md")
     assert [word for word in [*State, *GateState] if f"`{word}`" not in text] == []
 
 

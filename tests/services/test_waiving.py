@@ -101,7 +101,7 @@ def test_the_api_refuses_them_at_the_submit_too_and_stores_nothing(bed: Bed) -> 
 def test_an_unknown_check_is_refused_with_the_nearest_name(bed: Bed) -> None:
     bed.submit("digits-7")
     client = Client(bed.services)
-    for name, hint in (("inode", "did you mean inodes?"), ("zzz", "docs/gates.md lists them")):
+    for name, hint in (("inode", "did you mean inodes?"), ("zzz", "docs/providers/gates.md lists them")):
         answer = client.post("/v1/runs/digits-7/gates/waivers", json={"check": name, "reason": REASON})
         assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
         assert hint in answer.json()["detail"]

@@ -39,7 +39,7 @@ Count = Annotated[int, Field(ge=0, le=10**9), WHOLE]
 def _is_check(name: str) -> str:
     if name not in CHECKS:
         near = get_close_matches(name, CHECKS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "docs/gates.md lists them"
+        hint = f"did you mean {near[0]}?" if near else "docs/providers/gates.md lists them"
         raise ValueError(f"is no check; {hint}")
     return name
 

@@ -1,8 +1,8 @@
 """docs: documents that are generated from the code. completion: the script with which a shell completes `spot`.
 
-The tables of statuses and causes in docs/rules.md and the list of checks in docs/gates.md come from the tables that the
-supervisor itself uses. Tests compare the pages with the output of `spot docs states` and `spot docs gates`, so that no
-page can fall behind the code.
+The tables of statuses and causes in docs/rules.md and the list of checks in docs/providers/gates.md come from the
+tables that the supervisor itself uses. Tests compare the pages with the output of `spot docs states` and
+`spot docs gates`, so that no page can fall behind the code.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _cause_row(rule: CauseRule) -> tuple[str, ...]:
 
 
 def gates_markdown() -> str:
-    """The list of checks of docs/gates.md without its heading, ending in a line break."""
+    """The list of checks of docs/providers/gates.md without its heading, ending in a line break."""
     parts = []
     for gate in Gate:
         parts += [f"### {gate} {GATE_NAMES[gate]}", _table(_CHECK_HEAD, map(_check_row, checks_of(gate)))]
