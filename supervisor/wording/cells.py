@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.domain.status import Status
+from supervisor.domain.status import TERMINAL, Status
 from supervisor.wording.figures import DASH, count, percent, plural, spent
 
 AXES_MOST = 8
@@ -75,10 +75,17 @@ def _row(run: RunJson, axes: Named, metrics: Named) -> CellRow:
 
 
 def group_line(name: str, runs: Sequence[RunJson], counts: Mapping[str, int]) -> str:
-    """`sweep: 6 runs · 3 waiting, 2 running, 1 completed · $1.20`. The cost is of `runs` alone."""
+    """`sweep: 6 runs · 3 waiting, 2 running, 1 completed · at most 2 at once · $1.20`. Limit and cost are of `runs`
+    alone."""
     states = [f"{counts[word]} {word.replace('_', ' ')}" for word in map(str, Status) if counts.get(word)]
-    parts = (f"{name}: {plural(sum(counts.values()), 'run')}", ", ".join(states), group_cost(runs))
-    return " · ".join(part for part in parts if part != DASH)
+    parts = (f"{name}: {plural(sum(counts.values()), 'run')}", ", ".join(states), limit_text(runs), group_cost(runs))
+    return " · ".join(part for part in parts if part not in ("", DASH))
+
+
+def limit_text(runs: Sequence[RunJson]) -> str:
+    """`at most 2 at once`; "" = no live run states a limit."""
+    limits = [run["max_parallel"] for run in runs if run["status"] not in TERMINAL and run.get("max_parallel")]
+    return f"at most {min(limits)} at once" if limits else ""
 
 
 def group_cost(runs: Sequence[RunJson]) -> str:

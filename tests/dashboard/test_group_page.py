@@ -41,13 +41,13 @@ def test_one_row_for_each_cell_with_values_metrics_cost_and_sentence(sweep: Look
     assert columns(page) == ["Run", "lr", "seed", "State", "Step", "loss", "accuracy", "Cost", "Now"]
     assert len(cells(page)) == 6
     done = row(page, "lr0-1-seed1")
-    assert done[:3] == ["0.1", "1", "✔ completed"]
+    assert done[:3] == ["lr 0.1", "seed 1", "✔ completed"]
     assert done[3].startswith("100 %")
-    assert [float(text) for text in done[4:6]] == pytest.approx([0.31, 0.91], abs=0.2)
-    assert done[6].startswith("$")
+    assert [float(text.split()[1]) for text in done[4:6]] == pytest.approx([0.31, 0.91], abs=0.2)
+    assert done[6].startswith("Cost $")
     assert done[7].startswith("Completed")
     waiting = row(page, "lr0-1-seed2")
-    assert waiting[2:7] == ["○ waiting", DASH, DASH, DASH, "$0.00"]
+    assert waiting[2:7] == ["○ waiting", DASH, f"loss {DASH}", f"accuracy {DASH}", "Cost $0.00"]
     assert "2 runs of group resnet-lr may have a machine at once" in waiting[7]
     assert "FloatingPointError" in row(page, "lr0-9-seed1")[7]
 
@@ -57,6 +57,7 @@ def test_counts_costs_and_what_can_be_done_with_all(sweep: Looking) -> None:
     choices = {link.text: link.attributes["href"] for link in page.one("nav", class_="choices").all("a")}
     assert choices["All 6"] == "/ui/runs?group=resnet-lr"
     assert choices["○ waiting 2"] == "/ui/runs?group=resnet-lr&status=waiting"
+    assert "at most 2 at once" in page.one(id="group-now").text
     assert "so far" in page.one(id="group-now").text
     assert [button.text for button in page.one(id="group-now").all("button")] == [
         "Stop all 4 live…",
@@ -140,4 +141,6 @@ def test_an_axis_and_a_metric_of_one_name_are_two_columns() -> None:
 def test_the_line_of_the_group() -> None:
     runs = [a_cell("a", usd=1.0), a_cell("b", usd=0.2)]
     assert group_line("g", runs, {"running": 1, "waiting": 2}) == "g: 3 runs · 2 waiting, 1 running · $1.20"
+    limited = [{**runs[0], "max_parallel": 3}, {**runs[1], "max_parallel": 1, "status": "failed"}]
+    assert group_line("g", limited, {"running": 1}) == "g: 1 run · 1 running · at most 3 at once · $1.20"
     assert group_line("g", [a_cell("a", usd=None)], {"running": 1}) == "g: 1 run · 1 running"

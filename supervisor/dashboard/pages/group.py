@@ -17,7 +17,7 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.pages.runs import RESUMABLE, STOPPABLE, Wanted, choices
 from supervisor.dashboard.public_api import Api
-from supervisor.wording.cells import CellRow, CellTable, cell_table, group_cost
+from supervisor.wording.cells import CellRow, CellTable, cell_table, group_cost, limit_text
 from supervisor.wording.figures import DASH
 
 CELLS = 500  # of one page
@@ -47,6 +47,7 @@ async def show(request: Request, api: Api) -> Response:
         summary=listing["summary"],
         total=sum(counts.values()),
         cost=group_cost(runs),
+        limit=limit_text(runs),
         choices=choices(Wanted((("group", name),)), counts),
         stoppable=sum(counts.get(status, 0) for status in STOPPABLE),
         resumable=sum(counts.get(status, 0) for status in RESUMABLE),

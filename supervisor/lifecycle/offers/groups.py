@@ -145,7 +145,7 @@ def _after_others(run: Run, world: World) -> NoOffer | None:
     ended = {name: status for name, status in statuses.items() if status in TERMINAL and status != Status.COMPLETED}
     if ended:
         name, status = next(iter(ended.items()))
-        more = f" (as are {len(ended) - 1} more)" if len(ended) > 1 else ""
+        more = f" ({len(ended) - 1} more did not complete either)" if len(ended) > 1 else ""
         detail = f"it starts after {name}, which is {status}{more}; resume that run, or stop this one"
         return NoOffer(None, Cause.DEPENDENCY_FAILED, detail)
     left = [name for name, status in statuses.items() if status != Status.COMPLETED]

@@ -136,6 +136,7 @@ class RunJson(TypedDict):
     stop: StopShown | None
     image: ImageShown | None
     group: str | None
+    max_parallel: int | None
     labels: Mapping[str, str]
     created_at: formats.Time
     generation_at: formats.Time
@@ -184,6 +185,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": formats.time_text(run.stop.at)},
         "image": _image(run),
         "group": run.policy.group or None,
+        "max_parallel": run.policy.max_parallel,
         "labels": labels,
         "created_at": formats.time_text(run.created_at),
         "generation_at": formats.time_text(run.generation_at),
