@@ -180,7 +180,7 @@ def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
     try:
         return operation()
     except tuple(REFUSALS) as error:
-        kind = next(name for known, name in REFUSALS.items() if issubclass(type(error), known))
+        kind = next(name for kind_of_error, name in REFUSALS.items() if issubclass(type(error), kind_of_error))
         return {"refusal": kind, "text": str(error)}
     except OSError as error:
         return {"refusal": "unreadable", "text": str(error)}

@@ -23,6 +23,7 @@ SHORT_FILES: Table = (
     ("supervisor/objectstores/reading.py", "a table: the one list of remote object stores"),
     ("supervisor/providers/*/traits.py", "a table each"),
     ("supervisor/providers/*/make.py", "an entry point each: it opens what lies beside it"),
+    ("supervisor/providers/*/doctor.py", "checks each: loaded when the doctor asks"),
     ("supervisor/dashboard/mounting.py", "an entry point: it imports the pages when one is wanted"),
     ("tools/**", "a program each"),
 )
@@ -32,6 +33,7 @@ OWN_FILES: Table = (
     ("supervisor/providers/*/settings.py", "each provider's folder has the same files, by plan"),
     ("supervisor/providers/*/traits.py", "the same"),
     ("supervisor/providers/*/profile.py", "the same"),
+    ("supervisor/providers/*/doctor.py", "the same"),
     ("supervisor/providers/*/provider.py", "the same; it is imported only when the provider is used"),
     ("supervisor/providers/*/platform.py", "the same"),
     ("supervisor/dashboard/app.py", "imported only when a page is wanted"),

@@ -49,12 +49,12 @@ class Completed:
 
 @dataclass(slots=True)
 class _Call:
-    """`asked`: the command may have reached the host."""
+    """`is_sent`: the command may have reached the host."""
 
     host: str
     command: str
     stdin: bytes
-    asked: bool = False
+    is_sent: bool = False
 
 
 class Connections:
@@ -94,7 +94,7 @@ class Connections:
     async def _run_all(
         self, commands: Mapping[str, tuple[Sequence[str], bytes]], within_s: float
     ) -> dict[str, Completed | Exception]:
-        async def one(host: str, words: Sequence[str], stdin: bytes) -> Completed | Exception:
+        async def result_of(host: str, words: Sequence[str], stdin: bytes) -> Completed | Exception:
             if host in self._failed:
                 self._reconnect(host)
                 return NotConnected(self._failed[host])
@@ -103,7 +103,7 @@ class Connections:
             except (NotConnected, NoResult) as error:
                 return error
 
-        results = await asyncio.gather(*(one(host, *command) for host, command in commands.items()))
+        results = await asyncio.gather(*(result_of(host, *command) for host, command in commands.items()))
         return dict(zip(commands, results, strict=True))
 
     def _reconnect(self, host: str) -> None:
@@ -125,7 +125,7 @@ class Connections:
         except TimeoutError:
             self._drop(host)  # the next command must not wait behind this one
             text = f"{host} did not respond within {within_s:g} s"
-            if call.asked:
+            if call.is_sent:
                 raise NoResult(text) from None
             self._failed[host] = text
             raise NotConnected(text) from None
@@ -153,10 +153,10 @@ class Connections:
         while True:
             connection = await self._connection(call.host, dead)
             try:
-                call.asked = True
+                call.is_sent = True
                 return await connection.create_process(call.command, encoding=None)
             except asyncssh.ChannelOpenError as error:
-                call.asked = False  # nothing was started
+                call.is_sent = False  # nothing was started
                 if dead is not None:
                     raise NotConnected(f"{call.host} opens no session: {_reason(error)}") from None
                 dead = connection
