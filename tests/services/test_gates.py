@@ -10,6 +10,7 @@ import pytest
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.checks import CHECKS
+from supervisor.domain.profile import Fact, Reach, Source, Survival, Tier
 from supervisor.domain.run import Approval, Outcome
 from supervisor.domain.status import Status
 from supervisor.services.gates.gates import RunGates, show_gates
@@ -251,3 +252,48 @@ def test_a_region_that_the_spec_requires_is_the_machines_own(bed: Bed) -> None:
 def test_plain_secrets_that_the_spec_allows_are_a_warning(bed: Bed) -> None:
     training(bed, {"allow_plain_secrets": True})
     assert verdict(shown(bed), "secrets") == ("warn", "on shared storage or in the spec: allow_plain_secrets")
+
+
+# --- with the profile of the machine ----------------------------------------------------------------------------------
+
+
+def with_profile(bed: Bed, **fields: Any) -> None:
+    profile = replace(bed.provider.profile(), **fields)
+    bed.provider.profile = lambda zone="": profile  # type: ignore[method-assign]
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value, Source.USER, "2026-11-26", "a test")
+
+
+def test_the_danger_clocks_of_the_profile_are_facts_of_the_audit(bed: Bed) -> None:
+    training(bed)
+    with_profile(bed, preemptible=fact(True), notice_s=fact(30.0), kill_grace_s=fact(0.0))
+    assert "It may be preempted at any time, with 30 s to save" in verdict(shown(bed), "danger_clocks")[1]
+
+
+def test_checkpoints_on_a_tier_that_ends_with_the_machine_are_a_fail(bed: Bed) -> None:
+    training(bed)
+    lost = Tier("everything", (bed.parts.objects.url.rstrip("/"),), survives_destroy=fact(Survival.NO))
+    with_profile(bed, tiers=(lost,))
+    gates = shown(bed)
+    assert verdict(gates, "checkpoint_tier")[0] == "fail"
+    assert [item["code"] for item in gates["gates"][0]["verdicts"] if item["check"] == "checkpoint_tier"] == [
+        "CHECKPOINT_NOT_DURABLE"
+    ]
+
+
+def test_a_box_of_ones_own_is_not_given_what_only_a_platform_gives(bed: Bed) -> None:
+    """Its provider must measure: nothing is assumed of a machine that cannot be had again."""
+    bed.provider.traits = replace(bed.provider.traits, irreplaceable=True, shares_computer=False)  # type: ignore[misc]
+    training(bed)
+    with_profile(bed, store_reach=fact(Reach.RELAY), mirror=fact("https://mirror.example"))
+    gates = shown(bed)
+    assert {verdict(gates, check)[0] for check in ("host_key", "key_login", "keepalive", "reachable")} == {"unknown"}
+    assert {verdict(gates, check)[0] for check in ("checkpoint_tier", "detached", "mirror")} == {"unknown"}
+    assert verdict(gates, "store_access")[0] == "pass"
+    finished(bed)
+    gates = shown(bed)
+    assert verdict(gates, "approved") == ("fail", "release of id-1: not approved")
+    assert verdict(gates, "storage_left")[0] == "unknown"
+    assert states(gates)["G6"] == "stopped"

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from supervisor.domain.gates.checks import CHECKS, Gate
 from supervisor.domain.gates.verdicts import Passage, Verdict, Waiver, may_go_on, standing
+from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.judging import Facts, judge
@@ -29,6 +30,7 @@ from supervisor.services.gates.readings import (
 from supervisor.services.gates.watched import Watched
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
+from supervisor.services.reading.profiles import placed_profile
 from supervisor.services.reading.queries import Queries
 from supervisor.services.views import formats
 from supervisor.wording.gates import GATE_NAMES, gate_text
@@ -93,6 +95,7 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
         spec=parts.store.spec(run.key),
         attempts=parts.store.attempts(run.key),
         traits=parts.traits(provider),
+        profile=Profile(provider, provider) if machines is None else placed_profile(machines, run, placement),
         store_url=parts.objects.url,
         gpus=gpus,
         alerted=any(each.disabled_at is None and (each.everything or each.owner == run.owner) for each in endpoints),

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
+from supervisor.domain.profile import End, Reach, Survival, survival, tier_of
 from supervisor.domain.run import Approval, training_s
+from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.launch import NEVER, Launch
@@ -25,6 +28,7 @@ from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
 from supervisor.services.gates.watched import Watched, skip_if
+from supervisor.wording.profile import clock_texts
 
 CHECKPOINTS_ON_MACHINE = 1  # the others lie in the object store
 BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
@@ -55,8 +59,7 @@ AGAIN = Skip("such a machine can be had again")
 
 def audit_facts(watched: Watched) -> Audit:
     run, spec, disk = watched.run, watched.spec, _disk(watched)
-    in_bucket = not watched.store_url.startswith("file:")
-    store = f"{watched.store_url.rstrip('/')}/runs/{run.run_id}"
+    profile, store = watched.profile, watched.store
     expected_gb = spec.get("expect_checkpoint_gb")
     checkpoint_bytes = run.files.checkpoint_bytes
     if checkpoint_bytes is None and expected_gb is not None:
@@ -66,14 +69,14 @@ def audit_facts(watched: Watched) -> Audit:
     memory_limit = None if cgroup is None else cgroup.memory_max_bytes
     memory = None if cgroup is None else cgroup.memory_bytes
     return Audit(
-        clocks=skip_if(watched.here, Skip(watched.traits.meter)),
-        clocks_shown=True,
-        durable_path=skip_if(in_bucket, NO_STORE_LIMIT, store),
+        clocks=tuple(map(clause, clock_texts(profile, _price(watched)))),
+        clocks_shown=True,  # in the plan, before --watch and on the page of the run
+        durable_path=skip_if("://" in store, NO_STORE_LIMIT, store),
         image=skip_if(not watched.traits.images, NO_IMAGES, run.image.digest or run.policy.image),
         checkpoints_path=store,
         results_path=store,
-        survives=("yes", "yes") if watched.given else None,
-        ending="the machine's end",
+        survives=_survives(watched),
+        ending="the machine's end" if profile.meter_verb is None else profile.meter_verb.verb,
         volume_region=skip_if(spec.get("same_region") != "require", ANY_REGION, region),  # else refused at the submit
         machine_region=skip_if(watched.here, HERE, region),
         measured=_measured(watched.telemetry) or None,
@@ -89,12 +92,25 @@ def audit_facts(watched: Watched) -> Audit:
         inodes_used_pct=_used_inodes_pct(disk),
         gpus_expected=skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
         gpus=_cards(watched),
-        driver_cuda=skip_if(watched.gpus == "", NO_GPU),
-        limit_s=skip_if(watched.here, HERE, run.policy.limits.machine_max_s),
+        driver_cuda=skip_if(watched.gpus == "", NO_GPU, profile.driver_cuda_max.value),
+        limit_s=skip_if(watched.here, HERE, min(run.policy.limits.machine_max_s, profile.session_cap_s.value or inf)),
         restore_s=_restore_s(watched.attempts),
         checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
+        notice_s=profile.saving_s,
         builds=_builder(spec.get("command", "")),
     )
+
+
+def _price(watched: Watched) -> float | None:
+    return None if watched.attempt is None else watched.attempt.price_usd_per_h
+
+
+def _survives(watched: Watched) -> tuple[str, str] | None:
+    """Checkpoints and results lie in the object store, apart from every machine that the platform makes."""
+    answer = survival(watched.profile, watched.store, End.DESTROY).value
+    if answer is None and watched.given:
+        answer = Survival.YES
+    return None if answer is None else (answer, answer)
 
 
 def _disk(watched: Watched) -> Disk | None:
@@ -153,8 +169,9 @@ def _builder(command: object) -> str:
 
 
 def access_facts(watched: Watched) -> Access:
-    spec, given = watched.spec, watched.given
+    spec, given, profile = watched.spec, watched.given, watched.profile
     secrets, plain = spec.get("secrets"), spec.get("allow_plain_secrets")
+    mirror, ports_change = profile.mirror.value, profile.ports_change_on_restart.value
     # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
     readable = watched.claimed or watched.here or not secrets
     return Access(
@@ -162,12 +179,16 @@ def access_facts(watched: Watched) -> Access:
         login_accepted=skip_if(given, NO_LOGIN),
         keepalive_every_s=skip_if(given, NO_LOGIN),
         responds=skip_if(given, NO_LOGIN),
-        copies_files=skip_if(given, NO_LOGIN),
+        durable_path=watched.store,
+        durable_listed=tier_of(profile, watched.store) is not None,
+        copies_files=skip_if(given, NO_LOGIN, profile.ssh_copies_files.value),
+        port_fixed=None if ports_change is None else not ports_change,
         secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, () if readable else None),
         secrets_exposed=("allow_plain_secrets",) if plain else (),
         store_refused=() if watched.claimed else None,
-        relays=False,
-        mirror_needed=skip_if(given, NO_LOGIN),
+        relays=profile.store_reach.value is Reach.RELAY,
+        mirror_needed=skip_if(given, NO_LOGIN, None if mirror is None else mirror != ""),
+        mirror=mirror,
         framework_gpus=skip_if(watched.gpus == "", NO_GPU, _busy_gpus(watched)),
         gpus_requested=None if watched.gpus is None else _card_count(watched.gpus),
     )
@@ -215,6 +236,7 @@ def launch_facts(watched: Watched) -> Launch:
     first = _first_sign_s(attempt)
     return Launch(
         beats_after_drop=skip_if(watched.given, NO_CONNECTION),
+        after_restart=_after_restart(watched.profile.survives_reboot.value),
         transfer_resumes=skip_if(not code, NO_CODE, True),
         code_changed=attempt.code is not None and attempt.code != code,
         traceback=_first_traceback(watched),
@@ -225,6 +247,11 @@ def launch_facts(watched: Watched) -> Launch:
         trained_s=training_s(attempt, watched.now),
         boot_limit_s=watched.run.policy.stall.boot_timeout_s,
     )
+
+
+def _after_restart(survives: bool | None) -> str | None:
+    """The supervisor starts the next attempt of a run whose machine restarted (host_rebooted)."""
+    return None if survives is None else "it goes on" if survives else "the supervisor starts the next attempt"
 
 
 def _first_sign_s(attempt: Attempt) -> Known[float]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from supervisor.contract.beat_telemetry import Telemetry, decode
 from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.ports.traits import Traits
@@ -21,14 +22,15 @@ def skip_if(when: bool, why: Skip, value: T | None = None) -> Known[T]:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known beside the run. `spec`: as it is stored. `store_url`: of the object store. `gpus`: of a machine of
-    its shape, in words; "" = none, None = not known. `alerted`: an endpoint gets announcements. `tick_age_s` None:
-    another process ticks, or none has yet."""
+    """What is known beside the run. `spec`: as it is stored. `profile`: of its machine. `store_url`: of the object
+    store. `gpus`: of a machine of its shape, in words; "" = none, None = not known. `alerted`: an endpoint gets
+    announcements. `tick_age_s` None: another process ticks, or none has yet."""
 
     run: Run
     spec: Mapping[str, Any]
     attempts: Sequence[Attempt]
     traits: Traits
+    profile: Profile
     store_url: str
     gpus: str | None
     alerted: bool
@@ -44,6 +46,11 @@ class Watched:
     def provider(self) -> str:
         """Of the newest attempt."""
         return self.run.provider if self.attempt is None else self.attempt.placement.provider
+
+    @property
+    def store(self) -> str:
+        """The address of the run's files: of a folder its path."""
+        return f"{self.store_url.rstrip('/').removeprefix('file://')}/runs/{self.run.run_id}"
 
     @property
     def pulse(self) -> Pulse | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from supervisor.domain.machines import Offer
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.observation import World
 from supervisor.domain.policies import Limits
 from supervisor.domain.profile import NO_LIMIT, Clock, End, Fact, Profile, Source, Tier, Verb, danger_clocks, day_of
@@ -125,9 +125,21 @@ def run_profile(parts: Parts, run: Run, now: float) -> ProfileShown | None:
 def offer_profile(parts: Parts, offer: Offer, run: Run) -> ProfileShown:
     """Of a machine of this offer for this run."""
     place = offer.placement
+    return profile_json(placed_profile(parts.providers[place.provider], run, place), offer, place.zone)
+
+
+def placed_profile(provider: Provider, run: Run, place: Placement | None) -> Profile:
+    """Of a machine there for this run; of all zones where no place is known yet."""
     limit = _limit(run.policy.limits, run.generation_at, "machine_max_s of the run")
-    profile = with_limit(parts.providers[place.provider].profile(place.zone), limit)
-    return profile_json(profile, offer, place.zone)
+    profile = with_limit(provider.profile("" if place is None else place.zone), limit)
+    spot = run.policy.spot if place is None else place.spot
+    return profile if spot else _not_preempted(profile)
+
+
+def _not_preempted(profile: Profile) -> Profile:
+    """A machine that is not spot is not preempted."""
+    fact = profile.preemptible
+    return replace(profile, preemptible=replace(fact, value=False)) if fact.value else profile
 
 
 def _limit(limits: Limits, at: float, note: str) -> Fact[float]:
@@ -143,9 +155,8 @@ def with_limit(profile: Profile, limit: Fact[float]) -> Profile:
 
 
 def profile_json(profile: Profile, offer: Offer | None, zone: str = "") -> ProfileShown:
-    """A machine that is not spot is not preempted."""
-    if offer is not None and not offer.placement.spot and profile.preemptible.value:
-        profile = replace(profile, preemptible=replace(profile.preemptible, value=False))
+    if offer is not None and not offer.placement.spot:
+        profile = _not_preempted(profile)
     usd_per_h = None if offer is None else offer.price_usd_per_h
     return {
         "kind": profile.kind,
