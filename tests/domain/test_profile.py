@@ -98,7 +98,10 @@ def all_facts(profile: Profile) -> dict[tuple[str, str], Fact[Any]]:
 def checked(test: Callable[..., None], *values: st.SearchStrategy[Any], shrinks: bool = True) -> Callable[[], None]:
     """Broken rules need no shrinking."""
     phases = tuple(Phase) if shrinks else (Phase.generate,)
-    return settings(max_examples=examples(50, 3000), phases=phases, database=None, derandomize=True)(given(*values)(test))
+    chosen = settings(
+        max_examples=examples(50 if shrinks else 500, 3000), phases=phases, database=None, derandomize=True
+    )
+    return chosen(given(*values)(test))
 
 
 # --- each value has a source ------------------------------------------------------------------------------------------
