@@ -86,6 +86,7 @@ def doors(daemon: Daemon) -> list[str]:
             base,
             f"{base}/events?limit=500",
             f"{base}/attempts",
+            f"{base}/gates",
             f"{base}/facts",
             f"{base}/spec",
             f"{base}/launch",
