@@ -126,7 +126,8 @@ def strange_flags(text: str) -> set[str]:
             call = re.search(r"(?:^|[;&] ?|\$ |/bin/|-u spot )spot ([a-z-]+.*)", line)
             if call is None:
                 continue
-            words = re.split(r"\s(?:--\s|#|\|)|;|: ", call.group(1) + " ")[0].split()
+            line_without_texts = re.sub(r'"[^"]*"', "TEXT", call.group(1))
+            words = re.split(r"\s(?:--\s|#|\|)|;|: ", line_without_texts + " ")[0].split()
             command: click.Command | None = cli
             with click.Context(cli, **cli.context_settings) as context:
                 while words and isinstance(command, click.Group) and command is not None:
