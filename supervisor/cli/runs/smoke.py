@@ -182,10 +182,12 @@ def _check_end(started: Started, which: str) -> None:
     failed = started.exit_code != 0
     if not failed and TRACEBACK not in started.output:
         return
-    lines = "\n".join(f"  {safe(line)}" for line in started.output.rstrip().splitlines()[-LAST_LINES:])
+    lines = started.output.rstrip().splitlines()[-LAST_LINES:]
+    for line in lines:
+        note(f"  | {safe(line)}")
     why = f"ended with exit code {started.exit_code}" if failed else "printed a traceback"
-    said = f"Its last lines:\n{lines}\n" if lines else "It printed nothing. "
-    text = f"The smoke failed: {which}the command {why}. {said}{FIX[0].upper()}{FIX[1:]}."
+    said = "Its last lines are above." if lines else "It printed nothing."
+    text = f"The smoke failed: {which}the command {why}. {said} {FIX[0].upper()}{FIX[1:]}."
     raise CliError(text, FAILED, "SMOKE_FAILED")
 
 
