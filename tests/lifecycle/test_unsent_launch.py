@@ -68,17 +68,21 @@ def test_a_request_is_not_repeated_while_its_beat_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "kinds"),
+    ("machine", "after_s", "kinds"),
     [
-        (Unknown("it may have appeared since the listing"), ["obtained", "recovered"]),
-        (Absent(0.0, "listing"), ["readings_disagree", "recovered"]),
+        (Unknown("it may have appeared since the listing"), 100.0, ["obtained", "recovered"]),
+        (Absent(0.0, "listing"), 0.0, ["obtained", "recovered"]),
+        (Absent(60.0, "listing"), 100.0, ["obtained", "recovered"]),
+        (Absent(0.0, "listing"), 100.0, ["readings_disagree", "recovered"]),
     ],
 )
 def test_a_first_beat_contradicts_only_a_listing_that_can_know_the_machine(
-    machine: Part[Machine], kinds: list[str]
+    machine: Part[Machine], after_s: float, kinds: list[str]
 ) -> None:
+    """A listing may run beside the call that makes the machine."""
     beat = Beat("digits-7", 3, "1.3.1", "gce:77", "b-1", 1, "training", nonce="n", step=1)
     obs = Observation(machine=machine, lookup=NOT_READ, beat=Seen(beat), stop=Absent(), baton=raised("1.3.1"))
-    out = decide(run_in(Status.LAUNCHING, try_=open_try()), obs, World(Knobs("s"), offers={"gce": offers()}), NOW)
+    world = World(Knobs("s"), offers={"gce": offers()})
+    out = decide(run_in(Status.LAUNCHING, try_=open_try()), obs, world, NOW + after_s)
     assert out.run.status is Status.RUNNING
     assert [event.kind for event in out.events] == kinds

@@ -48,6 +48,7 @@ from supervisor.lifecycle.phases.placing import hold_unread_store, place, wait
 from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stopping, cancel_request, stop_for_limit
 from supervisor.wording.figures import age_text, clock_text
 
+CALL_S = 60.0  # the deadline of a create call: its machine may appear so late
 LOOKING_AFTER_S = 60.0  # earlier, a platform that looks for capacity is not worth a sentence
 
 
@@ -176,9 +177,11 @@ def _running(run: Run, beat: Beat, obs: Observation, world: World, now: float) -
     events: tuple[Event, ...] = ()
     if run.live_attempt is None:
         assert run.try_ is not None
+        requested_at = run.try_.requested_at
         obtained = obtain(run, run.try_, beat.machine_id, now)
         run, events = obtained.run, obtained.events
-        if isinstance(obs.machine, Absent):  # else the listing is older than the machine, or could not be read
+        # An earlier listing may be older than the machine: it ran beside the call that made it.
+        if isinstance(obs.machine, Absent) and now - obs.machine.age_s > requested_at + CALL_S:
             text = "The machine is not in the listing, but its beats arrive: the run continues."
             events = (new_event(EventKind.READINGS_DISAGREE, text),)
     before = run.attempt
