@@ -112,13 +112,13 @@ class Host:
         if done.exit_code != 0 or line is None:
             self._fail(done, "the command on it failed")
         try:
-            answer = json.loads(line.removeprefix(ANSWER))
-        except ValueError:
+            answer: dict[str, Any] = json.loads(line.removeprefix(ANSWER))
+            refusal = answer.get("refusal")
+        except (ValueError, AttributeError):
             self._fail(done, "its answer is not understood")
-        refusal = answer.get("refusal")
         if refusal is not None:
             raise REFUSALS.get(refusal, ProviderUnavailable)(f"{self.alias}: {answer.get('text')}")
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def _fail(self, done: Completed, what: str) -> NoReturn:
         last = (done.errors.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
