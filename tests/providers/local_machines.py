@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,30 +25,17 @@ SCRIPTED_AGENT = Path(__file__).with_name("scripted_agent.py")
 ZONES = ("local-a", "local-b", "local-c")
 
 
-class LocalSubject(Subject):
-    def __init__(self, data_dir: Path, **settings: Any) -> None:
-        super().__init__()
-        self.data_dir = data_dir
-        self.settings = settings
-        self.provider = self.fresh()
+class FolderSubject(Subject):
+    """Its machines are folders that this test can see. `data_dir`: for the secrets of the test."""
 
-    def fresh(self, **settings: Any) -> LocalProvider:
-        """Another provider on the same folder, as after a restart of the supervisor."""
-        wanted = {
-            "offers": offers_in(ZONES),
-            "capacity": {},
-            "agent": SCRIPTED_AGENT,
-            "clock": SystemClock(),
-            **self.settings,
-            **settings,
-        }
-        return LocalProvider(self.data_dir, **wanted)
+    data_dir: Path
+
+    @abstractmethod
+    def folder(self, request: LaunchRequest) -> Path:
+        """Of this machine."""
 
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         return wait_for(condition, what=what)
-
-    def folder(self, request: LaunchRequest) -> Path:
-        return self.data_dir / "machines" / request.name
 
     def scripted(self, request: LaunchRequest, **script: Any) -> LaunchRequest:
         return replace(request, job={**request.job, "script": script})
@@ -70,7 +58,7 @@ class LocalSubject(Subject):
     @contextmanager
     def unreadable(self, request: LaunchRequest) -> Iterator[None]:
         # A file in its place: permissions would not stop root.
-        aside = self.data_dir / "aside"
+        aside = self.folder(request).parent.with_name("aside")
         self.folder(request).rename(aside)
         self.folder(request).write_text("not a folder")
         try:
@@ -78,6 +66,29 @@ class LocalSubject(Subject):
         finally:
             self.folder(request).unlink()
             aside.rename(self.folder(request))
+
+
+class LocalSubject(FolderSubject):
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        super().__init__()
+        self.data_dir = data_dir
+        self.settings = settings
+        self.provider = self.fresh()
+
+    def fresh(self, **settings: Any) -> LocalProvider:
+        """Another provider on the same folder, as after a restart of the supervisor."""
+        wanted = {
+            "offers": offers_in(ZONES),
+            "capacity": {},
+            "agent": SCRIPTED_AGENT,
+            "clock": SystemClock(),
+            **self.settings,
+            **settings,
+        }
+        return LocalProvider(self.data_dir, **wanted)
+
+    def folder(self, request: LaunchRequest) -> Path:
+        return self.data_dir / "machines" / request.name
 
     @contextmanager
     def all_unreadable(self) -> Iterator[None]:

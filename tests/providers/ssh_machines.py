@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.ssh.connections import Connections
 from supervisor.providers.ssh.provider import SshProvider
 from supervisor.providers.ssh.settings import SshSettings
-from tests.contracts.provider_subject import Subject
-from tests.providers.local_machines import SCRIPTED_AGENT, end_processes_of
+from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject, end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
 
@@ -49,7 +46,7 @@ def scripted_archive() -> bytes:
     return buffer.getvalue()
 
 
-class SshSubject(Subject):
+class SshSubject(FolderSubject):
     def __init__(self, folder: Path, options: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__()
         self.data_dir = folder
@@ -71,45 +68,11 @@ class SshSubject(Subject):
         self._opened.append(connections)
         return SshProvider("lab", s, connections, lambda: self.agent)
 
-    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
-        return wait_for(condition, what=what)
-
     def host(self, request: LaunchRequest) -> Sshd:
         return next(host for host in self.hosts if host.alias == request.placement.zone)
 
-    def machines_folder(self, request: LaunchRequest) -> Path:
-        return self.host(request).home / ".spot-machines" / "machines"
-
     def folder(self, request: LaunchRequest) -> Path:
-        return self.machines_folder(request) / request.name
-
-    def scripted(self, request: LaunchRequest, **script: Any) -> LaunchRequest:
-        return replace(request, job={**request.job, "script": script})
-
-    def pids(self, request: LaunchRequest) -> dict[str, int]:
-        path = self.folder(request) / "pids.json"
-        wait_for(path.exists, what="the scripted agent's pids")
-        return json.loads(path.read_text())
-
-    def keep_secret(self, value: str) -> str:
-        path = self.data_dir / f"secret-{value[:4].strip()}"
-        path.write_text(value + "\n")
-        path.chmod(0o600)
-        return f"file:{path}"
-
-    def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
-        Path(reference.removeprefix("file:")).chmod(0o644 if spoilt else 0o600)
-
-    @contextmanager
-    def unreadable(self, request: LaunchRequest) -> Iterator[None]:
-        aside = self.machines_folder(request).with_name("aside")
-        self.folder(request).rename(aside)
-        self.folder(request).write_text("not a folder")
-        try:
-            yield
-        finally:
-            self.folder(request).unlink()
-            aside.rename(self.folder(request))
+        return self.host(request).home / ".spot-machines" / "machines" / request.name
 
     @contextmanager
     def all_unreadable(self) -> Iterator[None]:

@@ -29,8 +29,6 @@ RULES = Rules(
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
 PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
-GENERIC = "generic"
-PRESETS = (GENERIC, "autodl", "lambda", "paperspace", "runpod", "vast")  # the files in presets/
 WHOLE_HOST = "host"  # the shape where the settings name no GPUs: all of the host
 
 
@@ -48,13 +46,15 @@ class SshSettings:
     ssh_prices: Mapping[str, str] = field(default_factory=dict)
     ssh_folder: str = "~/.spot-machines"
     ssh_python: str = "python3"
-    ssh_preset: str = GENERIC
+    ssh_preset: str = "generic"
     ssh_config: str = ""
     ssh_known_hosts: str = ""
 
 
 def check(s: SshSettings) -> None:
     """Raises SettingsRefused."""
+    from supervisor.providers.ssh import presets  # loads profiles, which few commands need
+
     check_keys("ssh_prices", s.ssh_prices, "ssh_hosts", s.ssh_hosts)
     for name, values, form, expected in (
         ("ssh_hosts", s.ssh_hosts, HOST, "a host name, or a name of the SSH configuration (which sets user and port)"),
@@ -64,8 +64,8 @@ def check(s: SshSettings) -> None:
         for value in values:
             if not form.fullmatch(value):
                 raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
-    if s.ssh_preset not in PRESETS:
-        expected = ", ".join(PRESETS)
+    if s.ssh_preset != SshSettings.ssh_preset and s.ssh_preset not in presets.names():
+        expected = ", ".join(presets.names())
         raise SettingsRefused(f"ssh_preset = {s.ssh_preset}: expected one of {expected}", {"name": "ssh_preset"})
 
 
