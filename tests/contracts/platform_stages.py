@@ -17,6 +17,7 @@ from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.local.provider import LocalPlatform
+from supervisor.providers.ssh.platform import SshPlatform
 from tests.cloud.discovery import Oracle
 from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.web import Request, Response
@@ -25,18 +26,20 @@ from tests.contracts.provider_subject import ref
 from tests.fakes.platform import FakePlatform
 from tests.providers.gce_subject import GceSubject
 from tests.providers.local_machines import LocalSubject
+from tests.providers.ssh_machines import SshSubject
 
 AT = 1_790_000_000.0
 
 
-class LocalStage(PlatformStage):
+class FolderStage(PlatformStage):
+    """Its machines are folders that the test can see."""
+
     tells_history = False
 
-    def __init__(self, folder: Path) -> None:
-        self.subject = LocalSubject(folder)
-        self.request = self.subject.request()
-        machine = self.subject.up(self.request)
-        self.platform: Platform = LocalPlatform(self.subject.provider, folder)
+    def __init__(self, subject: LocalSubject | SshSubject, platform: Platform) -> None:
+        self.subject, self.platform = subject, platform
+        self.request = subject.request()
+        machine = subject.up(self.request)
         self.ref = ref(self.request, machine.machine_id)
 
     def write(self, data: bytes) -> None:
@@ -54,6 +57,18 @@ class LocalStage(PlatformStage):
 
     def close(self) -> None:
         self.subject.end_all()
+
+
+class LocalStage(FolderStage):
+    def __init__(self, folder: Path) -> None:
+        subject = LocalSubject(folder)
+        super().__init__(subject, LocalPlatform(subject.provider, folder))
+
+
+class SshStage(FolderStage):
+    def __init__(self, folder: Path) -> None:
+        subject = SshSubject(folder)
+        super().__init__(subject, SshPlatform(subject.provider, "~/.spot-machines", "python3"))
 
 
 class GceStage(PlatformStage):

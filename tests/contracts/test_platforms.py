@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.ports.platform import ConsolePart
 from supervisor.ports.provider import ProviderUnavailable
-from tests.contracts.platform_stages import FakeStage, GceStage, LocalStage
+from tests.contracts.platform_stages import FakeStage, GceStage, LocalStage, SshStage
 from tests.contracts.platform_suite import PlatformContract
 
 
@@ -17,6 +17,14 @@ class TestLocalPlatform(PlatformContract):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Iterator[LocalStage]:
         stage = LocalStage(tmp_path)
+        yield stage
+        stage.close()
+
+
+class TestSshPlatform(PlatformContract):
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Iterator[SshStage]:
+        stage = SshStage(tmp_path)
         yield stage
         stage.close()
 
