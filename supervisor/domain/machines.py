@@ -114,11 +114,21 @@ class MachineRef:
 @dataclass(frozen=True, slots=True)
 class MachineListing:
     """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `capacity`: what is
-    left beside these machines; None = our own machines are not the limit."""
+    left beside these machines; None = our own machines are not the limit. `zones`: all zones that the provider looks
+    at, because it knows a zone from its settings only; None = all that exist, so no machine is elsewhere."""
 
     machines: tuple[Machine, ...]
     unreachable: frozenset[str] = frozenset()
     capacity: Capacity | None = None
+    zones: frozenset[str] | None = None
+
+    def unread(self, zone: str) -> str:
+        """Why this listing says nothing about a machine of the zone; "" = it does."""
+        if zone in self.unreachable:
+            return f"zone {zone} could not be read"
+        if self.zones is not None and zone not in self.zones:
+            return f"zone {zone} is not in the settings any more: add it again to reach its machines"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Claim:
     run_id: str
     launch_id: str
     machine_name: str
+    provider: str
     zone: str
     use: Use
     attempt: int
@@ -106,6 +107,7 @@ def _live_claims(run: Run) -> Iterable[Claim]:
             run.run_id,
             try_.launch_id,
             try_.machine_name,
+            try_.placement.provider,
             try_.placement.zone,
             Use.SERVES,
             try_.attempt,
@@ -122,6 +124,7 @@ def _retiring_claims(run: Run, now: float) -> Iterable[Claim]:
             run.run_id,
             item.launch_id,
             item.ref.name,
+            item.ref.provider,
             item.ref.zone,
             Use.KEPT if kept else Use.RETIRING,
             parse_launch_id(item.launch_id)[1],

@@ -81,6 +81,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
         self.unreachable: set[str] = set()
+        self.settings_zones: frozenset[str] | None = None  # it sees these only; None = it finds every machine
         self.down = False
         self.gpu_words: dict[str, str] = {}  # shape -> what gpus() says of it; absent = none
         self.boot_s = 0.0
@@ -137,14 +138,14 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self.calls["machines"] += 1
             self._refuse_if_down()
             present = (self._now(name) for name in list(self._machines))
-            seen = tuple(m for m in present if m is not None and m.zone not in self.unreachable)
-            return MachineListing(seen, frozenset(self.unreachable), self._capacity())
+            seen = tuple(m for m in present if m is not None and not self._is_away(m.zone))
+            return MachineListing(seen, frozenset(self.unreachable), self._capacity(), self.settings_zones)
 
     def find(self, ref: MachineRef) -> Machine | None:
         with self._lock:
             self.calls["find"] += 1
             self._refuse_if_down()
-            if ref.zone in self.unreachable:
+            if self._is_away(ref.zone):
                 raise ProviderUnavailable(f"zone {ref.zone} does not answer")
             return self._match(ref) or self._removed.get(ref.machine_id or "")
 
@@ -172,6 +173,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
             return own.console[-max_bytes:] if own is not None and max_bytes > 0 else b""
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _is_away(self, zone: str) -> bool:
+        return zone in self.unreachable or (self.settings_zones is not None and zone not in self.settings_zones)
 
     def _refuse_if_down(self) -> None:
         if self.down:

@@ -89,6 +89,18 @@ def test_a_host_that_is_away_is_unknown_and_the_other_one_is_read(lab: SshSubjec
     assert lab.listed(here) == machine
 
 
+def test_a_host_that_left_the_settings_is_unknown_too(lab: SshSubject) -> None:
+    request = lab.request()
+    machine = lab.up(request)
+    without = lab.fresh(ssh_hosts=("gpu2",))
+    listing = without.machines()
+    assert (listing.machines, listing.unread("gpu2")) == ((), "")
+    assert "is not in the settings any more" in listing.unread("gpu1")
+    with pytest.raises(ProviderUnavailable, match="add it again"):
+        without.find(ref(request, machine.machine_id))
+    assert lab.listed(request) == machine
+
+
 def test_a_frozen_sshd_delays_one_listing_and_no_second_one(
     lab: SshSubject, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import EventKind
+from supervisor.domain.machines import MachineListing
 from supervisor.domain.status import Status
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.sim_plan import Plan
@@ -90,3 +91,29 @@ def test_preemptions_move_it_and_are_forgotten(stage: TwoProviders) -> None:
     assert launching.endswith("the next provider first, after 2 preemptions within 2 h).")
     kinds = {stored.event.kind for stored in stage.rows.events(None, 0, 5000)}
     assert EventKind.MACHINE_LEAKED not in kinds
+
+
+def forgets_the_zone(stage: TwoProviders) -> int:
+    """Six hours with a dead machine in a zone that left the settings. Returns how many machines the run had."""
+    start(stage)
+    run = stage.row("digits")
+    assert run.live_attempt is not None
+    stage.far.settings_zones = frozenset({"far-b"})
+    stage.far.kill(run.live_attempt.ref)
+    stage.run_for(6 * HOUR_S)
+    return stage.row("digits").counters.attempts
+
+
+def test_a_machine_in_a_zone_that_left_the_settings_is_not_replaced(stage: TwoProviders) -> None:
+    assert forgets_the_zone(stage) == 1, "it may train there, unseen"
+    stage.far.settings_zones = None
+    stage.run_for(HOUR_S)
+    run = stage.row("digits")
+    assert (run.status, run.counters.attempts) == (Status.RUNNING, 2)
+
+
+def test_a_listing_that_takes_such_a_zone_for_an_empty_one_is_caught(
+    stage: TwoProviders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MachineListing, "unread", lambda self, zone: "")
+    assert forgets_the_zone(stage) == 2

@@ -135,6 +135,10 @@ def test_of_a_zone_that_was_not_read_nothing_is_said(training: Bed) -> None:
     told = machines_json(training.parts, False)
     assert (told["machines"], told["unread_zones"], told["missing"]) == ([], ["local-a"], [])
     training.provider.unreachable.clear()
+    training.provider.settings_zones = frozenset({"local-b"})  # its own zone left the settings
+    told = machines_json(training.parts, False)
+    assert (told["machines"], told["unread_zones"], told["missing"]) == ([], ["local-a"], [])
+    training.provider.settings_zones = None
     training.provider.lose("m-a1")
     told = machines_json(training.parts, False)
     assert told["missing"] == [{"run_id": "digits-7", "machine": "m-a1", "zone": "local-a"}]

@@ -95,7 +95,7 @@ class SshProvider:
         unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
         machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
         zones = {alias: self._left(answer) for alias, answer in good.items()}
-        return MachineListing(tuple(machines), frozenset(unreachable), Capacity(zones=zones))
+        return MachineListing(tuple(machines), frozenset(unreachable), Capacity(zones=zones), frozenset(self._hosts))
 
     def find(self, ref: MachineRef) -> Machine | None:
         values = self._call(ref, "find")["machine"]

@@ -87,8 +87,9 @@ class Observations:
         machine = report.machine(ref.zone, ref.name)
         if report.listing is None and machine is None:
             return Unknown(report.problem)
-        if report.listing is not None and ref.zone in report.listing.unreachable:
-            return Unknown(f"zone {ref.zone} could not be read")
+        unread = "" if report.listing is None else report.listing.unread(ref.zone)
+        if unread:
+            return Unknown(unread)
         late_s = report.late_s
         age_s = max(0.0, self.now - self.snapshot.taken_at) + late_s
         if machine is None and late_s > 0 and (there_at is None or there_at > self.snapshot.taken_at - late_s):

@@ -8,7 +8,7 @@ Machines first, rows second, as in a tick: so a machine of ours that no row name
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
@@ -154,6 +154,7 @@ def look(parts: Parts) -> Sighting:
         ledger = _Ledger(parts, name, runs, run_claims, listing.machines)
         machines += [ledger.look_up(machine, now) for machine in listing.machines]
     unread = {zone for listing in listings.values() for zone in listing.unreachable}
+    unread |= {claim.zone for claim in run_claims if _is_unread(listings, claim)}
     listed = {(seen.machine.run_id, seen.machine.launch_id) for seen in machines if seen.ours}
     missing = tuple(
         claim
@@ -242,6 +243,12 @@ def usd_now(seen: SeenMachine) -> float | None:
     if seen.machine.state is MachineState.ASKED:
         return 0.0
     return None if seen.machine.state is MachineState.ENDED else seen.price_usd_per_h
+
+
+def _is_unread(listings: Mapping[str, MachineListing], claim: Claim) -> bool:
+    """A provider that left the settings is read by nobody."""
+    listing = listings.get(claim.provider)
+    return listing is None or listing.unread(claim.zone) != ""
 
 
 def _listing(parts: Parts, name: str) -> MachineListing:
