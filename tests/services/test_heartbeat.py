@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.contract.heartbeat import BeatRejected, Exit, encode
+from supervisor.domain.attempt import Pulse
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.ports.store import StoreDown
 from supervisor.services.runs.heartbeat import REJECTION_EVENT_S, BeatResponse
@@ -153,6 +154,21 @@ def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) 
     training.inbox.forget("digits-7")
     assert not training.inbox._nonces
     assert not training.inbox._launches
+
+
+def test_a_beat_is_dropped_when_the_run_knows_a_newer_one(training: Bed) -> None:
+    push(training, 5)
+    run = training.run("digits-7")
+
+    def after_a_tick(sequence: int, launch_id: str = "1.1.1") -> set[str]:
+        training.inbox.drop_superseded([replace(run, pulse=Pulse(launch_id, sequence))])
+        return set(training.inbox.take())
+
+    assert after_a_tick(5) == {"digits-7"}, "its time of receipt may be the newest"
+    assert after_a_tick(6, "1.0.1") == {"digits-7"}, "the pulse of an earlier launch says nothing"
+    assert after_a_tick(6) == set()
+    push(training, 7)
+    assert after_a_tick(6) == {"digits-7"}
 
 
 def test_every_active_run_has_its_place_in_the_cache(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,16 @@ class BeatInbox:
         self.active = len(all_runs)
         self.set_stopping(run.run_id for run in all_runs if run.stop is not None)
 
+    def drop_superseded(self, runs: Iterable[Run]) -> None:
+        """After each tick: drop beats where the run knows a newer one of the same launch, from the object store. A
+        tick would pass them over, and agents that store more often than they push would fill the memory twice."""
+        entries = ((run, self._newest.get(run.run_id)) for run in runs)
+        old = [(run.run_id, entry) for run, entry in entries if entry is not None and _is_superseded(entry[0], run)]
+        with self._lock:
+            for run_id, entry in old:
+                if self._newest.get(run_id) is entry:  # else a newer beat has arrived meanwhile
+                    del self._newest[run_id]
+
     def set_stopping(self, run_ids: Iterable[str]) -> None:
         stopping = frozenset(run_ids)
         with self._lock:
@@ -226,6 +236,11 @@ def _is_newer(beat: Beat, kept: Beat) -> bool:
     if beat.launch_id == kept.launch_id:
         return beat.sequence > kept.sequence
     return parse_launch_id(beat.launch_id) > parse_launch_id(kept.launch_id)
+
+
+def _is_superseded(beat: Beat, run: Run) -> bool:
+    pulse = run.pulse
+    return pulse is not None and pulse.launch_id == beat.launch_id and pulse.sequence > beat.sequence
 
 
 def _alert(beat: Beat) -> tuple[object, ...]:
