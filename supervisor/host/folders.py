@@ -224,7 +224,7 @@ class Folders:
     ) -> Folder:
         """The folder with its job and its own copy of the agent: a later build must not change a running one.
         `launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id."""
-        job = {**launch, "created_at": created_at}
+        job = {"stage_dir": str(self.own), **launch, "created_at": created_at}
         if gpu_ids is not None:
             job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=self.machines))

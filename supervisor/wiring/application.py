@@ -143,7 +143,6 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
 
     def after_tick() -> None:
         beats.set_active(tick.runs.values())
-        inbox.drop_superseded(tick.runs.values())
         takeover.run()
 
     loop = Loop(

@@ -39,6 +39,7 @@ SPEC = {
     "labels": {"team": "vision"},
     "limits": {"budget_usd": 25.0},
     "results": [{"path": "*.npz", "min_count": 1}],
+    "stage": [{"from": "https://example.com/digits.npz", "to": "digits.npz", "sha256": "5d" * 32}],
 }
 
 

@@ -18,6 +18,9 @@ READERS = (
 )  # fmt: skip
 
 
+STAGED = {"from": "https://files.test/x.tar", "to": "sets/x.tar", "sha256": "0" * 64}
+
+
 def spec(**fields: Any) -> bytes:
     return json.dumps({"spec": {**GOOD, **fields}}).encode()
 
@@ -53,6 +56,13 @@ SUBMITS: dict[str, tuple[bytes, tuple[int, str]]] = {
     "command of 191 KB": (spec(command="x" * (191 * 1024)), INVALID),
     "command of 1,025 words": (spec(command=["x"] * 1025), INVALID),
     "unknown field": (spec(comand="x"), INVALID),
+    "staged file outside": (spec(stage=[{**STAGED, "to": "../x"}]), INVALID),
+    "staged file at an absolute path": (spec(stage=[{**STAGED, "to": "/etc/x"}]), INVALID),
+    "staged file without a hash": (spec(stage=[{"from": STAGED["from"], "to": "x"}]), INVALID),
+    "staged file from another computer's disk": (spec(stage=[{**STAGED, "from": "file:///etc/passwd"}]), INVALID),
+    "staged file with a password": (spec(stage=[{**STAGED, "from": "https://me:pw@files.test/x"}]), INVALID),
+    "two staged files of one name": (spec(stage=[STAGED, STAGED]), INVALID),
+    "a staged file in another": (spec(stage=[STAGED, {**STAGED, "to": STAGED["to"] + "/y"}]), INVALID),
     "unknown field of limits": (spec(limits={"max_atempts": 3}), INVALID),
     "unknown field beside spec": (json.dumps({"spec": GOOD, "run-id": "a"}).encode(), INVALID),
     "NaN": (raw("NaN"), INVALID),

@@ -66,7 +66,7 @@ class SshSubject(FolderSubject):
         s = SshSettings(**{**self.settings, **settings})
         connections = Connections(self.config, self.known_hosts)
         self._opened.append(connections)
-        return SshProvider("lab", s, connections, lambda: self.agent)
+        return SshProvider("lab", s, connections, lambda: self.agent, "2026-11-25")
 
     def host(self, request: LaunchRequest) -> Sshd:
         return next(host for host in self.hosts if host.alias == request.placement.zone)

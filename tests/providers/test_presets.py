@@ -120,7 +120,7 @@ def test_transfers_and_ports_differ() -> None:
 
 
 def test_what_a_user_says_beats_the_page_and_what_was_measured_beats_both() -> None:
-    said = of_user({"ssh_copies_files": True, "egress_usd_per_gb": 1, "idle_cap_s": "no limit"}, "2026-11-20")
+    said = of_user({"ssh_copies_files": "true", "egress_usd_per_gb": "1", "idle_cap_s": "no limit"}, "2026-11-20")
     seen = measured({"egress_usd_per_gb": 0.05, "store_reach": "relay"}, "2026-11-01", "100 MB to the bucket")
     profile = merge(preset("runpod"), said, seen)
     assert (profile.kind, profile.title) == ("ssh", "RunPod")
@@ -146,7 +146,22 @@ def test_what_a_user_says_beats_the_page_and_what_was_measured_beats_both() -> N
 )
 def test_a_value_of_another_type_is_refused(values: dict[str, Any], words: str) -> None:
     with pytest.raises(PresetInvalid, match=re.escape(words)):
-        of_user(values, "2026-11-20")
+        measured(values, "2026-11-20", "by hand")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("nonsense", "1", "nonsense: a profile has no such field"),
+        ("notice_s", "soon", "notice_s: 'soon' is not of the type float"),
+        ("notice_s", "-1", "notice_s: -1.0 is not a number of at least 0"),
+        ("preemptible", "no", "preemptible: 'no' is not of the type bool"),
+        ("store_reach", "by boat", "'by boat' is not a valid Reach"),
+    ],
+)
+def test_a_text_of_another_type_is_refused(field: str, text: str, words: str) -> None:
+    with pytest.raises(PresetInvalid, match=re.escape(words)):
+        of_user({field: text}, "2026-11-20")
 
 
 def test_another_name_is_refused_with_the_names_that_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
+from supervisor.domain.profile import Source
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.ssh import connections, hosts
 from supervisor.providers.ssh.hosts import Host
@@ -297,3 +299,18 @@ def test_a_store_that_is_not_on_the_host_is_a_refusal(lab: SshSubject, tmp_path:
     with pytest.raises(LaunchRejected, match=f"the object store file://{nowhere} is not on this host"):
         lab.provider.launch(replace(request, job={**request.job, "store_url": f"file://{nowhere}"}))
     lab.up(replace(request, job={**request.job, "store_url": f"file://{there}"}))
+
+
+def test_what_a_user_knows_of_a_host_reaches_its_machines(lab: SshSubject, tmp_path: Path) -> None:
+    provider = lab.fresh(ssh_facts={"local_nvme": str(tmp_path / "nvme"), "mirror": "https://mirror.test"})
+    fact = provider.profile("gpu1").mirror
+    assert (fact.value, fact.source, fact.on) == ("https://mirror.test", Source.USER, "2026-11-25")
+    request = lab.request()
+    provider.launch(request)
+    job = json.loads((lab.folder(request) / "job.json").read_text())
+    assert (job["local_nvme"], job["env"]["HF_ENDPOINT"]) == (str(tmp_path / "nvme"), "https://mirror.test")
+    assert Path(job["stage_dir"]).is_dir()
+    own = lab.request(run="own", zone=1)
+    provider.launch(replace(own, job={**own.job, "env": {"HF_ENDPOINT": "https://mine.test"}}))
+    job = json.loads((lab.folder(own) / "job.json").read_text())
+    assert job["env"]["HF_ENDPOINT"] == "https://mine.test"

@@ -12,19 +12,22 @@ import errno
 import logging
 import signal
 import time
+from dataclasses import replace
 from types import FrameType
 from typing import Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import Restorer
 from supervisor.agent.life.leaving import Leaving
-from supervisor.agent.life.parts import Parts
+from supervisor.agent.life.parts import Parts, open_store
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prepare
+from supervisor.agent.machine.downloads import Downloads, hub_folder
 from supervisor.agent.machine.nvml import driver_version
-from supervisor.agent.store.access import GaveUp, StandDown, claim
+from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
 from supervisor.agent.watch.ends import Ending
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused, Pointer
+from supervisor.contract.stores.promise import ObjectStore
 
 # Between two checks of the command: long trainings are checked less often. A notice is seen within 0.2 s all the same.
 TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.15, 0.005
@@ -100,6 +103,7 @@ class Supervision:
             raise Unfit(heartbeat.NO_GPU, gpu_problem or cuda_problem)
         if job.code is not None:
             fetch_code(parts.store, job.code, parts.folder.code, retrier)
+        self._download(retrier)
         restorer = Restorer(
             parts.store, parts.keeper, folder=parts.folder.checkpoints, retrier=retrier, reject=self._reject
         )
@@ -107,6 +111,15 @@ class Supervision:
         parts.results.saver.restore(None if pointer is None else pointer.results)
         parts.saver.clean(retrier.call("reading the baton", parts.keeper.read))
         self._start(pointer)
+
+    def _download(self, retrier: Retrier) -> None:
+        """The files of `stage`. Raises GaveUp, NotStarted, OSError."""
+        parts, folder = self._parts, self._parts.folder
+
+        def open_bucket(url: str) -> ObjectStore:
+            return open_store(replace(parts.job, store_url=url), folder.authorities)
+
+        Downloads(parts.job, folder, open_bucket, retrier, lambda text: parts.beat_state.note("stage", text)).fetch()
 
     def _cuda_problem(self) -> str:
         parts = self._parts
@@ -124,6 +137,9 @@ class Supervision:
         parts.results.snapshots.clear()
         parts.progress.saved(step)
         workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
+        hub = hub_folder(job)
+        if hub is not None:
+            workplace.env.setdefault("HF_HOME", hub)
         parts.evidence.observe_start()
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)

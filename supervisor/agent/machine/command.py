@@ -168,6 +168,7 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_ATTEMPT": str(job.attempt),
         "SPOT_CHECKPOINT_DIR": folder.checkpoints,
         "SPOT_RESULTS_DIR": folder.results,
+        "SPOT_STAGE_DIR": folder.staged if job.stage else None,
         "SPOT_PROGRESS_FILE": folder.progress,
         "SPOT_STOP_FILE": folder.stopping,
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),

@@ -49,6 +49,15 @@ class ResultCheck:
 
 
 @dataclass(frozen=True)
+class StagedFile:
+    """`to`: its name below the folder of staged files."""
+
+    url: str
+    to: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Job:
     """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
 
@@ -81,6 +90,9 @@ class Job:
     keep: Keep = KEEP
     results_save_max_mb: float = 256.0  # of results that one save with a checkpoint may upload
     results: Tuple[ResultCheck, ...] = ()
+    stage: Tuple[StagedFile, ...] = ()
+    stage_dir: Optional[str] = None  # on a disk that outlives this machine, for downloaded files
+    local_nvme: Optional[str] = None  # path of a fast disk that outlives it
     results_generation: int = 1
     retry_exit_codes: Tuple[int, ...] = ()
     retry_patterns: Tuple[str, ...] = ()
@@ -104,7 +116,7 @@ class Job:
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed",
+    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme",
 )  # fmt: skip
 _FLAGS = ("own_login", "steps_from_zero", "stays_after_success", "stays_after_failure")
 _NUMBERS = (
@@ -155,6 +167,7 @@ def _job(data: Dict[str, Any]) -> Job:
         gpu_ids=None if data.get("gpu_ids") is None else tuple(str(card) for card in data["gpu_ids"]),
         keep=Keep(int(kept.get("keep_last", KEEP.last)), int(kept.get("keep_best", KEEP.best)), kept.get("keep_every")),
         results=tuple(_result(rule) for rule in data.get("results") or ()),
+        stage=tuple(StagedFile(str(file["from"]), str(file["to"]), file["sha256"]) for file in data.get("stage") or ()),
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
@@ -207,6 +220,8 @@ class MachineFolder:
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
+        self.staged = os.path.join(work, "staged")  # links to the files of the spec's `stage`
+        self.downloads = os.path.join(work, "downloads")  # these files, where no disk outlives this machine
         self.moments = os.path.join(work, "moments")  # copies of results, until they are saved
         self.incoming = os.path.join(work, "incoming")  # of results that are restored
         self.readback = os.path.join(work, "readback")  # made where results are checked by loading them

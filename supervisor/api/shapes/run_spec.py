@@ -73,7 +73,7 @@ def _pattern(text: str) -> str:
 
 def _glob(text: str) -> str:
     if text.startswith("/") or ".." in text.split("/"):
-        raise ValueError("must stay inside the results folder")
+        raise ValueError("must stay inside its folder")
     return text
 
 
@@ -119,6 +119,18 @@ class ResultRule(Strict):
     path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=512), AfterValidator(_glob)]
     min_count: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = 1
     verify: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
+
+
+class StageFile(Strict):
+    """A file that each machine downloads before the command starts. `to`: its name below SPOT_STAGE_DIR."""
+
+    from_: Annotated[str, StringConstraints(pattern=r"^(https?|gs)://[^/@\s\x00]+/[!-~]+$", max_length=2048)] = Field(
+        alias="from"
+    )
+    to: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", max_length=512)
+    ]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class CheckpointsSpec(Strict):
@@ -176,6 +188,15 @@ class StallSpec(Strict):
     finishing_s: Seconds | None = None
 
 
+def _apart(files: list[StageFile]) -> list[StageFile]:
+    """No two files have one name, and none is the folder of another."""
+    names = {tuple(part for part in file.to.split("/") if part) for file in files}
+    folders = {name[:depth] for name in names for depth in range(len(name))}
+    if len(names) != len(files) or names & folders:
+        raise ValueError("two files have one name")
+    return files
+
+
 class RunSpec(Strict):
     """A training to run and keep alive. Only `command` is required."""
 
@@ -206,6 +227,7 @@ class RunSpec(Strict):
     after: After = []
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
+    stage: Annotated[list[StageFile], Field(max_length=64), AfterValidator(_apart)] = []
     checkpoints: CheckpointsSpec = CheckpointsSpec()
     require_pull: bool = False
     expect_runtime_s: Seconds | None = None
@@ -234,4 +256,4 @@ class RunSpec(Strict):
 
     def as_spec(self) -> dict[str, Any]:
         """Plain JSON values without fields that equal their default: two specs with the same meaning are equal."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(mode="json", exclude_defaults=True, by_alias=True)

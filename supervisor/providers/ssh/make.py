@@ -26,6 +26,7 @@ def ready() -> None:
 
 
 def open_provider(name: str, s: SshSettings, context: ProviderContext) -> OpenedProvider:
+    from supervisor.domain.profile import day_of
     from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.ssh.connections import Connections
     from supervisor.providers.ssh.doctor import host_checks
@@ -33,7 +34,7 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
-    provider = SshProvider(name, s, connections, lambda: context.agent)
+    provider = SshProvider(name, s, connections, lambda: context.agent, day_of(context.clock.now()))
     return OpenedProvider(
         provider=provider,
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, get_args, get_type_hints
@@ -59,9 +60,20 @@ def preset(name: str) -> Profile:
     return read(_FOLDER.joinpath(name + SUFFIX).read_text(encoding="utf-8"), name)
 
 
-def of_user(values: Mapping[str, Any], on: str) -> Profile:
-    """What a user says of a platform: field of a profile -> value. Raises PresetInvalid."""
+def of_user(texts: Mapping[str, str], on: str) -> Profile:
+    """What a user says of a platform: field of a profile -> value, as text. Raises PresetInvalid."""
+    values = {name: _from_text(name, text) for name, text in texts.items()}
     return _profile(values, Source.USER, on, "you say so")
+
+
+def _from_text(field: str, text: str) -> Any:
+    expected = _FACTS.get(field)
+    if expected is bool and text in ("true", "false"):
+        return text == "true"
+    if expected is float:
+        with suppress(ValueError):
+            return float(text)
+    return text
 
 
 def measured(values: Mapping[str, Any], on: str, note: str) -> Profile:
@@ -137,7 +149,10 @@ def _value(field: str, value: Any) -> Any:
             raise PresetInvalid(f"{field}: {value} is not a number of at least 0; write {UNLIMITED!r} for none")
         return float(value)
     if expected is Reach:
-        return Reach(value)
+        try:
+            return Reach(value)
+        except ValueError as error:
+            raise PresetInvalid(f"{field}: {error}") from None
     if type(value) is not expected:
         raise PresetInvalid(f"{field}: {value!r} is not of the type {expected.__name__}")
     return value

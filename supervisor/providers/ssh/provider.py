@@ -28,11 +28,12 @@ from supervisor.ports.provider import (
 from supervisor.ports.traits import Traits
 from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
-from supervisor.providers.ssh.presets import preset
+from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
 from supervisor.providers.ssh.traits import TRAITS
 
 SETTING = "ssh_gpus"
+MIRROR = "HF_ENDPOINT"  # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
 
 T = TypeVar("T")
 
@@ -42,8 +43,10 @@ class SshProvider:
 
     traits: Traits = TRAITS
 
-    def __init__(self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path]) -> None:
+    def __init__(self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path], on: str) -> None:
+        """`on`: the day of the settings, YYYY-MM-DD."""
         self.name, self._settings, self._connections = name, s, connections
+        self._base = merge(preset(s.ssh_preset), of_user(s.ssh_facts, on))
         self._offers = offers(name, s)
         self._hosts = {
             alias: Host(alias, connections, folder=s.ssh_folder, python=s.ssh_python, agent=agent)
@@ -53,7 +56,7 @@ class SshProvider:
         self._probes: dict[str, Answer] = {}  # of the last listing that could read the host
 
     def profile(self, zone: str = "") -> Profile:
-        base, probe = preset(self._settings.ssh_preset), self._probes.get(zone)
+        base, probe = self._base, self._probes.get(zone)
         return base if probe is None else merge(base, _measured(base, probe))
 
     def pin(self, image: str) -> str:
@@ -70,7 +73,7 @@ class SshProvider:
             raise LaunchRejected(f"{request.placement.shape} on {request.placement.zone} is not in the settings")
         values, unreadable = self._secrets(request)
         call = {
-            "launch": {**launch_values(request), "own_login": True},
+            "launch": {**launch_values(request), "own_login": True, **self._by_profile(request)},
             "shape": request.placement.shape,
             "secrets": values,
             "most": self._most,
@@ -136,6 +139,13 @@ class SshProvider:
         raise NotSupported("a host by SSH has no stock-outs")
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _by_profile(self, request: LaunchRequest) -> dict[str, object]:
+        """The fast disk of the host, and the mirror of the Hugging Face Hub where the hub itself is out of reach."""
+        profile, env = self._base, dict[str, object](request.job.get("env") or {})  # type: ignore[call-overload]
+        if profile.mirror.value:
+            env.setdefault(MIRROR, profile.mirror.value)
+        return {"local_nvme": profile.local_nvme.value or None, "env": env}
 
     def _secrets(self, request: LaunchRequest) -> tuple[Mapping[str, str] | None, SecretRefused | None]:
         """A machine that runs already needs them no more, so an unreadable one refuses only a start."""

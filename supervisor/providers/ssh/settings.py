@@ -22,13 +22,15 @@ RULES = Rules(
     pairs={
         "ssh_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
         "ssh_prices": "host=$/h pairs, such as gpu1=1.20,gpu2=0",
+        "ssh_facts": "field=value pairs of the profile, such as local_nvme=/mnt/nvme,mirror=https://mirror.example",
     },
-    texts={"ssh_prices": re.compile(r"\d{1,4}(\.\d{1,6})?")},
+    texts={"ssh_prices": re.compile(r"\d{1,4}(\.\d{1,6})?"), "ssh_facts": re.compile(r"[^\s,]{1,200}")},
     empty=frozenset({"ssh_config", "ssh_known_hosts"}),
 )
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
 PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
+NO_DAY = "2000-01-01"  # of facts that are only checked
 WHOLE_HOST = "host"  # the shape where the settings name no GPUs: all of the host
 
 
@@ -37,8 +39,9 @@ class SshSettings:
     """`ssh_hosts`: names of the SSH configuration, or host names; each is a zone. `ssh_gpus`: shape -> cards of each of
     its machines; empty = one machine has the whole host. `ssh_machines`: at once on each host; 0 = one, or as many as
     the cards of ssh_gpus allow. `ssh_prices`: host -> $/h. `ssh_folder`: of machines, on each host. `ssh_python`: 3.8
-    or newer, on each host. `ssh_preset`: the rental that the hosts come from (presets/).
-    `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
+    or newer, on each host. `ssh_preset`: the rental that the hosts come from (presets/). `ssh_facts`: what the user
+    knows of the hosts: field of the profile -> value. `ssh_config`, `ssh_known_hosts`: files; empty = those of the
+    user."""
 
     ssh_hosts: tuple[str, ...] = ()
     ssh_gpus: Mapping[str, int] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class SshSettings:
     ssh_folder: str = "~/.spot-machines"
     ssh_python: str = "python3"
     ssh_preset: str = "generic"
+    ssh_facts: Mapping[str, str] = field(default_factory=dict)
     ssh_config: str = ""
     ssh_known_hosts: str = ""
 
@@ -67,6 +71,10 @@ def check(s: SshSettings) -> None:
     if s.ssh_preset != SshSettings.ssh_preset and s.ssh_preset not in presets.names():
         expected = ", ".join(presets.names())
         raise SettingsRefused(f"ssh_preset = {s.ssh_preset}: expected one of {expected}", {"name": "ssh_preset"})
+    try:
+        presets.of_user(s.ssh_facts, NO_DAY)
+    except presets.PresetInvalid as error:
+        raise SettingsRefused(f"ssh_facts: {error}", {"name": "ssh_facts"}) from None
 
 
 def complete(s: SshSettings) -> None:

@@ -166,6 +166,7 @@ def launch_request(
         "tracker_url": spec.get("tracker_url"),
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
+        "stage": spec.get("stage") or [],
         "results_generation": run.generation,
         "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
         "machine_max_s": run.policy.limits.machine_max_s,

@@ -81,6 +81,7 @@ class Handover:
         all_runs = list(runs)
         self._ours = frozenset(run.run_id for run in all_runs)
         self._ours_stopping = frozenset(run.run_id for run in all_runs if run.stop is not None)
+        self.inbox.drop_superseded(all_runs)
         self._update_inbox()
 
     # --- the other replicas' side ---------------------------------------------------------------------------------

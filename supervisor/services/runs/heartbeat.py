@@ -179,6 +179,7 @@ class BeatInbox:
         all_runs = list(runs)
         self.active = len(all_runs)
         self.set_stopping(run.run_id for run in all_runs if run.stop is not None)
+        self.drop_superseded(all_runs)
 
     def drop_superseded(self, runs: Iterable[Run]) -> None:
         """After each tick: drop beats where the run knows a newer one of the same launch, from the object store. A
