@@ -49,6 +49,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "wait": ("runs.watch", "Wait silently until a run ends."),
         "logs": ("runs.logs", "Print the log of an attempt; -f follows it."),
         "serial": ("machines.serial", "Print the end of a machine's serial console."),
+        "attach": ("machines.login", "Open a shell on the machine of a run."),
+        "tunnel": ("machines.login", "Open a port of a run's machine on this computer."),
         "events": ("runs.logs", "Print the history of a run, with reasons."),
         "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
         "cost": ("runs.cost", "Show what runs and their files cost."),

@@ -16,7 +16,7 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.provider import FolderProvider
 from supervisor.machinefolder.secrets import variables, without_secrets
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported
 
 
@@ -52,6 +52,9 @@ class FolderPlatform:
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return preview(self._data_dir, request)
+
+    def login(self, ref: MachineRef) -> Login:
+        return Login("", str(self._data_dir.resolve() / "machines" / ref.name))
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         return ()

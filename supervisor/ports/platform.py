@@ -82,6 +82,15 @@ class PlanQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class Login:
+    """`command`: opens a shell on a machine, with the login of the person; "" = the machine is the supervisor's own
+    computer. `folder`: of the machine, there; "" = it has none."""
+
+    command: str
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DataPlace:
     """The location of data that each machine reads. `regions`: the requested ones to which this location is local."""
 
@@ -102,6 +111,9 @@ class Platform(Protocol):
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         """What `launch` of this request would send, as JSON values without the values of secrets. Sends no request.
         Raises LaunchRejected where the request is invalid."""
+
+    def login(self, ref: MachineRef) -> Login:
+        """How a person gets a shell on this machine. Sends no request."""
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         """Only the problems of these machines for this run: memory, disks, data in another region. Raises nothing: a

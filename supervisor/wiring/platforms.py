@@ -14,7 +14,16 @@ from typing import TypeVar
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, Platform, PlatformEvent, ShapePrice
+from supervisor.ports.platform import (
+    Account,
+    ConsolePart,
+    DataPlace,
+    Login,
+    PlanQuestion,
+    Platform,
+    PlatformEvent,
+    ShapePrice,
+)
 from supervisor.ports.provider import LaunchRequest, NotSupported, ProviderUnavailable
 
 T = TypeVar("T")
@@ -37,6 +46,9 @@ class Platforms:
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return self._of(request.placement.provider).preview(request)
+
+    def login(self, ref: MachineRef) -> Login:
+        return self._of(ref.provider).login(ref)
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         return tuple(

@@ -46,6 +46,13 @@ class PlatformContract:
         with stage.unreadable():
             assert stage.platform.account() == told
 
+    def test_a_person_gets_a_shell_by_one_command_or_is_on_that_computer(self, stage: PlatformStage) -> None:
+        with stage.unreadable():
+            login = stage.platform.login(stage.ref)
+        assert login.command or login.folder
+        assert not login.command or stage.ref.zone in login.command
+        assert not login.folder or login.folder.endswith(f"/{stage.ref.name}")
+
     def test_the_parts_of_a_console_make_the_whole_of_it(self, stage: PlatformStage) -> None:
         start = self._part(stage, 0).end
         whole = "".join(f"{n} é 中 🚂\n" for n in range(40)).encode()

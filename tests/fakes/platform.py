@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey, offer_key
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 
 
@@ -37,6 +37,9 @@ class FakePlatform:
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return {"name": request.name, "zone": request.placement.zone, "image": request.image}
+
+    def login(self, ref: MachineRef) -> Login:
+        return Login(f"ssh {ref.zone}", f"/machines/{ref.name}")
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         self.questions.append(question)

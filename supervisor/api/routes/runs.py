@@ -18,6 +18,7 @@ from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.services.gates.gates import RunGates, show_gates
+from supervisor.services.machines.login import MachineLogin, machine_login
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
@@ -168,6 +169,13 @@ async def show_console(request: Request, run_id: str, query: parameters.ConsoleP
     else:
         read = partial(console.show_console, limit=query.limit)
     return await in_slow_thread(read, services.parts, services.queries, run_id, number=number)
+
+
+@routes.on("GET /v1/runs/{run_id}/login", Scope.READ, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND UNAVAILABLE")
+async def show_login(request: Request, run_id: str) -> MachineLogin:
+    """Show the command that opens a shell on the machine of a live run, and the machine's folder there."""
+    services = services_of(request)
+    return await run_in_threadpool(machine_login, services.parts, services.queries, run_id)
 
 
 @routes.on("GET /v1/cost", Scope.READ, refuses="CURSOR_INVALID")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 from supervisor.providers.gce.advice.advising import advise
 from supervisor.providers.gce.advice.capacity import chances
@@ -52,6 +52,10 @@ class GcePlatform:
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return preview(self._config, self._agent, request)
+
+    def login(self, ref: MachineRef) -> Login:
+        project = self._account.so_far.name
+        return Login(f"gcloud compute ssh {ref.name} --zone={ref.zone} --project={project} --tunnel-through-iap")
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         return advise(self._config, self._places, question)

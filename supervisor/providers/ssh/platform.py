@@ -8,7 +8,7 @@ from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.machinefolder.platform import whole_characters
 from supervisor.machinefolder.provider import launch_values
-from supervisor.ports.platform import Account, ConsolePart, DataPlace, PlanQuestion, PlatformEvent, ShapePrice
+from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported
 from supervisor.providers.ssh.provider import SshProvider
 
@@ -25,8 +25,14 @@ class SshPlatform:
     def account_so_far(self) -> Account:
         return self.account()
 
+    def login(self, ref: MachineRef) -> Login:
+        return Login(f"ssh {ref.zone}", self._folder_of(ref.name))
+
+    def _folder_of(self, name: str) -> str:
+        return f"{self._folder}/machines/{name}"
+
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
-        folder = f"{self._folder}/machines/{request.name}"
+        folder = self._folder_of(request.name)
         return {
             "kind": "process",
             "host": request.placement.zone,
