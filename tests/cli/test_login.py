@@ -71,14 +71,7 @@ def test_a_port_is_a_number(api, spot, became, port: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "ssh -oProxyCommand=touch${IFS}x",
-        "ssh gpu1 -oProxyCommand=x",
-        "ssh gpu1;x",
-        "./ssh gpu1",
-        "ssh  gpu1",
-        "sh x",
-    ],
+    ["ssh -oProxyCommand=touch${IFS}x", "ssh gpu1 -oProxyCommand=x", "ssh gpu1;x", "./ssh gpu1", "ssh  gpu1", "sh x"],
 )
 def test_words_of_a_server_are_never_run(api, spot, became, command: str) -> None:
     serve(api, command)
