@@ -7,7 +7,7 @@ import pytest
 from supervisor.domain.errors import EvidenceNotFound, Unavailable
 from supervisor.ports.platform import Login
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.machines.login import machine_login
+from supervisor.services.reading.console import machine_login
 from tests.services.bed import Bed, Client
 
 

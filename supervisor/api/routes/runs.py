@@ -18,14 +18,13 @@ from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.services.gates.gates import RunGates, show_gates
-from supervisor.services.machines.login import MachineLogin, machine_login
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
 from supervisor.services.plan.plan_view import Plan
 from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
 from supervisor.services.reading import console, evidence
-from supervisor.services.reading.console import ConsoleText
+from supervisor.services.reading.console import ConsoleText, MachineLogin, machine_login
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun

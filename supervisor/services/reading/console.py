@@ -4,6 +4,8 @@ A machine that boots has no other output: no log, no beat of the training. Each 
 one call; the loop never waits for it. A client that follows it requests the output after an offset. The platform keeps
 only the newest megabyte, so the response says how much was lost between two requests. The platform's own log service
 may have more, also of machines that are gone.
+
+And how a person gets a shell there. Nothing is opened for that: the person's own login counts.
 """
 
 from __future__ import annotations
@@ -46,6 +48,17 @@ class ConsoleText(TypedDict):
     start: NotRequired[int | None]
     next_offset: NotRequired[int | None]
     lost_bytes: NotRequired[int | None]
+
+
+class MachineLogin(TypedDict):
+    """`command`: opens a shell there; null: the machine is the supervisor's own computer. `folder`: of the machine,
+    with its output in work/output.log; null: it has none."""
+
+    run_id: str
+    machine: str
+    zone: str
+    command: str | None
+    folder: str | None
 
 
 def show_console(
@@ -184,3 +197,22 @@ def _kept(parts: Parts, run: Run, attempt: Attempt) -> bytes:
 
 def _unreadable(run: Run, name: str) -> Unavailable:
     return Unavailable(f"The console of {name} cannot be read now. Try again.", {"run_id": run.run_id})
+
+
+def machine_login(parts: Parts, queries: Queries, run_id: str) -> MachineLogin:
+    """Raises NotFound, EvidenceNotFound (no live machine), Unavailable."""
+    run = queries.find(run_id)
+    if run.live_attempt is None:
+        raise EvidenceNotFound(f"{run.run_id} has no machine now.", {"run_id": run.run_id})
+    ref = run.live_attempt.ref
+    try:
+        login = parts.platform.login(ref)
+    except ProviderUnavailable as error:
+        raise Unavailable(f"The machine of {run.run_id}: {error}.", {"run_id": run.run_id}) from error
+    return {
+        "run_id": run.run_id,
+        "machine": ref.name,
+        "zone": ref.zone,
+        "command": login.command or None,
+        "folder": login.folder or None,
+    }
