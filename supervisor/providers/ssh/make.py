@@ -33,7 +33,7 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
-    provider = SshProvider(name, s, connections, lambda: context.agent)
+    provider = SshProvider(name, s, connections, lambda: context.agent, context.objects.url)
     return OpenedProvider(
         provider=provider,
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),

@@ -30,7 +30,7 @@ from supervisor.services.gates.readings import (
 from supervisor.services.gates.watched import Watched
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
-from supervisor.services.reading.profiles import placed_profile
+from supervisor.services.reading.profiles import next_place, placed_profile
 from supervisor.services.reading.queries import Queries
 from supervisor.services.views import formats
 from supervisor.wording.gates import GATE_NAMES, gate_text
@@ -86,7 +86,8 @@ def show_gates(parts: Parts, queries: Queries, loop: LoopView, run_id: str) -> R
 
 def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
     placement = run.attempt.placement if run.attempt is not None else None
-    provider = run.provider if placement is None else placement.provider
+    place = placement or next_place(parts, run)
+    provider = run.provider if place is None else place.provider
     machines = parts.providers.get(provider)
     gpus = None if machines is None or placement is None else machines.gpus(placement.shape)
     endpoints = parts.store.endpoints.of_owner(None)
@@ -95,7 +96,7 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
         spec=parts.store.spec(run.key),
         attempts=parts.store.attempts(run.key),
         traits=parts.traits(provider),
-        profile=Profile(provider, provider) if machines is None else placed_profile(machines, run, placement),
+        profile=Profile(provider, provider) if machines is None else placed_profile(machines, run, place),
         store_url=parts.objects.url,
         gpus=gpus,
         alerted=any(each.disabled_at is None and (each.everything or each.owner == run.owner) for each in endpoints),

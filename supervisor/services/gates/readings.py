@@ -9,28 +9,28 @@ measure stays None.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import inf
 from typing import Any
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
-from supervisor.domain.profile import End, Reach, Survival, survival, tier_of
+from supervisor.domain.profile import End, survival
 from supervisor.domain.run import Approval, training_s
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.launch import NEVER, Launch
 from supervisor.lifecycle.gates.monitor import Monitor
+from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
 from supervisor.services.gates.watched import Watched, skip_if
 from supervisor.wording.profile import clock_texts
 
-CHECKPOINTS_ON_MACHINE = 1  # the others lie in the object store
 BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
 ALERTS = "announcements to a person"
 CONFIRM_S = 600.0  # a machine of ours that serves no run is gone within this, where the platform responds
@@ -38,12 +38,10 @@ RELEASE = "release"
 SILENT = (Cause.BOOT_TIMEOUT, Cause.AGENT_LOST, Cause.UNKNOWN)  # ends of an attempt whose agent never beat
 
 HERE = Skip("the machine is this computer")
-NO_GPU = Skip("the machine has no GPU for the run")
 NO_CODE = Skip("the run has no code bundle")
 NO_LOGIN = Skip("the agent reports by itself: the supervisor logs in nowhere")
 NO_SMOKE = Skip("the spec has no smoke command")
 NO_SECRETS = Skip("the spec names no secrets")
-NO_STORE_LIMIT = Skip("the object store has no limit of its own")
 NO_IMAGES = Skip("commands run on the machine as it is")
 NOT_PREEMPTED = Skip("the platform does not take this machine back")
 OWN_DISK = Skip("each machine begins with a new disk")
@@ -58,47 +56,48 @@ AGAIN = Skip("such a machine can be had again")
 
 
 def audit_facts(watched: Watched) -> Audit:
-    run, spec, disk = watched.run, watched.spec, _disk(watched)
-    profile, store = watched.profile, watched.store
-    expected_gb = spec.get("expect_checkpoint_gb")
-    checkpoint_bytes = run.files.checkpoint_bytes
-    if checkpoint_bytes is None and expected_gb is not None:
-        checkpoint_bytes = int(expected_gb * 10**9)
+    """What is known of the place, and what the agent there has measured since."""
+    run, spec, disk, profile = watched.run, watched.spec, _disk(watched), watched.profile
+    base = audit_of(run, watched.shape, profile, watched.store)
+    expected_gb = spec.get("expect_checkpoint_gb")  # runs of earlier versions have it in their spec alone
+    expected_bytes = None if expected_gb is None else int(expected_gb * GB)
     region = None if watched.attempt is None else watched.attempt.placement.region
-    cgroup = watched.telemetry.cgroup
+    cgroup, telemetry = watched.telemetry.cgroup, watched.telemetry
     memory_limit = None if cgroup is None else cgroup.memory_max_bytes
     memory = None if cgroup is None else cgroup.memory_bytes
-    return Audit(
+    return replace(
+        base,
         clocks=tuple(map(clause, clock_texts(profile, _price(watched)))),
         clocks_shown=True,  # in the plan, before --watch and on the page of the run
-        durable_path=skip_if("://" in store, NO_STORE_LIMIT, store),
+        survives=base.survives if watched.given or profile.host is not None else _survives(watched),
         image=skip_if(not watched.traits.images, NO_IMAGES, run.image.digest or run.policy.image),
-        checkpoints_path=store,
-        results_path=store,
-        survives=_survives(watched),
-        ending="the machine's end" if profile.meter_verb is None else profile.meter_verb.verb,
         volume_region=skip_if(spec.get("same_region") != "require", ANY_REGION, region),  # else refused at the submit
         machine_region=skip_if(watched.here, HERE, region),
-        measured=_measured(watched.telemetry) or None,
-        documented=(),
-        memory_limit_bytes=None if memory_limit is None else int(memory_limit),
-        memory_needed_bytes=None if memory is None else int(memory),
+        measured=_measured(telemetry) or base.measured,
+        memory_limit_bytes=base.memory_limit_bytes if memory_limit is None else int(memory_limit),
+        memory_needed_bytes=base.memory_needed_bytes if memory is None else int(memory),
         mount_named=skip_if(watched.given and not watched.here, OWN_DISK),
-        data_path="the disk of the checkpoints",
-        free_bytes=None if disk is None or disk.free_bytes is None else int(disk.free_bytes),
-        checkpoint_bytes=checkpoint_bytes,
-        kept=CHECKPOINTS_ON_MACHINE,
-        scratch_bytes=0,
-        inodes_used_pct=_used_inodes_pct(disk),
-        gpus_expected=skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
-        gpus=_cards(watched),
-        driver_cuda=skip_if(watched.gpus == "", NO_GPU, profile.driver_cuda_max.value),
-        limit_s=skip_if(watched.here, HERE, min(run.policy.limits.machine_max_s, profile.session_cap_s.value or inf)),
-        restore_s=_restore_s(watched.attempts),
+        data_path=base.data_path if disk is None else "the disk of the checkpoints",
+        free_bytes=base.free_bytes if disk is None or disk.free_bytes is None else int(disk.free_bytes),
+        checkpoint_bytes=expected_bytes if base.checkpoint_bytes is None else base.checkpoint_bytes,
+        inodes_used_pct=base.inodes_used_pct if disk is None else _used_inodes_pct(disk),
+        limit_s=skip_if(watched.here, HERE, base.limit_s),
+        restore_s=_last_restore_s(watched.attempts) if watched.attempts else base.restore_s,
         checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
-        notice_s=profile.saving_s,
         builds=_builder(spec.get("command", "")),
+        **_gpu_facts(watched, base),
     )
+
+
+def _gpu_facts(watched: Watched, base: Audit) -> dict[str, Any]:
+    """Of a host as it was read; elsewhere the shape has the names, and the agent reports its cards without them."""
+    if watched.profile.host is not None:
+        return {"driver_cuda": NO_GPU if base.gpus_expected is NO_GPU else base.driver_cuda}
+    return {
+        "gpus_expected": skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
+        "gpus": _cards(watched),
+        "driver_cuda": skip_if(watched.gpus == "", NO_GPU, base.driver_cuda),
+    }
 
 
 def _price(watched: Watched) -> float | None:
@@ -106,10 +105,8 @@ def _price(watched: Watched) -> float | None:
 
 
 def _survives(watched: Watched) -> tuple[str, str] | None:
-    """Checkpoints and results lie in the object store, apart from every machine that the platform makes."""
+    """Of a machine that cannot be had again and was not read nothing is assumed."""
     answer = survival(watched.profile, watched.store, End.DESTROY).value
-    if answer is None and watched.given:
-        answer = Survival.YES
     return None if answer is None else (answer, answer)
 
 
@@ -148,7 +145,7 @@ def _cards(watched: Watched) -> tuple[Card, ...] | None:
     return tuple(Card(f"GPU {index}") for index in range(count) if index not in lost)
 
 
-def _restore_s(attempts: Sequence[Attempt]) -> float | None:
+def _last_restore_s(attempts: Sequence[Attempt]) -> float | None:
     """How long the last restore took."""
     for attempt in reversed(attempts):
         if attempt.running_at is not None and attempt.training_at is not None:
@@ -169,28 +166,21 @@ def _builder(command: object) -> str:
 
 
 def access_facts(watched: Watched) -> Access:
-    spec, given, profile = watched.spec, watched.given, watched.profile
+    spec, base = watched.spec, access_of(watched.profile, watched.store)
     secrets, plain = spec.get("secrets"), spec.get("allow_plain_secrets")
-    mirror, ports_change = profile.mirror.value, profile.ports_change_on_restart.value
     # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
     readable = watched.claimed or watched.here or not secrets
-    return Access(
-        host=skip_if(given, NO_LOGIN),
-        login_accepted=skip_if(given, NO_LOGIN),
-        keepalive_every_s=skip_if(given, NO_LOGIN),
-        responds=skip_if(given, NO_LOGIN),
-        durable_path=watched.store,
-        durable_listed=tier_of(profile, watched.store) is not None,
-        copies_files=skip_if(given, NO_LOGIN, profile.ssh_copies_files.value),
-        port_fixed=None if ports_change is None else not ports_change,
+    no_login: dict[str, Any] = dict.fromkeys(
+        ("host", "login_accepted", "keepalive_every_s", "responds", "copies_files", "mirror_needed"), NO_LOGIN
+    )
+    return replace(
+        base,
         secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, () if readable else None),
         secrets_exposed=("allow_plain_secrets",) if plain else (),
-        store_refused=() if watched.claimed else None,
-        relays=profile.store_reach.value is Reach.RELAY,
-        mirror_needed=skip_if(given, NO_LOGIN, None if mirror is None else mirror != ""),
-        mirror=mirror,
+        store_refused=() if watched.claimed else base.store_refused,
         framework_gpus=skip_if(watched.gpus == "", NO_GPU, _busy_gpus(watched)),
         gpus_requested=None if watched.gpus is None else _card_count(watched.gpus),
+        **(no_login if watched.given else {}),
     )
 
 
