@@ -24,6 +24,7 @@ from supervisor.services.gates.readings import (
     launch_facts,
     monitor_facts,
     results_facts,
+    resumed,
     smoke_facts,
     teardown_facts,
 )
@@ -32,6 +33,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
 from supervisor.services.reading.profiles import next_place, placed_profile
 from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.smoked import by_whom
 from supervisor.services.views import formats
 from supervisor.wording.gates import GATE_NAMES, gate_text
 
@@ -108,16 +110,22 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
 
 def gates_json(watched: Watched) -> RunGates:
     facts, run = facts_of(watched), watched.run
-    verdicts = judge(facts, *reached(watched))
+    from_smoke = resumed(watched.attempts)[0] is None
+    verdicts = [by_whom(each, run, watched.spec, from_smoke) for each in judge(facts, *reached(watched))]
     return {
         "run_id": run.run_id,
         "provider": facts.provider,
-        "gates": [_gate(gate, verdicts, run.waivers, watched.now) for gate in Gate],
+        "gates": [_gate(gate, verdicts, run.waivers, _passed_at(gate, watched)) for gate in Gate],
         "waivers": [
             {"check": each.check, "reason": each.reason, "actor": each.actor, "at": formats.time_text(each.at)}
             for each in run.waivers
         ],
     }
+
+
+def _passed_at(gate: Gate, watched: Watched) -> float:
+    """Until when its verdicts must be young: the smoke when the run began, the others now."""
+    return min(watched.now, watched.run.generation_at) if gate == Gate.SMOKE else watched.now
 
 
 def facts_of(watched: Watched) -> Facts:

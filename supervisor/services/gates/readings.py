@@ -29,6 +29,7 @@ from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
 from supervisor.services.gates.watched import Watched, skip_if
+from supervisor.services.runs.smoked import facts_of_smoke
 from supervisor.wording.profile import clock_texts
 
 BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
@@ -40,7 +41,6 @@ SILENT = (Cause.BOOT_TIMEOUT, Cause.AGENT_LOST, Cause.UNKNOWN)  # ends of an att
 HERE = Skip("the machine is this computer")
 NO_CODE = Skip("the run has no code bundle")
 NO_LOGIN = Skip("the agent reports by itself: the supervisor logs in nowhere")
-NO_SMOKE = Skip("the spec has no smoke command")
 NO_SECRETS = Skip("the spec names no secrets")
 NO_IMAGES = Skip("commands run on the machine as it is")
 NOT_PREEMPTED = Skip("the platform does not take this machine back")
@@ -192,22 +192,21 @@ def _busy_gpus(watched: Watched) -> int | None:
 
 
 def smoke_facts(watched: Watched) -> Smoke:
-    code = watched.run.policy.code
-    first_step, second_from = _resumed(watched.attempts)
-    return Smoke(
+    code, smoked = watched.run.policy.code, facts_of_smoke(watched.run, watched.spec)
+    restarted, second_from = resumed(watched.attempts)
+    if restarted is not None:
+        smoked = replace(smoked, first_step=restarted, second_from=second_from)
+    return replace(
+        smoked,
         crlf_files=skip_if(not code, NO_CODE, ()),  # such a bundle is refused when it is stored
         code=skip_if(not code, NO_CODE, code),
         machine_code=None if watched.attempt is None else watched.attempt.code,
         values_missing=(),  # the agent sets them
-        first_step=NO_SMOKE if first_step is None else first_step,
-        second_from=second_from,
         writers=(),  # each run has a folder of its own in the store
-        ran_first=NO_SMOKE,
-        exit_code=NO_SMOKE,
     )
 
 
-def _resumed(attempts: Sequence[Attempt]) -> tuple[int | None, int]:
+def resumed(attempts: Sequence[Attempt]) -> tuple[int | None, int]:
     """The newest restart: the checkpoint before it, and where it began. A real restart proves more than a smoke."""
     for before, after in reversed(list(pairwise(attempts))):
         if before.generation == after.generation and before.step_kept and after.training_at is not None:
