@@ -227,10 +227,10 @@ def test_the_connection_is_ended_once_after_a_launch_and_the_machine_lives(
 
     monkeypatch.setattr(Connections, "end_idle", counted)
     before = host(lab).dropped_at
-    first, second = lab.request(), lab.request(run="second")
+    first, second = lab.request(), lab.request(attempt=2)
     machine = lab.up(first)
     lab.up(second)
-    assert ended == ["gpu1"], "the same code and command are tried once"
+    assert ended == ["gpu1"], "the same run with the same command is tried once"
     dropped_at = host(lab).dropped_at
     assert before is not None
     assert dropped_at is not None

@@ -48,7 +48,7 @@ class Readings:
         self._store = store_url.removeprefix(FOLDER_STORE) if store_url.startswith(FOLDER_STORE) else ""
         self._mark: int | None = None
         self._cuda: dict[tuple[str, str], str | None] = {}  # host, boot id -> the newest CUDA of its driver
-        self._dropped: dict[tuple[str, str, str], float] = {}  # host, image, spec -> when, monotonic
+        self._dropped: dict[tuple[str, str, str], float] = {}  # host, run, spec -> when, monotonic
         self._asked_at = 0.0
 
     def questions(self, probes: Mapping[str, Answer]) -> dict[str, object]:
@@ -93,7 +93,7 @@ class Readings:
     def prove_detached(self, request: LaunchRequest) -> None:
         """Called after a launch that started a machine, or found it."""
         text = json.dumps({name: request.job.get(name) for name in SPEC}, sort_keys=True, default=str)
-        key = request.placement.zone, request.image, hashlib.sha256(text.encode()).hexdigest()
+        key = request.placement.zone, request.run_id, hashlib.sha256(text.encode()).hexdigest()
         now = time.monotonic()
         self._dropped = {each: at for each, at in self._dropped.items() if now - at < PROVEN_S}
         if key not in self._dropped:

@@ -18,6 +18,7 @@ from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.judging import Facts, judge
+from supervisor.services.gates.kept import as_read, with_kept
 from supervisor.services.gates.readings import (
     access_facts,
     audit_facts,
@@ -111,7 +112,7 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
 def gates_json(watched: Watched) -> RunGates:
     facts, run = facts_of(watched), watched.run
     from_smoke = resumed(watched.attempts)[0] is None
-    verdicts = [by_whom(each, run, watched.spec, from_smoke) for each in judge(facts, *reached(watched))]
+    verdicts = [by_whom(as_read(each, watched), run, watched.spec, from_smoke) for each in _judged(watched, facts)]
     return {
         "run_id": run.run_id,
         "provider": facts.provider,
@@ -121,6 +122,17 @@ def gates_json(watched: Watched) -> RunGates:
             for each in run.waivers
         ],
     }
+
+
+def _judged(watched: Watched, facts: Facts) -> list[Verdict]:
+    gates = reached(watched)
+    others = judge(facts, *(gate for gate in gates if gate != Gate.LAUNCH))
+    return [*others, *(with_kept(_launch(watched), watched, _launch) if Gate.LAUNCH in gates else ())]
+
+
+def _launch(watched: Watched) -> tuple[Verdict, ...]:
+    launched = launch_facts(watched)
+    return judge(Facts(run=watched.run.run_id, provider=watched.provider, at=watched.now, launch=launched), Gate.LAUNCH)
 
 
 def _passed_at(gate: Gate, watched: Watched) -> float:

@@ -17,8 +17,9 @@ from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
+from supervisor.domain.gates.checks import CHECKS, error_code
 from supervisor.domain.profile import End, survival
-from supervisor.domain.run import Approval, training_s
+from supervisor.domain.run import Approval, Run, training_s
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
@@ -28,6 +29,7 @@ from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
+from supervisor.services.gates.kept import beats_after_drop
 from supervisor.services.gates.watched import Watched, skip_if
 from supervisor.services.runs.smoked import facts_of_smoke
 from supervisor.wording.profile import clock_texts
@@ -166,29 +168,44 @@ def _builder(command: object) -> str:
 
 
 def access_facts(watched: Watched) -> Access:
-    spec, base = watched.spec, access_of(watched.profile, watched.store)
+    run, spec, base = watched.run, watched.spec, access_of(watched.profile, watched.store)
     secrets, plain = spec.get("secrets"), spec.get("allow_plain_secrets")
     # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
-    readable = watched.claimed or watched.here or not secrets
+    readable = () if watched.claimed or watched.here or not secrets else None
     no_login: dict[str, Any] = dict.fromkeys(
         ("host", "login_accepted", "keepalive_every_s", "responds", "copies_files", "mirror_needed"), NO_LOGIN
     )
     return replace(
         base,
-        secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, () if readable else None),
+        secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, _refused_secret(run) or readable),
         secrets_exposed=("allow_plain_secrets",) if plain else (),
         store_refused=() if watched.claimed else base.store_refused,
-        framework_gpus=skip_if(watched.gpus == "", NO_GPU, _busy_gpus(watched)),
-        gpus_requested=None if watched.gpus is None else _card_count(watched.gpus),
+        framework_gpus=skip_if(watched.has_no_gpu, NO_GPU, _busy_gpus(watched)),
+        gpus_requested=_gpu_count(watched),
         **(no_login if watched.given else {}),
     )
+
+
+def _refused_secret(run: Run) -> tuple[str, ...]:
+    """The secret that the last request for a machine could not read, with the reason."""
+    code = error_code(CHECKS["secrets"])
+    waits = run.open_try is None and run.live_attempt is None and run.detail.startswith(code)
+    return (run.detail.removeprefix(f"{code}: "),) if waits else ()
 
 
 def _busy_gpus(watched: Watched) -> int | None:
     """How many cards compute, once all of them do: the framework sees them. Idle cards say nothing."""
     gpus = watched.telemetry.gpus
     busy = 0 if gpus is None else sum(1 for pct in gpus.util_pct if pct)
-    return busy if watched.gpus is not None and busy >= _card_count(watched.gpus) else None
+    count = _gpu_count(watched)
+    return busy if count is not None and busy >= count else None
+
+
+def _gpu_count(watched: Watched) -> int | None:
+    """Of a machine of its shape; None = not known."""
+    if watched.profile.host is not None:
+        return watched.profile.host.cards_of.get(watched.shape)
+    return None if watched.gpus is None else _card_count(watched.gpus)
 
 
 def smoke_facts(watched: Watched) -> Smoke:
@@ -224,7 +241,7 @@ def launch_facts(watched: Watched) -> Launch:
     code = watched.run.policy.code
     first = _first_sign_s(attempt)
     return Launch(
-        beats_after_drop=skip_if(watched.given, NO_CONNECTION),
+        beats_after_drop=skip_if(watched.given, NO_CONNECTION, beats_after_drop(watched, attempt)),
         after_restart=_after_restart(watched.profile.survives_reboot.value),
         transfer_resumes=skip_if(not code, NO_CODE, True),
         code_changed=attempt.code is not None and attempt.code != code,
@@ -232,7 +249,7 @@ def launch_facts(watched: Watched) -> Launch:
         first_beat_s=first,
         first_line_s=first,
         nonce_ours=True if watched.claimed else None,
-        gpu_used=skip_if(watched.gpus == "", NO_GPU, _gpu_used(watched.telemetry)),
+        gpu_used=skip_if(watched.has_no_gpu, NO_GPU, _gpu_used(watched.telemetry)),
         trained_s=training_s(attempt, watched.now),
         boot_limit_s=watched.run.policy.stall.boot_timeout_s,
     )
@@ -273,11 +290,11 @@ def _gpu_used(telemetry: Telemetry) -> bool | None:
 def monitor_facts(watched: Watched) -> Monitor:
     run, pulse, expected_s = watched.run, watched.pulse, watched.run.policy.expect_runtime_s
     ended = [item for item in watched.attempts if item.ended_at is not None and item.cause is not None]
-    idle = run.live_attempt is None
+    idle, host = run.live_attempt is None, watched.profile.host
     return Monitor(
         expect_runtime_s=skip_if(expected_s is None, NO_RUNTIME, expected_s),
         layers_missing=() if watched.alerted else (ALERTS,),
-        longest_read_s=skip_if(watched.given, NO_LOGIN),
+        longest_read_s=skip_if(watched.given, NO_LOGIN, None if host is None else host.took_s),
         used_pct=skip_if(idle, NO_MACHINE_WORKS, _used_pct(watched.telemetry)),
         finished_after_pct=_finished_after_pct(watched, expected_s),
         process_alive=skip_if(idle, NO_MACHINE_WORKS, True),

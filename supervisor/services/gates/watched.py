@@ -79,6 +79,12 @@ class Watched:
         return self.here or not (self.traits.irreplaceable or self.profile.host is not None)
 
     @property
+    def has_no_gpu(self) -> bool:
+        """A machine of its shape has none; False: it has some, or nobody knows."""
+        host = self.profile.host
+        return self.gpus == "" and not (host is not None and host.cards_of.get(self.shape))
+
+    @property
     def claimed(self) -> bool:
         """The agent of the newest attempt has taken the baton: it reads, writes and compares in the store."""
         return self.attempt is not None and self.attempt.running_at is not None
