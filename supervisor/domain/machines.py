@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from supervisor.contract.cards import Card
 from supervisor.domain.causes import Cause
 
 OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
@@ -99,6 +100,32 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     shape: str = ""  # its name in the settings if they offer it, else the platform's name; "" = not known
     spot: bool | None = None  # None = not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What the last reading found on a computer that people own, before a machine is started there. None = not read.
+
+    `at`: epoch seconds of the reading; `took_s`: how long it took. `host_key`: one of the HOST_ words of
+    lifecycle/gates/access. `login_accepted` False: the login was refused; `login_s`: how long the last one took.
+    `keepalive`: seconds and number of the connection's probes. `dropped_at`: when the connection ended last, by
+    accident or on purpose. `cards`: its GPUs with their holders, where the settings assign them; `cards_of`: shape ->
+    GPUs of each machine. `store_refused`: what the host cannot do in the object store, of read, write, precondition."""
+
+    at: float
+    host: str
+    took_s: float | None = None
+    host_key: str | None = None
+    login_accepted: bool | None = None
+    login_s: float | None = None
+    keepalive: tuple[float, int] | None = None
+    dropped_at: float | None = None
+    free_bytes: int | None = None
+    inodes_used_pct: float | None = None
+    memory_bytes: int | None = None
+    cards: tuple[Card, ...] | None = None
+    cards_of: Mapping[str, int] = field(default_factory=dict)
+    store_refused: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

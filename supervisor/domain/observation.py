@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Placement, ZoneRecord
 from supervisor.domain.policies import Knobs
+from supervisor.domain.profile import Profile
 from supervisor.domain.status import Status
 
 T = TypeVar("T")
@@ -148,6 +149,11 @@ class World:
     # the platform, the others wait for the group.
     no_slot: Mapping[int, str] = field(default_factory=dict)
     without_offer: frozenset[int] = frozenset()
+    # Profiles by (provider, zone), with the last reading of the host where there is one; a zone that is missing is not
+    # judged before a launch. `judged`: what was found there in this tick (lifecycle/offers/choosing).
+    profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
+    store_url: str = ""
+    judged: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""
@@ -156,6 +162,13 @@ class World:
     def lacks(self, provider: str) -> bool:
         """The settings do not have this provider (any more)."""
         return bool(self.sources) and provider not in self.sources
+
+    def profile_of(self, place: Placement) -> Profile | None:
+        """Of the machines there; None = not known."""
+        try:
+            return self.profiles[place.provider, place.zone]
+        except KeyError:
+            return None
 
     def zone_of(self, place: Placement) -> str:
         return zone_name(place.provider, place.zone, self.machines_of(place.provider))

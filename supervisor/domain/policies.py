@@ -50,6 +50,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a machine must have for the run, checked before the launch. `gpu`: a part of the name of its GPUs. `cuda`:
+    the version that the training was built for, such as 12.4. "" and None: nothing is required."""
+
+    gpu: str = ""
+    cuda: str = ""
+    memory_gb: float | None = None
+    disk_gb: float | None = None  # free, beside the checkpoints
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     providers: tuple[str, ...] = ()  # in order of preference; empty = only the provider in the run's row
     zones: tuple[str, ...] = ()  # empty = all zones of the provider
@@ -58,6 +69,9 @@ class Policy:
     allow_on_demand: bool = False
     results: tuple[ResultRule, ...] = ()
     expect_runtime_s: float | None = None
+    expect_checkpoint_gb: float | None = None
+    expect_checkpoint_every_s: float | None = None
+    needs: Needs = Needs()
     limits: Limits = Limits()
     stall: StallLimits = StallLimits()
     stop_grace_s: float = 120.0

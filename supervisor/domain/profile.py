@@ -19,6 +19,8 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
+from supervisor.domain.machines import HostFacts
+
 T = TypeVar("T")
 NO_LIMIT = math.inf
 HOME = "~"
@@ -147,7 +149,8 @@ class Profile:
 
     Beyond the common fields: `preemptible`: the platform may take a machine back at any time. `dead_man_s`: our own
     limit, after which the platform deletes the machine without us. `stopped_kept_s`: how long a stopped machine is kept
-    before it is deleted. `unpaid`: what happens to data when the balance is used up, in words."""
+    before it is deleted. `unpaid`: what happens to data when the balance is used up, in words. `host`: what the last
+    reading found there; None = the platform makes a new machine for each attempt, or it is this computer."""
 
     kind: str
     title: str
@@ -178,6 +181,7 @@ class Profile:
     ports_change_on_restart: Fact[bool] = UNKNOWN
     tiers: tuple[Tier, ...] = ()
     verbs: tuple[Verb, ...] = ()
+    host: HostFacts | None = None
 
     @property
     def facts(self) -> Mapping[str, Fact[Any]]:
@@ -346,7 +350,8 @@ def _merge_two(first: Profile, second: Profile) -> Profile:
     facts = {name: stronger(fact, others[name]) for name, fact in first.facts.items()}
     tiers = _by_name((tier.name, tier) for tier in (*first.tiers, *second.tiers))
     verbs = _by_name((verb.verb, verb) for verb in (*first.verbs, *second.verbs))
-    return Profile(kind=first.kind, title=first.title, tiers=tiers, verbs=verbs, **facts)
+    host = second.host or first.host
+    return Profile(kind=first.kind, title=first.title, tiers=tiers, verbs=verbs, host=host, **facts)
 
 
 Part = TypeVar("Part", Tier, Verb)

@@ -40,6 +40,22 @@ class StopRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SmokeRun:
+    """The smoke that the user's computer ran before the submit. `code`: hash of the bundle that it used, "" = none.
+    `spec_sha256`: of the spec that was submitted with it. `exit_codes`: of its starts. `first_step`: the last step of
+    the first start, `second_from`: where the second one began; None = it reported no step."""
+
+    at: float
+    computer: str
+    command: str
+    code: str
+    spec_sha256: str
+    exit_codes: tuple[int, ...]
+    first_step: int | None = None
+    second_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     actor: str
     at: float
@@ -158,6 +174,7 @@ class Run:
     disk_low: bool = False  # an event has reported it; until there is ample space again
     down_since: float | None = None  # no training since then, after a lost attempt; None = it trains, or never did
     settled: bool = False  # terminal, and nothing is left to clean up
+    smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

@@ -145,10 +145,14 @@ class Cards:
         free.sort(key=lambda card: (card.uuid not in preferred, card.index))
         return tuple(card.uuid for card in free[:needed])
 
-    def refresh(self, survey: Survey) -> None:
-        """Call the driver's tools now, so that `left` knows all cards. Raises CardsUnread, OSError."""
-        if any(self.promised.values()):
-            self._remember(self._cards(self._smi.read(), survey))
+    def refresh(self, survey: Survey) -> Optional[Tuple[Card, ...]]:
+        """Every card, read from the driver's tools now, so that `left` knows all of them; None: cards are not assigned.
+        Raises CardsUnread, OSError."""
+        if not any(self.promised.values()):
+            return None
+        cards = self._cards(self._smi.read(), survey)
+        self._remember(cards)
+        return cards
 
     def left(self, survey: Survey) -> Tuple[Optional[int], Optional[int], str]:
         """(cards for more machines, all cards, who else has some), usually without the driver's tools. None, None:

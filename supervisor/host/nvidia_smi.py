@@ -8,6 +8,7 @@ container the list of processes is empty: then only the memory figure shows that
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -21,6 +22,7 @@ TIMEOUT_S = 10.0
 MIB = 2**20
 CARDS = ("--query-gpu=index,uuid,name,memory.used,memory.total", 5)
 HOLDERS = ("--query-compute-apps=gpu_uuid,pid,process_name,used_memory", 4)
+CUDA = re.compile(r"CUDA Version:\s*(\d+\.\d+)")  # in the head of its table
 
 
 class CardsUnread(Unreadable):
@@ -70,17 +72,25 @@ class NvidiaSmi:
         )
         return tuple(sorted(readings, key=lambda card: card.index))
 
+    def cuda(self) -> Optional[str]:
+        """The newest CUDA that the driver supports, such as 12.4; None = it does not say. Raises CardsUnread."""
+        shown = CUDA.search(self._run([self._tool()]))
+        return None if shown is None else shown.group(1)
+
     def _ask(self, query: str, columns: int) -> List[List[str]]:
-        tool = shutil.which("nvidia-smi")
-        if tool is None:
-            raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
-        output = self._run([tool, query, "--format=csv,noheader,nounits"])
+        output = self._run([self._tool(), query, "--format=csv,noheader,nounits"])
         rows = [line.split(", ") for line in output.splitlines() if line.strip()]
         if any(len(row) < columns for row in rows):
             raise CardsUnread(f"the output of nvidia-smi is not understood: {clause(output.strip()[:200])}")
         # Nothing is quoted: a name, which is the third column, may contain the separator.
         last = columns - 3
         return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]
+
+    def _tool(self) -> str:
+        tool = shutil.which("nvidia-smi")
+        if tool is None:
+            raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
+        return tool
 
     def _run(self, command: List[str]) -> str:
         if self._hung is not None and self._hung.returncode is None:

@@ -68,13 +68,22 @@ class Host:
         self._machines = Machines(folders, agents, time.time, keep=self._cards.quarantine.keep)
 
     def probe(self) -> Dict[str, Any]:
-        """Everything that a tick asks of this computer."""
+        """Everything that a tick asks of this computer. `store`: a folder that may be the object store; `with_cuda`:
+        the driver is asked for its version too."""
         survey = self._machines.survey()
         self._machines.archive_old(survey.over)
+        cards, cuda = None, None
         with suppress(CardsUnread):  # then a launch says why, and the capacity is not known
-            self._cards.refresh(survey)
+            cards = self._cards.refresh(survey)
+        if cards and self._request.get("with_cuda"):
+            with suppress(CardsUnread):
+                cuda = NvidiaSmi().cuda()
         left = self._cards.left(survey)
+        folder = self._request.get("store")
         return {
+            "cards": None if cards is None else [asdict(card) for card in cards],
+            "cuda": cuda,
+            "store": None if not folder else store_folder(str(folder)),
             "machines": [machine_values(machine) for machine in survey.machines],
             "unreadable": survey.unreadable,
             "cards_left": left[0],
@@ -193,6 +202,31 @@ def _check_store(url: str) -> None:
         raise refusals.Refused(
             "the object store %s is not on this host: use a folder that both have, or a bucket" % url
         )
+
+
+def store_folder(path: str) -> Dict[str, Any]:
+    """The object store in this folder. `marked_at`: whole seconds, as everywhere where the same folder is mounted;
+    null = there is none. `writable`; `system`: the type of its file system, "" = not known."""
+    try:
+        marked_at = int(os.stat(os.path.join(path, MARKER)).st_mtime)
+    except OSError:
+        return {"marked_at": None, "writable": False, "system": ""}
+    writable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+    return {"marked_at": marked_at, "writable": writable, "system": _file_system(os.path.realpath(path))}
+
+
+def _file_system(path: str) -> str:
+    """Its type, by the longest mount point above the path; of two at the same point the last one counts."""
+    best, system = -1, ""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for words in (line.split(" ") for line in lines):
+        point = words[1].replace("\\040", " ") if len(words) > 2 else ""
+        if point and (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= best:
+            best, system = len(point), words[2]
+    return system
 
 
 def computer(root: Path) -> Dict[str, Any]:

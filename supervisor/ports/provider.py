@@ -28,9 +28,10 @@ class LaunchPending(ProviderUnavailable):
 
 class LaunchFailed(Exception):
     """A definite refusal: this request makes no machine. `of_run`: the run itself is refused; the zone may still accept
-    other runs."""
+    other runs. `code`: of the check that it fails (domain/gates), "" = none."""
 
     cause = Cause.LAUNCH_REJECTED
+    code = ""
     of_run = False
     scope = "zone"
 
@@ -69,6 +70,7 @@ class SecretRefused(LaunchRejected):
     """A secret of the run cannot be read; the text has its name and not its value."""
 
     of_run = True
+    code = "SECRET_UNREADABLE"
 
 
 class ImageMissing(Exception):

@@ -320,7 +320,7 @@ def _tick(
         store=store,
         cell=parts.cells[own],
         observer=observer,
-        worldview=Worldview(parts.knobs, providers),
+        worldview=Worldview(parts.knobs, providers, store_url=objects.url),
         readers=Readers(objects, providers),
         actor=actor,
         outcomes=outcomes,

@@ -30,7 +30,9 @@ def listing(size: Size) -> Mapping[str, Figure]:
         agent = folder / "agent.pyz"
         agent.write_bytes(b"an archive")
         connections = Connections(config, folder / "known_hosts")
-        provider = SshProvider("lab", SshSettings(ssh_hosts=names), connections, lambda: agent, "2026-11-25")
+        provider = SshProvider(
+            "lab", SshSettings(ssh_hosts=names), connections, lambda: agent, on="2026-11-25", store_url=""
+        )
         try:
             began = time.perf_counter()
             first = provider.machines()

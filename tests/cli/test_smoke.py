@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.api.shapes.bodies import SmokeBody
+from tests.cli.fake_api import a_run
 from tests.providers.local_machines import alive
 
 GOOD = """\
@@ -120,3 +122,17 @@ def test_the_hash_of_code_cannot_be_tried(api, spot, folder: Path) -> None:
     ended = spot("submit", "--code", "a" * 64, "--smoke", "true", "--", "true")
     assert "not here to be tried" in ended.err
     assert os.listdir(folder) == []
+
+
+def test_a_submit_sends_how_the_smoke_ended(api, spot, folder: Path) -> None:
+    (folder / "train.py").write_text(GOOD)
+    command = f"{sys.executable} train.py 2"
+    api.respond("POST", "/v1/runs", a_run(run_id="digits-7"), 201)
+    ended = spot("submit", "--run-id", "digits-7", "--smoke", command, "--", sys.executable, "train.py", "100")
+    assert ended.code == 0, ended.err
+    [body] = api.bodies("/v1/runs")
+    sent = body["smoke"]
+    assert (sent["command"], sent["exit_codes"], sent["first_step"], sent["second_from"]) == (command, [0, 0], 2, 3)
+    assert sent["computer"]
+    assert SmokeBody.model_validate(sent).at.tzinfo is not None
+    assert "smoke" not in body["spec"]

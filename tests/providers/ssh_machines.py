@@ -47,8 +47,11 @@ def scripted_archive() -> bytes:
 
 
 class SshSubject(FolderSubject):
-    def __init__(self, folder: Path, options: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, options: Mapping[str, str] | None = None, store_url: str = "", **settings: Any
+    ) -> None:
         super().__init__()
+        self.store_url = store_url
         self.data_dir = folder
         self.hosts = [Sshd(alias, folder / alias, dict(options or {})) for alias in HOSTS]
         for host in self.hosts:
@@ -66,7 +69,7 @@ class SshSubject(FolderSubject):
         s = SshSettings(**{**self.settings, **settings})
         connections = Connections(self.config, self.known_hosts)
         self._opened.append(connections)
-        return SshProvider("lab", s, connections, lambda: self.agent, "2026-11-25")
+        return SshProvider("lab", s, connections, lambda: self.agent, on="2026-11-25", store_url=self.store_url)
 
     def host(self, request: LaunchRequest) -> Sshd:
         return next(host for host in self.hosts if host.alias == request.placement.zone)

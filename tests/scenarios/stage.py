@@ -154,7 +154,7 @@ class Stage:
             store=self.rows,
             cell=CELL,
             observer=Observer(providers, self.own_access, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s),
-            worldview=Worldview(knobs, providers),
+            worldview=Worldview(knobs, providers, store_url=self.objects.url),
             readers=Readers(self.own_access, providers, executor=AtOnce()),
             actor=Actor(
                 self.rows, self.own_access, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,

@@ -28,6 +28,7 @@ from supervisor.services.reading.console import ConsoleText, MachineLogin, machi
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun
+from supervisor.services.runs.smoked import smoke_run
 from supervisor.services.runs.submit import SubmitRequest, SubmittedRun, submit
 from supervisor.services.runs.waiving import WaiveRequest, check_waivable
 from supervisor.services.views.attempt_view import AttemptList
@@ -57,6 +58,7 @@ async def submit_run(request: Request, query: parameters.SubmitParameters, body:
         ignore_old=body.ignore_old,
         key=key_of(request),
         waive=tuple(WaiveRequest(each.check, each.reason.strip()) for each in body.waive),
+        smoke=None if body.smoke is None else smoke_run(body.smoke.model_dump()),
     )
     for position, each in enumerate(submission.waive):
         check_waivable(each.check, f"#/waive/{position}/check")

@@ -51,16 +51,32 @@ class WaiveBody(Strict):
     reason: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)]
 
 
+class SmokeBody(Strict):
+    """A smoke that ended well on the user's computer, before the submit. `code`: hash of the bundle that it used.
+    `exit_codes`: of its starts. `first_step`: the last step of the first start; `second_from`: the first step of the
+    second one; null: it reported none."""
+
+    at: Annotated[Moment, Field(strict=False)]
+    computer: Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=128)]
+    command: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)]
+    code: Sha256 | None = None
+    exit_codes: Annotated[list[Annotated[int, Field(ge=0, le=0), WHOLE]], Field(min_length=1, max_length=8)]
+    first_step: Count | None = None
+    second_from: Count | None = None
+
+
 class SubmitBody(Strict):
     """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
     completed run over from nothing. `ignore_old`: begin from nothing where a run of the older runner has this name in
-    the same store. `waive`: checks in spite of which the run may go on; added to those of an existing run."""
+    the same store. `waive`: checks in spite of which the run may go on; added to those of an existing run. `smoke`: of
+    this spec; shown in gate G2."""
 
     run_id: RunId | None = None
     spec: RunSpec
     replace_spec: bool = False
     rerun: bool = False
     ignore_old: bool = False
+    smoke: SmokeBody | None = None
     waive: Annotated[list[WaiveBody], Field(max_length=64)] = []
 
 

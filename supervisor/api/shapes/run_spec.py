@@ -141,6 +141,16 @@ class CheckpointsSpec(Strict):
     keep_every: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE] | None = None
 
 
+class NeedsSpec(Strict):
+    """What a machine must have, checked before the launch where it can be read. `gpu`: a part of the name of its GPUs.
+    `cuda`: the version that the training was built for. `disk_gb`: free, beside the checkpoints."""
+
+    gpu: Annotated[str, StringConstraints(pattern=r"^[ -~]+$", max_length=64)] | None = None
+    cuda: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3})?$", max_length=7)] | None = None
+    memory_gb: Annotated[FiniteFloat, Field(gt=0, le=100_000)] | None = None
+    disk_gb: Annotated[FiniteFloat, Field(gt=0, le=1_000_000)] | None = None
+
+
 class Retry(Strict):
     """Failures of the command after which the same spec is tried again."""
 
@@ -232,6 +242,8 @@ class RunSpec(Strict):
     require_pull: bool = False
     expect_runtime_s: Seconds | None = None
     expect_checkpoint_gb: Annotated[FiniteFloat, Field(gt=0, le=100_000)] | None = None
+    expect_checkpoint_every_s: Seconds | None = None
+    needs: NeedsSpec = NeedsSpec()
     retry: Retry = Retry()
     limits: LimitsSpec = LimitsSpec()
     stall: StallSpec = StallSpec()

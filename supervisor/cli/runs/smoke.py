@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import platform
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from supervisor.wording.figures import duration
 
 SMOKE_S = 600.0
 LAST_LINES = 12
+COMPUTER_MAX, COMMAND_MAX = 128, 4096  # characters that the API takes
 TRACEBACK = "Traceback (most recent call last)"
 # The CPU alone, and no tracker that would record the smoke: each is a documented variable of its library.
 QUIET = {
@@ -69,9 +72,11 @@ def smoke(code: str, pairs: tuple[str, ...], limit_s: float, command: tuple[str,
     check_smoke(shlex.join(command), Path(code), env, limit_s)
 
 
-def check_smoke(command: str, code: Path | None, env: Mapping[str, str], limit_s: float = SMOKE_S) -> None:
-    """`command`: for /bin/sh. `code`: the folder that the run gets a copy of; None = it runs in this folder. Raises
-    CliError: SMOKE_FAILED, DOES_NOT_RESUME."""
+def check_smoke(command: str, code: Path | None, env: Mapping[str, str], limit_s: float = SMOKE_S) -> dict[str, Any]:
+    """How it ended, for the submit (SmokeBody of the API, without the hash of the code). `command`: for /bin/sh.
+    `code`: the folder that the run gets a copy of; None = it runs in this folder. Raises CliError: SMOKE_FAILED,
+    DOES_NOT_RESUME."""
+    at = datetime.now(UTC).isoformat()
     with tempfile.TemporaryDirectory(prefix="spot-smoke-") as name:
         scene = _Scene(Path(name), command, env, limit_s)
         scene.unpack(code)
@@ -80,6 +85,14 @@ def check_smoke(command: str, code: Path | None, env: Mapping[str, str], limit_s
         second = scene.start()
         _check_end(second, "the second start of ")
         note(_resumed(first, second))
+    return {
+        "at": at,
+        "computer": platform.node()[:COMPUTER_MAX] or "this computer",
+        "command": command[:COMMAND_MAX],
+        "exit_codes": [first.exit_code, second.exit_code],
+        "first_step": first.steps[-1] if first.steps else None,
+        "second_from": second.steps[0] if second.steps else None,
+    }
 
 
 class _Scene:

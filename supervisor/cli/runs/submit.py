@@ -34,7 +34,7 @@ from supervisor.cli.output import safe
 from supervisor.cli.runs.cells import is_sweep
 from supervisor.cli.runs.specfile import in_words_of_file, missing_command, read_spec
 from supervisor.cli.runs.submit_options import put_options, submit_options, write_help
-from supervisor.cli.runs.sweep import submit_sweep
+from supervisor.cli.runs.sweep import submit_sweep, with_smoked_code
 
 APPEARS_S = 2.0  # after `spot serve &` on the same line, the first sign of the supervisor may come after us
 _COMMAND = "supervisor.cli.runs.submit.command"
@@ -81,7 +81,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     settle_environment(body["spec"], given["venv"], client.url, is_local)
     smoke = body["spec"].pop("smoke", None)
     if smoke is not None and not given["dry_run"]:
-        _smoke(smoke, body["spec"])
+        body["smoke"] = _smoke(smoke, body["spec"])
     if is_sweep(body["spec"]):
         if given["build"] and not given["dry_run"]:
             body["spec"]["image"] = _build(file, given, body["spec"])
@@ -93,6 +93,7 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     if given["build"]:
         body["spec"]["image"] = _build(file, given, body["spec"])
     settle_code(client, body["spec"])
+    body = with_smoked_code(body)
     if given["cleanup_all"] and not _cleaned_up(client, body, given["yes"]):
         ctx.exit(DETACHED)
     run = _send(client, body, file)
@@ -106,8 +107,8 @@ def submit(ctx: click.Context, /, target: Target, form: str, file: str | None, f
     output.suggest(f"spot watch {run['run_id']}")
 
 
-def _smoke(command: object, spec: Json) -> None:
-    """Raises CliError before anything is stored or rented. The API never sees this field of the file."""
+def _smoke(command: object, spec: Json) -> Json:
+    """How it ended, for the submit. Raises CliError before anything is stored or rented."""
     from supervisor.cli.runs.smoke import check_smoke
 
     code = spec.get("code")
@@ -116,7 +117,7 @@ def _smoke(command: object, spec: Json) -> None:
     if isinstance(code, str) and HASH.match(code):
         text = "smoke: the code is named by its hash, so it is not here to be tried. Give its folder with --code."
         raise CliError(text, USAGE, "SMOKE_FAILED")
-    check_smoke(command, Path(code) if isinstance(code, str) else None, dict(spec.get("env") or {}))
+    return check_smoke(command, Path(code) if isinstance(code, str) else None, dict(spec.get("env") or {}))
 
 
 def _note_dangers(client: Client, run_id: str) -> None:

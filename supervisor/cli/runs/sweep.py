@@ -49,6 +49,12 @@ def submit_sweep(client: Client, body: Json, file: str | None, given: Mapping[st
     _submit(client, cells, body, file, form)
 
 
+def with_smoked_code(body: Json) -> Json:
+    """The body of a submit, whose smoke names the code that it has tried: the hash of the spec is known by now."""
+    smoke, code = body.get("smoke"), body["spec"].get("code")
+    return {**body, "smoke": {**smoke, "code": code}} if smoke and code else body
+
+
 # --- dry run ----------------------------------------------------------------------------------------------------------
 
 
@@ -109,7 +115,7 @@ def _submit(client: Client, cells: Sequence[Cell], body: Json, file: str | None,
             rows.append({**ended[cell.run_id], "sweep": "left alone"})
             continue
         try:
-            run, is_new = _send(client, {**body, "run_id": cell.run_id, "spec": cell.spec})
+            run, is_new = _send(client, with_smoked_code({**body, "run_id": cell.run_id, "spec": cell.spec}))
         except Problem as error:
             if error.status in ALL_FAIL:
                 note(_summary(rows, refused, cells))

@@ -140,7 +140,7 @@ def _gpus(expected: tuple[str, ...], cards: tuple[Card, ...]) -> Judged:
         if card is not None:
             free.remove(card)
             matched += 1
-    holders = tuple(f"{card.name} is used by {card.holder}" for card in cards if card.holder)
+    holders = tuple(f"{card.name}: {card.holder}" for card in cards if card.holder)
     taken = f"; {'; '.join(holders)}" if holders and matched < len(expected) else ""
     return judged(matched == len(expected), free=str(matched), expected=str(len(expected)), taken=taken)
 

@@ -1,8 +1,9 @@
 """How a rule makes a verdict of facts. One rule for each check, one file of rules for each gate.
 
-A fact is a value, None (it could not be read, or was not measured), or `Skip`: the check does not apply, and why. A
-rule gets the facts that it names, and only when all of them are known: an unread one makes the verdict unknown, a
-skipped one makes it a pass that says why. So no rule can mistake ignorance for health.
+A fact is a value, None (it could not be read, or was not measured), `Unread` (the same, with a reason of its own), or
+`Skip`: the check does not apply, and why. A rule gets the facts that it names, and only when all of them are known: an
+unread one makes the verdict unknown, a skipped one makes it a pass that says why. So no rule can mistake ignorance for
+health.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ class Skip:
     why: str
 
 
-Known: TypeAlias = T | Skip | None  # a fact: its value; or why it does not apply; or None, not read
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """It is not known, and `why` says more than "could not be read"; a clause."""
+
+    why: str
+
+
+Known: TypeAlias = T | Skip | Unread | None  # a fact: its value; or why it does not apply, or is not known; or not read
 
 
 class Judged(NamedTuple):
@@ -67,12 +75,23 @@ def verdict(check_id: str, rule: Rule, facts: object, reader: Reader) -> Verdict
     skipped = next((value for value in values if isinstance(value, Skip)), None)
     if skipped is not None:
         return Verdict(check_id, State.PASS, f"not needed: {skipped.why}", "", reader.at, reader.by)
+    unread = next((value for value in values if isinstance(value, Unread)), None)
+    if unread is not None:
+        fix = check.fix.format_map(_Named(reader.names))
+        return Verdict(check_id, State.UNKNOWN, unread.why, fix, reader.at, reader.by)
     if any(value is None for value in values):
         return Verdict(check_id, State.UNKNOWN, f"could not be read: {check.what}", _AGAIN, reader.at, reader.by)
     state, texts = rule.judge(*values)
     named = {**reader.names, **texts}
     fix = "" if state == State.PASS else check.fix.format_map(named)
     return Verdict(check_id, state, check.says.format_map(named), fix, reader.at, reader.by)
+
+
+class _Named(dict[str, str]):
+    """A value of a template that is not known stays in capitals, as on the page of the checks."""
+
+    def __missing__(self, name: str) -> str:
+        return name.upper()
 
 
 def listed(names: tuple[str, ...]) -> str:

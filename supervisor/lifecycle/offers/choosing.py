@@ -2,23 +2,28 @@
 
 Offers that cool down after a failure are left out, and so are zones that cannot be read now. At each provider the zone
 that was just lost comes last, so it is requested again only when nothing else there is good. Among the zones of one
-shape, those that lost more machines lately come later.
+shape, those that lost more machines lately come later. An offer whose place fails a check of the gates G0 or G1 is
+passed over until that is fixed or waived; what was not read there stops nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.gates.verdicts import Verdict
 from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
+from supervisor.lifecycle.gates.places import PASSING, restore_s, stopping
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.lifecycle.offers.lessons import lost_lately
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
 LACKING_RETRY_S = 60.0
+GATE_RETRY_S = 60.0  # a place that a gate stops is judged again: what it rests on is read in each tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +46,77 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     good, cooling = _sorted_offers(run, world, now)
     if not good and not cooling:
         return _none_serves(run, world, now)
-    readable = [offer for offer in good if world.zone_of(offer.placement) not in world.unread]
-    for offer in readable:
-        if not _full_text(offer.placement, world):
+    places = _Places([], [], [], cooling)
+    for offer in good:
+        is_read = world.zone_of(offer.placement) not in world.unread
+        if is_read and (why_full := _full_text(offer.placement, world)):
+            places.full.append(why_full)
+        elif stops := stops_of(run, offer, world, now):
+            places.stopped.append((offer, stops))
+        elif is_read:
             return offer
-    if readable:
-        return NoOffer(None, Cause.QUEUED, _full_text(readable[0].placement, world))
-    if good:
-        zones = ", ".join(dict.fromkeys(world.zone_of(offer.placement) for offer in good))
+        else:
+            places.unread.append(world.zone_of(offer.placement))
+    return _no_offer(places, world, now)
+
+
+class _Places(NamedTuple):
+    """Why no offer can be requested: full of our own machines (in words), stopped by a gate, not read (their zones),
+    cooling."""
+
+    full: list[str]
+    stopped: list[tuple[Offer, tuple[Verdict, ...]]]
+    unread: list[str]
+    cooling: list[tuple[Offer, ZoneRecord]]
+
+
+def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
+    """What changes soonest decides: our own machines, a zone that is read again, a cool-down, a gate."""
+    if places.full:
+        return NoOffer(None, Cause.QUEUED, places.full[0])
+    stopped, text = places.stopped, _stopped_text(places.stopped)
+    if places.unread:
+        zones = ", ".join(dict.fromkeys(places.unread))
         detail = f"{zones} cannot be read now, so no machine is requested there"
-        return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, detail, unread=True)
-    record = cooling[0][1]
-    return NoOffer(record.cool_until, Cause(record.cause), record.detail)
+        return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, _both(detail, text), unread=True)
+    if places.cooling:
+        record = places.cooling[0][1]
+        until = min(record.cool_until, now + GATE_RETRY_S) if stopped else record.cool_until
+        return NoOffer(until, Cause(record.cause), _both(record.detail, text))
+    passes = any(all(verdict.check in PASSING for verdict in stops) for _, stops in stopped)
+    return NoOffer(now + GATE_RETRY_S, Cause.NO_CAPACITY if passes else Cause.LAUNCH_REJECTED, text)
+
+
+def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict, ...]:
+    """The verdicts of G0 and G1 that stop a launch there; () = none, or nothing is known of the place. The same for all
+    runs that ask the same of it, so it is judged once a tick."""
+    place = offer.placement
+    profile = world.profile_of(place)
+    if profile is None:
+        return ()
+    policy, waived = run.policy, tuple(waiver.check for waiver in run.waivers)
+    expected = policy.needs, policy.expect_checkpoint_gb, policy.expect_checkpoint_every_s, policy.limits.machine_max_s
+    key = place, expected, waived, run.files.checkpoint_bytes, restore_s(run)
+    if key not in world.judged:
+        world.judged[key] = stopping(run, place, profile, world.store_url, now)
+    stops: tuple[Verdict, ...] = world.judged[key]
+    return stops
+
+
+def _stopped_text(stopped: list[tuple[Offer, tuple[Verdict, ...]]]) -> str:
+    """Of the best offer, with its first verdict whole; "" = none is stopped."""
+    if not stopped:
+        return ""
+    offer, verdicts = stopped[0]
+    first, more = verdicts[0], dict.fromkeys(verdict.code for verdict in verdicts[1:])
+    also = f" Also: {', '.join(more)}." if more else ""
+    zones = len({each.placement.zone for each, _ in stopped})
+    elsewhere = f" {zones - 1} more of its zones are stopped too." if zones > 1 else ""
+    return f"{offer.placement.zone}: {first.code} ({first.check}): {first.fact}. {first.fix}{also}{elsewhere}"
+
+
+def _both(text: str, other: str) -> str:
+    return f"{text}; {other}" if other else text
 
 
 def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:

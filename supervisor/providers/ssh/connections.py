@@ -11,9 +11,11 @@ import asyncio
 import logging
 import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +49,18 @@ class Completed:
     errors: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the last connection to a host was made. None = not known. `key_known`, `key_accepted`: the host's key, and
+    ours. `login_s`: how long it took. `ended_at`: epoch seconds; connections of an earlier process ended before ours
+    was opened."""
+
+    key_known: bool | None = None
+    key_accepted: bool | None = None
+    login_s: float | None = None
+    ended_at: float = 0.0
+
+
 @dataclass(slots=True)
 class _Call:
     """`is_sent`: the command may have reached the host."""
@@ -67,8 +81,11 @@ class Connections:
         self._open: dict[str, asyncssh.SSHClientConnection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._sessions: dict[str, asyncio.Semaphore] = {}
+        self._commands: Counter[str] = Counter()  # host -> how many are on their way
         self._failed: dict[str, str] = {}  # host -> why its last connection could not be made
         self._reconnecting: dict[str, asyncio.Future[None]] = {}
+        self._access: dict[str, Access] = {}
+        self._opened_at = time.time()
         self._guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -82,6 +99,17 @@ class Connections:
         """`commands`: host -> (words, stdin), all at the same time. A host whose last connection failed is not waited
         for: it is connected in the background, and until then the result is NotConnected."""
         return self._wait(self._run_all(commands, within_s))
+
+    def access(self, host: str) -> Access:
+        return self._access.get(host, Access(ended_at=self._opened_at))
+
+    def end_idle(self, host: str) -> None:
+        """End the connection on purpose, unless a command uses it now. The next command connects again."""
+        self._wait(self._end_idle(host))
+
+    async def _end_idle(self, host: str) -> None:
+        if not self._commands[host]:
+            self._drop(host)
 
     def close(self) -> None:
         with self._guard:
@@ -119,6 +147,7 @@ class Connections:
         if not all(map(WORD.fullmatch, words)):
             raise ValueError(f"a word of {words} needs quotes")
         call = _Call(host, " ".join(words), stdin)
+        self._commands[host] += 1
         try:
             async with asyncio.timeout(within_s), self._sessions.setdefault(host, asyncio.Semaphore(SESSIONS)):
                 return await self._in_session(call)
@@ -129,6 +158,8 @@ class Connections:
                 raise NoResult(text) from None
             self._failed[host] = text
             raise NotConnected(text) from None
+        finally:
+            self._commands[host] -= 1
 
     async def _in_session(self, call: _Call) -> Completed:
         host, process = call.host, await self._started(call)
@@ -173,6 +204,7 @@ class Connections:
             if kept is not None and kept is not dead and not kept.is_closed():
                 return kept
             self._drop(host)
+            began = time.monotonic()
             try:
                 connection = await asyncssh.connect(
                     host,
@@ -184,15 +216,21 @@ class Connections:
                 )
             except (OSError, asyncssh.Error, ValueError) as error:
                 self._failed[host] = _no_connection(host, error)
+                self._note(host, **_refused(error))
                 raise NotConnected(self._failed[host]) from None
             self._failed.pop(host, None)
             self._open[host] = connection
+            self._note(host, key_known=True, key_accepted=True, login_s=time.monotonic() - began)
             return connection
 
     def _drop(self, host: str) -> None:
         connection = self._open.pop(host, None)
         if connection is not None:
             connection.abort()
+            self._note(host, ended_at=time.time())
+
+    def _note(self, host: str, **changed: Any) -> None:
+        self._access[host] = replace(self.access(host), **changed)
 
     async def _close_all(self) -> None:
         """Nothing of this loop is left open: tasks, connections, sockets."""
@@ -223,6 +261,15 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+def _refused(error: Exception) -> dict[str, bool | None]:
+    """What this error says of the keys; a host that does not respond says nothing of them."""
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        return {"key_known": False, "key_accepted": None}
+    if isinstance(error, asyncssh.PermissionDenied):
+        return {"key_known": True, "key_accepted": False}
+    return {"key_known": None, "key_accepted": None}
 
 
 def _no_connection(host: str, error: Exception) -> str:

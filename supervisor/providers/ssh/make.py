@@ -34,7 +34,8 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
-    provider = SshProvider(name, s, connections, lambda: context.agent, day_of(context.clock.now()))
+    today = day_of(context.clock.now())
+    provider = SshProvider(name, s, connections, lambda: context.agent, on=today, store_url=context.objects.url)
     return OpenedProvider(
         provider=provider,
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),

@@ -95,10 +95,11 @@ def read(text: str, name: str) -> Profile:
         if missing:
             raise PresetInvalid(f"facts: {', '.join(sorted(missing))}: each is named, an unknown one with a note")
         pages = _Pages(content["pages"])
+        facts: dict[str, Any] = {field: _fact(pages, field, entry) for field, entry in content["facts"].items()}
         profile = Profile(
             KIND,
             content["title"],
-            **{field: _fact(pages, field, entry) for field, entry in content["facts"].items()},
+            **facts,
             tiers=tuple(_tier(pages, entry) for entry in content["tiers"]),
             verbs=tuple(_verb(pages, entry) for entry in content["verbs"]),
         )

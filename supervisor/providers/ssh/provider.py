@@ -27,6 +27,7 @@ from supervisor.ports.provider import (
 )
 from supervisor.ports.traits import Traits
 from supervisor.providers.ssh.connections import Connections, NotConnected
+from supervisor.providers.ssh.facts import Readings
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
 from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
@@ -43,8 +44,10 @@ class SshProvider:
 
     traits: Traits = TRAITS
 
-    def __init__(self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path], on: str) -> None:
-        """`on`: the day of the settings, YYYY-MM-DD."""
+    def __init__(
+        self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path], *, on: str, store_url: str
+    ) -> None:
+        """`on`: the day of the settings, YYYY-MM-DD. `store_url`: of our object store."""
         self.name, self._settings, self._connections = name, s, connections
         self._base = merge(preset(s.ssh_preset), of_user(s.ssh_facts, on))
         self._offers = offers(name, s)
@@ -54,10 +57,12 @@ class SshProvider:
         }
         self._most = most_machines(s)
         self._probes: dict[str, Answer] = {}  # of the last listing that could read the host
+        self._readings = Readings(connections, store_url, s.ssh_gpus)
 
     def profile(self, zone: str = "") -> Profile:
         base, probe = self._base, self._probes.get(zone)
-        return base if probe is None else merge(base, _measured(base, probe))
+        profile = base if probe is None else merge(base, _measured(base, probe))
+        return self._readings.with_host(profile, zone, probe) if zone in self._hosts else profile
 
     def pin(self, image: str) -> str:
         return ""
@@ -81,7 +86,9 @@ class SshProvider:
         }
         host = self._host(request.placement.zone)
         try:
-            return machine_of(host.call("launch", call)["machine"])
+            machine = machine_of(host.call("launch", call)["machine"])
+            self._readings.prove_detached(request)
+            return machine
         except LaunchRejected as error:
             raise unreadable or error from None
         except NotConnected as error:
@@ -90,11 +97,12 @@ class SshProvider:
             raise NoCapacity(str(error)) from None
 
     def machines(self) -> MachineListing:
-        answers = probe_all(tuple(self._hosts.values()), self._connections, **self._common())
+        questions = {**self._common(), **self._readings.questions(self._probes)}
+        answers = probe_all(tuple(self._hosts.values()), self._connections, **questions)
         good = {alias: answer for alias, answer in answers.items() if not isinstance(answer, str)}
         if not good:
             raise ProviderUnavailable("; ".join(str(answer) for answer in answers.values()))
-        self._probes.update(good)
+        self._probes.update(self._readings.kept(good))
         unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
         machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
         zones = {alias: self._left(answer) for alias, answer in good.items()}

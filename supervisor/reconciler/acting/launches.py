@@ -91,8 +91,9 @@ class Launcher:
         try:
             provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
         except LaunchFailed as error:
+            text = f"{error.code}: {error}" if error.code else str(error)
             self.outcomes.create_failed(
-                run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run, error.scope)
+                run.key, CreateFailed(try_.launch_id, error.cause, text, error.of_run, error.scope)
             )
 
     def _is_current(self, run: Run, action: Launch, first: bool = False) -> bool:

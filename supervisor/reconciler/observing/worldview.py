@@ -9,6 +9,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.observation import BEATS, MACHINES, World, sources_of
 from supervisor.domain.policies import Knobs
+from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.breaker import Breaker, admitted, prove_fresh
 from supervisor.lifecycle.decision import Decision
@@ -16,11 +17,25 @@ from supervisor.ports.provider import Provider
 from supervisor.reconciler.observing.observe import Snapshot
 
 
+class _Profiles(dict[tuple[str, str], Profile]):
+    """By (provider, zone), as they are when a decision first needs them in this tick."""
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        super().__init__()
+        self._providers = providers
+
+    def __missing__(self, key: tuple[str, str]) -> Profile:
+        name, zone = key
+        profile = self[key] = self._providers[name].profile(zone)
+        return profile
+
+
 @dataclass
 class Worldview:
     knobs: Knobs
     providers: Mapping[str, Provider]
     runs: Mapping[int, Run] = field(default_factory=dict)  # of the cell, as the tick holds them
+    store_url: str = ""
     breakers: dict[str, Breaker] = field(init=False)  # source -> its own
     _sources: Mapping[str, str] = field(init=False)
 
@@ -40,6 +55,8 @@ class Worldview:
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
+            profiles=_Profiles(self.providers),
+            store_url=self.store_url,
         )
 
     def prove(self, snapshot: Snapshot) -> list[Event]:

@@ -18,20 +18,23 @@ from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.judging import Facts, judge
+from supervisor.services.gates.kept import as_read, with_kept
 from supervisor.services.gates.readings import (
     access_facts,
     audit_facts,
     launch_facts,
     monitor_facts,
     results_facts,
+    resumed,
     smoke_facts,
     teardown_facts,
 )
 from supervisor.services.gates.watched import Watched
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
-from supervisor.services.reading.profiles import placed_profile
+from supervisor.services.reading.profiles import next_place, placed_profile
 from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.smoked import by_whom
 from supervisor.services.views import formats
 from supervisor.wording.gates import GATE_NAMES, gate_text
 
@@ -86,7 +89,8 @@ def show_gates(parts: Parts, queries: Queries, loop: LoopView, run_id: str) -> R
 
 def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
     placement = run.attempt.placement if run.attempt is not None else None
-    provider = run.provider if placement is None else placement.provider
+    place = placement or next_place(parts, run)
+    provider = run.provider if place is None else place.provider
     machines = parts.providers.get(provider)
     gpus = None if machines is None or placement is None else machines.gpus(placement.shape)
     endpoints = parts.store.endpoints.of_owner(None)
@@ -95,7 +99,7 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
         spec=parts.store.spec(run.key),
         attempts=parts.store.attempts(run.key),
         traits=parts.traits(provider),
-        profile=Profile(provider, provider) if machines is None else placed_profile(machines, run, placement),
+        profile=Profile(provider, provider) if machines is None else placed_profile(machines, run, place),
         store_url=parts.objects.url,
         gpus=gpus,
         alerted=any(each.disabled_at is None and (each.everything or each.owner == run.owner) for each in endpoints),
@@ -107,16 +111,33 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
 
 def gates_json(watched: Watched) -> RunGates:
     facts, run = facts_of(watched), watched.run
-    verdicts = judge(facts, *reached(watched))
+    from_smoke = resumed(watched.attempts)[0] is None
+    verdicts = [by_whom(as_read(each, watched), run, watched.spec, from_smoke) for each in _judged(watched, facts)]
     return {
         "run_id": run.run_id,
         "provider": facts.provider,
-        "gates": [_gate(gate, verdicts, run.waivers, watched.now) for gate in Gate],
+        "gates": [_gate(gate, verdicts, run.waivers, _passed_at(gate, watched)) for gate in Gate],
         "waivers": [
             {"check": each.check, "reason": each.reason, "actor": each.actor, "at": formats.time_text(each.at)}
             for each in run.waivers
         ],
     }
+
+
+def _judged(watched: Watched, facts: Facts) -> list[Verdict]:
+    gates = reached(watched)
+    others = judge(facts, *(gate for gate in gates if gate != Gate.LAUNCH))
+    return [*others, *(with_kept(_launch(watched), watched, _launch) if Gate.LAUNCH in gates else ())]
+
+
+def _launch(watched: Watched) -> tuple[Verdict, ...]:
+    launched = launch_facts(watched)
+    return judge(Facts(run=watched.run.run_id, provider=watched.provider, at=watched.now, launch=launched), Gate.LAUNCH)
+
+
+def _passed_at(gate: Gate, watched: Watched) -> float:
+    """Until when its verdicts must be young: the smoke when the run began, the others now."""
+    return min(watched.now, watched.run.generation_at) if gate == Gate.SMOKE else watched.now
 
 
 def facts_of(watched: Watched) -> Facts:

@@ -9,28 +9,31 @@ measure stays None.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import inf
 from typing import Any
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.figures import disks_of, share_pct
-from supervisor.domain.profile import End, Reach, Survival, survival, tier_of
-from supervisor.domain.run import Approval, training_s
+from supervisor.domain.gates.checks import CHECKS, error_code
+from supervisor.domain.profile import End, survival
+from supervisor.domain.run import Approval, Run, training_s
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.launch import NEVER, Launch
 from supervisor.lifecycle.gates.monitor import Monitor
+from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
+from supervisor.services.gates.kept import beats_after_drop
 from supervisor.services.gates.watched import Watched, skip_if
+from supervisor.services.runs.smoked import facts_of_smoke
 from supervisor.wording.profile import clock_texts
 
-CHECKPOINTS_ON_MACHINE = 1  # the others lie in the object store
 BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
 ALERTS = "announcements to a person"
 CONFIRM_S = 600.0  # a machine of ours that serves no run is gone within this, where the platform responds
@@ -38,12 +41,9 @@ RELEASE = "release"
 SILENT = (Cause.BOOT_TIMEOUT, Cause.AGENT_LOST, Cause.UNKNOWN)  # ends of an attempt whose agent never beat
 
 HERE = Skip("the machine is this computer")
-NO_GPU = Skip("the machine has no GPU for the run")
 NO_CODE = Skip("the run has no code bundle")
 NO_LOGIN = Skip("the agent reports by itself: the supervisor logs in nowhere")
-NO_SMOKE = Skip("the spec has no smoke command")
 NO_SECRETS = Skip("the spec names no secrets")
-NO_STORE_LIMIT = Skip("the object store has no limit of its own")
 NO_IMAGES = Skip("commands run on the machine as it is")
 NOT_PREEMPTED = Skip("the platform does not take this machine back")
 OWN_DISK = Skip("each machine begins with a new disk")
@@ -58,47 +58,48 @@ AGAIN = Skip("such a machine can be had again")
 
 
 def audit_facts(watched: Watched) -> Audit:
-    run, spec, disk = watched.run, watched.spec, _disk(watched)
-    profile, store = watched.profile, watched.store
-    expected_gb = spec.get("expect_checkpoint_gb")
-    checkpoint_bytes = run.files.checkpoint_bytes
-    if checkpoint_bytes is None and expected_gb is not None:
-        checkpoint_bytes = int(expected_gb * 10**9)
+    """What is known of the place, and what the agent there has measured since."""
+    run, spec, disk, profile = watched.run, watched.spec, _disk(watched), watched.profile
+    base = audit_of(run, watched.shape, profile, watched.store)
+    expected_gb = spec.get("expect_checkpoint_gb")  # runs of earlier versions have it in their spec alone
+    expected_bytes = None if expected_gb is None else int(expected_gb * GB)
     region = None if watched.attempt is None else watched.attempt.placement.region
-    cgroup = watched.telemetry.cgroup
+    cgroup, telemetry = watched.telemetry.cgroup, watched.telemetry
     memory_limit = None if cgroup is None else cgroup.memory_max_bytes
     memory = None if cgroup is None else cgroup.memory_bytes
-    return Audit(
+    return replace(
+        base,
         clocks=tuple(map(clause, clock_texts(profile, _price(watched)))),
         clocks_shown=True,  # in the plan, before --watch and on the page of the run
-        durable_path=skip_if("://" in store, NO_STORE_LIMIT, store),
+        survives=base.survives if watched.given or profile.host is not None else _survives(watched),
         image=skip_if(not watched.traits.images, NO_IMAGES, run.image.digest or run.policy.image),
-        checkpoints_path=store,
-        results_path=store,
-        survives=_survives(watched),
-        ending="the machine's end" if profile.meter_verb is None else profile.meter_verb.verb,
         volume_region=skip_if(spec.get("same_region") != "require", ANY_REGION, region),  # else refused at the submit
         machine_region=skip_if(watched.here, HERE, region),
-        measured=_measured(watched.telemetry) or None,
-        documented=(),
-        memory_limit_bytes=None if memory_limit is None else int(memory_limit),
-        memory_needed_bytes=None if memory is None else int(memory),
+        measured=_measured(telemetry) or base.measured,
+        memory_limit_bytes=base.memory_limit_bytes if memory_limit is None else int(memory_limit),
+        memory_needed_bytes=base.memory_needed_bytes if memory is None else int(memory),
         mount_named=skip_if(watched.given and not watched.here, OWN_DISK),
-        data_path="the disk of the checkpoints",
-        free_bytes=None if disk is None or disk.free_bytes is None else int(disk.free_bytes),
-        checkpoint_bytes=checkpoint_bytes,
-        kept=CHECKPOINTS_ON_MACHINE,
-        scratch_bytes=0,
-        inodes_used_pct=_used_inodes_pct(disk),
-        gpus_expected=skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
-        gpus=_cards(watched),
-        driver_cuda=skip_if(watched.gpus == "", NO_GPU, profile.driver_cuda_max.value),
-        limit_s=skip_if(watched.here, HERE, min(run.policy.limits.machine_max_s, profile.session_cap_s.value or inf)),
-        restore_s=_restore_s(watched.attempts),
+        data_path=base.data_path if disk is None else "the disk of the checkpoints",
+        free_bytes=base.free_bytes if disk is None or disk.free_bytes is None else int(disk.free_bytes),
+        checkpoint_bytes=expected_bytes if base.checkpoint_bytes is None else base.checkpoint_bytes,
+        inodes_used_pct=base.inodes_used_pct if disk is None else _used_inodes_pct(disk),
+        limit_s=skip_if(watched.here, HERE, base.limit_s),
+        restore_s=_last_restore_s(watched.attempts) if watched.attempts else base.restore_s,
         checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
-        notice_s=profile.saving_s,
         builds=_builder(spec.get("command", "")),
+        **_gpu_facts(watched, base),
     )
+
+
+def _gpu_facts(watched: Watched, base: Audit) -> dict[str, Any]:
+    """Of a host as it was read; elsewhere the shape has the names, and the agent reports its cards without them."""
+    if watched.profile.host is not None:
+        return {"driver_cuda": NO_GPU if base.gpus_expected is NO_GPU else base.driver_cuda}
+    return {
+        "gpus_expected": skip_if(watched.gpus == "", NO_GPU, _expected_gpus(watched)),
+        "gpus": _cards(watched),
+        "driver_cuda": skip_if(watched.gpus == "", NO_GPU, base.driver_cuda),
+    }
 
 
 def _price(watched: Watched) -> float | None:
@@ -106,10 +107,8 @@ def _price(watched: Watched) -> float | None:
 
 
 def _survives(watched: Watched) -> tuple[str, str] | None:
-    """Checkpoints and results lie in the object store, apart from every machine that the platform makes."""
+    """Of a machine that cannot be had again and was not read nothing is assumed."""
     answer = survival(watched.profile, watched.store, End.DESTROY).value
-    if answer is None and watched.given:
-        answer = Survival.YES
     return None if answer is None else (answer, answer)
 
 
@@ -148,7 +147,7 @@ def _cards(watched: Watched) -> tuple[Card, ...] | None:
     return tuple(Card(f"GPU {index}") for index in range(count) if index not in lost)
 
 
-def _restore_s(attempts: Sequence[Attempt]) -> float | None:
+def _last_restore_s(attempts: Sequence[Attempt]) -> float | None:
     """How long the last restore took."""
     for attempt in reversed(attempts):
         if attempt.running_at is not None and attempt.training_at is not None:
@@ -169,55 +168,62 @@ def _builder(command: object) -> str:
 
 
 def access_facts(watched: Watched) -> Access:
-    spec, given, profile = watched.spec, watched.given, watched.profile
+    run, spec, base = watched.run, watched.spec, access_of(watched.profile, watched.store)
     secrets, plain = spec.get("secrets"), spec.get("allow_plain_secrets")
-    mirror, ports_change = profile.mirror.value, profile.ports_change_on_restart.value
     # Of this computer they were read at the submit; elsewhere the agent reads them before it takes the baton.
-    readable = watched.claimed or watched.here or not secrets
-    return Access(
-        host=skip_if(given, NO_LOGIN),
-        login_accepted=skip_if(given, NO_LOGIN),
-        keepalive_every_s=skip_if(given, NO_LOGIN),
-        responds=skip_if(given, NO_LOGIN),
-        durable_path=watched.store,
-        durable_listed=tier_of(profile, watched.store) is not None,
-        copies_files=skip_if(given, NO_LOGIN, profile.ssh_copies_files.value),
-        port_fixed=None if ports_change is None else not ports_change,
-        secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, () if readable else None),
-        secrets_exposed=("allow_plain_secrets",) if plain else (),
-        store_refused=() if watched.claimed else None,
-        relays=profile.store_reach.value is Reach.RELAY,
-        mirror_needed=skip_if(given, NO_LOGIN, None if mirror is None else mirror != ""),
-        mirror=mirror,
-        framework_gpus=skip_if(watched.gpus == "", NO_GPU, _busy_gpus(watched)),
-        gpus_requested=None if watched.gpus is None else _card_count(watched.gpus),
+    readable = () if watched.claimed or watched.here or not secrets else None
+    no_login: dict[str, Any] = dict.fromkeys(
+        ("host", "login_accepted", "keepalive_every_s", "responds", "copies_files", "mirror_needed"), NO_LOGIN
     )
+    return replace(
+        base,
+        secrets_unreadable=skip_if(not secrets and not plain, NO_SECRETS, _refused_secret(run) or readable),
+        secrets_exposed=("allow_plain_secrets",) if plain else (),
+        store_refused=() if watched.claimed else base.store_refused,
+        framework_gpus=skip_if(watched.has_no_gpu, NO_GPU, _busy_gpus(watched)),
+        gpus_requested=_gpu_count(watched),
+        **(no_login if watched.given else {}),
+    )
+
+
+def _refused_secret(run: Run) -> tuple[str, ...]:
+    """The secret that the last request for a machine could not read, with the reason."""
+    code = error_code(CHECKS["secrets"])
+    waits = run.open_try is None and run.live_attempt is None and run.detail.startswith(code)
+    return (run.detail.removeprefix(f"{code}: "),) if waits else ()
 
 
 def _busy_gpus(watched: Watched) -> int | None:
     """How many cards compute, once all of them do: the framework sees them. Idle cards say nothing."""
     gpus = watched.telemetry.gpus
     busy = 0 if gpus is None else sum(1 for pct in gpus.util_pct if pct)
-    return busy if watched.gpus is not None and busy >= _card_count(watched.gpus) else None
+    count = _gpu_count(watched)
+    return busy if count is not None and busy >= count else None
+
+
+def _gpu_count(watched: Watched) -> int | None:
+    """Of a machine of its shape; None = not known."""
+    if watched.profile.host is not None:
+        return watched.profile.host.cards_of.get(watched.shape)
+    return None if watched.gpus is None else _card_count(watched.gpus)
 
 
 def smoke_facts(watched: Watched) -> Smoke:
-    code = watched.run.policy.code
-    first_step, second_from = _resumed(watched.attempts)
-    return Smoke(
+    code, smoked = watched.run.policy.code, facts_of_smoke(watched.run, watched.spec)
+    restarted, second_from = resumed(watched.attempts)
+    if restarted is not None:
+        smoked = replace(smoked, first_step=restarted, second_from=second_from)
+    return replace(
+        smoked,
         crlf_files=skip_if(not code, NO_CODE, ()),  # such a bundle is refused when it is stored
         code=skip_if(not code, NO_CODE, code),
         machine_code=None if watched.attempt is None else watched.attempt.code,
         values_missing=(),  # the agent sets them
-        first_step=NO_SMOKE if first_step is None else first_step,
-        second_from=second_from,
         writers=(),  # each run has a folder of its own in the store
-        ran_first=NO_SMOKE,
-        exit_code=NO_SMOKE,
     )
 
 
-def _resumed(attempts: Sequence[Attempt]) -> tuple[int | None, int]:
+def resumed(attempts: Sequence[Attempt]) -> tuple[int | None, int]:
     """The newest restart: the checkpoint before it, and where it began. A real restart proves more than a smoke."""
     for before, after in reversed(list(pairwise(attempts))):
         if before.generation == after.generation and before.step_kept and after.training_at is not None:
@@ -235,7 +241,7 @@ def launch_facts(watched: Watched) -> Launch:
     code = watched.run.policy.code
     first = _first_sign_s(attempt)
     return Launch(
-        beats_after_drop=skip_if(watched.given, NO_CONNECTION),
+        beats_after_drop=skip_if(watched.given, NO_CONNECTION, beats_after_drop(watched, attempt)),
         after_restart=_after_restart(watched.profile.survives_reboot.value),
         transfer_resumes=skip_if(not code, NO_CODE, True),
         code_changed=attempt.code is not None and attempt.code != code,
@@ -243,7 +249,7 @@ def launch_facts(watched: Watched) -> Launch:
         first_beat_s=first,
         first_line_s=first,
         nonce_ours=True if watched.claimed else None,
-        gpu_used=skip_if(watched.gpus == "", NO_GPU, _gpu_used(watched.telemetry)),
+        gpu_used=skip_if(watched.has_no_gpu, NO_GPU, _gpu_used(watched.telemetry)),
         trained_s=training_s(attempt, watched.now),
         boot_limit_s=watched.run.policy.stall.boot_timeout_s,
     )
@@ -284,11 +290,11 @@ def _gpu_used(telemetry: Telemetry) -> bool | None:
 def monitor_facts(watched: Watched) -> Monitor:
     run, pulse, expected_s = watched.run, watched.pulse, watched.run.policy.expect_runtime_s
     ended = [item for item in watched.attempts if item.ended_at is not None and item.cause is not None]
-    idle = run.live_attempt is None
+    idle, host = run.live_attempt is None, watched.profile.host
     return Monitor(
         expect_runtime_s=skip_if(expected_s is None, NO_RUNTIME, expected_s),
         layers_missing=() if watched.alerted else (ALERTS,),
-        longest_read_s=skip_if(watched.given, NO_LOGIN),
+        longest_read_s=skip_if(watched.given, NO_LOGIN, None if host is None else host.took_s),
         used_pct=skip_if(idle, NO_MACHINE_WORKS, _used_pct(watched.telemetry)),
         finished_after_pct=_finished_after_pct(watched, expected_s),
         process_alive=skip_if(idle, NO_MACHINE_WORKS, True),

@@ -10,6 +10,7 @@ from supervisor.contract.beat_telemetry import Telemetry, decode
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
+from supervisor.lifecycle.gates.places import store_of
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.ports.traits import Traits
 
@@ -50,7 +51,12 @@ class Watched:
     @property
     def store(self) -> str:
         """The address of the run's files: of a folder its path."""
-        return f"{self.store_url.rstrip('/').removeprefix('file://')}/runs/{self.run.run_id}"
+        return store_of(self.store_url, self.run)
+
+    @property
+    def shape(self) -> str:
+        """Of the newest attempt, else the first that the run may use; "" = the first of the provider."""
+        return next(iter(self.run.policy.shapes), "") if self.attempt is None else self.attempt.placement.shape
 
     @property
     def pulse(self) -> Pulse | None:
@@ -70,7 +76,13 @@ class Watched:
     def given(self) -> bool:
         """This computer, or a machine that the platform makes for the run: nobody prepares it, logs in or gives it
         back by hand."""
-        return self.here or not self.traits.irreplaceable
+        return self.here or not (self.traits.irreplaceable or self.profile.host is not None)
+
+    @property
+    def has_no_gpu(self) -> bool:
+        """A machine of its shape has none; False: it has some, or nobody knows."""
+        host = self.profile.host
+        return self.gpus == "" and not (host is not None and host.cards_of.get(self.shape))
 
     @property
     def claimed(self) -> bool:

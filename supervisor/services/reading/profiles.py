@@ -6,6 +6,7 @@ are made for one offer: the first one of the provider, or the one that a run has
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -112,14 +113,28 @@ def provider_profile(parts: Parts, provider: Provider, zone: str = "") -> Profil
 def run_profile(parts: Parts, run: Run, now: float) -> ProfileShown | None:
     """Of the machine that the run has, else of the next one that it would request. None: its provider is not in the
     settings, or no offer fits it."""
-    offers = {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+    offers = _offers(parts, run)
     machine = run.live_attempt or run.try_
     place = None if machine is None else machine.placement
     offer = next((offer for each in offers.values() for offer in each if offer.placement == place), None)
     if offer is None:
-        order = queue(run, World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell)), now)
-        offer = order[0][0] if order else None
+        offer = _next_offer(parts, run, offers, now)
     return None if offer is None else offer_profile(parts, offer, run)
+
+
+def next_place(parts: Parts, run: Run) -> Placement | None:
+    """Where the run would request its next machine now; None: its provider is not in the settings, or no offer fits."""
+    offer = _next_offer(parts, run, _offers(parts, run), parts.clock.now())
+    return None if offer is None else offer.placement
+
+
+def _offers(parts: Parts, run: Run) -> Mapping[str, tuple[Offer, ...]]:
+    return {name: parts.providers[name].offers() for name in run.providers if name in parts.providers}
+
+
+def _next_offer(parts: Parts, run: Run, offers: Mapping[str, tuple[Offer, ...]], now: float) -> Offer | None:
+    order = queue(run, World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell)), now)
+    return order[0][0] if order else None
 
 
 def offer_profile(parts: Parts, offer: Offer, run: Run) -> ProfileShown:

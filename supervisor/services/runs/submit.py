@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import OldRunThere, RunIdTaken, SpotError, Unavailable
 from supervisor.domain.events import EventKind
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, SmokeRun
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.services.parts import Parts
@@ -27,6 +27,7 @@ from supervisor.services.runs.dependencies import check_after
 from supervisor.services.runs.keys import Reply, keyed_request, scope_of
 from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled, warnings_of
 from supervisor.services.runs.resume import ResumeRequest, existing_run, marker_generation
+from supervisor.services.runs.smoked import smoke_of
 from supervisor.services.runs.waiving import WaiveRequest, waived_event, with_waivers
 from supervisor.services.views.formats import dumps
 from supervisor.services.views.run_view import RunJson, run_json
@@ -56,7 +57,8 @@ class SubmittedRun(RunJson):
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
     """`spec`: see `policy`. `key`: the Idempotency-Key. `ignore_old`: start from nothing, although the store has a run
-    of the older runner with this name. `waive`: checks that can be waived (services/runs/waiving)."""
+    of the older runner with this name. `waive`: checks that can be waived (services/runs/waiving). `smoke`: of this
+    spec, by the user's computer."""
 
     spec: Spec
     run_id: str | None = None
@@ -65,6 +67,7 @@ class SubmitRequest:
     key: str | None = None
     ignore_old: bool = False
     waive: tuple[WaiveRequest, ...] = ()
+    smoke: SmokeRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
     payload += [True] if request.ignore_old else []
     payload += [{each.check: each.reason for each in request.waive}] if request.waive else []
+    payload += [asdict(request.smoke)] if request.smoke is not None else []
     key = keyed_request(request.key, scope_of(caller, SCOPE), payload)
     refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
     wanted = ResumeRequest(caller, settled(request.spec, parts), request.replace_spec, request.rerun, refusal)
@@ -106,7 +110,7 @@ def named_run(parts: Parts, request: SubmitRequest, wanted: ResumeRequest, now: 
         return new_run(parts, request, wanted, now, old)
     if not wanted.caller.owns(run.owner):
         raise RunIdTaken("This run_id is taken. Choose another.")
-    return _with_waivers(existing_run(parts, run, wanted, now), request, wanted.caller)
+    return _with_waivers(_with_smoke(existing_run(parts, run, wanted, now), request), request, wanted.caller)
 
 
 def new_run(
@@ -132,12 +136,20 @@ def new_run(
         generation_at=now,
         status_since=now,
         stop_consumed=old.marker,
+        smoke=smoke_of(request.smoke, spec),
     )
     values = {"status": run.status, "generation": run.generation}
     event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, values)
     labels = spec.get("labels", {})
     update = Update(run, now, event, spec=spec, labels=labels, warnings=old.warnings, limited=caller)
     return _with_waivers(update, request, caller) if request.waive else update
+
+
+def _with_smoke(update: Update, request: SubmitRequest) -> Update:
+    """A live run keeps what it has."""
+    if update.event is None or request.smoke is None:
+        return update
+    return replace(update, run=replace(update.run, smoke=smoke_of(request.smoke, update.spec or request.spec)))
 
 
 def _with_waivers(update: Update, request: SubmitRequest, caller: Caller) -> Update:
