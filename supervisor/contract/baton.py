@@ -3,8 +3,12 @@
 Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and returns the
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
 because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
-section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation and purge; an agent may
-claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
+section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation, move_in, move_out and
+purge; an agent may claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
+
+A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
+own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
+baton in the folder itself has no home.
 
 The baton names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
 (runfiles.py). An object that the baton does not name may be deleted, but only after the baton has changed.
@@ -22,6 +26,7 @@ CLAIM_WAIT_S = 150.0  # how long the next agent waits for a holder that has neit
 NEWEST_KEPT = 2  # whatever the rule says: when the newest does not verify on a new machine, the previous one remains
 MILESTONES_KEPT = 100
 PURGED = "purged"
+MOVED = "moved away"  # begins why a baton in a home is closed that the run leaves; the reason before it follows
 
 # Verdicts of `standing`: what an agent with this launch id and machine id is to the baton.
 MINE, CLAIM, WAIT, OVER, OUTDATED = "mine", "claim", "wait", "over", "outdated"
@@ -98,6 +103,17 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Home:
+    """The folder on a host that the baton lies in. `stay`: names the folder. `ready`: its baton counts; until then the
+    object that says so counts, and nothing was started on that host."""
+
+    provider: str
+    zone: str
+    stay: str
+    ready: bool = False
+
+
+@dataclass(frozen=True)
 class Baton:
     supervisor_id: str
     generation: int
@@ -111,6 +127,7 @@ class Baton:
     closed: Optional[str] = None
     stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has consumed
     last: Optional[FileEntry] = None  # manifest of the results at the end of an attempt; never resumed from
+    home: Optional[Home] = None  # None = here
 
 
 # --- the supervisor's changes -------------------------------------------------------------------------------------
@@ -166,12 +183,41 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
         best=baton.best,
         last=None if rerun else baton.last,
         stop_consumed=stop_consumed or baton.stop_consumed,
+        home=baton.home,
     )
+
+
+def move_in(baton: Baton, home: Home) -> Baton:
+    """The run gets its home there, which is not ready yet. Its holder here may write nothing more."""
+    return replace(fence(baton), home=replace(home, ready=False))
+
+
+def move_out(baton: Baton) -> Baton:
+    """For a baton in its home: nothing more is written there, and its content goes on elsewhere."""
+    if is_moved(baton):
+        return baton
+    return replace(fence(baton), closed=MOVED + (": " + baton.closed if baton.closed else ""))
+
+
+def is_moved(baton: Baton) -> bool:
+    return baton.closed is not None and baton.closed.startswith(MOVED)
+
+
+def moved_content(baton: Baton) -> Baton:
+    """What goes on elsewhere of a baton after `move_out`."""
+    return replace(baton, closed=(baton.closed or "")[len(MOVED + ": ") :] or None, home=None)
+
+
+def fence(baton: Baton) -> Baton:
+    """The present holder counts as left: it may write nothing more."""
+    return replace(baton, holder=None if baton.holder is None else replace(baton.holder, left=True))
 
 
 def purge(baton: Baton) -> Baton:
     """The run's files are about to be deleted: the baton names nothing any more, and no agent writes after this."""
-    return replace(baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED)
+    return replace(
+        baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED, home=None
+    )
 
 
 # --- the agent's changes ------------------------------------------------------------------------------------------
@@ -304,6 +350,7 @@ def decode(raw: bytes) -> Baton:
             done=_done(data.get("done")),
             closed=data.get("closed"),
             stop_consumed=data.get("stop_consumed"),
+            home=Home(**data["home"]) if data.get("home") else None,
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not a baton: %s" % error) from None

@@ -32,6 +32,7 @@ from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
 from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.starting import Agents, Start
+from supervisor.host.stays import Stays
 
 ANSWER = "spot-host:"  # begins the line of the response
 OWN = "host"  # the folder of this program's own files
@@ -89,6 +90,7 @@ class Host:
             "cards_left": left[0],
             "all_cards": left[1],
             "others": left[2],
+            "beats": Stays(self._root.resolve()).beats(),
             **computer(self._root),
         }
 
@@ -145,6 +147,15 @@ class Host:
         self._machines.freeze(*self._ref())
         return {}
 
+    def stay(self) -> Dict[str, Any]:
+        """One method of an object store on this computer (stays.py)."""
+        return Stays(self._root.resolve()).respond(self._request, self._owners)
+
+    def _owners(self) -> List[Any]:
+        """(supervisor id, run id) of each machine that is not known gone."""
+        jobs = [folder.job() for folder in self._machines.folders.all() if folder.gone_at() is None]
+        return [(job.supervisor_id, job.run_id) for job in jobs if job is not None]
+
     def _ref(self) -> Any:
         return self._request["name"], self._request.get("machine_id")
 
@@ -167,6 +178,7 @@ OPERATIONS = {
     name: getattr(Host, name)
     for name in (
         "probe", "cards", "launch", "find", "release", "stop", "console", "bring_back", "preempt", "kill", "freeze",
+        "stay",
     )
 }  # type: Dict[str, Callable[[Host], Dict[str, Any]]]  # fmt: skip
 
@@ -200,7 +212,8 @@ def _check_store(url: str) -> None:
     path = url[len("file://") :]
     if url.startswith("file://") and not os.path.exists(os.path.join(path, MARKER)):
         raise refusals.Refused(
-            "the object store %s is not on this host: use a folder that both have, or a bucket" % url
+            "the object store %s is not on this host: use a folder that both have, or a bucket, or "
+            "ssh_store = relay: then the supervisor copies everything" % url
         )
 
 

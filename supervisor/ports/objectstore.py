@@ -1,9 +1,14 @@
 """The object store: durable objects with generations, in a folder or in a bucket.
 
-The port itself is in contract/stores/promise.py, because the agent uses it too.
+The port itself is in contract/stores/promise.py, because the agent uses it too. Machines that cannot reach the
+supervisor's store have object stores on their own hosts, which a provider offers as a `Relay`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from supervisor.contract.stores.promise import (
     ABSENT,
@@ -22,12 +27,14 @@ from supervisor.contract.stores.promise import (
     StoreMissing,
     StoreUnavailable,
 )
+from supervisor.domain.machines import Placement
 
 __all__ = [
     "ABSENT",
     "MAX_KEY_BYTES",
     "MAX_METADATA_BYTES",
     "MAX_PAGE",
+    "Homes",
     "IsKnown",
     "ObjectInfo",
     "ObjectMissing",
@@ -35,8 +42,77 @@ __all__ = [
     "ObjectStore",
     "Page",
     "PreconditionFailed",
+    "Relay",
+    "Stay",
+    "StayBeat",
+    "StayStore",
     "StoreForbidden",
     "StoreFull",
     "StoreMissing",
     "StoreUnavailable",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The time of one run on one host, and its folder there. `busy`: a machine of the run is on the host, alive or
+    not."""
+
+    name: str
+    run_id: str
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StayBeat:
+    """A beat as its agent stored it on the host."""
+
+    stay: str
+    run_id: str
+    data: bytes
+    info: ObjectInfo
+
+
+class StayStore(ObjectStore, Protocol):
+    def look(
+        self, keys: Sequence[str], prefixes: Sequence[str], since: int
+    ) -> tuple[Mapping[str, tuple[bytes, ObjectInfo]], tuple[ObjectInfo, ...]]:
+        """In one request: (those of `keys` that exist, the objects below `prefixes` whose generation is `since` or
+        later)."""
+        ...
+
+
+class Relay(Protocol):
+    """Object stores on the hosts of one provider, for runs of this supervisor. Every method raises StoreUnavailable,
+    also where there is no such store any more."""
+
+    def zones(self) -> Sequence[str]: ...
+
+    def follow(self, note: Callable[[str, Sequence[StayBeat]], None]) -> None:
+        """Call `note(zone, beats)` with the newest beats on that host, before each listing of its machines returns.
+        They were read after the machines."""
+        ...
+
+    def stays(self, zone: str) -> Sequence[Stay]: ...
+
+    def make(self, zone: str, stay: str, run_id: str) -> StayStore:
+        """Its `url` is the one for agents on that host. Safe to repeat."""
+        ...
+
+    def store(self, zone: str, stay: str) -> StayStore:
+        """Sends no request; its `url` is for people."""
+        ...
+
+    def forget(self, zone: str, stay: str) -> None:
+        """Delete the store and everything in it."""
+        ...
+
+
+class Homes(Protocol):
+    def settle(
+        self, run_id: str, launch_id: str, placement: Placement, *, holder_gone: bool, needs: Iterable[str] = ()
+    ) -> str | None:
+        """Bring the run's baton to where machines of this placement work: the URL of the store there, None = our own.
+        The baton's `next` is this launch already. `needs`: keys of further objects for its agent. Raises
+        StoreUnavailable: nothing was started, repeat it; BatonRefused."""
+        ...

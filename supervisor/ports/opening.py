@@ -13,7 +13,7 @@ from pathlib import Path
 
 from supervisor.domain.findings import Check
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.objectstore import ObjectStore, Relay
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, OwnCards, Provider
 
@@ -44,7 +44,8 @@ class OpenedProvider:
     address; None = they cannot. `disasters` None: no disasters can be injected. `cards` None: the provider manages no
     GPUs of this computer; `promised_cards`: GPUs of its largest machine. `warm`: slow imports; takes seconds, raises
     nothing. `close`: frees what was opened. `checks`: the platform's checks of the doctor. `account`: our account
-    at the platform; may send a request, and raises nothing."""
+    at the platform; may send a request, and raises nothing. `relay(supervisor_id)`: the object stores that its machines
+    work with; None = they open ours."""
 
     provider: Provider
     platform: Platform
@@ -56,4 +57,5 @@ class OpenedProvider:
     checks: Callable[[], Sequence[Check]] = tuple
     warm: Callable[[], None] = lambda: None
     account: Callable[[], str] = lambda: ""
+    relay: Callable[[str], Relay] | None = None
     close: Callable[[], None] = lambda: None

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from supervisor.api.streams.listeners import Limits
 from supervisor.api.wire.deps import Services, assemble, with_tokens, without_tokens
@@ -18,7 +19,9 @@ from supervisor.domain import machines
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
+from supervisor.objectstores.mirror import Mirrors
 from supervisor.objectstores.reading import open_objects
+from supervisor.objectstores.relay import Homes, RelayedStore
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.opening import OpenedProvider
 from supervisor.ports.provider import Provider
@@ -33,7 +36,7 @@ from supervisor.reconciler.delivering.patrolling import Patrol, greet
 from supervisor.reconciler.fleet import Fleet
 from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
-from supervisor.reconciler.observing.observe import Observer
+from supervisor.reconciler.observing.observe import Observer, Pushed
 from supervisor.reconciler.observing.readers import Readers, Rotation
 from supervisor.reconciler.observing.sampling import Sampler, SampleWriter
 from supervisor.reconciler.observing.worldview import Worldview
@@ -61,6 +64,7 @@ from supervisor.wiring.platforms import Platforms
 from supervisor.wiring.settings import digest
 from supervisor.wiring.surroundings import surroundings
 
+RELAYED_URL = "(a folder on the host, which the launch makes)"
 SHOWN_NONCE = "(made at the launch)"
 
 
@@ -73,6 +77,7 @@ class Application:
     handover: Handover | None
     adapters: Adapters
     announcer: Announcer
+    mirrors: Mirrors
 
     def also_after_tick(self, act: Callable[[], None]) -> None:
         before = self.loop.after_tick
@@ -93,6 +98,7 @@ class Application:
         leader = self.loop.leader
         greet(self.loop.store, leader.cell, leader.alone, version(), self.loop.clock.now())
         self.announcer.start()
+        self.mirrors.start()
         self.loop.start()
 
     def stop(self) -> None:
@@ -101,6 +107,7 @@ class Application:
         if self.handover is not None:
             self.handover.stop()
         self.services.identity.stop()
+        self.mirrors.stop()
         self.adapters.close()
 
 
@@ -128,20 +135,14 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     inbox, handover = _beats(parts, leader)
     beats = handover or inbox
     paces = {name: _paces(settings, parts, opened) for name, opened in adapters.opened.items()}
-    observer = Observer(
-        parts.providers,
-        parts.objects,
-        beats.take,
-        clock,
-        store.supervisor_id,
-        parts.knobs.poll_interval_s,
-        adapters.opened[adapters.namesake].scope,
-    )
-    tick = _tick(parts, wakes.loop, observer, inbox.forget, paces)
+    observer = _observer(parts, beats.take, adapters.opened[adapters.namesake].scope)
+    homes, mirrors = _relaying(parts, adapters, settings.data_dir / "transfers")
+    tick = _tick(parts, wakes.loop, observer, inbox.forget, paces=paces, homes=homes)
     cells = cells_of(settings, adapters)
     takeover = Takeover(store, leader, tuple(name for name in cells.values() if name != cell), frozenset(cells))
 
     def after_tick() -> None:
+        mirrors.wake()
         beats.set_active(tick.runs.values())
         takeover.run()
 
@@ -171,7 +172,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     )
     cards = next((opened.cards for opened in adapters.opened.values() if opened.cards is not None), None)
     services = replace(services, gpus=Gpus(parts, cards), readings=_readings(settings, parts, loop, others))
-    return Application(_with_access(settings, services), loop, handover, adapters, announcer)
+    return Application(_with_access(settings, services), loop, handover, adapters, announcer, mirrors)
 
 
 def cells_of(settings: Settings, adapters: Adapters) -> Mapping[str, str]:
@@ -252,7 +253,7 @@ def _beats(parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
 
 def _paces(settings: Settings, parts: Parts, opened: OpenedProvider) -> Paces:
     return Paces(
-        store_url=parts.objects.url,
+        store_url=parts.objects.url if opened.relay is None else RELAYED_URL,
         server_file=opened.server_file,
         poll_interval_s=settings.knobs.poll_interval_s,
         results_save_max_mb=settings.machines.results_save_max_mb,
@@ -299,10 +300,37 @@ def _readings(
     }
 
 
+def _observer(parts: Parts, pushed: Callable[[], Pushed], scope: str) -> Observer:
+    return Observer(
+        parts.providers,
+        parts.objects,
+        pushed,
+        parts.clock,
+        parts.store.supervisor_id,
+        parts.knobs.poll_interval_s,
+        scope,
+    )
+
+
+def _relaying(parts: Parts, adapters: Adapters, folder: Path) -> tuple[Homes, Mirrors]:
+    """For the hosts that cannot reach our object store. `folder`: of transfers that were cut off."""
+    made = {name: each.relay for name, each in adapters.opened.items() if each.relay is not None}
+    relays = {name: relay(parts.store.supervisor_id) for name, relay in made.items()}
+    return Homes(parts.objects, relays, folder), Mirrors(parts.objects, relays, folder)
+
+
 def _tick(
-    parts: Parts, wake: Wake, observer: Observer, forget: Callable[[str], None], paces: Mapping[str, Paces]
+    parts: Parts,
+    wake: Wake,
+    observer: Observer,
+    forget: Callable[[str], None],
+    *,
+    paces: Mapping[str, Paces],
+    homes: Homes,
 ) -> Tick:
-    store, objects, clock, providers = parts.store, parts.objects, parts.clock, parts.providers
+    """The loop reads and writes each baton where it lies. Services only read, and see the last state that is here."""
+    store, clock, providers = parts.store, parts.clock, parts.providers
+    objects = RelayedStore(parts.objects, homes.relays)
     own, outcomes = parts.own_provider, Outcomes()
     actor = Actor(
         store,
@@ -315,6 +343,7 @@ def _tick(
         forget,
         launch_threads=providers[own].traits.launches_at_once,
         paces_of=paces,
+        homes=homes,
     )
     return Tick(
         store=store,

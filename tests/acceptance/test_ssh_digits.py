@@ -1,8 +1,12 @@
-"""A training on a host by SSH, over a reboot of the host: the same weights as without interruption, bit for bit."""
+"""A training on a host by SSH, over a reboot of the host: the same weights as without interruption, bit for bit.
+
+With a folder that supervisor and host share, and with a host that knows no store of the supervisor (relay).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -25,10 +29,10 @@ MACHINES = ".spot-machines"
 
 
 class Lab:
-    """A supervisor with one host by SSH, and a folder that both reach."""
+    """A supervisor with one host by SSH. `store`: "direct" = they share a folder."""
 
-    def __init__(self, folder: Path, database: str | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, database: str | None = None, store: str = "direct") -> None:
+        self.folder, self.store = folder, store
         self.host = Sshd("gpu1", folder / "gpu1")
         self.host.make()
         self.host.start()
@@ -42,6 +46,7 @@ class Lab:
             "SPOT_SSH_KNOWN_HOSTS": str(known),
             "SPOT_SSH_PYTHON": sys.executable,
             "SPOT_STORE_URL": f"file://{self.objects}",
+            "SPOT_SSH_STORE": store,
             "SPOT_BEAT_STORE_S": "1",
             **({"SPOT_DATABASE_URL": database} if database else {}),
         }
@@ -89,10 +94,11 @@ class Lab:
         self.host.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite-direct", "postgres-direct", "sqlite-relay", "postgres-relay"])
 def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    database = request.getfixturevalue("postgres_database") if request.param == "postgres" else None
-    lab = Lab(tmp_path, database)
+    kind, store = request.param.split("-")
+    database = request.getfixturevalue("postgres_database") if kind == "postgres" else None
+    lab = Lab(tmp_path, database, store)
     yield lab
     lab.close()
 
@@ -116,3 +122,6 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
     assert lab.spot("pull", "digits", folder=tmp_path).strip().endswith("errors 0")
     wait_for(lambda: not lab.machine_pids(), 60, "the machine to be gone")
+    jobs = [json.loads(path.read_text()) for path in (lab.host.home / MACHINES).glob("**/job.json")]
+    assert {job["store_url"].startswith(f"file://{lab.host.home}/") for job in jobs} == {lab.store == "relay"}
+    wait_for(lambda: not list((lab.host.home / MACHINES).glob("stays/*")), 60, "the folder of the run to be gone")

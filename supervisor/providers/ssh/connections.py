@@ -72,9 +72,11 @@ class _Call:
 
 
 class Connections:
-    """`config`: the SSH configuration, `known_hosts`: the keys of hosts; None = the user's own files."""
+    """`config`: the SSH configuration, `known_hosts`: the keys of hosts; None = the user's own files. `waits` False: a
+    host whose last connection failed is never waited for; it is connected in the background."""
 
-    def __init__(self, config: Path | None = None, known_hosts: Path | None = None) -> None:
+    def __init__(self, config: Path | None = None, known_hosts: Path | None = None, *, waits: bool = True) -> None:
+        self._waits = waits
         self._options: dict[str, Any] = {} if config is None else {"config": [str(config)]}
         if known_hosts is not None:
             self._options["known_hosts"] = str(known_hosts)
@@ -123,16 +125,20 @@ class Connections:
         self, commands: Mapping[str, tuple[Sequence[str], bytes]], within_s: float
     ) -> dict[str, Completed | Exception]:
         async def result_of(host: str, words: Sequence[str], stdin: bytes) -> Completed | Exception:
-            if host in self._failed:
-                self._reconnect(host)
-                return NotConnected(self._failed[host])
             try:
+                self._refuse_failed(host)
                 return await self._run(host, words, stdin, within_s)
             except (NotConnected, NoResult) as error:
                 return error
 
         results = await asyncio.gather(*(result_of(host, *command) for host, command in commands.items()))
         return dict(zip(commands, results, strict=True))
+
+    def _refuse_failed(self, host: str) -> None:
+        """Raises NotConnected where the last connection failed, and makes a new one in the background."""
+        if host in self._failed:
+            self._reconnect(host)
+            raise NotConnected(self._failed[host])
 
     def _reconnect(self, host: str) -> None:
         async def connect() -> None:
@@ -146,6 +152,8 @@ class Connections:
     async def _run(self, host: str, words: Sequence[str], stdin: bytes, within_s: float) -> Completed:
         if not all(map(WORD.fullmatch, words)):
             raise ValueError(f"a word of {words} needs quotes")
+        if not self._waits:
+            self._refuse_failed(host)
         call = _Call(host, " ".join(words), stdin)
         self._commands[host] += 1
         try:

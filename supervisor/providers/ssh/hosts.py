@@ -73,6 +73,10 @@ class Host:
             raise ProviderUnavailable(str(error)) from None
         return self.answer(done)
 
+    def over(self, connections: Connections) -> Host:
+        """The same host over other connections."""
+        return Host(self.alias, connections, folder=self._folder, python=self._python, agent=self._agent)
+
     def words(self) -> list[str]:
         # The shell of the host expands ~ in the first letter of a word.
         return [self._python, f"{self._folder}/{self._archive_name()}", "host"]

@@ -6,6 +6,7 @@ The library of connections is imported only where such hosts are used.
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,22 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
+    transfers = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts), waits=False)
     today = day_of(context.clock.now())
     provider = SshProvider(name, s, connections, lambda: context.agent, on=today, store_url=context.objects.url)
+
+    def close() -> None:
+        connections.close()
+        transfers.close()
+
     return OpenedProvider(
         provider=provider,
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),
         scope=name,  # a host may be added or removed, and the runs stay where they are
         disasters=provider,
         checks=lambda: host_checks(provider.hosts),
-        close=connections.close,
+        relay=partial(provider.relay, transfers=transfers) if s.ssh_store == settings.RELAY else None,
+        close=close,
     )
 
 

@@ -30,7 +30,8 @@ from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.facts import Readings
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
 from supervisor.providers.ssh.presets import of_user, preset
-from supervisor.providers.ssh.settings import SshSettings, most_machines, offers
+from supervisor.providers.ssh.settings import RELAY, SshSettings, most_machines, offers
+from supervisor.providers.ssh.stays import SshRelay
 from supervisor.providers.ssh.traits import TRAITS
 
 SETTING = "ssh_gpus"
@@ -49,7 +50,8 @@ class SshProvider:
     ) -> None:
         """`on`: the day of the settings, YYYY-MM-DD. `store_url`: of our object store."""
         self.name, self._settings, self._connections = name, s, connections
-        self._base = merge(preset(s.ssh_preset), of_user(s.ssh_facts, on))
+        facts = {**s.ssh_facts, "store_reach": RELAY} if s.ssh_store == RELAY else s.ssh_facts
+        self._base = merge(preset(s.ssh_preset), of_user(facts, on))
         self._offers = offers(name, s)
         self._hosts = {
             alias: Host(alias, connections, folder=s.ssh_folder, python=s.ssh_python, agent=agent)
@@ -58,6 +60,7 @@ class SshProvider:
         self._most = most_machines(s)
         self._probes: dict[str, Answer] = {}  # of the last listing that could read the host
         self._readings = Readings(connections, store_url, s.ssh_gpus)
+        self._also_note: Callable[[str, Answer], None] = lambda zone, probe: None
 
     def profile(self, zone: str = "") -> Profile:
         base, probe = self._base, self._probes.get(zone)
@@ -103,6 +106,8 @@ class SshProvider:
         if not good:
             raise ProviderUnavailable("; ".join(str(answer) for answer in answers.values()))
         self._probes.update(self._readings.kept(good))
+        for alias, answer in good.items():
+            self._also_note(alias, answer)
         unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
         machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
         zones = {alias: self._left(answer) for alias, answer in good.items()}
@@ -131,6 +136,14 @@ class SshProvider:
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
+
+    def relay(self, supervisor_id: str, transfers: Connections) -> SshRelay:
+        """The object stores on these hosts. They get the probe of each listing before that returns."""
+
+        def watch(note: Callable[[str, Answer], None]) -> None:
+            self._also_note = note
+
+        return SshRelay({alias: host.over(transfers) for alias, host in self._hosts.items()}, supervisor_id, watch)
 
     # --- disasters ----------------------------------------------------------------------------------------------------
 

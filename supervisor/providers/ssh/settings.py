@@ -31,6 +31,8 @@ HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
 PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
 NO_DAY = "2000-01-01"  # of facts that are only checked
+RELAY = "relay"
+STORES = ("direct", RELAY)
 WHOLE_HOST = "host"  # the shape where the settings name no GPUs: all of the host
 
 
@@ -40,8 +42,8 @@ class SshSettings:
     its machines; empty = one machine has the whole host. `ssh_machines`: at once on each host; 0 = one, or as many as
     the cards of ssh_gpus allow. `ssh_prices`: host -> $/h. `ssh_folder`: of machines, on each host. `ssh_python`: 3.8
     or newer, on each host. `ssh_preset`: the rental that the hosts come from (presets/). `ssh_facts`: what the user
-    knows of the hosts: field of the profile -> value. `ssh_config`, `ssh_known_hosts`: files; empty = those of the
-    user."""
+    knows of the hosts: field of the profile -> value. `ssh_store`: the hosts open the object store themselves (direct),
+    or the supervisor copies it (relay). `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
 
     ssh_hosts: tuple[str, ...] = ()
     ssh_gpus: Mapping[str, int] = field(default_factory=dict)
@@ -51,6 +53,7 @@ class SshSettings:
     ssh_python: str = "python3"
     ssh_preset: str = "generic"
     ssh_facts: Mapping[str, str] = field(default_factory=dict)
+    ssh_store: str = "direct"
     ssh_config: str = ""
     ssh_known_hosts: str = ""
 
@@ -68,6 +71,9 @@ def check(s: SshSettings) -> None:
         for value in values:
             if not form.fullmatch(value):
                 raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
+    if s.ssh_store not in STORES:
+        expected = "direct (the hosts open the object store) or relay (the supervisor copies it)"
+        raise SettingsRefused(f"ssh_store = {s.ssh_store}: expected {expected}", {"name": "ssh_store"})
     if s.ssh_preset != SshSettings.ssh_preset and s.ssh_preset not in presets.names():
         expected = ", ".join(presets.names())
         raise SettingsRefused(f"ssh_preset = {s.ssh_preset}: expected one of {expected}", {"name": "ssh_preset"})
@@ -104,4 +110,5 @@ def offers(name: str, s: SshSettings) -> tuple[Offer, ...]:
 
 def meaning(s: SshSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
     """The settings in effect, in words."""
-    return f"machines are on {', '.join(s.ssh_hosts)}; objects in {store_url}", ()
+    relayed = ", from and to folders on the hosts" if s.ssh_store == RELAY else ""
+    return f"machines are on {', '.join(s.ssh_hosts)}; objects in {store_url}{relayed}", ()

@@ -29,7 +29,7 @@ from supervisor.domain.actions import (
 )
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
-from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import Homes, ObjectStore, StoreUnavailable
 from supervisor.ports.provider import LaunchPending, Provider, ProviderUnavailable
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.acting import batonwork
@@ -69,6 +69,7 @@ class Actor:
     leading: Callable[[], Lease | None] | None = None  # the current lease; None = it is not renewed
     pool: Callable[[int, str], Executor] = _threads  # (threads, name)
     paces_of: Mapping[str, Paces] = field(default_factory=dict)  # provider -> where they are not `paces`
+    homes: Homes | None = None  # None: all machines work with our own object store
     _pools: dict[str, Executor] = field(default_factory=dict)
     _in_progress: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
@@ -86,6 +87,7 @@ class Actor:
             paces=self.paces,
             leads=self._leads,
             paces_of=self.paces_of,
+            homes=self.homes,
         )
         self._endings = Endings(
             self.store, self.objects, self.providers, self.outcomes, self.clock, forget_beats=self.forget_beats

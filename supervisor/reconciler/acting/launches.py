@@ -1,7 +1,8 @@
 """A launch: look up the content of the image, raise the baton, build the request, call the provider.
 
 The order is fixed. The tick commits the row of the try, then the baton's `next` is raised, then the nonce's hash is
-stored, then the provider is called. Immediately before the call the stop state and the lease are read again.
+stored, then the run is brought to where its machine works, then the provider is called. Immediately before the call
+the stop state and the lease are read again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from supervisor.contract import runfiles
 from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.domain.actions import Launch, PinImage
@@ -19,7 +21,7 @@ from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Un
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.objectstore import Homes, ObjectStore
 from supervisor.ports.provider import (
     ImageHidden,
     ImageMissing,
@@ -68,6 +70,7 @@ class Launcher:
     paces: Paces
     leads: Callable[[Lease], bool]
     paces_of: Mapping[str, Paces]
+    homes: Homes | None = None  # None: all machines work with our own object store
 
     def launch(self, run: Run, action: Launch, lease: Lease) -> None:
         try_ = action.try_
@@ -78,16 +81,20 @@ class Launcher:
         )
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
             return  # the lease or the try is not ours any more
+        spec = self.store.spec(run.key)
         request = launch_request(
             run,
             try_,
-            self.store.spec(run.key),
+            spec,
             nonce=nonce,
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
+        store_url = self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return
+        if store_url is not None:
+            request = replace(request, job={**request.job, "store_url": store_url})
         try:
             provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
         except LaunchFailed as error:
@@ -95,6 +102,19 @@ class Launcher:
             self.outcomes.create_failed(
                 run.key, CreateFailed(try_.launch_id, error.cause, text, error.of_run, error.scope)
             )
+
+    def _settle(self, run: Run, action: Launch, spec: Mapping[str, Any]) -> str | None:
+        """The store that the machine works with; None = our own. It may take long, where files are sent to a host."""
+        if self.homes is None:
+            return None
+        try_, code = action.try_, spec.get("code")
+        return self.homes.settle(
+            run.run_id,
+            try_.launch_id,
+            try_.placement,
+            holder_gone=action.holder_gone,
+            needs=() if code is None else (runfiles.code(code),),
+        )
 
     def _is_current(self, run: Run, action: Launch, first: bool = False) -> bool:
         """The stop state immediately before the call: database, then marker. Where this try was never raised before

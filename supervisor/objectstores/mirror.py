@@ -1,0 +1,227 @@
+"""Copies of what agents write on hosts that cannot reach our object store (relay.py).
+
+Beats come with each listing of the machines. After each tick one thread for each host looks at the stays of our runs
+there: first logs and records, then what the baton names, the newest checkpoint first. When everything that a baton
+names is here and verified, it becomes the content of our own baton object, by compare-and-set; checkpoints and results
+that it no longer names are deleted. So our own object always names files that are here.
+
+A stay ends when its baton is closed, everything is here and no machine of the run is on the host; or when the run has
+moved elsewhere. Only then is its folder deleted. The folder on a host that was written off stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import PURGED, Baton, Home
+from supervisor.objectstores.relay import Relays, carry_named, contents, move_out, sync_stop
+from supervisor.ports.objectstore import (
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    Relay,
+    Stay,
+    StayBeat,
+    StayStore,
+    StoreUnavailable,
+)
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry.worker import Worker
+
+log = logging.getLogger(__name__)
+
+STOP_WAIT_S = 0.5
+OVERLAP_NS = 600 * 10**9  # generations are times, and a clock may be set back a little
+KEPT = ("checkpoints/", "results/saved/")  # below a run's folder: what the baton names, and nothing else
+
+
+@dataclass
+class _Progress:
+    """Of one stay: what is here already, so that it is not copied again. `baton`: its generation. `copied`: key ->
+    generation of logs and records. `last`: the newest generation seen of these."""
+
+    baton: str = ""
+    copied: dict[str, str] = field(default_factory=dict)
+    last: int = 0
+
+
+@dataclass
+class Mirror:
+    """One pass is `copy`: everything of one host, in one thread at a time."""
+
+    own: ObjectStore
+    provider: str
+    zone: str
+    relay: Relay
+    parts: Path
+    _progress: dict[str, _Progress] = field(default_factory=dict)  # by stay
+    _beats: dict[str, str] = field(default_factory=dict)  # stay -> generation of the beat that is here
+
+    def copy(self) -> None:
+        """What could not be copied is logged, and tried again by the next pass."""
+        try:
+            stays = self.relay.stays(self.zone)
+        except StoreUnavailable as error:
+            self._log("", error)
+            return
+        self._progress = {stay.name: self._progress.get(stay.name, _Progress()) for stay in stays}
+        for stay in stays:
+            try:
+                self._copy_stay(stay)
+            except PreconditionFailed:
+                continue  # the run was moved, or another supervisor leads: the next pass looks again
+            except (StoreUnavailable, ObjectMissing, ValueError) as error:
+                self._log(stay.run_id, error)
+
+    def _copy_stay(self, stay: Stay) -> None:
+        raw, info = self.own.get(runfiles.baton(stay.run_id))
+        own, home = batons.decode(raw), Home(self.provider, self.zone, stay.name, ready=True)
+        there = self.relay.store(self.zone, stay.name)
+        if own.home is None or own.home.stay != stay.name:
+            if not stay.busy:
+                self._forget_left(stay, there, own)
+            return
+        if own.home != home:
+            return  # it is being sent
+        baton, there_info, has_marker = self._look(stay, there)
+        if batons.is_moved(baton) or (baton.closed is not None and not stay.busy):
+            move_out(self.own, there, stay.run_id, info, read=(baton, there_info), parts=self.parts)
+            if batons.moved_content(batons.move_out(baton)).closed is not None:
+                self.own.delete(runfiles.beat(stay.run_id))  # it may have been copied after the run's end
+            return
+        sync_stop(self.own, there, stay.run_id, baton, has_marker)
+        progress = self._progress[stay.name]
+        if progress.baton != there_info.generation:
+            carry_named(there, self.own, baton, self.parts)
+            self._follow(stay.run_id, replace(baton, home=home), own, info)
+            progress.baton = there_info.generation
+
+    def _look(self, stay: Stay, there: StayStore) -> tuple[Baton, ObjectInfo, bool]:
+        """The baton there, after the small objects are here; and whether there is a stop marker."""
+        run_id, progress = stay.run_id, self._progress[stay.name]
+        folder, since = runfiles.folder(run_id), max(0, progress.last - OVERLAP_NS)
+        keys = baton_key, stop_key = runfiles.baton(run_id), runfiles.stop_marker(run_id)
+        objects, changed = there.look(keys, (f"{folder}logs/", f"{folder}instances/"), since)
+        if baton_key not in objects:
+            raise StoreUnavailable(f"the baton of {run_id} is missing in {there.url}")
+        raw, info = objects[baton_key]
+        baton = batons.decode(raw)
+        for listed in changed:
+            if progress.copied.get(listed.key) != listed.generation and not self._is_here(listed):
+                self.own.put(listed.key, b"".join(there.read(listed.key)), metadata=listed.metadata)
+            progress.copied[listed.key] = listed.generation
+            progress.last = max(progress.last, int(listed.generation))
+        recent = progress.last - OVERLAP_NS
+        progress.copied = {key: each for key, each in progress.copied.items() if int(each) >= recent}
+        return baton, info, stop_key in objects
+
+    def _is_here(self, info: ObjectInfo) -> bool:
+        """After a restart: a log chunk never changes; a record is copied again."""
+        if not info.key.endswith(".log"):
+            return False
+        with suppress(ObjectMissing):
+            return self.own.stat(info.key).size == info.size
+        return False
+
+    def _follow(self, run_id: str, baton: Baton, own: Baton, info: ObjectInfo) -> None:
+        """Our baton becomes `baton`. What is deleted was listed before: a later home may be ours already."""
+        if baton == own:
+            return
+        named = set(self._named(baton))
+        unnamed = [
+            listed
+            for prefix in KEPT
+            for page in self.own.pages(runfiles.folder(run_id) + prefix)
+            for listed in page.objects
+            if listed.key not in named
+        ]
+        self.own.put(runfiles.baton(run_id), batons.encode(baton), info.generation)
+        for listed in unnamed:
+            with suppress(PreconditionFailed):
+                self.own.delete(listed.key, listed.generation)
+
+    def _named(self, baton: Baton) -> Iterator[str]:
+        for pointer in batons.pointers(baton):
+            yield from (pointer.prefix + entry.name for entry in pointer.files)
+        for manifest in batons.saved_results(baton):
+            yield manifest.name
+            yield from (entry.name for entry in contents(self.own, manifest))
+
+    def _forget_left(self, stay: Stay, there: StayStore, own: Baton) -> None:
+        """The run is at home elsewhere. A folder with anything that may not be here stays."""
+        try:
+            baton = batons.decode(there.get(runfiles.baton(stay.run_id))[0])
+        except ObjectMissing:
+            self.relay.forget(self.zone, stay.name)  # it was never ready
+            return
+        if batons.is_moved(baton) or own.closed == PURGED:
+            self.relay.forget(self.zone, stay.name)
+
+    def note_beats(self, beats: Sequence[StayBeat]) -> None:
+        """Each beat is copied once: a copy of an old one would look like a new one, because the store's time is its
+        age. Called in another thread than `copy`."""
+        for beat in beats:
+            if self._beats.get(beat.stay) != beat.info.generation:
+                try:
+                    self._copy_beat(beat)
+                except (StoreUnavailable, ObjectMissing, ValueError) as error:
+                    self._log(beat.run_id, error)
+        self._beats = {beat.stay: self._beats[beat.stay] for beat in beats if beat.stay in self._beats}
+
+    def _copy_beat(self, beat: StayBeat) -> None:
+        home = batons.decode(self.own.get(runfiles.baton(beat.run_id))[0]).home
+        if home != Home(self.provider, self.zone, beat.stay, ready=True):
+            return
+        before = b""
+        with suppress(ObjectMissing):  # after a restart it may be here
+            before, _ = self.own.get(beat.info.key)
+        if before != beat.data:
+            self.own.put(beat.info.key, beat.data, metadata=beat.info.metadata)
+        self._beats[beat.stay] = beat.info.generation
+
+    def _log(self, run_id: str, error: Exception) -> None:
+        named = {telemetry.ACTION: "mirror", telemetry.RUN_ID: run_id, telemetry.ERROR: str(error)}
+        log.warning("files on %s not copied", self.zone, extra=named)
+
+
+class Mirrors:
+    """A thread for each host. It runs a pass when it is woken."""
+
+    def __init__(self, own: ObjectStore, relays: Relays, parts: Path) -> None:
+        self._workers: list[Worker] = []
+        for name, relay in relays.items():
+            mirrors = {zone: Mirror(own, name, zone, relay, parts) for zone in relay.zones()}
+            relay.follow(partial(_note_beats, mirrors))
+            self._workers += [_worker(f"mirror {zone}", mirror) for zone, mirror in mirrors.items()]
+
+    def start(self) -> None:
+        for worker in self._workers:
+            worker.start()
+
+    def wake(self) -> None:
+        for worker in self._workers:
+            worker.wake()
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.stop(STOP_WAIT_S)
+
+
+def _note_beats(mirrors: Mapping[str, Mirror], zone: str, beats: Sequence[StayBeat]) -> None:
+    mirrors[zone].note_beats(beats)
+
+
+def _worker(name: str, mirror: Mirror) -> Worker:
+    fields = {telemetry.ACTION: "mirror"}
+    return Worker(
+        name, mirror.copy, threading.TIMEOUT_MAX, failed="mirror failed", fields=fields, expected=StoreUnavailable
+    )

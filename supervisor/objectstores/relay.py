@@ -1,0 +1,340 @@
+"""Runs on hosts that cannot reach our object store: their baton lies in a folder on the host, their `home`.
+
+Our own baton object alone says where a run is at home. While it is at home on a host, the baton there counts: it is
+read, compared and set there, by one call. A host that does not respond leaves the baton unknown, so nothing is decided
+and nothing starts elsewhere. Our own object then holds the last state whose files are all here and verified
+(mirror.py), which is what counts when a person writes the host off.
+
+A launch on another placement moves the run first (`Homes.settle`). Each step is safe to repeat after a crash at any
+point, and the old place is fenced before the new one begins:
+
+    in   our baton: home, not ready; the holder counts as left. Files and baton are sent. Our baton: home, ready.
+    out  the baton there: closed as moved, its holder counts as left. Its files are fetched. Our baton: that content.
+
+An agent of an old stay can write into its own folder only, whose baton is closed and counts nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEntry, Home
+from supervisor.contract.identifiers import parse_launch_id
+from supervisor.contract.stores.promise import Generation, Metadata, StrPath
+from supervisor.domain.machines import Placement
+from supervisor.ports.objectstore import (
+    ABSENT,
+    MAX_PAGE,
+    IsKnown,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectReader,
+    ObjectStore,
+    Page,
+    PreconditionFailed,
+    Relay,
+    StayStore,
+    StoreUnavailable,
+)
+
+THERE = "there "  # begins a generation of a baton that lies on a host
+
+Relays = Mapping[str, Relay]  # by provider
+
+
+class RelayedStore:
+    """ObjectStore of ports/objectstore.py: our own store, except for the batons of runs that are at home on a host."""
+
+    def __init__(self, own: ObjectStore, relays: Relays) -> None:
+        self._own, self._relays = own, relays
+        self.url = own.url
+
+    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
+        raw, info = self._own.get(key)
+        run_id, home = _home(key, raw)
+        if home is None:
+            return raw, info
+        content, there = _read_there(store_of(self._relays, home), run_id)
+        baton = batons.decode(content)
+        if batons.is_moved(baton):
+            raise StoreUnavailable(f"{run_id} is moving away from {home.zone}")
+        if baton.done is not None and batons.decode(raw).done != baton.done:
+            raise StoreUnavailable(f"the results of {run_id} are on {home.zone} only; they are being fetched")
+        return content, replace(there, generation=f"{THERE}{home.stay} {there.generation}")
+
+    def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
+        if not (if_generation or "").startswith(THERE):
+            return self._own.put(key, data, if_generation, metadata)
+        run_id, home = _home(key, self._own.get(key)[0])
+        _, stay, generation = (if_generation or "").split(" ")
+        if home is None or home.stay != stay:
+            raise PreconditionFailed(f"{key} lies elsewhere now")
+        # A move closes the baton there before it counts elsewhere, so this fails where one came in between.
+        return store_of(self._relays, home).put(runfiles.baton(run_id), data, generation)
+
+    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
+        return self._own.put_file(key, path, if_generation)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        return self._own.read(key, offset, length)
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self._own.stat(key)
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        return self._own.pages(prefix, page_size, is_known)
+
+    def delete(self, key: str, if_generation: Generation = None) -> bool:
+        return self._own.delete(key, if_generation)
+
+
+def _home(key: str, raw: bytes) -> tuple[str, Home | None]:
+    """(run id, its home where the baton lies there) for the key of a baton; else no home. A torn one is passed on."""
+    run_id = key.removeprefix(runfiles.RUNS).removesuffix("/baton.json")
+    if key != runfiles.baton(run_id):
+        return "", None
+    try:
+        home = batons.decode(raw).home
+    except ValueError:
+        return run_id, None
+    return run_id, home if home is not None and home.ready else None
+
+
+def store_of(relays: Relays, home: Home) -> StayStore:
+    relay = relays.get(home.provider)
+    if relay is None:
+        raise StoreUnavailable(
+            f"its files are on {home.zone} of provider {home.provider}, which is not in the settings"
+        )
+    return relay.store(home.zone, home.stay)
+
+
+def _read_there(there: StayStore, run_id: str) -> tuple[bytes, ObjectInfo]:
+    try:
+        return there.get(runfiles.baton(run_id))
+    except ObjectMissing:
+        raise StoreUnavailable(f"the baton of {run_id} is missing in {there.url}") from None
+
+
+@dataclass
+class Homes:
+    """Homes of ports/objectstore.py. `parts`: a folder for transfers that were cut off."""
+
+    own: ObjectStore
+    relays: Relays
+    parts: Path
+    monotonic: Callable[[], float] = time.monotonic
+    _waits: dict[str, float] = field(default_factory=dict)  # launch id of a run -> since when its holder is waited for
+
+    def settle(
+        self, run_id: str, launch_id: str, placement: Placement, *, holder_gone: bool, needs: Iterable[str] = ()
+    ) -> str | None:
+        relay = self.relays.get(placement.provider)
+        while True:
+            raw, info = self.own.get(runfiles.baton(run_id))
+            baton, home = batons.decode(raw), batons.decode(raw).home
+            is_here = home is not None and (home.provider, home.zone) == (placement.provider, placement.zone)
+            if home is None and relay is None:
+                return None
+            if home is not None and home.ready and is_here and relay is not None:
+                there = relay.make(home.zone, home.stay, run_id)
+                sync_stop(self.own, there, run_id, batons.decode(_read_there(there, run_id)[0]))
+                return there.url
+            if home is not None and home.ready:
+                self._move_out(run_id, launch_id, baton, info, holder_gone)
+            elif home is not None and (relay is None or not is_here):
+                self._set(run_id, replace(baton, home=None), info)  # nothing was started there
+            elif relay is not None:
+                self._wait_for_holder(run_id, launch_id, baton, holder_gone)
+                home = home or _new_home(placement, run_id, launch_id)
+                self._move_in(run_id, baton, info, home=home, relay=relay, needs=needs)
+
+    def _wait_for_holder(self, run_id: str, launch_id: str, baton: Baton, holder_gone: bool) -> None:
+        """The old agent sees the newer `next`, finishes its save and leaves; a move would refuse that save."""
+        holder, name = baton.holder, f"{run_id} {launch_id}"
+        if holder is None or holder.left or holder.launch_id == launch_id or holder_gone:
+            self._waits.pop(name, None)
+            return
+        since = self._waits.setdefault(name, self.monotonic())
+        if self.monotonic() - since < CLAIM_WAIT_S:
+            raise StoreUnavailable(f"the previous machine of {run_id} has not left yet")
+
+    def _move_out(self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool) -> None:
+        assert own.home is not None
+        there = store_of(self.relays, own.home)
+        raw, there_info = _read_there(there, run_id)
+        baton = batons.decode(raw)
+        if not batons.is_moved(baton):
+            if baton.closed is not None:
+                raise BatonRefused(f"closed: {baton.closed}")
+            self._wait_for_holder(run_id, launch_id, baton, holder_gone)
+        move_out(self.own, there, run_id, info, read=(baton, there_info), parts=self.parts)
+
+    def _move_in(
+        self, run_id: str, baton: Baton, info: ObjectInfo, *, home: Home, relay: Relay, needs: Iterable[str]
+    ) -> None:
+        fenced = batons.move_in(baton, home)
+        if fenced != baton:
+            info = self._set(run_id, fenced, info)
+        there = relay.make(home.zone, home.stay, run_id)
+        for key in needs:
+            carry(self.own, there, FileEntry(key, self.own.stat(key).size, ""), self.parts)
+        content = replace(fenced, home=None)
+        carry_named(self.own, there, to_begin(content), self.parts)
+        _place(there, run_id, content)
+        sync_stop(self.own, there, run_id, content)
+        self._set(run_id, replace(fenced, home=replace(home, ready=True)), info)
+
+    def _set(self, run_id: str, baton: Baton, info: ObjectInfo) -> ObjectInfo:
+        return _compare_and_set(self.own, run_id, baton, info)
+
+
+def move_out(
+    own: ObjectStore, there: StayStore, run_id: str, info: ObjectInfo, *, read: tuple[Baton, ObjectInfo], parts: Path
+) -> None:
+    """The baton that was `read` there becomes our own. A repeat finishes what was cut off. `info`: of our own one, in
+    which the home is ready. StoreUnavailable when one of the two has changed."""
+    baton, there_info = read
+    if not batons.is_moved(baton):
+        baton = batons.move_out(baton)
+        _compare_and_set(there, run_id, baton, there_info)
+    carry_named(there, own, baton, parts)
+    _compare_and_set(own, run_id, batons.moved_content(baton), info)
+
+
+def _new_home(placement: Placement, run_id: str, launch_id: str) -> Home:
+    """The name of the folder is new: a launch id is used once, and a run id once by each supervisor."""
+    return Home(placement.provider, placement.zone, f"{run_id}-{launch_id}")
+
+
+def _compare_and_set(store: ObjectStore, run_id: str, baton: Baton, before: ObjectInfo) -> ObjectInfo:
+    try:
+        return store.put(runfiles.baton(run_id), batons.encode(baton), before.generation)
+    except PreconditionFailed:
+        raise StoreUnavailable(f"the baton of {run_id} changed while the run was moved") from None
+
+
+def _place(there: StayStore, run_id: str, content: Baton) -> None:
+    """The baton in a home that is not ready: no agent was started with it. An older one is of an earlier try, and a
+    newer one of a supervisor that has overtaken this one."""
+    try:
+        raw, info = there.get(runfiles.baton(run_id))
+    except ObjectMissing:
+        generation = ABSENT
+    else:
+        before, generation = batons.decode(raw), info.generation
+        if before == content:
+            return
+        if _next(before) > _next(content):
+            raise StoreUnavailable(f"a newer try of {run_id} is on its way to {there.url}")
+    try:
+        there.put(runfiles.baton(run_id), batons.encode(content), generation)
+    except PreconditionFailed:
+        raise StoreUnavailable(f"the baton of {run_id} changed while it was sent") from None
+
+
+def _next(baton: Baton) -> tuple[int, int, int]:
+    return (0, 0, 0) if baton.next is None else parse_launch_id(baton.next.launch_id)
+
+
+def to_begin(baton: Baton) -> Baton:
+    """As far as an agent may restore it."""
+    before = baton.previous or baton.kept[:1]
+    return replace(baton, previous=before, kept=(), best=(), last=None, done=None)
+
+
+def sync_stop(own: ObjectStore, there: StayStore, run_id: str, baton: Baton, is_there: bool = True) -> None:
+    """The agent reads the stop marker there. One that a resume has used up does not count. `is_there`: it may be."""
+    key = runfiles.stop_marker(run_id)
+    try:
+        data, info = own.get(key)
+        counts = info.generation != baton.stop_consumed
+    except ObjectMissing:
+        counts = False
+    if counts:
+        with suppress(PreconditionFailed):
+            there.put(key, data, ABSENT)
+    elif is_there:
+        there.delete(key)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def named(baton: Baton) -> tuple[FileEntry, ...]:
+    """Every object that the baton names itself, by its key; the newest checkpoint first."""
+    done = () if baton.done is None else tuple(_keyed(baton.done.prefix, baton.done.results))
+    last = () if baton.last is None else (baton.last,)
+    checkpoints = (
+        entry
+        for pointer in batons.pointers(baton)
+        for entry in (*_keyed(pointer.prefix, pointer.files), *((pointer.results,) if pointer.results else ()))
+    )
+    return (*checkpoints, *done, *last)
+
+
+def _keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    return (replace(entry, name=prefix + entry.name) for entry in files)
+
+
+def contents(store: ObjectStore, manifest: FileEntry) -> tuple[FileEntry, ...]:
+    """The objects that this manifest of results names; none where it is missing or torn, as for the agent."""
+    try:
+        saved = runfiles.decode_saved(store.get(manifest.name)[0])
+    except (ObjectMissing, ValueError):
+        return ()
+    return tuple(FileEntry(file.key, file.size, file.sha256) for file in saved.files)
+
+
+def carry_named(source: ObjectReader, target: ObjectStore, baton: Baton, parts: Path) -> None:
+    """Everything that the baton names is then in `target`, verified."""
+    for entry in named(baton):
+        carry(source, target, entry, parts)
+        if entry in batons.saved_results(baton):
+            for content in contents(target, entry):
+                carry(source, target, content, parts)
+
+
+def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:
+    """Copy one object, named by its key, unless it is there: keys of these objects are never used again. Continued at
+    the byte where an earlier call was cut off. `entry.sha256` "": not known. StoreUnavailable where it is missing, or
+    has another content."""
+    with suppress(ObjectMissing):
+        if target.stat(entry.name).size == entry.size:
+            return
+    parts.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = parts / hashlib.sha256(f"{entry.name} {entry.sha256}".encode()).hexdigest()
+    try:
+        with open(part, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a mirror and a move may want the same file
+            if file.tell() < entry.size:
+                for chunk in source.read(entry.name, file.tell()):
+                    file.write(chunk)
+                    file.flush()
+            os.fsync(file.fileno())
+        if _is(part, entry):
+            target.put_file(entry.name, part)
+            part.unlink(missing_ok=True)
+            return
+    except ObjectMissing:
+        part.unlink(missing_ok=True)
+        raise StoreUnavailable(f"{entry.name} is missing in {source.url}") from None
+    except OSError as error:
+        raise StoreUnavailable(f"{entry.name} cannot be kept in {parts}: {error.strerror}") from error
+    part.unlink(missing_ok=True)
+    raise StoreUnavailable(f"{entry.name} from {source.url} has another size or SHA-256 than it must have")
+
+
+def _is(part: Path, entry: FileEntry) -> bool:
+    with open(part, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell() == entry.size and entry.sha256 in ("", digest)

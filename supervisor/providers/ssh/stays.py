@@ -1,0 +1,177 @@
+"""Object stores on hosts, for runs whose machines cannot reach the supervisor's store (supervisor/host/stays.py).
+
+Large contents travel in pieces, each one a call with a limit of time. A piece that does not arrive in time is ended;
+the next ones are smaller, and the caller goes on at the byte that it has. The calls use connections of their own, so
+a slow transfer delays no probe.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from supervisor.contract.stores.promise import StrPath
+from supervisor.ports.objectstore import (
+    MAX_PAGE,
+    IsKnown,
+    ObjectInfo,
+    ObjectMissing,
+    Page,
+    PreconditionFailed,
+    Stay,
+    StayBeat,
+    StoreFull,
+    StoreUnavailable,
+)
+from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.providers.ssh.connections import NotConnected
+from supervisor.providers.ssh.hosts import Answer, Host
+
+CALL_S, PIECE_S = 20.0, 45.0
+LEAST_BYTES, FIRST_BYTES, MOST_BYTES = 64 << 10, 1 << 20, 8 << 20  # of a piece
+NO_RESULT = (NotConnected, ProviderUnavailable, LaunchRejected, NoCapacity, CapacityInUse, MachineMissing)
+OUTCOMES: Mapping[str, type[Exception]] = {"missing": ObjectMissing, "changed": PreconditionFailed, "full": StoreFull}
+
+
+class SshRelay:
+    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe."""
+
+    def __init__(
+        self, hosts: Mapping[str, Host], supervisor_id: str, watch: Callable[[Callable[[str, Answer], None]], None]
+    ) -> None:
+        self._hosts, self._supervisor_id, self._watch = hosts, supervisor_id, watch
+        self._piece_bytes: dict[str, int] = {}  # by zone
+
+    def zones(self) -> Sequence[str]:
+        return tuple(self._hosts)
+
+    def follow(self, note: Callable[[str, Sequence[StayBeat]], None]) -> None:
+        def beats_of(zone: str, probe: Answer) -> None:
+            own = [row for row in probe["beats"] if row["supervisor_id"] == self._supervisor_id]
+            note(zone, [StayBeat(row["stay"], row["run_id"], *_object(row)) for row in own])
+
+        self._watch(beats_of)
+
+    def stays(self, zone: str) -> Sequence[Stay]:
+        rows = self.call(zone, "list", supervisor_id=self._supervisor_id)["stays"]
+        return tuple(Stay(row["stay"], row["run_id"], row["busy"]) for row in rows)
+
+    def make(self, zone: str, stay: str, run_id: str) -> HostStore:
+        answer = self.call(zone, "make", stay=stay, supervisor_id=self._supervisor_id, run_id=run_id)
+        return HostStore(self, zone, stay, str(answer["url"]))
+
+    def store(self, zone: str, stay: str) -> HostStore:
+        return HostStore(self, zone, stay, f"{zone}:{stay}")
+
+    def forget(self, zone: str, stay: str) -> None:
+        self.call(zone, "forget", stay=stay, supervisor_id=self._supervisor_id)
+
+    def call(self, zone: str, method: str, within_s: float = CALL_S, **values: object) -> Answer:
+        host = self._hosts.get(zone)
+        if host is None:
+            raise StoreUnavailable(f"{zone} is not in ssh_hosts any more: add it again to reach its files")
+        try:
+            answer = host.call("stay", {"method": method, **values}, within_s)
+        except NO_RESULT as error:
+            raise StoreUnavailable(str(error)) from None
+        outcome = answer["outcome"]
+        if outcome:
+            raise OUTCOMES.get(outcome, StoreUnavailable)(f"{zone}: {answer['text']}")
+        return answer
+
+    def piece(self, zone: str, method: str, **values: object) -> Answer:
+        """A call with a piece of a content. Its size is halved for later ones when it fails, else it grows."""
+        size = self.piece_bytes(zone)
+        try:
+            answer = self.call(zone, method, PIECE_S, **values)
+        except StoreUnavailable:
+            self._piece_bytes[zone] = max(LEAST_BYTES, size // 2)
+            raise
+        self._piece_bytes[zone] = min(MOST_BYTES, size * 2)
+        return answer
+
+    def piece_bytes(self, zone: str) -> int:
+        return self._piece_bytes.get(zone, FIRST_BYTES)
+
+
+class HostStore:
+    """StayStore of ports/objectstore.py."""
+
+    def __init__(self, relay: SshRelay, zone: str, stay: str, url: str) -> None:
+        self._relay, self._zone, self._stay, self.url = relay, zone, stay, url
+
+    def put(
+        self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        values = {"content": _text(data), "if_generation": if_generation, "metadata": dict(metadata or {})}
+        return _info(self._call("put", key=key, **values)["info"])
+
+    def put_file(self, key: str, path: StrPath, if_generation: str | None = None) -> ObjectInfo:
+        """Goes on where an earlier call with the same content was cut off. Without conditions only."""
+        if if_generation is not None:
+            raise ValueError("a file is sent to a host without a condition")
+        with open(path, "rb") as source:
+            sha256 = hashlib.file_digest(source, "sha256").hexdigest()
+            values = {"stay": self._stay, "key": key, "size": source.tell(), "sha256": sha256}
+            answer = self._relay.call(self._zone, "receive", CALL_S, offset=-1, content="", **values)
+            while answer["info"] is None:
+                source.seek(answer["received"])
+                content = _text(source.read(self._relay.piece_bytes(self._zone)))
+                answer = self._relay.piece(self._zone, "receive", offset=answer["received"], content=content, **values)
+            return _info(answer["info"])
+
+    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
+        return _object(self._call("get", key=key))
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        left = length
+        while left is None or left > 0:
+            wanted = self._relay.piece_bytes(self._zone)
+            wanted = wanted if left is None else min(left, wanted)
+            values = {"stay": self._stay, "key": key, "offset": offset, "max_bytes": wanted}
+            answer = self._relay.piece(self._zone, "read", **values)
+            piece = base64.b64decode(answer["content"])
+            if hashlib.sha256(piece).hexdigest() != answer["sha256"]:
+                raise StoreUnavailable(f"{self._zone}: {key} arrived with another content")
+            if piece:
+                yield piece
+            offset += len(piece)
+            left = None if left is None else left - len(piece)
+            if len(piece) < wanted:
+                return
+
+    def stat(self, key: str) -> ObjectInfo:
+        return _info(self._call("stat", key=key)["info"])
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
+        answer = self._call("pages", prefix=prefix)
+        infos = [_info(values) for values in answer["objects"]]
+        for begin in range(0, max(1, len(infos)), page_size):
+            yield Page(tuple(infos[begin : begin + page_size]), float(answer["server_time"]))
+
+    def delete(self, key: str, if_generation: str | None = None) -> bool:
+        return bool(self._call("delete", key=key, if_generation=if_generation)["deleted"])
+
+    def look(
+        self, keys: Sequence[str], prefixes: Sequence[str], since: int
+    ) -> tuple[Mapping[str, tuple[bytes, ObjectInfo]], tuple[ObjectInfo, ...]]:
+        answer = self._call("look", keys=list(keys), prefixes=list(prefixes), since=since)
+        objects = (_object(values) for values in answer["objects"])
+        return {info.key: (data, info) for data, info in objects}, tuple(_info(values) for values in answer["changed"])
+
+    def _call(self, method: str, **values: object) -> Answer:
+        return self._relay.call(self._zone, method, CALL_S, stay=self._stay, **values)
+
+
+def _object(values: Mapping[str, Any]) -> tuple[bytes, ObjectInfo]:
+    return base64.b64decode(values["content"]), _info(values["info"])
+
+
+def _info(values: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(**values)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

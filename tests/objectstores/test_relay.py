@@ -1,0 +1,333 @@
+"""Runs at home on a host: no order of crashes gives two places the right to write, and nothing verified is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import CLAIM_WAIT_S, BatonRefused
+from supervisor.domain.machines import Placement
+from supervisor.domain.observation import Seen, Unknown
+from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
+from supervisor.reconciler.acting import batonwork
+from supervisor.reconciler.observing.readers import read_baton
+from tests.objectstores.relay_world import (
+    CLOUD,
+    CODE,
+    LAB,
+    OURS,
+    RUN,
+    Killed,
+    RelayWorld,
+    ScriptedAgent,
+    agent_at,
+    began,
+    relay_of,
+)
+
+GPU1, GPU2 = LAB["gpu1"], LAB["gpu2"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> RelayWorld:
+    return RelayWorld(tmp_path)
+
+
+def test_an_agent_on_a_host_works_in_its_own_folder_and_is_mirrored(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.beat()
+    world.probe()
+    agent.store.put(runfiles.log_chunk(RUN, 1, 1), b"a line\n")
+    assert agent.store.get(CODE)[0] == b"the code"
+    world.mirrors["gpu1"].copy()
+    copy = world.whole()
+    assert copy.home is not None
+    assert (copy.home.zone, copy.checkpoint and copy.checkpoint.step) == ("gpu1", 20)
+    assert world.own.get(runfiles.log_chunk(RUN, 1, 1))[0] == b"a line\n"
+    data, info = world.own.get(runfiles.beat(RUN))
+    assert dict(info.metadata) == {"beat": data.decode()}
+
+
+def test_an_old_beat_does_not_become_young_by_a_copy(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.beat()
+    world.probe()
+    before = world.own.stat(runfiles.beat(RUN)).generation
+    world.probe()
+    world.restart()
+    world.probe()
+    world.mirrors["gpu1"].copy()
+    assert world.own.stat(runfiles.beat(RUN)).generation == before
+    agent.beat()
+    world.probe()
+    assert world.own.stat(runfiles.beat(RUN)).generation != before
+
+
+def test_a_beat_from_a_folder_that_the_run_has_left_is_not_copied(world: RelayWorld) -> None:
+    old = began(world)
+    new = agent_at(world.launch("1.2.1", GPU2), "1.2.1")
+    new.beat()
+    old.beat()
+    world.probe()
+    assert json.loads(world.own.get(runfiles.beat(RUN))[0])["launch_id"] == "1.2.1"
+
+
+def test_a_further_attempt_on_the_same_host_goes_on_in_the_same_folder(world: RelayWorld) -> None:
+    first = began(world)
+    first.save(30)
+    url = world.launch("1.2.1", GPU1)
+    assert url == first.store.url
+    assert agent_at(url, "1.2.1").restore() == 30
+
+
+def test_a_host_that_cannot_be_reached_leaves_the_baton_unknown_and_nothing_starts_elsewhere(world: RelayWorld) -> None:
+    agent = began(world)
+    world.hosts["gpu1"].down = True
+    agent.save(30)
+    assert isinstance(read_baton(world.objects, RUN), Unknown)
+    for placement in (GPU2, CLOUD):
+        with pytest.raises(StoreUnavailable):
+            world.launch("1.2.1", placement)
+        with pytest.raises(StoreUnavailable):
+            world.homes.settle(RUN, "1.2.1", placement, holder_gone=True)
+    assert world.hosts["gpu2"].calls == []
+    world.hosts["gpu1"].down = False
+    assert isinstance(read_baton(world.objects, RUN), Seen)
+    world.mirrors["gpu1"].copy()
+    assert world.whole().checkpoint == agent.keeper.read().checkpoint
+
+
+def test_done_is_not_shown_before_its_results_are_here(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.finish()
+    part = read_baton(world.objects, RUN)
+    assert isinstance(part, Unknown)
+    assert "results" in part.reason
+    world.mirrors["gpu1"].copy()
+    assert world.whole().done is not None
+    assert isinstance(read_baton(world.objects, RUN), Seen)
+
+
+def test_a_stop_marker_reaches_the_host_and_a_used_up_one_leaves_it(world: RelayWorld) -> None:
+    agent = began(world)
+    batonwork.write_stop(world.objects, RUN, "ada")
+    world.mirrors["gpu1"].copy()
+    key = runfiles.stop_marker(RUN)
+    assert agent.store.get(key)[0] == world.own.get(key)[0]
+    consumed = world.own.stat(key).generation
+    reopen = lambda baton: baton and batons.open_generation(baton, 2, False, consumed)  # noqa: E731
+    batonwork.change(world.objects, RUN, reopen)
+    world.launch("2.2.1", GPU1)
+    assert runfiles.stop_marker(RUN) not in [info.key for page in agent.store.pages("runs/") for info in page.objects]
+
+
+def test_a_stay_ends_when_its_run_is_closed_and_its_machine_gone(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.finish()
+    world.mirrors["gpu1"].copy()
+    batonwork.change(world.objects, RUN, lambda baton: baton and batons.close(baton, "completed"))
+    world.mirrors["gpu1"].copy()
+    assert world.own_baton().home is not None  # its machine is there
+    world.hosts["gpu1"].machines = []
+    world.mirrors["gpu1"].copy()
+    after = world.whole()
+    assert (after.home, after.closed, after.done is not None) == (None, "completed", True)
+    world.mirrors["gpu1"].copy()
+    assert world.relay.stays("gpu1") == ()
+    assert not (world.hosts["gpu1"].root / "stays" / f"{RUN}-1.1.1").exists()
+
+
+def test_a_resume_that_meets_the_end_of_a_stay_has_one_place(world: RelayWorld) -> None:
+    """The mirror has read the closed baton, and ends the stay after the resume has opened it again."""
+    began(world)
+    batonwork.change(world.objects, RUN, lambda baton: baton and batons.close(baton, "stopped"))
+    world.hosts["gpu1"].machines = []
+    mirror, relay = world.mirrors["gpu1"], world.relay
+
+    def resumed(zone: str, stay: str) -> object:
+        there = type(relay).store(relay, zone, stay)
+        look = there.look
+
+        def look_then_resume(*values: object) -> object:
+            seen = look(*values)  # type: ignore[arg-type]
+            batonwork.change(world.objects, RUN, lambda baton: baton and batons.open_generation(baton, 2, False, None))
+            return seen
+
+        there.look = look_then_resume  # type: ignore[method-assign, assignment]
+        return there
+
+    relay.store = resumed  # type: ignore[method-assign, assignment]
+    mirror.copy()
+    del relay.store  # type: ignore[method-assign]
+    assert world.own_baton().home is not None
+    assert agent_at(world.launch("2.2.1", GPU1), "2.2.1").restore() == 20
+
+
+def test_files_that_the_baton_does_not_name_any_more_are_deleted_here_too(world: RelayWorld) -> None:
+    agent = began(world)
+    for step in range(30, 80, 10):
+        agent.save(step)
+    world.mirrors["gpu1"].copy()
+    named = {pointer.prefix for pointer in batons.pointers(world.whole())}
+    here = {
+        info.key.rpartition("/")[0] + "/"
+        for page in world.own.pages(f"runs/{RUN}/checkpoints/")
+        for info in page.objects
+    }
+    assert here == named
+    assert len(named) == 3
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------
+
+
+def moved(world: RelayWorld, placement: Placement) -> ScriptedAgent:
+    return agent_at(world.launch("1.2.1", placement) or world.own.url, "1.2.1")
+
+
+def check_fence(old: ScriptedAgent, new: ScriptedAgent, world: RelayWorld) -> None:
+    """The old agent cannot write any more, and what the new one does counts."""
+    with pytest.raises(BatonRefused):
+        old.save(99)
+    new.save(40)
+    part = read_baton(world.objects, RUN)
+    assert isinstance(part, Seen)
+    assert part.value.checkpoint is not None
+    assert (part.value.checkpoint.step, part.value.checkpoint.prefix) == (40, runfiles.checkpoint(RUN, 40, 2))
+
+
+MOVES = {"in": (CLOUD, GPU1), "out": (GPU1, CLOUD), "across": (GPU1, GPU2)}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_run_moves_and_only_one_place_counts(move: str, world: RelayWorld) -> None:
+    source, target = MOVES[move]
+    old = began(world, source)
+    old.save(30)
+    new = moved(world, target)
+    assert new.restore() == 30
+    check_fence(old, new, world)
+
+
+def crashes(tmp_path: Path, source: Placement, target: Placement) -> Iterator[tuple[RelayWorld, ScriptedAgent]]:
+    """A world for each step of a move, in which the process was killed before or after that step."""
+    base = RelayWorld(tmp_path / "base")
+    began(base, source).save(30)
+    for number in range(1, 200):
+        for after in (False, True):
+            folder = tmp_path / f"{number}-{after}"
+            shutil.copytree(base.folder, folder)
+            world = RelayWorld(folder)
+            place = world.own if source == CLOUD else world.hosts[source.zone].store(f"{RUN}-1.1.1")
+            old = ScriptedAgent(place.url, "1.1.1")
+            steps = world.steps
+            steps.count, steps.kill_at, steps.after = 0, number, after
+            try:
+                world.launch("1.2.1", target)
+            except Killed:
+                world.restart()
+                yield world, old
+                continue
+            assert number > 8  # else nothing was enumerated
+            return
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_that_is_killed_at_any_step_is_finished_by_its_repeat(move: str, tmp_path: Path) -> None:
+    for world, old in crashes(tmp_path, *MOVES[move]):
+        for mirror in world.mirrors.values():
+            mirror.copy()
+        world.whole()
+        new = moved(world, MOVES[move][1])
+        assert new.restore() == 30
+        check_fence(old, new, world)
+        for mirror in world.mirrors.values():
+            mirror.copy()
+        assert world.whole().checkpoint is not None
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_that_is_killed_may_end_elsewhere(move: str, tmp_path: Path) -> None:
+    """The next try has another placement: the run goes back. The next tick's mirror finishes what was begun."""
+    source, target = MOVES[move]
+    for world, old in crashes(tmp_path, source, target):
+        for mirror in world.mirrors.values():
+            mirror.copy()
+        url = world.launch("1.3.1", source) or world.own.url
+        new = agent_at(url, "1.3.1")
+        assert new.restore() == 30
+        with pytest.raises(BatonRefused):
+            old.save(99)
+        new.save(50)
+        assert (world.homes.settle(RUN, "1.3.1", source, holder_gone=True) or world.own.url) == url
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_without_a_fence_is_caught(move: str, world: RelayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batons, "fence", lambda baton: baton)
+    monkeypatch.setattr(batons, "move_out", lambda baton: baton)
+    monkeypatch.setattr(batons, "is_moved", lambda baton: False)
+    source, target = MOVES[move]
+    old = began(world, source)
+    old.save(30)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):  # the old agent writes
+        check_fence(old, moved(world, target), world)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_waits_until_the_old_agent_has_left_or_may_be_overtaken(move: str, world: RelayWorld) -> None:
+    source, target = MOVES[move]
+    old = began(world, source)
+    with pytest.raises(StoreUnavailable, match="has not left yet"):
+        world.launch("1.2.1", target, holder_gone=False)
+    old.save(30)  # its last save counts
+    world.now += CLAIM_WAIT_S - 1
+    with pytest.raises(StoreUnavailable, match="has not left yet"):
+        world.launch("1.2.1", target, holder_gone=False)
+    world.now += 1
+    new = agent_at(world.launch("1.2.1", target, holder_gone=False) or world.own.url, "1.2.1")
+    assert new.restore() == 30
+
+
+def test_a_move_begins_at_once_when_the_old_agent_has_left(world: RelayWorld) -> None:
+    began(world).leave()
+    assert agent_at(world.launch("1.2.1", GPU2, holder_gone=False), "1.2.1").restore() == 20
+
+
+def test_a_stop_that_meets_a_move_wins(world: RelayWorld) -> None:
+    began(world)
+    batonwork.change(
+        world.objects, RUN, lambda baton: baton and batons.raise_next(baton, "1.2.1", "nonce", holder_gone=True)
+    )
+    batonwork.change(world.objects, RUN, lambda baton: baton and batons.close(baton, "stopped"))
+    with pytest.raises(BatonRefused, match="stopped"):
+        world.homes.settle(RUN, "1.2.1", GPU2, holder_gone=True)
+
+
+def test_a_write_to_a_baton_that_was_moved_in_between_fails(world: RelayWorld) -> None:
+    began(world)
+    raw, info = world.objects.get(runfiles.baton(RUN))
+    world.launch("1.2.1", CLOUD)
+    with pytest.raises(PreconditionFailed):
+        world.objects.put(runfiles.baton(RUN), raw, info.generation)
+    before = world.own.get(runfiles.baton(RUN))[1]
+    world.launch("1.3.1", GPU2)
+    with pytest.raises(PreconditionFailed):
+        world.objects.put(runfiles.baton(RUN), raw, before.generation)
+
+
+def test_a_stay_of_another_supervisor_is_never_listed_or_touched(world: RelayWorld) -> None:
+    began(world)
+    other = relay_of(world, "sup-2")
+    assert other.stays("gpu1") == ()
+    other.forget("gpu1", f"{RUN}-1.1.1")
+    with pytest.raises(Exception, match="belongs to another supervisor"):
+        other.make("gpu1", f"{RUN}-1.1.1", RUN)
+    assert [stay.run_id for stay in world.relay.stays("gpu1")] == [RUN]
+    assert OURS not in str(other.stays("gpu1"))
