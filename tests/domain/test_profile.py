@@ -130,7 +130,7 @@ def test_a_profile_of_nothing_knows_nothing() -> None:
     profile = Profile("ssh", "A box")
     assert [name for name, fact in profile.facts.items() if fact.is_known] == []
     assert (profile.saving_s, profile.meter_verb) == (None, None)
-    plain = {"kind", "title", "tiers", "verbs"}
+    plain = {"kind", "title", "tiers", "verbs", "host"}
     assert set(profile.facts) == {field.name for field in fields(Profile)} - plain, "every other field is a fact"
 
 
