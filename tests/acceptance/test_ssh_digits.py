@@ -108,8 +108,6 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     boot.write_text("11111111-2222-3333-4444-555555555555\n")
     result = ("--result", "weights.npz", "--", sys.executable, "train.py", *STEPS)
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
-    if lab.store == "direct":  # after its reboot the host looks like another computer, and its disk is no network disk
-        lab.spot("gates", "digits", "--waive", "checkpoint_tier", "--reason", "the host's disk is this computer's")
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
         lab.host.end_all()
