@@ -225,10 +225,10 @@ def store_folder(path: str) -> Dict[str, Any]:
     except OSError:
         return {"marked_at": None, "writable": False, "system": ""}
     writable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
-    return {"marked_at": marked_at, "writable": writable, "system": _file_system(os.path.realpath(path))}
+    return {"marked_at": marked_at, "writable": writable, "system": file_system(os.path.realpath(path))}
 
 
-def _file_system(path: str) -> str:
+def file_system(path: str) -> str:
     """Its type, by the longest mount point above the path; of two at the same point the last one counts."""
     best, system = -1, ""
     try:

@@ -108,8 +108,6 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     boot.write_text("11111111-2222-3333-4444-555555555555\n")
     result = ("--result", "weights.npz", "--", sys.executable, "train.py", *STEPS)
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
-    if lab.store == "direct":  # after its reboot the host looks like another computer, and its disk is no network disk
-        lab.spot("gates", "digits", "--waive", "checkpoint_tier", "--reason", "the host's disk is this computer's")
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
         lab.host.end_all()
@@ -120,6 +118,11 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     assert [attempt["cause"] for attempt in attempts] == ["host_rebooted", "finished"]
     assert {attempt["placement"]["zone"] for attempt in attempts} == {"gpu1"}
     assert run["status_text"].startswith("Completed"), run["status_text"]
+    gates = lab.daemon.call("GET", "/v1/runs/digits/gates")["gates"]
+    assert [gate["gate"] for gate in gates if gate["state"] == "stopped"] == []
+    states = {item["check"]: item["state"] for gate in gates for item in gate["verdicts"]}
+    measured = ("checkpoint_tier", "host_key", "key_login", "keepalive", "reachable", "store_access")
+    assert {states[check] for check in measured} == {"pass"}
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
     assert lab.spot("pull", "digits", folder=tmp_path).strip().endswith("errors 0")

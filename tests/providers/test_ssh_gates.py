@@ -77,21 +77,32 @@ def test_a_healthy_host_stops_nothing_and_its_store_is_durable(lab: SshSubject, 
 
 
 @pytest.mark.parametrize(
-    ("system", "survives", "code"),
-    [("nfs4", Survival.YES, None), ("fuse.sshfs", Survival.YES, None), ("ext4", Survival.NO, "CHECKPOINT_NOT_DURABLE")],
+    ("ours", "theirs", "survives", "code"),
+    [
+        ("ext4", "nfs4", Survival.YES, None),
+        ("nfs4", "nfs4", Survival.YES, None),
+        ("cifs", "fuse.sshfs", Survival.YES, None),
+        ("ext4", "overlay", Survival.YES, None),
+        ("fuse.sshfs", "ext4", Survival.NO, "CHECKPOINT_NOT_DURABLE"),
+        ("nfs4", "a new one", Survival.VERIFY, None),
+    ],
+    ids=["exported by us", "both mount it", "two ways", "a container here", "a disk of the host", "not known"],
 )
-def test_a_store_on_another_computer_is_durable_where_it_lies_on_the_network(
-    lab: SshSubject, store: Path, monkeypatch: pytest.MonkeyPatch, system: str, survives: Survival, code: str | None
+def test_a_store_is_durable_unless_it_lies_on_a_disk_of_the_host(
+    lab: SshSubject,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ours: str,
+    theirs: str,
+    survives: Survival,
+    code: str | None,
 ) -> None:
-    monkeypatch.setattr(facts, "boot_id", lambda: "another computer")
     host(lab)
-    lab.provider._probes["gpu1"] = {
-        **lab.provider._probes["gpu1"],
-        "store": {**lab.provider._probes["gpu1"]["store"], "system": system},
-    }
+    monkeypatch.setattr(facts, "file_system", lambda path: ours)
+    probe = lab.provider._probes["gpu1"]
+    lab.provider._probes["gpu1"] = {**probe, "store": {**probe["store"], "system": theirs}}
     assert survival(lab.provider.profile("gpu1"), f"{store}/runs", End.DESTROY, str(Path.home())).value is survives
-    tiers = [verdict.code for verdict in stops(lab).values()]
-    assert tiers == ([] if code is None else [code])
+    assert [verdict.code for verdict in stops(lab).values()] == ([] if code is None else [code])
 
 
 def test_a_store_that_is_not_there_or_another_one_stops_a_launch(lab: SshSubject, store: Path) -> None:

@@ -19,6 +19,7 @@ from supervisor.domain.profile import NO_LIMIT, Fact, Profile, Reach, Source, Su
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.offers import choosing
+from supervisor.ports.provider import SecretRefused
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.services.runs.waiving import WaiveRequest, waive
@@ -316,6 +317,18 @@ def test_a_host_with_another_key_is_refused_while_it_cannot_be_read(stage: Lab) 
     assert "a cannot be read now" in stage.row("digits").hold
     stage.provider.unreachable.clear()
     stage.run_for(90.0)
+    assert stage.row("digits").status == Status.RUNNING
+
+
+def test_a_secret_that_cannot_be_read_is_refused_with_its_code(stage: Lab) -> None:
+    """Only the launch reads it: before anything is started."""
+    stage.provider.next_launch(SecretRefused("secret HF_TOKEN: it is not set"), comes_up=False)
+    stage.submit("digits", "a")
+    stage.run_for(1.0)
+    run = stage.row("digits")
+    assert (run.status, run.cause) == (Status.WAITING, Cause.LAUNCH_REJECTED)
+    assert run.detail == "SECRET_UNREADABLE: secret HF_TOKEN: it is not set"
+    stage.run_for(120.0)
     assert stage.row("digits").status == Status.RUNNING
 
 

@@ -19,7 +19,7 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.judging import Facts, judge
-from supervisor.lifecycle.gates.rules import Known, Skip
+from supervisor.lifecycle.gates.rules import Known, Skip, Unread
 
 BEFORE_LAUNCH = (Gate.AUDIT, Gate.ACCESS)
 # A fail of these may pass without a person: a process ends, a disk is cleared, a host comes back.
@@ -30,6 +30,9 @@ GB = 10**9
 
 NO_STORE_LIMIT = Skip("the object store has no limit of its own")
 NO_GPU = Skip("the machine has no GPU for the run")
+NO_MEMORY = Unread("the spec does not say how much memory it needs", "Add needs.memory_gb to the spec.")
+NO_CUDA = Unread("the spec does not say which CUDA it needs", "Add needs.cuda to the spec.")
+NO_PACE = Unread("the spec does not say how often it saves", "Add expect_checkpoint_every_s to the spec.")
 BY_LOGIN = Skip("the agent comes through the login itself, and files through the object store")
 
 
@@ -62,7 +65,11 @@ def stopping(run: Run, place: Placement, profile: Profile, store_url: str, now: 
 def audit_of(run: Run, shape: str, profile: Profile, store: str) -> Audit:
     """`store`: the address of its files."""
     host, policy = profile.host, run.policy
-    needs, scratch_bytes = policy.needs, _bytes(policy.needs.disk_gb) or MACHINE_MIN_BYTES
+    needs, every_s, scratch_bytes = (
+        policy.needs,
+        policy.expect_checkpoint_every_s,
+        _bytes(policy.needs.disk_gb) or MACHINE_MIN_BYTES,
+    )
     free_bytes = None if host is None else host.free_bytes
     checkpoint_bytes = run.files.checkpoint_bytes or _bytes(policy.expect_checkpoint_gb)
     if checkpoint_bytes is None and free_bytes is not None and free_bytes < scratch_bytes:
@@ -76,7 +83,7 @@ def audit_of(run: Run, shape: str, profile: Profile, store: str) -> Audit:
         measured=_measured(host),
         documented=(),
         memory_limit_bytes=None if host is None else host.memory_bytes,
-        memory_needed_bytes=_bytes(needs.memory_gb),
+        memory_needed_bytes=NO_MEMORY if needs.memory_gb is None else _bytes(needs.memory_gb),
         data_path="the disk of the machine" if host is None else f"the disk of {host.host}",
         free_bytes=free_bytes,
         checkpoint_bytes=checkpoint_bytes,
@@ -86,10 +93,10 @@ def audit_of(run: Run, shape: str, profile: Profile, store: str) -> Audit:
         gpus_expected=_expected_gpus(host, shape, needs.gpu),
         gpus=None if host is None or host.cards is None else tuple(map(_card, host.cards)),
         driver_cuda=profile.driver_cuda_max.value,
-        image_cuda=needs.cuda or None,
+        image_cuda=needs.cuda or NO_CUDA,
         limit_s=min(policy.limits.machine_max_s, profile.session_cap_s.value or inf),
         restore_s=restore_s(run),
-        checkpoint_every_s=policy.expect_checkpoint_every_s,
+        checkpoint_every_s=NO_PACE if every_s is None else every_s,
         notice_s=profile.saving_s,
     )
 

@@ -31,9 +31,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """It is not known, and `why` says more than "could not be read"; a clause."""
+    """It is not known, and `why` says more than "could not be read"; a clause. `fix` "": that of the check."""
 
     why: str
+    fix: str = ""
 
 
 Known: TypeAlias = T | Skip | Unread | None  # a fact: its value; or why it does not apply, or is not known; or not read
@@ -77,7 +78,7 @@ def verdict(check_id: str, rule: Rule, facts: object, reader: Reader) -> Verdict
         return Verdict(check_id, State.PASS, f"not needed: {skipped.why}", "", reader.at, reader.by)
     unread = next((value for value in values if isinstance(value, Unread)), None)
     if unread is not None:
-        fix = check.fix.format_map(_Named(reader.names))
+        fix = unread.fix or check.fix.format_map(_Named(reader.names))
         return Verdict(check_id, State.UNKNOWN, unread.why, fix, reader.at, reader.by)
     if any(value is None for value in values):
         return Verdict(check_id, State.UNKNOWN, f"could not be read: {check.what}", _AGAIN, reader.at, reader.by)

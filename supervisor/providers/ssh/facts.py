@@ -1,8 +1,8 @@
 """What the gates learn of a host: from its last probe, and from the connection to it.
 
 A reading is kept until the next one of the same host. The object store in a folder is the supervisor's own where its
-mark has the same time on both sides. It outlives the host where it lies on a file system of the network, or where the
-host is the supervisor's computer; on a disk of the host itself it ends with the host.
+mark has the same time on both sides. It outlives the host where it lies on a disk of the supervisor's computer, or on a
+file system of the network; on a disk of the host, which the supervisor has mounted, it ends with the host.
 
 After the first launch of the same code and command on a host the connection is ended once on purpose: what beats after
 that lives without it.
@@ -22,7 +22,7 @@ from supervisor.contract.stores.durable import MARKER
 from supervisor.domain.gates.checks import PROVEN_S
 from supervisor.domain.machines import HostFacts
 from supervisor.domain.profile import Fact, Profile, Source, Survival, Tier, day_of, merge
-from supervisor.host.processes import boot_id
+from supervisor.host.operations import file_system
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.ssh.connections import KEEPALIVE_S, KEEPALIVES, Access, Connections
 from supervisor.providers.ssh.hosts import Answer
@@ -145,14 +145,11 @@ def _mark(folder: str) -> int | None:
 
 def _store_tiers(folder: str, probe: Answer, at: float) -> tuple[Tier, ...]:
     """Empty: it lies on a disk of the host, whose own tier says what survives."""
-    system = str(probe["store"]["system"])
-    if probe["boot_id"] == boot_id():
-        outlives, note = True, "the host is the supervisor's computer"
-    elif system in OWN_DISK:
+    ours, theirs = file_system(os.path.realpath(folder)), str(probe["store"]["system"])
+    if ours not in OWN_DISK and theirs in OWN_DISK:
         return ()
-    else:
-        outlives = system in NETWORK or system.startswith("fuse.")
-        note = f"the type of the file system on the host is {system or 'not known'}"
+    outlives = ours in OWN_DISK or theirs in NETWORK or theirs.startswith("fuse.")
+    note = f"its file system is {ours or 'not known'} here, and {theirs or 'not known'} on the host"
     stays = _measured(Survival.YES if outlives else Survival.VERIFY, at, note)
     always = _measured(Survival.YES, at, "a file of the object store")
     return (Tier("object store", (folder,), always, stays, stays, stays),)
