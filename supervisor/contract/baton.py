@@ -3,8 +3,8 @@
 Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and returns the
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
 because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
-section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation, move_in, move_out and
-purge; an agent may claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
+section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation, move_in, move_out,
+write_off and purge; an agent may claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
 A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
 own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
@@ -206,6 +206,11 @@ def is_moved(baton: Baton) -> bool:
 def moved_content(baton: Baton) -> Baton:
     """What goes on elsewhere of a baton after `move_out`."""
     return replace(baton, closed=(baton.closed or "")[len(MOVED + ": ") :] or None, home=None)
+
+
+def write_off(baton: Baton) -> Baton:
+    """For the supervisor's own object: the home is lost, and what is here goes on."""
+    return replace(fence(baton), home=None)
 
 
 def fence(baton: Baton) -> Baton:

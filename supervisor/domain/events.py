@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
     PURGED = "purged"  # the run's files were deleted on request
+    WRITTEN_OFF = "written_off"  # a person says that a machine which cannot be read is lost
     CHECK_WAIVED = "check_waived"  # a person lets the run go on in spite of a check of its gates
     CHANGED = "changed"  # a person changed labels, limits, zones, max_parallel or after
     BUDGET_WARNING = "budget_warning"  # 80 % of the budget is spent

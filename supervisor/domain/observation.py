@@ -14,15 +14,18 @@ from typing import Any, Generic, TypeVar
 
 from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Placement, ZoneRecord
 from supervisor.domain.policies import Knobs
 from supervisor.domain.profile import Profile
+from supervisor.domain.run import WriteOff
 from supervisor.domain.status import Status
 
 T = TypeVar("T")
 BATON, STOP, LOOKUP = "baton", "stop", "lookup"  # parts that a decision may want
 MACHINES, BEATS = "machines", "beats"  # sources
+WRITTEN_OFF = "written off"  # the source of an absence
 OBSERVE_S = 10.0  # how long a tick waits for one of several providers; a cloud lists 10,000 machines in about 5 s
 GAP_POLLS = 2.0
 
@@ -58,6 +61,14 @@ def gap_s(poll_interval_s: float) -> float:
     """An older reading does not show the present. A source that responds within one tick and one poll interval is never
     that old."""
     return max(GAP_POLLS * poll_interval_s, OBSERVE_S + poll_interval_s)
+
+
+def unless_written_off(part: Part[Machine], launch_id: str, written_off: WriteOff | None) -> Part[Machine]:
+    """A machine that cannot be read, and that a person has written off, is absent. One that can be read is not."""
+    if written_off is None or not isinstance(part, Unknown) or part.taken:
+        return part
+    covered = parse_launch_id(launch_id) <= parse_launch_id(written_off.launch_id)
+    return Absent(0.0, WRITTEN_OFF) if covered else part
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,16 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteOff:
+    """A person says that a machine that cannot be read is lost. It counts for this launch and those before it."""
+
+    actor: str
+    at: float
+    launch_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The verified results in the store. `missing`: what the spec promised and is not there."""
 
@@ -175,6 +185,7 @@ class Run:
     down_since: float | None = None  # no training since then, after a lost attempt; None = it trains, or never did
     settled: bool = False  # terminal, and nothing is left to clean up
     smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
+    written_off: WriteOff | None = None
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

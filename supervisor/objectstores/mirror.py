@@ -22,7 +22,7 @@ from pathlib import Path
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import PURGED, Baton, Home
-from supervisor.objectstores.relay import Relays, carry_named, contents, move_out, sync_stop
+from supervisor.objectstores.relay import Copier, Relays, contents, copier_of, fetch, held, move_out, sync_stop
 from supervisor.ports.objectstore import (
     ObjectInfo,
     ObjectMissing,
@@ -64,6 +64,7 @@ class Mirror:
     relay: Relay
     parts: Path
     _progress: dict[str, _Progress] = field(default_factory=dict)  # by stay
+    _trouble: dict[str, str] = field(default_factory=dict)  # run id -> what was logged last; "" = of the host
     _beats: dict[str, str] = field(default_factory=dict)  # stay -> generation of the beat that is here
 
     def copy(self) -> None:
@@ -74,9 +75,11 @@ class Mirror:
             self._log("", error)
             return
         self._progress = {stay.name: self._progress.get(stay.name, _Progress()) for stay in stays}
+        self._trouble.pop("", None)
         for stay in stays:
             try:
                 self._copy_stay(stay)
+                self._trouble.pop(stay.run_id, None)
             except PreconditionFailed:
                 continue  # the run was moved, or another supervisor leads: the next pass looks again
             except (StoreUnavailable, ObjectMissing, ValueError) as error:
@@ -101,8 +104,7 @@ class Mirror:
         sync_stop(self.own, there, stay.run_id, baton, has_marker)
         progress = self._progress[stay.name]
         if progress.baton != there_info.generation:
-            carry_named(there, self.own, baton, self.parts)
-            self._follow(stay.run_id, replace(baton, home=home), own, info)
+            self._fetch(stay.run_id, replace(baton, home=home), copier_of(there, self.own, self.parts), own, info)
             progress.baton = there_info.generation
 
     def _look(self, stay: Stay, there: StayStore) -> tuple[Baton, ObjectInfo, bool]:
@@ -132,10 +134,21 @@ class Mirror:
             return self.own.stat(info.key).size == info.size
         return False
 
-    def _follow(self, run_id: str, baton: Baton, own: Baton, info: ObjectInfo) -> None:
+    def _fetch(self, run_id: str, baton: Baton, copier: Copier, own: Baton, info: ObjectInfo) -> None:
+        """First what counts most, alone: while older checkpoints come, the training may save newer ones and delete the
+        others."""
+        fetch(copier, replace(baton, previous=(), kept=(), best=(), last=None))
+        newest = held(copier, baton)
+        if newest.checkpoint != baton.checkpoint:
+            raise StoreUnavailable(f"the newest checkpoint of {run_id} was deleted while it was copied, or is damaged")
+        info = self._follow(run_id, newest, own, info)
+        fetch(copier, baton)
+        self._follow(run_id, held(copier, baton), newest, info)
+
+    def _follow(self, run_id: str, baton: Baton, own: Baton, info: ObjectInfo) -> ObjectInfo:
         """Our baton becomes `baton`. What is deleted was listed before: a later home may be ours already."""
         if baton == own:
-            return
+            return info
         named = set(self._named(baton))
         unnamed = [
             listed
@@ -144,10 +157,11 @@ class Mirror:
             for listed in page.objects
             if listed.key not in named
         ]
-        self.own.put(runfiles.baton(run_id), batons.encode(baton), info.generation)
+        written = self.own.put(runfiles.baton(run_id), batons.encode(baton), info.generation)
         for listed in unnamed:
             with suppress(PreconditionFailed):
                 self.own.delete(listed.key, listed.generation)
+        return written
 
     def _named(self, baton: Baton) -> Iterator[str]:
         for pointer in batons.pointers(baton):
@@ -189,6 +203,10 @@ class Mirror:
         self._beats[beat.stay] = beat.info.generation
 
     def _log(self, run_id: str, error: Exception) -> None:
+        """Once until something else goes wrong, or nothing."""
+        if self._trouble.get(run_id) == str(error):
+            return
+        self._trouble[run_id] = str(error)
         named = {telemetry.ACTION: "mirror", telemetry.RUN_ID: run_id, telemetry.ERROR: str(error)}
         log.warning("files on %s not copied", self.zone, extra=named)
 

@@ -20,32 +20,31 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
-from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEntry, Home
+from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEntry, Home, Pointer
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.contract.stores.promise import Generation, Metadata, StrPath
+from supervisor.contract.stores.promise import Generation, Metadata
 from supervisor.domain.machines import Placement
 from supervisor.ports.objectstore import (
     ABSENT,
-    MAX_PAGE,
-    IsKnown,
     ObjectInfo,
     ObjectMissing,
     ObjectReader,
     ObjectStore,
-    Page,
     PreconditionFailed,
     Relay,
     StayStore,
     StoreUnavailable,
 )
 
+SMALL_BYTES, SMALL_AT_ONCE = 64 << 10, 32  # objects that are read from a host in one request
 THERE = "there "  # begins a generation of a baton that lies on a host
 
 Relays = Mapping[str, Relay]  # by provider
@@ -57,6 +56,8 @@ class RelayedStore:
     def __init__(self, own: ObjectStore, relays: Relays) -> None:
         self._own, self._relays = own, relays
         self.url = own.url
+        self.put_file, self.read, self.stat = own.put_file, own.read, own.stat
+        self.pages, self.delete = own.pages, own.delete
 
     def get(self, key: str) -> tuple[bytes, ObjectInfo]:
         raw, info = self._own.get(key)
@@ -80,21 +81,6 @@ class RelayedStore:
             raise PreconditionFailed(f"{key} lies elsewhere now")
         # A move closes the baton there before it counts elsewhere, so this fails where one came in between.
         return store_of(self._relays, home).put(runfiles.baton(run_id), data, generation)
-
-    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
-        return self._own.put_file(key, path, if_generation)
-
-    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        return self._own.read(key, offset, length)
-
-    def stat(self, key: str) -> ObjectInfo:
-        return self._own.stat(key)
-
-    def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
-        return self._own.pages(prefix, page_size, is_known)
-
-    def delete(self, key: str, if_generation: Generation = None) -> bool:
-        return self._own.delete(key, if_generation)
 
 
 def _home(key: str, raw: bytes) -> tuple[str, Home | None]:
@@ -186,10 +172,11 @@ class Homes:
         if fenced != baton:
             info = self._set(run_id, fenced, info)
         there = relay.make(home.zone, home.stay, run_id)
+        copier, content = Copier(self.own, there, self.parts, None), replace(fenced, home=None)
         for key in needs:
-            carry(self.own, there, FileEntry(key, self.own.stat(key).size, ""), self.parts)
-        content = replace(fenced, home=None)
-        carry_named(self.own, there, to_begin(content), self.parts)
+            with suppress(Damaged, ObjectMissing):  # its agent says so
+                copier.carry((FileEntry(key, self.own.stat(key).size, ""),))
+        fetch(copier, to_begin(content))
         _place(there, run_id, content)
         sync_stop(self.own, there, run_id, content)
         self._set(run_id, replace(fenced, home=replace(home, ready=True)), info)
@@ -202,13 +189,19 @@ def move_out(
     own: ObjectStore, there: StayStore, run_id: str, info: ObjectInfo, *, read: tuple[Baton, ObjectInfo], parts: Path
 ) -> None:
     """The baton that was `read` there becomes our own. A repeat finishes what was cut off. `info`: of our own one, in
-    which the home is ready. StoreUnavailable when one of the two has changed."""
+    which the home is ready. StoreUnavailable when one of the two has changed. Where no checkpoint there is whole, those
+    that are here already go on."""
     baton, there_info = read
     if not batons.is_moved(baton):
         baton = batons.move_out(baton)
         _compare_and_set(there, run_id, baton, there_info)
-    carry_named(there, own, baton, parts)
-    _compare_and_set(own, run_id, batons.moved_content(baton), info)
+    copier = copier_of(there, own, parts)
+    fetch(copier, baton)
+    content = held(copier, batons.moved_content(baton))
+    if baton.checkpoint is not None and content.checkpoint is None:
+        earlier = batons.decode(own.get(runfiles.baton(run_id))[0])
+        content = replace(content, checkpoint=earlier.checkpoint, previous=earlier.previous)
+    _compare_and_set(own, run_id, content, info)
 
 
 def _new_home(placement: Placement, run_id: str, launch_id: str) -> Home:
@@ -270,19 +263,97 @@ def sync_stop(own: ObjectStore, there: StayStore, run_id: str, baton: Baton, is_
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def named(baton: Baton) -> tuple[FileEntry, ...]:
-    """Every object that the baton names itself, by its key; the newest checkpoint first."""
-    done = () if baton.done is None else tuple(_keyed(baton.done.prefix, baton.done.results))
-    last = () if baton.last is None else (baton.last,)
-    checkpoints = (
-        entry
-        for pointer in batons.pointers(baton)
-        for entry in (*_keyed(pointer.prefix, pointer.files), *((pointer.results,) if pointer.results else ()))
+class Damaged(StoreUnavailable):
+    """An object is missing at its source, or has another content than it must have."""
+
+
+@dataclass
+class Copier:
+    """Copies objects with known contents, each once: their keys are never used again. `look`: of a source that reads
+    several small objects in one request. Raises StoreUnavailable."""
+
+    source: ObjectReader
+    target: ObjectStore
+    parts: Path
+    look: Callable[[Sequence[str], Sequence[str], int], tuple[Mapping[str, tuple[bytes, ObjectInfo]], object]] | None
+    _known_keys: set[str] = field(default_factory=set)  # keys that are in the target
+
+    def carry_pointer(self, pointer: Pointer) -> None:
+        """A checkpoint, and the results of the same moment."""
+        self.carry(keyed(pointer.prefix, pointer.files))
+        self.carry_results(pointer.results)
+
+    def carry_results(self, manifest: FileEntry | None) -> None:
+        if manifest is not None:
+            self.carry((manifest,))
+            self.carry(contents(self.target, manifest))
+
+    def has_pointer(self, pointer: Pointer) -> bool:
+        return all(map(self._has, keyed(pointer.prefix, pointer.files))) and self.has_results(pointer.results)
+
+    def has_results(self, manifest: FileEntry | None) -> bool:
+        return manifest is None or (self._has(manifest) and all(map(self._has, contents(self.target, manifest))))
+
+    def carry(self, entries: Iterable[FileEntry]) -> None:
+        """Objects, named by their keys."""
+        missing = [entry for entry in entries if not self._has(entry)]
+        if self.look is not None:
+            small = [entry for entry in missing if entry.size <= SMALL_BYTES]
+            for begin in range(0, len(small), SMALL_AT_ONCE):
+                self._carry_small(small[begin : begin + SMALL_AT_ONCE], self.look)
+        for entry in missing:
+            if entry.name not in self._known_keys:
+                carry(self.source, self.target, entry, self.parts)
+                self._known_keys.add(entry.name)
+
+    def _carry_small(self, entries: Sequence[FileEntry], look: Any) -> None:
+        objects, _ = look([entry.name for entry in entries], (), 0)
+        for entry in entries:
+            data, _ = objects.get(entry.name, (None, None))
+            if data is None or (len(data), hashlib.sha256(data).hexdigest()) != (entry.size, entry.sha256):
+                raise Damaged(f"{entry.name} from {self.source.url} is missing, or has another SHA-256")
+            self.target.put(entry.name, data)
+            self._known_keys.add(entry.name)
+
+    def _has(self, entry: FileEntry) -> bool:
+        if entry.name not in self._known_keys:
+            with suppress(ObjectMissing):
+                if self.target.stat(entry.name).size == entry.size:
+                    self._known_keys.add(entry.name)
+        return entry.name in self._known_keys
+
+
+def copier_of(there: StayStore, own: ObjectStore, parts: Path) -> Copier:
+    """From a host to our own store."""
+    return Copier(there, own, parts, there.look)
+
+
+def fetch(copier: Copier, baton: Baton) -> None:
+    """What the baton names: the results of finished work, then the newest checkpoint. A checkpoint that is damaged at
+    its source is left out (`held`); results never are."""
+    if baton.done is not None:
+        copier.carry(keyed(baton.done.prefix, baton.done.results))
+    for pointer in batons.pointers(baton):
+        with suppress(Damaged):
+            copier.carry_pointer(pointer)
+    with suppress(Damaged):
+        copier.carry_results(baton.last)
+
+
+def held(copier: Copier, baton: Baton) -> Baton:
+    """The baton with those checkpoints that are in the target, each with its results."""
+    newest = [pointer for pointer in (baton.checkpoint, *baton.previous) if pointer and copier.has_pointer(pointer)]
+    return replace(
+        baton,
+        checkpoint=next(iter(newest), None),
+        previous=tuple(newest[1:]),
+        kept=tuple(filter(copier.has_pointer, baton.kept)),
+        best=tuple(filter(copier.has_pointer, baton.best)),
+        last=baton.last if copier.has_results(baton.last) else None,
     )
-    return (*checkpoints, *done, *last)
 
 
-def _keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
+def keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
     return (replace(entry, name=prefix + entry.name) for entry in files)
 
 
@@ -295,22 +366,8 @@ def contents(store: ObjectStore, manifest: FileEntry) -> tuple[FileEntry, ...]:
     return tuple(FileEntry(file.key, file.size, file.sha256) for file in saved.files)
 
 
-def carry_named(source: ObjectReader, target: ObjectStore, baton: Baton, parts: Path) -> None:
-    """Everything that the baton names is then in `target`, verified."""
-    for entry in named(baton):
-        carry(source, target, entry, parts)
-        if entry in batons.saved_results(baton):
-            for content in contents(target, entry):
-                carry(source, target, content, parts)
-
-
 def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:
-    """Copy one object, named by its key, unless it is there: keys of these objects are never used again. Continued at
-    the byte where an earlier call was cut off. `entry.sha256` "": not known. StoreUnavailable where it is missing, or
-    has another content."""
-    with suppress(ObjectMissing):
-        if target.stat(entry.name).size == entry.size:
-            return
+    """Copy one object, continued at the byte where an earlier call was cut off. `entry.sha256` "": not known."""
     parts.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = parts / hashlib.sha256(f"{entry.name} {entry.sha256}".encode()).hexdigest()
     try:
@@ -321,17 +378,16 @@ def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Pa
                     file.write(chunk)
                     file.flush()
             os.fsync(file.fileno())
-        if _is(part, entry):
+        good = _is(part, entry)
+        if good:
             target.put_file(entry.name, part)
-            part.unlink(missing_ok=True)
-            return
     except ObjectMissing:
-        part.unlink(missing_ok=True)
-        raise StoreUnavailable(f"{entry.name} is missing in {source.url}") from None
+        good = False
     except OSError as error:
         raise StoreUnavailable(f"{entry.name} cannot be kept in {parts}: {error.strerror}") from error
     part.unlink(missing_ok=True)
-    raise StoreUnavailable(f"{entry.name} from {source.url} has another size or SHA-256 than it must have")
+    if not good:
+        raise Damaged(f"{entry.name} from {source.url} is missing, or has another SHA-256")
 
 
 def _is(part: Path, entry: FileEntry) -> bool:

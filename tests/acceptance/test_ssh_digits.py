@@ -29,19 +29,23 @@ MACHINES = ".spot-machines"
 
 
 class Lab:
-    """A supervisor with one host by SSH. `store`: "direct" = they share a folder."""
+    """A supervisor with hosts by SSH; `host` is the first. `store`: "direct" = they share a folder."""
 
-    def __init__(self, folder: Path, database: str | None = None, store: str = "direct") -> None:
+    def __init__(
+        self, folder: Path, database: str | None = None, store: str = "direct", aliases: tuple[str, ...] = ("gpu1",)
+    ) -> None:
         self.folder, self.store = folder, store
-        self.host = Sshd("gpu1", folder / "gpu1")
-        self.host.make()
-        self.host.start()
-        config, known = write_client_files(folder, [self.host])
+        self.hosts = [Sshd(alias, folder / alias) for alias in aliases]
+        self.host = self.hosts[0]
+        for host in self.hosts:
+            host.make()
+            host.start()
+        config, known = write_client_files(folder, self.hosts)
         self.objects = folder / "objects"
         environ = {
             **QUICK,
             "SPOT_PROVIDER": "ssh",
-            "SPOT_SSH_HOSTS": "gpu1",
+            "SPOT_SSH_HOSTS": ",".join(aliases),
             "SPOT_SSH_CONFIG": str(config),
             "SPOT_SSH_KNOWN_HOSTS": str(known),
             "SPOT_SSH_PYTHON": sys.executable,
@@ -90,8 +94,9 @@ class Lab:
 
     def close(self) -> None:
         self.daemon.close()
-        end_processes_of(self.host.home / MACHINES)
-        self.host.stop()
+        for host in self.hosts:
+            end_processes_of(host.home / MACHINES)
+            host.stop()
 
 
 @pytest.fixture(params=["sqlite-direct", "postgres-direct", "sqlite-relay", "postgres-relay"])

@@ -73,6 +73,10 @@ def submits(bed: Bed, ask: Asking) -> None:
         ask("GET", "/v1/runs/digits-9" + path)
     ask("POST", RUN + "/gates/waivers", {"check": "notice", "reason": "saves are small"})
     ask("POST", RUN + "/gates/waivers", {"check": "approved", "reason": "hurry"})
+    ask("POST", RUN + "/write-off", {"machine_id": "id-1", "reason": "the box burned"})
+    bed.provider.down = True
+    ask("POST", RUN + "/write-off", {"machine_id": "id-1", "reason": "the box burned"})
+    bed.provider.down = False
     ask("GET", "/v1/runs?page_size=1&status=running")
     ask("GET", "/v1/runs?run_id=digits-8&include=sparkline")
     ask("GET", "/v1/runs?statuss=running")

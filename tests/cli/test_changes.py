@@ -258,6 +258,17 @@ class TestApprove:
             {"machine_id": "local:12345678:42:99", "results_sha256": None, "accept_loss": "not needed"}
         ]
 
+    def test_a_lost_host_is_written_off_with_a_reason_and_only_when_asked(self, api, spot) -> None:
+        api.respond("GET", "/v1/runs/digits-7", a_run())
+        api.respond("POST", "/v1/runs/digits-7/write-off", a_run())
+        assert spot("approve", "digits-7", "--write-off", "it burned").code == 2
+        assert api.bodies("/v1/runs/digits-7/write-off") == []
+        ended = spot("approve", "digits-7", "-y", "--write-off", "it burned")
+        assert "What is on its host only is given up" in ended.err
+        assert api.bodies("/v1/runs/digits-7/write-off") == [
+            {"machine_id": "local:12345678:42:99", "reason": "it burned"}
+        ]
+
     def test_a_run_without_a_machine(self, api, spot) -> None:
         api.respond("GET", "/v1/runs/digits-7", a_run(machine_id=None, status="completed"))
         ended = spot("approve", "digits-7", "-y")

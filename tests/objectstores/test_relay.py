@@ -310,6 +310,27 @@ def test_a_stop_that_meets_a_move_wins(world: RelayWorld) -> None:
         world.homes.settle(RUN, "1.2.1", GPU2, holder_gone=True)
 
 
+def test_a_host_that_was_written_off_counts_no_more_when_it_comes_back(world: RelayWorld) -> None:
+    old = began(world)
+    world.hosts["gpu1"].down = True
+    old.save(30)
+    before = world.own.get(runfiles.baton(RUN))[1]
+    world.own.put(runfiles.baton(RUN), batons.encode(batons.write_off(world.own_baton())), before.generation)
+    new = agent_at(world.launch("1.2.1", GPU2), "1.2.1")
+    assert new.restore() == 20
+    new.save(25)
+    world.hosts["gpu1"].down = False
+    old.save(40)  # in its own folder
+    for mirror in world.mirrors.values():
+        mirror.copy()
+    copy = world.whole().checkpoint
+    assert copy is not None
+    assert copy.step == 25
+    world.hosts["gpu1"].machines = []
+    world.mirrors["gpu1"].copy()
+    assert [stay.name for stay in world.relay.stays("gpu1")] == [f"{RUN}-1.1.1"], "what is only there stays"
+
+
 def test_a_write_to_a_baton_that_was_moved_in_between_fails(world: RelayWorld) -> None:
     began(world)
     raw, info = world.objects.get(runfiles.baton(RUN))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,28 @@ def test_a_content_that_is_damaged_on_the_way_is_never_taken(world: RelayWorld) 
     path.write_bytes(path.read_bytes()[::-1])
     world.mirrors["gpu1"].copy()
     assert world.whole() == before
+    new = agent_at(world.launch("1.2.1", LAB["gpu2"]), "1.2.1")
+    assert new.restore() == 20, "the one before it, as an agent does"
+
+
+def test_of_checkpoints_that_come_too_fast_the_newest_is_copied(world: RelayWorld) -> None:
+    """While a pass fetches one, the training saves the next ones and deletes it: the next pass takes the newest."""
+    agent = began(world)
+    step = 20
+    host, call = world.hosts["gpu1"], world.hosts["gpu1"].call
+
+    def slow(operation: str, values: Mapping[str, object], within_s: float) -> Mapping[str, object]:
+        nonlocal step
+        if values["method"] == "read" or (values["method"] == "look" and len(values["keys"]) > 2):  # type: ignore[arg-type]
+            step += 10
+            agent.save(step, size=100_000)
+        return call(operation, values, within_s)
+
+    host.call = slow  # type: ignore[method-assign]
+    agent.save(21, size=100_000)
+    for _ in range(3):
+        world.mirrors["gpu1"].copy()
+        world.whole()
+    copy = world.own_baton().checkpoint
+    assert copy is not None
+    assert copy.step > 21

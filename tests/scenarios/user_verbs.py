@@ -11,7 +11,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.callers import Caller
 from supervisor.ports.store import RunFilter
-from supervisor.services.runs.actions import ApproveRequest, approve, note_pull, stop
+from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
@@ -192,6 +192,15 @@ def approve_run(stage: Stage, line: Line) -> None:
     change(stage.parts, run.run_id, approve(request, ACTOR))
 
 
+def write_off_run(stage: Stage, line: Line) -> None:
+    """write-off NAME: its host is lost for good"""
+    run = stage.parts.store.find(line.word(0, "a run id"))
+    if run is None:
+        raise ScenarioError("there is no such run")
+    machine_id = run.live_attempt.machine_id if run.live_attempt is not None else ""
+    write_off(stage.parts, run.run_id, WriteOffRequest(machine_id, "the box burned"), ACTOR)
+
+
 def pull_results(stage: Stage, line: Line) -> None:
     """pull NAME [results=other]: a user has pulled the present results (or others)"""
     run_id = line.word(0, "a run id")
@@ -213,5 +222,6 @@ VERBS = {
     "marker": write_marker,
     "resume": resume_run,
     "approve": approve_run,
+    "write-off": write_off_run,
     "pull": pull_results,
 }

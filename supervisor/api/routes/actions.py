@@ -26,7 +26,7 @@ from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
-from supervisor.services.runs.actions import ApproveRequest, approve, retry, stop
+from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, retry, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
 from supervisor.services.runs.keys import Reply
@@ -95,6 +95,22 @@ async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -
     """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
     approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
     return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
+
+
+@routes.on(
+    "POST /v1/runs/{run_id}/write-off",
+    Scope.WRITE,
+    {200: RunJson},
+    refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH UNAVAILABLE",
+    sends=("ETag",),
+)
+async def write_off_machine(request: Request, run_id: str, body: bodies.WriteOffBody) -> Response:
+    """The machine of the run, which cannot be read, counts as lost. The run goes on from the last checkpoint in the
+    object store. A repeat changes nothing."""
+    services, caller = services_of(request), caller_of(request)
+    what = WriteOffRequest(body.machine_id or "", body.reason.strip())
+    run = await in_slow_thread(write_off, services.parts, run_id, what, caller)
+    return run_response(await run_in_threadpool(services.queries.view, run))
 
 
 @routes.on(

@@ -110,6 +110,13 @@ class ApproveBody(Strict):
     accept_loss: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)] | None = None
 
 
+class WriteOffBody(Strict):
+    """What the person has seen. `machine_id` null: the run has none. `reason`: for the history of the run."""
+
+    machine_id: Plain | None = None
+    reason: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)]
+
+
 class PulledBody(Strict):
     """`results_sha256`: of the names, sizes and checksums that were pulled. `files`: how many."""
 

@@ -200,11 +200,17 @@ def retry(client: Client, form: str, run_id: str | None) -> None:
 @click.command()
 @run_argument
 @click.option("--accept-loss", metavar="REASON", help="Give up unverified results; REASON is recorded.")
+@click.option("--write-off", metavar="REASON", help="Its host is lost for good: go on from what is here.")
 @yes_option()
 @output_options
-def approve(client: Client, form: str, run_id: str | None, accept_loss: str | None, yes: bool) -> None:
+def approve(
+    client: Client, form: str, run_id: str | None, *, accept_loss: str | None, write_off: str | None, yes: bool
+) -> None:
     """Release the machine of a finished run, after you have checked that its results are safe."""
     name = choose_run(client, run_id)
+    if write_off is not None:
+        _write_off(client, form, name, write_off, yes)
+        return
     run = client.get(run_path(name))
     machine_id, manifest = run.get("machine_id"), run.get("results_manifest_sha256")
     if not machine_id:
@@ -219,6 +225,18 @@ def approve(client: Client, form: str, run_id: str | None, accept_loss: str | No
         body["accept_loss"] = accept_loss
     show_run(client.post(run_path(name, "approve"), body), form)
     suggest(f"spot show {name}")
+
+
+def _write_off(client: Client, form: str, name: str, reason: str, yes: bool) -> None:
+    run = client.get(run_path(name))
+    note(safe(run["status_text"]))
+    step = run["checkpoint_step"]
+    note(
+        "What is on its host only is given up." + ("" if step is None else f" Newest known checkpoint: {count(step)}.")
+    )
+    confirm(f"Write off the machine of {name}?", yes)
+    show_run(client.post(run_path(name, "write-off"), {"machine_id": run.get("machine_id"), "reason": reason}), form)
+    suggest(f"spot watch {name}")
 
 
 @click.command()

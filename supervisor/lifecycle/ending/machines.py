@@ -16,6 +16,7 @@ from supervisor.domain.observation import (
     BEATS,
     LOOKUP,
     NOT_READ,
+    WRITTEN_OFF,
     Absent,
     Observation,
     Part,
@@ -58,11 +59,18 @@ def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision
         return _ended(obs.machine.value, obs, world)
     if isinstance(obs.machine, Unknown):
         return None
+    if is_written_off(obs) and run.written_off is not None:
+        evidence = f"{run.written_off.actor} wrote off the machine: {run.written_off.reason}"
+        return End(Cause.HOST_ERROR, evidence, readings(obs), machine_gone=True)
     if unread(obs, LOOKUP):
         return unchanged(run, wants=frozenset({LOOKUP}))
     if isinstance(obs.lookup, Seen):
         return _ended(obs.lookup.value, obs, world) or _disagree(run)
     return _absent(run, obs, world, now)
+
+
+def is_written_off(obs: Observation) -> bool:
+    return isinstance(obs.machine, Absent) and obs.machine.source == WRITTEN_OFF
 
 
 def _ended(machine: Machine, obs: Observation, world: World) -> End | None:

@@ -99,6 +99,9 @@ def _overdue_at(try_: Try, world: World, now: float) -> float:
 def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Machine absent or requested, and no end of the create call: the same Launch, never another zone."""
     overdue_at = _overdue_at(try_, world, now)
+    if machines.is_written_off(obs):
+        failed = CreateFailed(try_.launch_id, Cause.NO_CAPACITY, "the machine was written off")
+        return _try_failed(run, try_, failed, world, now)
     if now >= overdue_at and isinstance(obs.machine, Seen | Absent):
         return _give_up(run, try_, obs, world, now)
     taken = isinstance(obs.machine, Unknown) and obs.machine.taken

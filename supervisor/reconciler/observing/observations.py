@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id
-from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.attempt import Attempt, Retiring, Try
 from supervisor.domain.machines import Machine, MachineRef
-from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown, unless_written_off
 from supervisor.domain.run import Run
 from supervisor.ports.store import Store
 from supervisor.reconciler.observing.beats import Rejected
@@ -61,7 +61,9 @@ class Observations:
         machine: Part[Machine] = NOT_READ
         if try_ is not None and run.open_try is not None:
             there_at = _obtained_at(run.attempt, try_.launch_id) or _settled_at(try_, beat, self.now)
-            machine = self.machine(try_.ref, try_.launch_id, there_at)
+            machine = unless_written_off(
+                self.machine(try_.ref, try_.launch_id, there_at), try_.launch_id, run.written_off
+            )
         return Observation(
             machine=machine,
             beat=beat,
@@ -70,11 +72,12 @@ class Observations:
             pin=reported.pin,
             verification=reported.verification,
             finalised=reported.finalised,
-            retiring=tuple(
-                self.machine(item.ref, item.launch_id, _obtained_at(item.attempt or run.attempt, item.launch_id))
-                for item in run.retiring
-            ),
+            retiring=tuple(self._retiring(run, item) for item in run.retiring),
         )
+
+    def _retiring(self, run: Run, item: Retiring) -> Part[Machine]:
+        there_at = _obtained_at(item.attempt or run.attempt, item.launch_id)
+        return unless_written_off(self.machine(item.ref, item.launch_id, there_at), item.launch_id, run.written_off)
 
     # --- machines -----------------------------------------------------------------------------------------------------
 

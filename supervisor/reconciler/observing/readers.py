@@ -18,7 +18,17 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.machines import Machine, MachineRef
-from supervisor.domain.observation import BATON, LOOKUP, STOP, Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.observation import (
+    BATON,
+    LOOKUP,
+    STOP,
+    Absent,
+    Observation,
+    Part,
+    Seen,
+    Unknown,
+    unless_written_off,
+)
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.ports.provider import Provider, ProviderUnavailable
@@ -72,8 +82,10 @@ class Readers:
         if owner is None:
             return Unknown("there is no machine to look up")
         if owner.ref in lookups:
-            return _looked_up(lookups[owner.ref], owner.ref, owner.launch_id)
-        return look_up(self._fleet, owner.ref, owner.launch_id)
+            part = _looked_up(lookups[owner.ref], owner.ref, owner.launch_id)
+        else:
+            part = look_up(self._fleet, owner.ref, owner.launch_id)
+        return unless_written_off(part, owner.launch_id, run.written_off)
 
 
 def _owner(run: Run) -> Attempt | Try | None:

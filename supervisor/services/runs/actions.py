@@ -6,6 +6,8 @@ Retry: a waiting run requests its machine in the next tick, whatever backoff is 
 and places whose GPUs failed are allowed again, because a person may have raised a quota or fixed a driver. If the
 cloud refuses again, the backoff starts again.
 
+Write-off: a person says that a machine which cannot be read is lost. The run goes on with what is here.
+
 Approve: the request names the machine and the results that the person has seen. A view of long ago must not approve
 what is there today.
 """
@@ -14,17 +16,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, NothingToRetry, PullMismatch, PullRequired
+from supervisor.domain.errors import (
+    ApprovalMismatch,
+    NothingToApprove,
+    NothingToRetry,
+    PullMismatch,
+    PullRequired,
+    Unavailable,
+)
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import offer_key
 from supervisor.domain.observation import World
-from supervisor.domain.run import Approval, Run, StopRequest
+from supervisor.domain.run import Approval, Run, StopRequest, WriteOff
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.ports.objectstore import ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import Action
+from supervisor.services.runs.changing import Action, Raced, change, find_run, retry_races
 from supervisor.wording.figures import plural
 
 
@@ -91,6 +105,84 @@ class ApproveRequest:
     machine_id: str
     results_sha256: str = ""
     accept_loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOffRequest:
+    """`machine_id` "": the run has none."""
+
+    machine_id: str
+    reason: str
+
+
+def write_off(parts: Parts, run_id: str, request: WriteOffRequest, caller: Caller) -> Run:
+    """The machine of the run counts as lost, and so do the files that are on its host only. Safe to repeat. Raises
+    NotFound, NothingToApprove (its machine can be read, or it never had one), ApprovalMismatch, Unavailable."""
+    run = find_run(parts, run_id)
+    _check_unreadable(parts, _check_write_off(run, request))
+    try:
+        _forget_home(parts.objects, run_id)
+    except (StoreUnavailable, ValueError) as error:
+        raise Unavailable(f"Nothing was written off: {error}", {"run_id": run_id}) from None
+
+    def update(run: Run, now: float) -> tuple[Run, Event] | None:
+        owner, before = _check_write_off(run, request), run.written_off
+        if before is not None and (before.launch_id, before.reason) == (owner.launch_id, request.reason):
+            return None
+        text = f"{caller.actor} wrote off the machine on {owner.placement.zone}: {request.reason}"
+        values = {"written_off": before and before.launch_id}, {"written_off": owner.launch_id}
+        data = {"machine_id": request.machine_id, "zone": owner.placement.zone, "reason": request.reason}
+        after = replace(run, written_off=WriteOff(caller.actor, now, owner.launch_id, request.reason), next_at=None)
+        return after, caller.changed(EventKind.WRITTEN_OFF, text, *values, data)
+
+    return change(parts, run_id, Action(update, "nothing was written off"))
+
+
+def _check_write_off(run: Run, request: WriteOffRequest) -> Attempt | Try:
+    """The launch whose machine is meant."""
+    owner = run.live_attempt or run.open_try or run.attempt
+    facts: dict[str, object] = {"run_id": run.run_id, "status": run.status}
+    if owner is None:
+        raise NothingToApprove(f"{run.run_id} never had a machine: nothing to write off.", facts)
+    machine_id = run.attempt.machine_id if run.attempt is not None else ""
+    if request.machine_id != machine_id and (request.machine_id or run.live_attempt is not None):
+        raise ApprovalMismatch(
+            f"{run.run_id} has another machine than the request names: {machine_id or 'none'}. Look at the run again.",
+            {**facts, "machine_id": machine_id},
+        )
+    return owner
+
+
+def _check_unreadable(parts: Parts, owner: Attempt | Try) -> None:
+    provider = parts.providers.get(owner.placement.provider)
+    try:
+        if provider is not None:
+            provider.find(owner.ref)
+    except ProviderUnavailable:
+        return
+    if provider is not None:
+        text = f"{owner.placement.zone} responds, so its machine is not lost: use `spot stop`, or wait."
+        raise NothingToApprove(text, {"zone": owner.placement.zone})
+
+
+def _forget_home(objects: ObjectStore, run_id: str) -> None:
+    """By compare-and-set. Raises StoreUnavailable, ValueError (torn)."""
+    key = runfiles.baton(run_id)
+
+    def once() -> None:
+        try:
+            raw, info = objects.get(key)
+        except ObjectMissing:
+            return
+        baton = batons.decode(raw)
+        if baton.home is None:
+            return
+        try:
+            objects.put(key, batons.encode(batons.write_off(baton)), info.generation)
+        except PreconditionFailed:
+            raise Raced from None
+
+    retry_races(StoreUnavailable(f"{key} keeps changing"), once)
 
 
 def approve(request: ApproveRequest, caller: Caller) -> Action:
