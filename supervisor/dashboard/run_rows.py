@@ -63,6 +63,7 @@ DONE = {
     "resume": Notice("good", "Resumed: it continues from its newest checkpoint."),
     "rerun": Notice("good", "It starts over from nothing."),
     "approve": Notice("good", "Approved: the machine is released."),
+    "ended": Notice("good", "Confirmed: its host is billed no more."),
     "loss": Notice("wait", "The results are given up, and the machine is released."),
     "change": Notice("good", "Changed. It applies from now on."),
     "same": Notice("still", "Nothing was changed: these values applied already."),

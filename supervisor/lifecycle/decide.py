@@ -25,12 +25,13 @@ from supervisor.lifecycle.living.checkpoints import with_pointer, with_removals
 from supervisor.lifecycle.living.clock_steps import righted
 from supervisor.lifecycle.living.overriding import is_torn
 from supervisor.lifecycle.offers.choosing import lacking, lacks
-from supervisor.lifecycle.phases.finishing import await_teardown, finish
+from supervisor.lifecycle.phases.finishing import finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
 from supervisor.lifecycle.phases.running import run_on
 from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.phases.stopping import stop
+from supervisor.lifecycle.phases.teardown import await_teardown
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 

@@ -80,7 +80,7 @@ def no_beat_of_the_boot(*_: object) -> None:
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.ending.machines._disagree", no_second_signal),
         ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nothing_waits)),
         ("rules/awaiting-teardown-pull-and-approval",
-         "supervisor.lifecycle.phases.finishing._needs_approval", nothing_waits),
+         "supervisor.lifecycle.phases.teardown._needs_approval", nothing_waits),
         ("cloud/requested-then-refused-everywhere",
          "supervisor.lifecycle.phases.launching._is_requested", nothing_is_only_requested),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),

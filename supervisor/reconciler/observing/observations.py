@@ -69,6 +69,8 @@ class Observations:
             create=reported.create,
             pin=reported.pin,
             verification=reported.verification,
+            verb=reported.verb,
+            meter=reported.meter,
             finalised=reported.finalised,
             retiring=tuple(
                 self.machine(item.ref, item.launch_id, _obtained_at(item.attempt or run.attempt, item.launch_id))
