@@ -31,7 +31,8 @@ MACHINES = ".spot-machines"
 class Lab:
     """A supervisor with one host by SSH. `store`: "direct" = they share a folder."""
 
-    def __init__(self, folder: Path, database: str | None = None, store: str = "direct") -> None:
+    def __init__(self, folder: Path, database: str | None = None, store: str = "direct", **more: str) -> None:
+        """`more`: variables of the supervisor."""
         self.folder, self.store = folder, store
         self.host = Sshd("gpu1", folder / "gpu1")
         self.host.make()
@@ -49,6 +50,7 @@ class Lab:
             "SPOT_SSH_STORE": store,
             "SPOT_BEAT_STORE_S": "1",
             **({"SPOT_DATABASE_URL": database} if database else {}),
+            **more,
         }
         self.daemon = Daemon(folder / "data", environ)
         self.daemon.start()
