@@ -115,11 +115,13 @@ def test_a_host_is_given_back_by_a_verb_that_was_shown_with_its_price(bed: Bed, 
     assert [option.text for option in page.all("option")] == ["terminate", "stop"]
     answer = sent(looking, f"{RUN}/approve", "Approve: give local-a back", verb="stop")
     assert answer.headers["location"] == f"{RUN}?did=approve"
+    assert looking.page(RUN).one(class_="duty").text == "You must act: approve the teardown.", "a person ends it"
     answer = sent(looking, f"{RUN}/approve", "I have seen that local-a is billed no more")
     assert answer.headers["location"] == f"{RUN}?did=ended"
     approval = bed.run("digits-7").approval
     assert approval is not None
     assert (approval.verb, approval.meter_stopped) == ("stop", True)
+    assert looking.page(RUN).one(class_="duty").text.startswith("You need to do nothing: the bill of its host")
 
 
 def test_results_are_given_up_with_a_reason_only(bed: Bed, looking: Looking) -> None:

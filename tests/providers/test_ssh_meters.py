@@ -91,6 +91,8 @@ def test_the_verbs_are_those_of_the_profile_and_a_command_without_the_verb_has_o
     assert (fixed.verbs, fixed.verb, fixed.confirms) == (("terminate",), "terminate", True)
     assert not of(ssh_meter_command=("pod",)).by_zone["gpu1"].confirms
     assert of(ssh_meter_command=("pod",)).by_zone["gpu1"].verb == "give back", "of a box that nobody knows"
+    known = of(ssh_preset="runpod", ssh_facts={"meter_stop": "stop"}).by_zone["gpu1"]
+    assert (known.verb, known.verbs) == ("stop", ("stop", "terminate")), "the user knows better"
 
 
 def test_host_and_verb_are_words_that_no_shell_reads() -> None:

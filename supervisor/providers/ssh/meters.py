@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from supervisor.domain.machines import How, MachineRef, Meter
-from supervisor.domain.profile import Profile
+from supervisor.domain.profile import Profile, merge
 from supervisor.domain.texts import clause, visible
 from supervisor.machinefolder import secrets
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.opening import Hook
 from supervisor.ports.provider import MeterFailed, ProviderUnavailable
-from supervisor.providers.ssh.presets import preset
-from supervisor.providers.ssh.settings import SshSettings, meter_of
+from supervisor.providers.ssh.presets import of_user, preset
+from supervisor.providers.ssh.settings import NO_DAY, SshSettings, meter_of
 
 COMMAND_S = 50.0
 TEXT_MAX, OUTPUT_BYTES = 200, 4096
@@ -40,8 +40,9 @@ class SshMeters:
 
     def __init__(self, s: SshSettings, hook: Hook) -> None:
         self._settings, self._hook = s, hook
+        profile = merge(preset(s.ssh_preset), of_user(s.ssh_facts, NO_DAY))
         self.by_zone: Mapping[str, Meter] = {
-            host: _meter(s, how, preset(s.ssh_preset)) for host in s.ssh_hosts if (how := meter_of(s, host)) is not None
+            host: _meter(s, how, profile) for host in s.ssh_hosts if (how := meter_of(s, host)) is not None
         }
 
     def stop(self, ref: MachineRef, verb: str, run_id: str) -> str:
