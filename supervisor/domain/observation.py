@@ -181,6 +181,7 @@ class World:
     # By provider and zone, hosts whose bill runs until somebody stops it, and who has machines there.
     meters: Mapping[tuple[str, str], Meter] = field(default_factory=dict)
     host_users: Mapping[tuple[str, str], tuple[HostUser, ...]] = field(default_factory=dict)
+    closing: frozenset[str] = frozenset()  # those of `unread` that are given back: their end is approved
 
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""

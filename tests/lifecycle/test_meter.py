@@ -7,17 +7,33 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.actions import ReadMeter, Release, StopMeter
+from supervisor.domain.actions import KeepEvidence, ReadMeter, Release, StopMeter
+from supervisor.domain.attempt import Retiring
 from supervisor.domain.events import AWAITING, EventKind, announced
 from supervisor.domain.machines import How, MachineState
 from supervisor.domain.observation import Absent, Part, Seen, Unknown
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
+from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.sweeping import Use, claims
 from supervisor.storage.engine.codec import from_plain, to_plain
 from supervisor.wording.forecast import next_action
 from supervisor.wording.run import status_text
-from tests.lifecycle.hosts_world import GOOD, HOST, MACHINE, NOW, H, Rounds, approval, metered, report, saving, verified
+from tests.lifecycle.hosts_world import (
+    GOOD,
+    HOST,
+    MACHINE,
+    NOW,
+    H,
+    Rounds,
+    approval,
+    metered,
+    report,
+    saving,
+    seen,
+    verified,
+)
 
 GONE = Absent(0.0, "listing")
 AWAY = Unknown("gpu1 cannot be reached")
@@ -280,3 +296,20 @@ def test_results_that_are_not_verified_are_not_given_up_by_a_clock() -> None:
         assert run.status == Status.FINISHING
     bare = replace(metered(), meters={})
     assert Rounds(run, Seen(MACHINE), bare, at, done=False).run.status == Status.FAILED
+
+
+def test_an_older_machine_that_goes_is_not_taken_for_the_one_on_the_host() -> None:
+    run = approved(metered())
+    old = Retiring(replace(run.retiring[0].ref, name="m-0", zone="gpu0"), "1.0.1", NOW - 90, NOW - 90)
+    run = replace(run, retiring=(old, *run.retiring))
+    obs = replace(seen(run, Seen(MACHINE)), retiring=(GONE, Seen(MACHINE)))
+    decision = decide(run, obs, metered(), NOW + 30)
+    assert [item.ref.name for item in decision.run.retiring] == ["m-1"]
+    assert [type(action) for action in decision.actions if not isinstance(action, KeepEvidence)] == [Release]
+    assert decision.run.retiring[0].bill == run.retiring[1].bill, "its processes are still there"
+
+
+def test_a_machine_whose_processes_are_gone_is_not_missing_in_the_listing() -> None:
+    run = approved(metered())
+    (there,), (left,) = claims([run], NOW), claims([Rounds(run, GONE, metered(), NOW + 60).run], NOW)
+    assert (there.left, left.left, left.use) == (False, True, Use.KEPT)

@@ -272,7 +272,8 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
         if host in world.meters and machine.state != MachineState.ENDED and not (ours and machine.run_id in run_ids):
             name = machine.run_id if ours else f"{machine.name} of another supervisor"
             users.setdefault(host, []).append(HostUser(name))
-    return replace(world, host_users={host: tuple(all_) for host, all_ in users.items()}, unread=world.unread | closing)
+    host_users = {host: tuple(there) for host, there in users.items()}
+    return replace(world, host_users=host_users, unread=world.unread | closing, closing=frozenset(closing))
 
 
 def hosts_of(run: Run) -> set[Host]:

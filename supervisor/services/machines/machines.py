@@ -181,7 +181,10 @@ def look(parts: Parts) -> Sighting:
     missing = tuple(
         claim
         for claim in run_claims
-        if claim.obtained and claim.zone not in unread and (claim.run_id, claim.launch_id) not in listed
+        if claim.obtained
+        and not claim.left
+        and claim.zone not in unread
+        and (claim.run_id, claim.launch_id) not in listed
     )
     return Sighting(now, tuple(machines), tuple(sorted(unread)), tuple(runs), run_claims, missing)
 
