@@ -28,7 +28,7 @@ BAND_MIN = 1.5  # a gap shorter than a pixel is visible, too
 LABELS_SHOWN = 3
 LABEL_CHARACTERS = 28  # of one label; its title has all
 REMARKABLE = frozenset({"partial", "failed"})  # ends whose cause is worth a word
-NEEDS_YOU = "needs you"  # also a next action of the API
+NEEDS_YOU, ENDS_BILL = "needs you", "end the bill"  # also next actions of the API
 SVG = Markup(  # as large as `spark` draws
     '<svg class="spark" viewBox="0 0 96 24" width="96" height="24" role="img" aria-label="%s">'
     '<title>%s</title><path class="band" d="%s"/><path class="line" d="%s"/></svg>'
@@ -63,6 +63,7 @@ DONE = {
     "resume": Notice("good", "Resumed: it continues from its newest checkpoint."),
     "rerun": Notice("good", "It starts over from nothing."),
     "approve": Notice("good", "Approved: the machine is released."),
+    "ended": Notice("good", "Confirmed: its host is billed no more."),
     "loss": Notice("wait", "The results are given up, and the machine is released."),
     "change": Notice("good", "Changed. It applies from now on."),
     "same": Notice("still", "Nothing was changed: these values applied already."),
@@ -188,6 +189,8 @@ def run_actions(run: Json) -> list[Action]:
 def duty_of(run: Json) -> Notice:
     """Whether a person must act, in one sentence."""
     status = run["status"]
+    if run["next_action"]["what"] == ENDS_BILL:
+        return Notice("", "You need to do nothing: the bill of its host is being ended, and a later read confirms it.")
     if _may_approve(run):
         return Notice("person", "You must act: approve the teardown." if status != "finishing" else "You must act.")
     if status not in TERMINAL:

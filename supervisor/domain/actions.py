@@ -54,6 +54,23 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class StopMeter:
+    """Give the host of this machine back by the verb that a person has approved. After a crash it may be carried out
+    again."""
+
+    ref: MachineRef
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMeter:
+    """Read whether the host of this machine is still billed."""
+
+    ref: MachineRef
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeepEvidence:
     """Collect what is known of why the attempt of this launch ended. Asked for once; the release and the end of the run
     repeat it where it was missed."""
@@ -85,5 +102,5 @@ class Finalise:
 
 Action = (
     Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise
+    | VerifyResults | Finalise | StopMeter | ReadMeter
 )  # fmt: skip

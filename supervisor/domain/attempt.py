@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import MachineRef, Placement
+from supervisor.domain.machines import How, MachineRef, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,27 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
+class Bill:
+    """The bill of a machine that ends only by a verb which a person approves; it counts as running until a later read
+    or a person confirms its end. `verb`: of the provider; the approval may name another. Times are epoch seconds."""
+
+    how: How
+    verb: str
+    confirms: bool = False  # a later read can say whether it runs
+    announced: bool = False  # the question for the approval
+    left_at: float | None = None  # the run's own processes are known gone from the host
+    tried_at: float | None = None  # the last try of the verb; of `ask`: when the person was told
+    tries: int = 0  # failed ones in a row
+    done_verb: str = ""
+    done_at: float | None = None  # `done_verb` was carried out
+    problem: str = ""  # of the last try, or of the last read
+
+
+@dataclass(frozen=True, slots=True)
 class Retiring:
     """A machine whose attempt is over and that must be known gone. `until`: it may stay until then (a notice runs).
-    `attempt`: set when the next attempt begins before this machine is gone, because it is billed until then."""
+    `attempt`: set when the next attempt begins before this machine is gone, because it is billed until then. `bill`:
+    set when the work is verified, where only a verb ends the bill; the machine then stays until that is confirmed."""
 
     ref: MachineRef
     launch_id: str
@@ -118,6 +136,7 @@ class Retiring:
     note: str = ""
     attempt: Attempt | None = None  # None = still the run's own
     up_at: float | None = None  # last tick that saw it running and asked for its release
+    bill: Bill | None = None
 
 
 def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:

@@ -161,6 +161,10 @@ class ApprovalMismatch(Conflict, code="APPROVAL_MISMATCH"):
     """The machine or the results differ from those that the person has seen."""
 
 
+class VerbNotOffered(Conflict, code="VERB_NOT_OFFERED"):
+    """The machine is not given back in this way."""
+
+
 class CheckNotWaivable(Conflict, code="CHECK_NOT_WAIVABLE"):
     """The check belongs to a gate that no waiver passes: only an approval does."""
 

@@ -49,6 +49,7 @@ class EventKind(StrEnum):
     SWEEP_REFUSED = "sweep_refused"
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
+    METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it
     PURGED = "purged"  # the run's files were deleted on request
     WRITTEN_OFF = "written_off"  # a person says that a machine which cannot be read is lost
     CHECK_WAIVED = "check_waived"  # a person lets the run go on in spite of a check of its gates
@@ -103,7 +104,9 @@ _ALL = (
     Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
     Kind("needs_approval", "the results are verified; a person must approve the machine's release", True, True),
-    Kind("approval_reminder", "the approval is still missing; with the cost of the wait so far", True, True),
+    Kind("approval_reminder",
+         "the approval, or the confirmed end of a host's bill, is still missing; with the cost of the wait so far",
+         True, True),
     Kind("needs_person", "the run cannot continue by itself: a quota, a refused request, results not saved",
          True, True),
     Kind("giving_up", "the run failed at one of its limits, such as no progress or its deadline", True, True),

@@ -61,6 +61,32 @@ class ZoneRecord:
     stocked_out_at: float = 0.0  # the last time without capacity, epoch seconds; 0 = never
 
 
+class How(StrEnum):
+    """Who ends the bill of a machine that its own end does not end."""
+
+    COMMAND = "command"  # on the supervisor's computer
+    WEBHOOK = "webhook"
+    ASK = "ask"  # a person
+    RELEASE = "release"  # the release by the provider, and the machine cannot be had back
+
+
+RELEASE = "release"  # the verb of a provider whose release ends the bill
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """The bill of a host, which runs until somebody stops it. `verb`: what stops it, as the profile names it. `verbs`:
+    all that a person may approve, `verb` first. `confirms`: a later read can say whether it still runs."""
+
+    how: How
+    verb: str
+    verbs: tuple[str, ...]
+    confirms: bool = False
+
+
+NO_OTHER_WAY = Meter(How.RELEASE, RELEASE, (RELEASE,))
+
+
 def offer_key(placement: Placement) -> OfferKey:
     return (placement.provider, placement.zone, placement.shape, placement.spot)
 

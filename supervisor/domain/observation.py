@@ -16,7 +16,7 @@ from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Capacity, Machine, Offer, OfferKey, Placement, ZoneRecord
+from supervisor.domain.machines import NO_OTHER_WAY, Capacity, Machine, Meter, Offer, OfferKey, Placement, ZoneRecord
 from supervisor.domain.policies import Knobs
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import WriteOff
@@ -104,6 +104,27 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterReport:
+    """What an action reports of the bill of a machine. `good`: of a verb, it was carried out; of a read, the bill has
+    ended. A read that failed is not good: could not read is not stopped. `at`: on the supervisor's clock."""
+
+    machine: str  # its name
+    verb: str
+    good: bool
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostUser:
+    """Who has a machine on a host. `waits`: its work is verified, and it asks for the end of the host's bill."""
+
+    name: str
+    key: int = 0  # of its run; 0 = it belongs to another cell or supervisor
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """`beat`: the newest beat of this run from any source, parsed and authenticated."""
 
@@ -115,6 +136,8 @@ class Observation:
     create: Part[CreateFailed] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
+    verb: Part[MeterReport] = NOT_READ  # the last try to stop the bill of its machine
+    meter: Part[MeterReport] = NOT_READ  # the last read of that bill
     finalised: Part[bool] = NOT_READ  # baton closed, beat deleted, manifest written
     retiring: tuple[Part[Machine], ...] = ()  # in the order of run.retiring
 
@@ -166,9 +189,19 @@ class World:
     store_url: str = ""
     judged: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    # By provider and zone, hosts whose bill runs until somebody stops it, and who has machines there.
+    meters: Mapping[tuple[str, str], Meter] = field(default_factory=dict)
+    host_users: Mapping[tuple[str, str], tuple[HostUser, ...]] = field(default_factory=dict)
+    closing: frozenset[str] = frozenset()  # those of `unread` that are given back: their end is approved
+
     def machines_of(self, provider: str) -> str:
         """The source of this provider's machines."""
         return self.sources.get(provider, MACHINES)
+
+    def meter_at(self, place: Placement) -> Meter | None:
+        """None = the release of a machine there is no loss: it can be had again, or it costs nothing."""
+        meter = self.meters.get((place.provider, place.zone))
+        return NO_OTHER_WAY if meter is None and place.provider in self.irreplaceable else meter
 
     def lacks(self, provider: str) -> bool:
         """The settings do not have this provider (any more)."""

@@ -62,6 +62,8 @@ class Approval:
     machine_id: str
     results_sha256: str
     accept_loss: str = ""  # the reason for giving up the results; "" = they are not given up
+    verb: str = ""  # how the machine is given back; "" = by its release
+    meter_stopped: bool = False  # this person has seen that the machine is billed no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,20 @@ class Run:
         """The policy requires a pull of the results, and there was none of these results."""
         outcome = self.files.outcome
         return self.policy.require_pull and outcome is not None and outcome.results_sha256 != self.files.pulled_sha256
+
+    @property
+    def billed(self) -> Retiring | None:
+        """The machine whose bill only an approved verb ends, until its end is confirmed."""
+        return next((item for item in self.retiring if item.bill is not None), None)
+
+    @property
+    def approved_end(self) -> Approval | None:
+        """The approval to give back this machine with these results. One of another machine, or of other results, does
+        not count."""
+        approval, outcome, attempt = self.approval, self.files.outcome, self.attempt
+        if approval is None or outcome is None or attempt is None or approval.machine_id != attempt.machine_id:
+            return None
+        return approval if approval.accept_loss or approval.results_sha256 == outcome.results_sha256 else None
 
     @property
     def live_attempt(self) -> Attempt | None:

@@ -25,12 +25,13 @@ from supervisor.lifecycle.living.checkpoints import with_pointer, with_removals
 from supervisor.lifecycle.living.clock_steps import righted
 from supervisor.lifecycle.living.overriding import is_torn
 from supervisor.lifecycle.offers.choosing import lacking, lacks
-from supervisor.lifecycle.phases.finishing import await_teardown, finish
+from supervisor.lifecycle.phases.finishing import finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
 from supervisor.lifecycle.phases.running import run_on
 from supervisor.lifecycle.phases.short_way import trains_on
 from supervisor.lifecycle.phases.stopping import stop
+from supervisor.lifecycle.phases.teardown import await_teardown
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 
@@ -86,6 +87,8 @@ def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return _settle(run, obs, now)
     pointed = with_pointer(run, obs)
     retired = retire(pointed, obs, now) if pointed.retiring else None
+    if retired is not None:
+        obs = _without_gone(obs, pointed, retired.run)
     decision = RULES[run.status](pointed if retired is None else retired.run, obs, world, now)
     if retired is not None:
         decision = _with_retired(decision, pointed, retired, now)
@@ -95,6 +98,15 @@ def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.live_attempt is not None and decision.run.live_attempt is None and unread(obs, BATON):
         return unchanged(run, wants=frozenset({BATON}))  # the attempt ends: the baton has its last checkpoint
     return decision
+
+
+def _without_gone(obs: Observation, before: Run, after: Run) -> Observation:
+    """The observation whose machines are those of the row again, after some of them were dropped from it."""
+    if len(before.retiring) == len(after.retiring):
+        return obs
+    left = {item.ref for item in after.retiring}
+    parts = zip(before.retiring, obs.retiring, strict=False)
+    return replace(obs, retiring=tuple(part for item, part in parts if item.ref in left))
 
 
 def _with_retired(decision: Decision, run: Run, retired: Decision, now: float) -> Decision:

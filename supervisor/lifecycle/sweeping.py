@@ -83,6 +83,7 @@ class Claim:
     price_usd_per_h: float | None
     obtained: bool = True  # False: requested, and not answered yet
     until: float | None = None
+    left: bool = False  # its processes are gone, and its host is still billed
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ def _retiring_claims(run: Run, now: float) -> Iterable[Claim]:
             parse_launch_id(item.launch_id)[1],
             next((attempt.price_usd_per_h for attempt in own if attempt.launch_id == item.launch_id), None),
             until=item.until,
+            left=item.bill is not None and item.bill.left_at is not None,
         )
 
 

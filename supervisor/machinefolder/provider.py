@@ -31,6 +31,7 @@ from supervisor.ports.provider import (
     LaunchRejected,
     LaunchRequest,
     MachineMissing,
+    Meters,
     NoCapacity,
     ProviderUnavailable,
 )
@@ -45,6 +46,7 @@ class FolderProvider:
 
     name: str
     traits: Traits
+    meters: Meters | None = None
 
     def __init__(
         self,

@@ -13,9 +13,16 @@ from pathlib import Path
 
 from supervisor.domain.findings import Check
 from supervisor.ports.clock import Clock
+from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.objectstore import ObjectStore, Relay
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, OwnCards, Provider
+
+Hook = Callable[[str, str, Notification], int]  # (address, secret that signs or "", message) -> the HTTP status
+
+
+def no_hook(url: str, secret: str, message: Notification) -> int:
+    raise DeliveryFailed("messages are not sent from here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +30,8 @@ class ProviderContext:
     """`agent`: the archive that machines start with. `impatient(patience_s)`: the same object store with a short
     deadline, for a waiting person; the caller closes it. `gpu_timeout_s`: how long a machine may wait for its GPU.
     `image`: of a run without one. `scope_before()`: the scope that this database's runs use for the machines of this
-    computer, "" = none. `closing`: set when this process is about to end; a wait for a platform then ends."""
+    computer, "" = none. `closing`: set when this process is about to end; a wait for a platform then ends. `hook`:
+    sends a message to an address of the settings, and raises DeliveryFailed."""
 
     data_dir: Path
     objects: ObjectStore
@@ -36,6 +44,7 @@ class ProviderContext:
     image: str
     scope_before: Callable[[], str]
     closing: threading.Event
+    hook: Hook = no_hook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

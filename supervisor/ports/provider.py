@@ -13,7 +13,7 @@ from typing import Protocol
 
 from supervisor.contract.cards import Card
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer, Placement
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, Meter, Offer, Placement
 from supervisor.domain.profile import Profile
 from supervisor.ports.traits import Traits
 
@@ -89,6 +89,10 @@ class MachineMissing(Exception):
     """There is no such machine, or it has another id: a definite response; nothing was done."""
 
 
+class MeterFailed(Exception):
+    """The verb was not carried out, or the bill could not be read; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything that a machine is made from. `job`: the agent's input (docs/training-contract.md): {run_id, attempt,
@@ -116,6 +120,10 @@ class Provider(Protocol):
 
     @property
     def traits(self) -> Traits: ...
+
+    @property
+    def meters(self) -> Meters | None:
+        """None = the release of its machines ends their bill, or nothing is billed."""
 
     def profile(self, zone: str = "") -> Profile:
         """The profile of its machines in that zone; "" = in all its zones. Sends no request. People and gates read it:
@@ -165,6 +173,22 @@ class Provider(Protocol):
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         """For each reference why a launch could not read it now; "" = it could. Never returns a value.
         ProviderUnavailable when the secret store does not respond."""
+
+
+class Meters(Protocol):
+    """The bills of hosts, which run until somebody stops them: the release of a machine ends its processes only. Both
+    calls may raise MeterFailed and ProviderUnavailable, and have deadlines of their own (≤ 60 s)."""
+
+    @property
+    def by_zone(self) -> Mapping[str, Meter]:
+        """The hosts with such a bill. Constant while the provider is open."""
+
+    def stop(self, ref: MachineRef, verb: str, run_id: str) -> str:
+        """Carry out this verb for the host of this machine, whose run is over; what was done, in words. Returns when it
+        was accepted: only `read` says that the bill has ended. Safe to repeat."""
+
+    def read(self, ref: MachineRef, verb: str) -> tuple[bool, str]:
+        """(whether the host is still billed, in words), after this verb. Only for hosts whose meter confirms."""
 
 
 class OwnCards(Protocol):

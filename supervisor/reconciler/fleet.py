@@ -21,7 +21,7 @@ from typing import Generic, TypeVar, cast
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
 from supervisor.domain.observation import OBSERVE_S
 from supervisor.domain.profile import Profile
-from supervisor.ports.provider import LaunchRequest, Provider, ProviderUnavailable
+from supervisor.ports.provider import LaunchRequest, Meters, Provider, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry.worker import Daemons
@@ -143,6 +143,10 @@ class Fleet(Mapping[str, Provider]):
     @property
     def traits(self) -> Traits:
         return self._first.traits
+
+    @property
+    def meters(self) -> Meters | None:
+        return self._first.meters
 
     def profile(self, zone: str = "") -> Profile:
         return self._first.profile(zone)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from supervisor.domain.observation import NOT_READ, CreateFailed, Part, Pinned, Seen, Verification
+from supervisor.domain.observation import NOT_READ, CreateFailed, MeterReport, Part, Pinned, Seen, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class Reported:
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     finalised: Part[bool] = NOT_READ
+    verb: Part[MeterReport] = NOT_READ
+    meter: Part[MeterReport] = NOT_READ
     stop: Part[str] = NOT_READ  # a marker found immediately before a launch
 
 
@@ -51,6 +53,12 @@ class Outcomes:
 
     def finalised(self, key: int) -> None:
         self._put(key, finalised=Seen(True))
+
+    def verb_tried(self, key: int, report: MeterReport) -> None:
+        self._put(key, verb=Seen(report))
+
+    def meter_read(self, key: int, report: MeterReport) -> None:
+        self._put(key, meter=Seen(report))
 
     def stop_found(self, key: int, generation: str) -> None:
         self._put(key, stop=Seen(generation))

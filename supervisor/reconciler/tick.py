@@ -24,6 +24,7 @@ from supervisor.lifecycle.offers.groups import awaited, with_groups
 from supervisor.lifecycle.offers.lessons import merged
 from supervisor.lifecycle.offers.queueing import with_queue
 from supervisor.lifecycle.phases.placing import paced
+from supervisor.lifecycle.phases.teardown import with_host_users
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, RowUnreadable, Store
 from supervisor.reconciler.acting.act import Actor
@@ -117,6 +118,7 @@ class Tick:
         times: list[float] = []
         world = replace(world, statuses=self._awaited_statuses())
         for _ in range(ROUNDS):
+            world = with_host_users(world, self.runs.values(), snapshot.machines())
             members = [self.runs[key] for key in self._linked]
             world = with_groups(world, members, snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)

@@ -22,6 +22,7 @@ LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
 Number = TypeVar("Number", int, float)
+Argv = tuple[str, ...]  # the words of a command; no shell reads them
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -163,6 +164,19 @@ def _words(name: str, raw: object, rules: Rules) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def _argv(name: str, raw: object, rules: Rules) -> tuple[str, ...]:
+    """The words of a command; of a text its words as a shell would split them."""
+    import shlex
+
+    try:
+        words = shlex.split(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        words = None
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise _Malformed("the words of a command, as a list of texts")
+    return tuple(words)
+
+
 def _pairs(raw: object, expected: str) -> dict[str, object]:
     """A TOML table, or `name=value,name=value`."""
     if isinstance(raw, dict):
@@ -216,6 +230,7 @@ _PARSERS: Mapping[str, Callable[[str, object, Rules], object]] = {
     "float": _number,
     "float | None": _optional_number,
     "tuple[str, ...]": _words,
+    "Argv": _argv,
     "Mapping[str, int]": _counts,
     "Mapping[str, str]": _texts,
     "Mapping[str, tuple[float, float]]": _prices,

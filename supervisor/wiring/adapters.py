@@ -30,6 +30,7 @@ from supervisor.providers.kinds import PROVIDERS
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.telemetry import recording
+from supervisor.wiring.outlets import send_hook
 
 T = TypeVar("T")
 
@@ -144,6 +145,7 @@ def context_of(
         image=settings.machines.default_image,
         scope_before=lambda: _scope_before(settings, name, store),
         closing=closing,
+        hook=partial(send_hook, "" if store is None else store.supervisor_id),
     )
 
 

@@ -10,7 +10,7 @@ from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
 from supervisor.ports.clock import Clock
-from supervisor.ports.notifier import SETTINGS_ID, WEBHOOKS, Endpoint, Target
+from supervisor.ports.notifier import SETTINGS_ID, WEBHOOKS, Endpoint, Form, Notification, Target
 from supervisor.ports.store import Store
 from supervisor.reconciler.delivering.announcer import Announcer
 from supervisor.reconciler.delivering.delivering import Delivering
@@ -39,6 +39,13 @@ def alert_target(settings: Settings) -> Target | None:
     """The target of alert_url; None = it is not set. Raises SettingsRefused."""
     way = alert_way(settings, "")
     return None if way is None else way.target
+
+
+def send_hook(sender: str, url: str, secret: str, message: Notification) -> int:
+    """One message to an address that an administrator has set, signed where there is a secret. Raises
+    DeliveryFailed."""
+    target = Target(url, Form.STANDARD, (secret,) if secret else (), trusted=True)
+    return WebhookCourier(sender).send(target, [message])
 
 
 def courier_of(settings: Settings, store: Store) -> WebhookCourier:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from supervisor.contract.heartbeat import BAD_CODE, NO_CONDA, NO_MODULE, NO_VENV
+from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import SAME_FAILURE, Cause
+from supervisor.domain.machines import How
 from supervisor.domain.run import Run, run_cost_usd, run_on_demand_usd
 from supervisor.domain.status import Status
 from supervisor.wording.figures import (
@@ -101,6 +103,8 @@ def stopping(run: Run, now: float) -> list[str]:
 def awaiting_teardown(run: Run, now: float) -> list[str]:
     outcome = run.files.outcome
     files = f" ({plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)})" if outcome is not None else ""
+    if run.billed is not None:
+        return [f"Results verified{files}", *_billed(run, run.billed, now)]
     machine = clip(run.attempt.machine_name, 60) if run.attempt is not None else ""
     asks = run.policy.on_success == "ask"
     why = "is kept until you agree" if asks else "cannot be obtained again once released"
@@ -112,6 +116,32 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
     kept_until = max((item.until for item in run.retiring), default=0.0)
     otherwise = f"; without your decision it is released at {clock_text(kept_until, now)}" if kept_until > now else ""
     return [f"Results verified{files}", f"{machine or 'The machine'} {why}", bills, f"Next: {step}{otherwise}"]
+
+
+def _billed(run: Run, item: Retiring, now: float) -> list[str]:
+    bill, approval, price, host = item.bill, run.approved_end, _price(run), clip(item.ref.zone, 60)
+    assert bill is not None
+    bills = f"{host} bills {price} until somebody stops it" if price else f"{host} is billed until somebody stops it"
+    if bill.how is How.RELEASE:
+        bills = f"{clip(item.ref.name, 60)} cannot be obtained again once released"
+    if approval is None and run.awaits_pull:
+        return [bills, f"Next: pull the results with `spot pull {run.run_id}`, then approve `{bill.verb}`"]
+    if approval is None or run.awaits_pull:
+        return [bills, f"Next: approve `{bill.verb}` with `spot approve {run.run_id}`"]
+    verb = clip(approval.verb, 40) or bill.verb
+    by = f"`{verb}` approved by {clip(approval.actor, 60)} {age_text(now - approval.at)} ago"
+    confirm = f"confirm with `spot approve {run.run_id} --meter-stopped`"
+    if bill.how is How.RELEASE:
+        return [bills, by, "Next: completed as soon as the machine is known to be gone"]
+    if approval.meter_stopped:
+        return [by, f"Next: the run's processes on {host} are ended, then it is completed"]
+    problem = f" (last: {clip(bill.problem, DETAIL_LIMIT)})" if bill.problem else ""
+    if bill.how is How.ASK:
+        return [bills, by, f"Next: do it{problem}, then {confirm}"]
+    if bill.done_at is None or bill.done_verb != verb:
+        return [bills, by, f"Next: it is carried out{problem}; if you stop {host} by hand, {confirm}"]
+    done = f"`{verb}` was carried out {age_text(now - bill.done_at)} ago, and no read confirms that the bill has ended"
+    return [f"{done}{problem}", bills, f"Next: {'a read confirms it' if bill.confirms else 'look at it'}, or {confirm}"]
 
 
 def completed(run: Run, now: float) -> list[str]:

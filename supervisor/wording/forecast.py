@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
+from supervisor.domain.machines import How
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -138,6 +139,10 @@ def _stopping(run: Run, now: float) -> NextAction:
 
 
 def _approve(run: Run, now: float) -> NextAction:
+    item, approval = run.billed, run.approved_end
+    if item is not None and item.bill is not None and approval is not None:
+        by_person = item.bill.how is How.ASK or (item.bill.done_at is not None and not item.bill.confirms)
+        return NextAction("needs you" if by_person and not approval.meter_stopped else "end the bill")
     return NextAction("needs you" if run.approval is None else "release machine")
 
 

@@ -32,8 +32,14 @@ class Lab:
     """A supervisor with hosts by SSH; `host` is the first. `store`: "direct" = they share a folder."""
 
     def __init__(
-        self, folder: Path, database: str | None = None, store: str = "direct", aliases: tuple[str, ...] = ("gpu1",)
+        self,
+        folder: Path,
+        database: str | None = None,
+        store: str = "direct",
+        aliases: tuple[str, ...] = ("gpu1",),
+        **more: str,
     ) -> None:
+        """`more`: variables of the supervisor."""
         self.folder, self.store = folder, store
         self.hosts = [Sshd(alias, folder / alias) for alias in aliases]
         self.host = self.hosts[0]
@@ -53,6 +59,7 @@ class Lab:
             "SPOT_SSH_STORE": store,
             "SPOT_BEAT_STORE_S": "1",
             **({"SPOT_DATABASE_URL": database} if database else {}),
+            **more,
         }
         self.daemon = Daemon(folder / "data", environ)
         self.daemon.start()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
+from supervisor.domain.attempt import Bill
+from supervisor.domain.machines import How
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.services.reading.health import LoopStatus
+from tests.fakes.meters import meters_of
 from tests.services.bed import PLACE, Bed, Client, beat
 
 SPEC = {"spec": {"command": ["python", "train.py"]}}
@@ -145,6 +149,28 @@ def test_approve(client: Client, bed: Bed) -> None:
     shown = client.get("/v1/runs/digits-7").json()
     assert (shown["machine_id"], shown["results_manifest_sha256"]) == ("id-1", "ab" * 32)
     assert client.post("/v1/runs/digits-7/approve", json=seen).status_code == 202
+
+
+def test_a_host_is_given_back_by_one_verb_and_its_end_is_confirmed_by_an_approval(client: Client, bed: Bed) -> None:
+    bed.provider.meters = meters_of("local-a", how=How.ASK)
+    submit(client)
+    bed.train("digits-7")
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, files=Files(outcome=Outcome("ab" * 32, 3, 412, bed.clock.now(), 10)))
+    (item,) = bed.run("digits-7").retiring
+    bed.change("digits-7", retiring=(replace(item, bill=Bill(How.ASK, "terminate", announced=True)),))
+    shown = client.get("/v1/runs/digits-7/teardown").json()
+    assert (shown["host"], shown["how"], shown["approved"]) == ("local-a", "ask", None)
+    assert [verb["verb"] for verb in shown["verbs"] if verb["usual"]] == ["terminate"]
+    seen = {"machine_id": shown["machine_id"], "results_sha256": shown["results_manifest_sha256"]}
+    odd = client.post("/v1/runs/digits-7/approve", json={**seen, "verb": "explode"})
+    assert (odd.status_code, odd.json()["code"]) == (409, "VERB_NOT_OFFERED")
+    assert client.post("/v1/runs/digits-7/approve", json={**seen, "verb": "stop"}).status_code == 202
+    confirmed = client.post("/v1/runs/digits-7/approve", json={**seen, "meter_stopped": True})
+    assert confirmed.status_code == 202
+    approved = client.get("/v1/runs/digits-7/teardown").json()["approved"]
+    assert (approved["verb"], approved["meter_stopped"]) == ("stop", True)
+    (meter,) = client.get("/v1/machines").json()["meters"]
+    assert (meter["host"], meter["state"], meter["runs"]) == ("local-a", "to_end", ["digits-7"])
 
 
 def test_heartbeats(client: Client, bed: Bed) -> None:

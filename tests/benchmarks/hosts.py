@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from supervisor.ports.opening import no_hook
 from supervisor.providers.ssh.connections import Connections
+from supervisor.providers.ssh.meters import SshMeters
 from supervisor.providers.ssh.provider import SshProvider
 from supervisor.providers.ssh.settings import SshSettings
 from tests.benchmarks import scene
@@ -30,9 +32,9 @@ def listing(size: Size) -> Mapping[str, Figure]:
         agent = folder / "agent.pyz"
         agent.write_bytes(b"an archive")
         connections = Connections(config, folder / "known_hosts")
-        provider = SshProvider(
-            "lab", SshSettings(ssh_hosts=names), connections, lambda: agent, on="2026-11-25", store_url=""
-        )
+        s = SshSettings(ssh_hosts=names)
+        meters = SshMeters(s, no_hook)
+        provider = SshProvider("lab", s, connections, lambda: agent, meters=meters, on="2026-11-25", store_url="")
         try:
             began = time.perf_counter()
             first = provider.machines()

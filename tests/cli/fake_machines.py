@@ -52,7 +52,7 @@ def seen(machines: tuple[Json, ...] = (), runs: tuple[Json, ...] = (), foreign: 
     }  # fmt: skip
     return {
         "account": ACCOUNT, "machines": list(machines), "summary": summary, "unread_zones": [], "runs": list(runs),
-        "missing": [], **more,
+        "missing": [], "meters": [], **more,
     }  # fmt: skip
 
 

@@ -11,6 +11,23 @@ from supervisor.cli.runs import control
 from tests.cli.fake_api import a_page, a_run, serve_run, submitted
 
 
+def a_verb(name: str, stops: str, undo: str, left: str, leaves=(), usual=False):
+    return {
+        "verb": name, "usual": usual, "leaves": list(leaves), "stops_meter": {"text": stops}, "undo": {"text": undo},
+        "left_usd_per_gb_month": {"text": left},
+    }  # fmt: skip
+
+
+TEARDOWN = {"host": None, "how": "release", "confirms": False, "verbs": [a_verb("release", "yes", "no", "nothing")]}
+ON_A_HOST = {
+    "host": "gpu1", "how": "command", "confirms": True,
+    "verbs": [
+        a_verb("terminate", "yes", "no", "nothing", usual=True),
+        a_verb("stop", "partly", "yes", "$0.20 per GB and month", ["disk"]),
+    ],
+}  # fmt: skip
+
+
 class TestSubmit:
     def test_a_command_runs_in_this_folder(self, accepting, spot) -> None:
         ended = spot("submit", "--", "python", "train.py", "--epochs", "3", "--")
@@ -234,6 +251,7 @@ class TestApprove:
 
     def test_what_is_sent_is_what_was_shown(self, api, spot) -> None:
         api.respond("GET", "/v1/runs/digits-7", self.RUN)
+        api.respond("GET", "/v1/runs/digits-7/teardown", TEARDOWN)
         api.respond("POST", "/v1/runs/digits-7/approve", self.RUN, 202)
         ended = spot("approve", "digits-7", "--yes")
         assert ended.code == 0
@@ -244,8 +262,30 @@ class TestApprove:
             {"machine_id": "local:12345678:42:99", "results_sha256": "a" * 64}
         ]
 
+    def test_a_host_is_given_back_by_the_verb_that_was_shown(self, api, spot) -> None:
+        api.respond("GET", "/v1/runs/digits-7", self.RUN)
+        api.respond("GET", "/v1/runs/digits-7/teardown", ON_A_HOST)
+        api.respond("POST", "/v1/runs/digits-7/approve", self.RUN, 202)
+        ended = spot("approve", "digits-7", "--yes", "--verb", "stop")
+        shown = [" ".join(line.split()) for line in ended.err.splitlines()]
+        assert "VERB STOPS THE BILL LEAVES UNDO STILL BILLED" in shown
+        assert "terminate (usual) yes nothing known no nothing" in shown
+        assert "stop partly disk yes $0.20 per GB and month" in shown
+        assert "Done by: a command of the settings; a later read confirms it." in shown
+        spot("approve", "digits-7", "--yes", "--meter-stopped")
+        seen = {"machine_id": "local:12345678:42:99", "results_sha256": "a" * 64}
+        assert api.bodies("/v1/runs/digits-7/approve") == [{**seen, "verb": "stop"}, {**seen, "meter_stopped": True}]
+
+    def test_the_question_names_the_verb_and_the_host(self) -> None:
+        ask = control._teardown_question
+        assert ask(TEARDOWN, "id-1", None, False) == "Release id-1?"
+        assert ask(ON_A_HOST, "id-1", None, False) == "Terminate gpu1?"
+        assert ask(ON_A_HOST, "id-1", "stop", False) == "Stop gpu1?"
+        assert ask(ON_A_HOST, "id-1", None, True) == "Have you seen that gpu1 is billed no more?"
+
     def test_a_machine_is_never_let_go_unasked(self, api, spot) -> None:
         api.respond("GET", "/v1/runs/digits-7", self.RUN)
+        api.respond("GET", "/v1/runs/digits-7/teardown", TEARDOWN)
         ended = spot("approve", "digits-7")
         assert ended.code == 2
         assert api.bodies("/v1/runs/digits-7/approve") == []

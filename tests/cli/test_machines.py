@@ -69,6 +69,19 @@ def test_the_project_is_shown_as_far_as_it_is_known() -> None:
     assert project({"provider": "local", "name": "this computer", "number": None}) == "this computer"
 
 
+def test_hosts_that_are_billed_until_somebody_stops_them(api, spot) -> None:
+    meter = {
+        "provider": "lab", "host": "gpu1", "how": "ask", "verb": "terminate", "confirms": False, "usd_per_h": 1.2,
+        "state": "to_end", "text": "", "since": "2026-11-26T06:00:00.000Z", "runs": ["digits-7"],
+    }  # fmt: skip
+    idle = {**meter, "host": "gpu2", "usd_per_h": None, "state": "idle", "since": None, "runs": []}
+    api.respond("GET", "/v1/machines", {**seen(()), "meters": [meter, idle]})
+    title, _, first, second = spot("ls", "--machines").lines[-4:]
+    assert title == "Hosts that are billed until somebody stops them:"
+    assert squeezed(first) == "gpu1 $1.20 2026-11-26 06:00Z terminate, you, by hand to end digits-7"
+    assert squeezed(second) == f"gpu2 {DASH} {DASH} terminate, you, by hand idle {DASH}"
+
+
 def test_machines_for_programs(api, spot) -> None:
     answer = seen((a_machine(), ORPHAN))
     api.respond("GET", "/v1/machines", answer)

@@ -12,6 +12,7 @@ from supervisor.domain.machines import Machine, MachineState
 from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
+from tests.fakes.meters import meters_of
 from tests.services.bed import Bed
 
 
@@ -52,6 +53,13 @@ def test_each_machine_says_what_it_is_for_and_leftovers_come_first(house: Lookin
     assert "1 leftover:" in page.one("div", class_="notice").text
     billing = page.all("table")[1]
     assert billing.one("tbody").text == "digits-7 ● running m-a1 $0.10"
+
+
+def test_hosts_that_are_billed_until_somebody_stops_them(house: Looking, bed: Bed) -> None:
+    bed.provider.meters = meters_of("local-a", "local-z")
+    used, idle = house.page("/ui/machines").all("table")[1].one("tbody").all("tr")
+    assert used.text.startswith("local-a used by digits-7 terminate 1 min ago $0.10")
+    assert idle.text.startswith("local-z nothing of ours runs on local-z; whether it is billed is not known")
 
 
 def test_others_are_shown_on_request_as_text(house: Looking) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.attempt import Bill
 from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.machines import How
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.services.access.tokens import TokenRequest, create
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
+from tests.fakes.meters import meters_of
 from tests.services.bed import Bed
 
 RUN = "/ui/runs/digits-7"
@@ -98,6 +102,26 @@ def test_a_teardown_is_approved_for_the_machine_and_the_results_that_were_shown(
     approval = bed.run("digits-7").approval
     assert approval is not None
     assert (approval.machine_id, approval.results_sha256, approval.accept_loss) == ("id-1", SHA, "")
+
+
+def test_a_host_is_given_back_by_a_verb_that_was_shown_with_its_price(bed: Bed, looking: Looking) -> None:
+    bed.provider.meters = meters_of("local-a", how=How.ASK)
+    awaiting(bed)
+    (item,) = bed.run("digits-7").retiring
+    bed.change("digits-7", retiring=(replace(item, bill=Bill(How.ASK, "terminate", announced=True)),))
+    page = looking.page(f"{RUN}/approve")
+    assert "its host is billed until somebody stops it" in page.text
+    assert "terminate (usual) stops the bill: unknown; leaves nothing that is known" in page.text
+    assert [option.text for option in page.all("option")] == ["terminate", "stop"]
+    answer = sent(looking, f"{RUN}/approve", "Approve: give local-a back", verb="stop")
+    assert answer.headers["location"] == f"{RUN}?did=approve"
+    assert looking.page(RUN).one(class_="duty").text == "You must act: approve the teardown.", "a person ends it"
+    answer = sent(looking, f"{RUN}/approve", "I have seen that local-a is billed no more")
+    assert answer.headers["location"] == f"{RUN}?did=ended"
+    approval = bed.run("digits-7").approval
+    assert approval is not None
+    assert (approval.verb, approval.meter_stopped) == ("stop", True)
+    assert looking.page(RUN).one(class_="duty").text.startswith("You need to do nothing: the bill of its host")
 
 
 def test_results_are_given_up_with_a_reason_only(bed: Bed, looking: Looking) -> None:

@@ -40,6 +40,7 @@ from supervisor.ports.provider import (
     LaunchPending,
     LaunchRejected,
     LaunchRequest,
+    Meters,
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
@@ -75,6 +76,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.name = name
         is_local = name == "local"
         self.traits = local_traits.TRAITS if is_local else gce_traits.TRAITS
+        self.meters: Meters | None = None
         on = day_of(clock.now())
         self.shown_profile = local_profile(Path("/data/machines"), None, on) if is_local else gce_profile(CLOUD, on)
         self.offered = offers_in(zones, name)

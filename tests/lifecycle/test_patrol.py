@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supervisor.domain.run import Approval, Files, Outcome, Person, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.events.patrol import Problem, Standing, back_again, problem, report, spent_usd
+from supervisor.wording.run import status_text
+from tests.lifecycle import hosts_world
+from tests.lifecycle.hosts_world import approval, metered, verified
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
 
 DAY = 24 * H
@@ -83,3 +88,10 @@ def test_a_restart_reports_its_version_the_downtime_and_the_live_runs() -> None:
         event.text == "Supervisor 1.2.3 started again after 3 min 20 s away. 12 live runs found: 5 running, 7 waiting."
     )
     assert back_again("1.2.3", None, {"failed": 3}).text == "Supervisor 1.2.3 started again. No run is live."
+
+
+def test_a_bill_whose_end_is_not_confirmed_is_a_problem_also_after_the_approval() -> None:
+    run = replace(verified(metered()), approval=approval(hosts_world.NOW + 10))
+    found = problem(run, hosts_world.NOW + 60)
+    assert found is not None
+    assert (found.of_person, found.sentence) == (True, status_text(run, hosts_world.NOW + 60))

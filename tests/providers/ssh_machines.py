@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.machinefolder.agent_archive import build_agent
+from supervisor.ports.opening import Hook, no_hook
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.ssh.connections import Connections
+from supervisor.providers.ssh.meters import SshMeters
 from supervisor.providers.ssh.provider import SshProvider
 from supervisor.providers.ssh.settings import SshSettings
 from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject, end_processes_of
@@ -62,6 +64,7 @@ class SshSubject(FolderSubject):
         self.agent.write_bytes(scripted_archive())
         self.settings = {"ssh_hosts": HOSTS, "ssh_machines": 8, **settings}
         self._opened: list[Connections] = []
+        self.hook: Hook = no_hook
         self.provider = self.fresh()
 
     def fresh(self, **settings: Any) -> SshProvider:
@@ -69,7 +72,10 @@ class SshSubject(FolderSubject):
         s = SshSettings(**{**self.settings, **settings})
         connections = Connections(self.config, self.known_hosts)
         self._opened.append(connections)
-        return SshProvider("lab", s, connections, lambda: self.agent, on="2026-11-25", store_url=self.store_url)
+        meters = SshMeters(s, self.hook)
+        return SshProvider(
+            "lab", s, connections, lambda: self.agent, meters=meters, on="2026-11-25", store_url=self.store_url
+        )
 
     def host(self, request: LaunchRequest) -> Sshd:
         return next(host for host in self.hosts if host.alias == request.placement.zone)

@@ -87,11 +87,7 @@ def every_folder_keeps_its_cards(patch: pytest.MonkeyPatch) -> None:
 CAUGHT: dict[Break, list[tuple[object, ...]]] = {
     a_machine_that_starts_has_no_card: [("launch", 0, ""), ("restart",), ("launch", 1, "")],
     what_was_just_started_is_not_counted: [("launch", 0, ""), ("launch", 1, "")],
-    a_launch_that_was_cut_off_keeps_its_cards: [
-        ("launch", 0, "before start"),
-        ("stranger", 0),
-        ("launch", 0, ""),
-    ],  # fmt: skip
+    a_launch_that_was_cut_off_keeps_its_cards: [("launch", 0, "before start"), ("stranger", 0), ("launch", 0, "")],
     strangers_do_not_matter: [("stranger", 0), ("launch", 0, "")],
     every_folder_keeps_its_cards: [("launch", 0, "before start"), ("launch", 1, "")],
 }

@@ -39,6 +39,17 @@ def test_each_host_has_a_line_and_one_that_is_away_says_why(lab: SshSubject, mon
     assert second.fix == "try it by hand: ssh -o BatchMode=yes gpu2 true"
 
 
+def test_the_line_of_a_host_says_who_ends_its_bill(tmp_path: Path) -> None:
+    lab = SshSubject(tmp_path, ssh_preset="runpod", ssh_meter_command=("stop", "{host}"), ssh_meters={"gpu2": "ask"})
+    try:
+        checks = host_checks(lab.provider.hosts, lab.provider.meters)
+        first, second = (next(iter(check.ask())).fact for check in checks)
+        assert first.endswith("; billed until a command ends it (terminate)")
+        assert second.endswith("; billed until a person ends it (terminate)")
+    finally:
+        lab.end_all()
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

@@ -11,19 +11,21 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
-from supervisor.domain.actions import PinImage, Release, WriteStopMarker
+from supervisor.domain.actions import PinImage, ReadMeter, Release, StopMeter, WriteStopMarker
 from supervisor.domain.machines import MachineRef
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.observation import Seen
+from supervisor.domain.run import Approval, Files, Outcome, Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.provider import LaunchPending, ProviderUnavailable
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
-from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.outcomes import Outcomes, Reported
 from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
+from tests.fakes.meters import FakeMeters, meters_of
 from tests.fakes.objectstore import MemoryStore
-from tests.lifecycle.sample_runs import run_in
+from tests.lifecycle.sample_runs import attempt, run_in
 from tests.scenarios.fault_points import Later
 
 TTL_S = 8.0
@@ -146,3 +148,57 @@ def test_no_other_release_leaves_a_marker(bench: Bench) -> None:
 def test_a_store_that_takes_no_marker_keeps_no_machine(bench: Bench) -> None:
     bench.objects.fail_writes = True
     assert released(bench, replace(run_in(Status.STOPPING), stop=StopRequest("ops", 1.0))) == [False]
+
+
+# --- the bill of a host -----------------------------------------------------------------------------------------------
+
+HOST = MachineRef("lab", "gpu1", "m-1", "id-1")
+
+
+def of_host(bench: Bench, action: StopMeter | ReadMeter, run: Run, meters: FakeMeters | None) -> Reported:
+    bench.providers["lab"] = SimpleNamespace(meters=meters)
+    bench.actor.submit(run, action, bench.lease(epoch=1))
+    bench.later.drain()
+    return bench.actor.outcomes.of(run.key)
+
+
+def test_a_verb_that_was_reported_as_done_is_not_carried_out_again(bench: Bench) -> None:
+    """The tick that derived it once more had not seen the report yet. A new approval is another matter."""
+    meters, run = meters_of("gpu1"), host_run(bench.clock.now())
+    seen = of_host(bench, StopMeter(HOST, "stop"), run, meters).verb
+    assert isinstance(seen, Seen)
+    assert (seen.value.good, seen.value.verb, seen.value.text) == (True, "stop", "exit code 0")
+    of_host(bench, StopMeter(HOST, "stop"), run, meters)
+    assert meters.stopped == [("gpu1", "stop", "digits-7")]
+    bench.clock.advance(5)
+    of_host(bench, StopMeter(HOST, "stop"), host_run(bench.clock.now()), meters)
+    of_host(bench, StopMeter(HOST, "terminate"), run, meters)
+    assert [verb for _, verb, _ in meters.stopped] == ["stop", "stop", "terminate"]
+
+
+def test_what_fails_is_reported_and_a_failed_read_says_that_it_runs_on(bench: Bench) -> None:
+    meters, run = meters_of("gpu1"), host_run(bench.clock.now())
+    meters.fails, meters.reads = "no such pod", "timeout"
+    tried = of_host(bench, StopMeter(HOST, "stop"), run, meters).verb
+    assert isinstance(tried, Seen)
+    assert (tried.value.good, tried.value.text) == (False, "no such pod")
+    read = of_host(bench, ReadMeter(HOST, "stop"), run, meters).meter
+    assert isinstance(read, Seen)
+    assert (read.value.good, read.value.text) == (False, "it cannot be read: timeout")
+    meters.reads = False
+    read = of_host(bench, ReadMeter(HOST, "stop"), run, meters).meter
+    assert isinstance(read, Seen)
+    assert read.value.good
+    gone = of_host(bench, ReadMeter(HOST, "stop"), run, None).meter
+    assert isinstance(gone, Seen)
+    assert (gone.value.good, gone.value.text) == (
+        False, "it cannot be read: lab cannot stop the bill of gpu1 any more",
+    )  # fmt: skip
+
+
+def host_run(approved_at: float) -> Run:
+    outcome = Outcome("ab", 1, 3, approved_at, None)
+    approval = Approval("ann", approved_at, "id-1", "ab", verb="stop")
+    return run_in(
+        Status.AWAITING_TEARDOWN, attempt=attempt(machine_id="id-1"), files=Files(outcome=outcome), approval=approval
+    )

@@ -136,6 +136,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
 }
 
 WORLD: dict[str, Callable[[Stage], object]] = {
+    "meters_stopped": lambda s: _comma(f"{zone}:{verb}" for zone, verb, _ in s.provider.meters.stopped),
     "machines": lambda stage: len(stage.machines()),
     "all_machines": lambda stage: len(stage.provider.machines_now()),
     "launches": lambda stage: len(stage.provider.launches),

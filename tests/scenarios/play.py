@@ -81,7 +81,13 @@ def settings_of(lines: list[Line]) -> Settings:
         if name not in kinds:
             raise ScenarioError(f"there is no setting {name!r}")
         values[name] = (
-            tuple(text.split(",")) if name == "zones" else yes(text) if text in ("yes", "no") else seconds(text)
+            tuple(text.split(","))
+            if name == "zones"
+            else text
+            if name == "meter"
+            else yes(text)
+            if text in ("yes", "no")
+            else seconds(text)
         )
     return Settings(**values)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -35,6 +35,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.storage.store import open_store
 from tests.fakes.clock import FakeClock
+from tests.fakes.meters import meters_of
 from tests.fakes.notifier import FakeNotifier
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.platform import FakePlatform
@@ -70,6 +71,7 @@ class Settings:
     boot: float = 20.0  # of machines, until they are up
     release: float = 0.0  # between an accepted release and the machine's end
     irreplaceable: bool = False
+    meter: str = ""  # who stops the bill of each zone: command, webhook or ask; "" = the release of a machine ends it
     overlap: float = OVERLAP_S
 
 
@@ -111,6 +113,8 @@ class Stage:
         self.provider = StagedProvider(self.clock, self.settings.zones, self._new_machine)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
         self.provider.traits = replace(self.provider.traits, irreplaceable=self.settings.irreplaceable)
+        if self.settings.meter:
+            self.provider.meters = meters_of(*self.settings.zones, how=How(self.settings.meter))
         self._set_up()
 
     def _set_up(self) -> None:

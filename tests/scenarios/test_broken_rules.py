@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import CauseRule, rule_for
+from supervisor.domain.observation import World
 from supervisor.lifecycle.breaker import Breaker
+from supervisor.lifecycle.phases.teardown import with_host_users
 from supervisor.lifecycle.sweeping import SweepPlan
 from tests.scenarios.play import play
 
@@ -68,6 +71,26 @@ def no_beat_of_the_boot(*_: object) -> None:
     return None
 
 
+def no_meter(world: object, place: object) -> None:
+    return None
+
+
+def what_was_done_is_over(item: Retiring, *_: object) -> str:
+    return "it was done" if item.bill is not None and item.bill.done_at is not None else ""
+
+
+def away_is_stopped(*_: object) -> str:
+    return "nobody says otherwise"
+
+
+def nobody_else(*_: object) -> tuple[str, ...]:
+    return ()
+
+
+def a_closing_host_takes_runs(world: World, *others: object) -> World:
+    return replace(with_host_users(world, *others), unread=world.unread)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("story", "rule", "broken"),
     [
@@ -80,7 +103,13 @@ def no_beat_of_the_boot(*_: object) -> None:
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.ending.machines._disagree", no_second_signal),
         ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nothing_waits)),
         ("rules/awaiting-teardown-pull-and-approval",
-         "supervisor.lifecycle.phases.finishing._needs_approval", nothing_waits),
+         "supervisor.lifecycle.phases.teardown._needs_approval", nothing_waits),
+        ("rules/awaiting-teardown-precious", "supervisor.domain.observation.World.meter_at", no_meter),
+        ("rules/awaiting-teardown-host", "supervisor.lifecycle.phases.teardown._confirmed_by", what_was_done_is_over),
+        ("rules/awaiting-teardown-host-by-hand", "supervisor.lifecycle.phases.teardown._confirmed_by", away_is_stopped),
+        ("rules/awaiting-teardown-host-shared", "supervisor.lifecycle.phases.teardown._others", nobody_else),
+        ("rules/awaiting-teardown-host-shared",
+         "supervisor.reconciler.tick.with_host_users", a_closing_host_takes_runs),
         ("cloud/requested-then-refused-everywhere",
          "supervisor.lifecycle.phases.launching._is_requested", nothing_is_only_requested),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.callers import Caller
 from supervisor.ports.store import RunFilter
+from supervisor.services.reading.teardown import offered_verbs
 from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import change
@@ -182,14 +184,16 @@ def resume_run(stage: Stage, line: Line) -> None:
 
 
 def approve_run(stage: Stage, line: Line) -> None:
-    """approve NAME [accept_loss=REASON]: with the present machine and results"""
+    """approve NAME [accept_loss=REASON] [verb=VERB] [meter_stopped=yes]: with the present machine and results"""
     run = stage.parts.store.find(line.word(0, "a run id"))
     if run is None:
         raise ScenarioError("there is no such run")
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
     sha256 = run.files.outcome.results_sha256 if run.files.outcome is not None else ""
-    request = ApproveRequest(machine_id, sha256, line.values().get("accept_loss", ""))
-    change(stage.parts, run.run_id, approve(request, ACTOR))
+    values = line.values()
+    stopped = yes(values.get("meter_stopped", "no"))
+    request = ApproveRequest(machine_id, sha256, values.get("accept_loss", ""), values.get("verb", ""), stopped)
+    change(stage.parts, run.run_id, approve(request, ACTOR, partial(offered_verbs, stage.parts)))
 
 
 def write_off_run(stage: Stage, line: Line) -> None:

@@ -199,6 +199,18 @@ def _die(stage: Stage, line: Line) -> None:
         raise ScenarioError(f"the supervisor cannot die {where!r}")
 
 
+def meter(stage: Stage, line: Line) -> None:
+    """meter [fails=TEXT] [reads=runs|ended|TEXT]: what the verb and the read of a host's bill say from now on. Another
+    text of `reads` is why it cannot be read; `fails=no`: it is carried out."""
+    values, meters = line.values(), stage.provider.meters
+    if meters is None:
+        raise ScenarioError("no zone has a meter: settings meter=command")
+    if "fails" in values:
+        meters.fails = "" if values["fails"] == "no" else values["fails"]
+    if "reads" in values:
+        meters.reads = {"runs": True, "ended": False}.get(values["reads"], values["reads"])
+
+
 SUPERVISOR = {
     "kill": lambda stage, line: stage.kill(),
     "start": lambda stage, line: stage.start(),
@@ -243,4 +255,5 @@ VERBS = {
     "boot": boot,
     "clock": clock,
     "supervisor": supervisor,
+    "meter": meter,
 }

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
+from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.checks import CHECKS
+from supervisor.domain.machines import How
 from supervisor.domain.profile import Fact, Reach, Source, Survival, Tier
 from supervisor.domain.run import Approval, Outcome
 from supervisor.domain.status import Status
 from supervisor.services.gates.gates import RunGates, show_gates
+from tests.fakes.meters import meters_of
 from tests.services.bed import COMMAND, Bed, Client
 
 MANIFEST = "feed" * 16
@@ -297,3 +300,35 @@ def test_a_box_of_ones_own_is_not_given_what_only_a_platform_gives(bed: Bed) -> 
     assert verdict(gates, "approved") == ("fail", "release of id-1: not approved")
     assert verdict(gates, "storage_left")[0] == "unknown"
     assert states(gates)["G6"] == "stopped"
+
+
+def test_the_bill_of_a_host_keeps_g6_until_a_later_read_confirms_its_end(bed: Bed) -> None:
+    bed.provider.meters = meters_of("local-a")
+    training(bed)
+    finished(bed, Status.AWAITING_TEARDOWN)
+    run = bed.run("digits-7")
+    assert run.attempt is not None
+    bill = Bill(How.COMMAND, "terminate", confirms=True, announced=True)
+    item = Retiring(run.attempt.ref, run.attempt.launch_id, 0.0, 0.0, bill=bill)
+    bed.change("digits-7", retiring=(item,))
+    gates = shown(bed)
+    assert verdict(gates, "approved") == ("fail", "terminate of id-1: not approved")
+    assert states(gates)["G6"] == "stopped"
+    bed.clock.advance(10)
+    now = bed.clock.now()
+    approval = Approval("ops", now, "id-1", MANIFEST, verb="stop")
+    done = replace(item, bill=replace(bill, done_verb="stop", done_at=now))
+    bed.change("digits-7", approval=approval, retiring=(done,))
+    gates = shown(bed)
+    assert verdict(gates, "approved") == ("pass", "stop of id-1: approved by ops")
+    assert verdict(gates, "verb_done")[0] == "pass"
+    assert verdict(gates, "meter_stopped") == ("fail", "id-1: no later read shows that it bills no more")
+    codes = [item["code"] for gate in gates["gates"] for item in gate["verdicts"] if item["check"] == "meter_stopped"]
+    assert codes == ["METER_UNCONFIRMED"]
+    bed.clock.advance(10)
+    finished(bed, retiring=(), status_since=bed.clock.now())
+    gates = shown(bed)
+    assert verdict(gates, "meter_stopped")[0] == "pass"
+    bed.change("digits-7", approval=None)
+    fact = "not needed: the run ended as completed, and nobody was asked about local-a"
+    assert verdict(shown(bed), "approved") == ("pass", fact)

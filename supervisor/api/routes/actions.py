@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -26,6 +27,7 @@ from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
 from supervisor.services.parts import Parts
+from supervisor.services.reading.teardown import offered_verbs
 from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, retry, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import Action, Update, change, change_once
@@ -88,13 +90,21 @@ async def retry_run(request: Request, run_id: str) -> Response:
     "POST /v1/runs/{run_id}/approve",
     Scope.WRITE,
     {202: RunJson},
-    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
+    refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH VERB_NOT_OFFERED PULL_REQUIRED",
     **WITH_KEY,
 )
 async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -> Response:
-    """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
-    approval = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
-    return await _acted(request, run_id, approve(approval, caller_of(request)), astuple(approval))
+    """Approve how the machine of a finished run is given back, confirm that its host is billed no more, or give up
+    results that cannot be verified."""
+    approval = ApproveRequest(
+        body.machine_id,
+        body.results_sha256 or "",
+        (body.accept_loss or "").strip(),
+        body.verb or "",
+        body.meter_stopped,
+    )
+    verbs = partial(offered_verbs, services_of(request).parts)
+    return await _acted(request, run_id, approve(approval, caller_of(request), verbs), astuple(approval))
 
 
 @routes.on(

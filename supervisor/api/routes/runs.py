@@ -28,6 +28,7 @@ from supervisor.services.reading.console import ConsoleText, MachineLogin, machi
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun
+from supervisor.services.reading.teardown import TeardownShown, teardown_json
 from supervisor.services.runs.smoked import smoke_run
 from supervisor.services.runs.submit import SubmitRequest, SubmittedRun, submit
 from supervisor.services.runs.waiving import WaiveRequest, check_waivable
@@ -120,6 +121,13 @@ async def list_gates(request: Request, run_id: str) -> RunGates:
     """List the gates of a run with the verdict of each check, its fact and its fix; and what was waived."""
     services = services_of(request)
     return await run_in_threadpool(show_gates, services.parts, services.queries, services.loop, run_id)
+
+
+@routes.on("GET /v1/runs/{run_id}/teardown", Scope.READ, refuses="RUN_NOT_FOUND")
+async def show_teardown(request: Request, run_id: str) -> TeardownShown:
+    """Show how the machine of a run is given back: each verb with what it stops and leaves, and what was approved."""
+    services = services_of(request)
+    return await run_in_threadpool(lambda: teardown_json(services.parts, services.queries.find(run_id)))
 
 
 @routes.on("GET /v1/runs/{run_id}/spec", Scope.READ, refuses="RUN_NOT_FOUND")

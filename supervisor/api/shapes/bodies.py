@@ -103,11 +103,15 @@ class ChangeBody(Strict):
 
 
 class ApproveBody(Strict):
-    """What the person has seen. `accept_loss`: the reason why unverified results are given up."""
+    """What the person has seen. `accept_loss`: the reason why unverified results are given up. `verb`: how the machine
+    is given back, one of `GET /v1/runs/{run_id}/teardown`; without it what usually stops its bill. `meter_stopped`: the
+    person has seen that its host is billed no more."""
 
     machine_id: Plain
     results_sha256: Sha256 | None = None
     accept_loss: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)] | None = None
+    verb: Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=100)] | None = None
+    meter_stopped: bool = False
 
 
 class WriteOffBody(Strict):

@@ -15,6 +15,7 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED
 from supervisor.cli.options import output_options, yes_option
 from supervisor.cli.output import Table, safe
+from supervisor.cli.views.profile import meter_lines
 from supervisor.cli.views.runs import where
 from supervisor.wording.figures import DASH, duration, money, plural
 
@@ -54,6 +55,7 @@ def show_machines(client: Client, form: str, everything: bool) -> None:
     summary = response["summary"]
     now = rate(summary["usd_per_h"], summary["ours"], summary["unpriced"])
     click.echo(" · ".join([plural(summary["ours"], "machine"), f"{now} now", project(response["account"])]))
+    output.show(meter_lines(response.get("meters", ())))
     for line in _hints(response, everything):
         output.note(line)
 

@@ -21,6 +21,7 @@ from supervisor.cli.options import not_empty, output_options, run_argument, run_
 from supervisor.cli.output import confirm, note, safe, show_run, suggest
 from supervisor.cli.runs.cost import stored_line
 from supervisor.cli.runs.specfile import in_words_of_file, read_spec
+from supervisor.cli.views.profile import teardown_lines
 from supervisor.domain.status import TERMINAL
 from supervisor.wording.figures import count, money, plural
 
@@ -199,14 +200,27 @@ def retry(client: Client, form: str, run_id: str | None) -> None:
 
 @click.command()
 @run_argument
+@click.option("--verb", metavar="VERB", callback=not_empty, help="How the machine is given back; the list is shown.")
+@click.option("--meter-stopped", is_flag=True, help="You have seen that the host is billed no more.")
 @click.option("--accept-loss", metavar="REASON", help="Give up unverified results; REASON is recorded.")
 @click.option("--write-off", metavar="REASON", help="Its host is lost for good: go on from what is here.")
 @yes_option()
 @output_options
 def approve(
-    client: Client, form: str, run_id: str | None, *, accept_loss: str | None, write_off: str | None, yes: bool
+    *,
+    client: Client,
+    form: str,
+    run_id: str | None,
+    verb: str | None,
+    meter_stopped: bool,
+    accept_loss: str | None,
+    write_off: str | None,
+    yes: bool,
 ) -> None:
-    """Release the machine of a finished run, after you have checked that its results are safe."""
+    """Give back the machine of a finished run, after you have checked that its results are safe.
+
+    A host is billed until somebody stops it: the run waits until a later read, or you, confirm that.
+    """
     name = choose_run(client, run_id)
     if write_off is not None:
         _write_off(client, form, name, write_off, yes)
@@ -219,10 +233,18 @@ def approve(
     note(safe(run["status_text"]))
     price = money(run.get("price_usd_per_h"))
     note(f"machine {safe(machine_id)}, {price}/h, results manifest {safe(manifest or 'none')}")
-    confirm(f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?", yes)
     body: Json = {"machine_id": machine_id, "results_sha256": manifest}
+    question = f"Give up the results of {name} and release it?"
     if accept_loss:
         body["accept_loss"] = accept_loss
+    else:
+        teardown = client.get(run_path(name, "teardown"))
+        for line in teardown_lines(teardown):
+            note(line)
+        question = _teardown_question(teardown, machine_id, verb, meter_stopped)
+        body |= {"verb": verb} if verb else {}
+        body |= {"meter_stopped": True} if meter_stopped else {}
+    confirm(question, yes)
     show_run(client.post(run_path(name, "approve"), body), form)
     suggest(f"spot show {name}")
 
@@ -237,6 +259,14 @@ def _write_off(client: Client, form: str, name: str, reason: str, yes: bool) -> 
     confirm(f"Write off the machine of {name}?", yes)
     show_run(client.post(run_path(name, "write-off"), {"machine_id": run.get("machine_id"), "reason": reason}), form)
     suggest(f"spot watch {name}")
+
+
+def _teardown_question(teardown: Json, machine_id: str, verb: str | None, meter_stopped: bool) -> str:
+    host = teardown["host"]
+    if meter_stopped:
+        return f"Have you seen that {safe(host or machine_id)} is billed no more?"
+    usual = next((each["verb"] for each in teardown["verbs"] if each["usual"]), "release")
+    return f"{safe(verb or usual).capitalize()} {safe(host)}?" if host else f"Release {safe(machine_id)}?"
 
 
 @click.command()

@@ -6,11 +6,11 @@ its last column, which is the least important one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from supervisor.cli.client import Json
-from supervisor.cli.output import Table, check_lines, colored, labeled, paragraphs, safe
-from supervisor.wording.figures import DASH
+from supervisor.cli.output import Table, check_lines, colored, labeled, paragraphs, safe, when
+from supervisor.wording.figures import DASH, money
 from supervisor.wording.profile import SURVIVAL_LOOKS
 
 _ENDS: Mapping[str, str] = {  # title of a column -> field of `survives`
@@ -56,6 +56,50 @@ _VERBS = Table(
         "SOURCE": lambda verb: _source(verb["stops_meter"]),
     },
 )
+
+
+# Of a run: what each verb stops, what it leaves, and whether it can be undone.
+_OFFERED = Table(
+    "verb",
+    {
+        "VERB": lambda verb: safe(verb["verb"]) + (" (usual)" if verb["usual"] else ""),
+        "STOPS THE BILL": lambda verb: safe(verb["stops_meter"]["text"]),
+        "LEAVES": lambda verb: ", ".join(map(safe, verb["leaves"])) or "nothing known",
+        "UNDO": lambda verb: safe(verb["undo"]["text"]),
+        "STILL BILLED": lambda verb: safe(verb["left_usd_per_gb_month"]["text"]),
+    },
+)
+_HOW: Mapping[str, str] = {
+    "command": "a command of the settings",
+    "webhook": "a webhook of the settings",
+    "ask": "you, by hand",
+    "release": "the supervisor releases the machine",
+}
+_METERS = Table(
+    "host",
+    {
+        "HOST": lambda meter: safe(meter["host"]),
+        "$/H": lambda meter: money(meter["usd_per_h"]),
+        "SINCE": lambda meter: when(meter["since"]) if meter["since"] else DASH,
+        "ENDED BY": lambda meter: f"{safe(meter['verb'])}, {_HOW.get(meter['how'], safe(meter['how']))}",
+        "STATE": lambda meter: safe(meter["state"].replace("_", " ")),
+        "RUNS": lambda meter: ", ".join(map(safe, meter["runs"])) or DASH,
+    },
+    spare=("ENDED BY",),
+)
+
+
+def teardown_lines(teardown: Json) -> list[str]:
+    """How the machine of a run is given back: every verb, and by whom."""
+    how = _HOW.get(teardown["how"], safe(teardown["how"]))
+    confirms = "a later read confirms it" if teardown["confirms"] else "you confirm it"
+    end = f"Done by: {how}; {confirms}." if teardown["host"] else f"Done by: {how}."
+    return [*_OFFERED.lines(teardown["verbs"]), end]
+
+
+def meter_lines(meters: Sequence[Json]) -> list[str]:
+    """Hosts that are billed until somebody stops them."""
+    return ["Hosts that are billed until somebody stops them:", *_METERS.lines(meters)] if meters else []
 
 
 def danger_lines(profile: Json) -> list[str]:

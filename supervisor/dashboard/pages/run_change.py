@@ -92,6 +92,7 @@ async def _question(request: Request, api: Api, action: str, form: Form, refusal
     path = f"/v1/runs/{request.path_params['run_id']}"
     answer = await api.call("GET", path)
     spec: Json = (await api.get(f"{path}/spec"))["spec"] if action == "change" else {}
+    teardown: Json = await api.get(f"{path}/teardown") if action == "approve" else {}
     return await rendering.tab(
         request,
         "run_change.html",
@@ -104,6 +105,7 @@ async def _question(request: Request, api: Api, action: str, form: Form, refusal
         typed={name: values[0] for name, values in form.items()},
         limits=LIMITS,
         shown=shown_limits(spec),
+        teardown=teardown,
     )
 
 
@@ -170,6 +172,10 @@ async def _post(api: Api, path: str, action: str, form: Form) -> str:
     elif action == "approve":
         results = first(form, "results_sha256") or None
         body = {"machine_id": first(form, "machine_id"), "results_sha256": results}
+        if first(form, "verb"):
+            body["verb"] = first(form, "verb")
+        if first(form, "meter_stopped") == "true":
+            word, body["meter_stopped"] = "ended", True
     await api.call("POST", f"{path}/{action}", body=body)
     return word
 

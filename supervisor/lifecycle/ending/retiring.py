@@ -1,6 +1,8 @@
 """Machines whose attempt is over: each is released when it is due, and dropped only when it is known gone.
 
-Billing goes on until the machine stops, by the platform's record or by the first tick that observes it.
+Billing goes on until the machine stops, by the platform's record or by the first tick that observes it. A machine whose
+bill only an approved verb ends (`Bill`) is released only after the approval. On a host that release ends the run's own
+processes and not the bill, so the machine stays on record (phases/teardown).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import replace
 from supervisor.domain.actions import Release
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
 from supervisor.domain.run import Run, attempt_of, billed_h
 from supervisor.lifecycle.decision import Decision, new_event, soonest
@@ -22,16 +24,21 @@ def retire(run: Run, obs: Observation, now: float) -> Decision:
     kept, events, releases, parted = [], [], [], []
     before = run.retiring
     for item, part in zip(before, obs.retiring or (Unknown("not read"),) * len(before), strict=False):
+        if item.bill is not None and not (isinstance(part, Absent) and item.bill.how is How.RELEASE):
+            if isinstance(part, Seen) and run.approved_end is not None and not run.awaits_pull:
+                releases.append(_release(item, part))
+            kept.append(item)
+            continue
         if isinstance(part, Absent):
             text = f"Machine {item.ref.name} is gone."
             events.append(new_event(EventKind.MACHINE_RELEASED, text, machine=item.ref.name))
-            run, gone = _gone(run, item, now)
+            run, gone = gone_for_good(run, item, now)
             parted += [] if gone is None else [gone]
             continue
         current = item
         if isinstance(part, Seen):
             if now >= item.until or part.value.state == MachineState.ENDED:
-                releases.append(Release(item.ref, item.launch_id, item.note, (f"listing: {reading_text(part)}",)))
+                releases.append(_release(item, part))
             run, current = _observed(run, item, part.value, now)
         kept.append(current)
     unchanged = len(kept) == len(before) and all(after is item for after, item in zip(kept, before, strict=True))
@@ -58,9 +65,13 @@ def _observed(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[R
     return (replace(billed, attempt=stopped), item) if own else (billed, replace(item, attempt=stopped))
 
 
-def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
-    """Where no tick saw it stop, it stopped at the tick that requested its release; where none did, that is unknown,
-    and it is billed until now."""
+def _release(item: Retiring, part: Seen[Machine]) -> Release:
+    return Release(item.ref, item.launch_id, item.note, (f"listing: {reading_text(part)}",))
+
+
+def gone_for_good(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
+    """(the run with what the machine has cost; its attempt, which has no machine any more). Where no tick saw it stop,
+    it stopped at the tick that requested its release; where none did, that is unknown, and it is billed until now."""
     attempt, own = attempt_of(run, item)
     if attempt is None:
         return run, None

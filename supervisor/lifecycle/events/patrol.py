@@ -46,8 +46,9 @@ class Standing:
 
 
 def problem(run: Run, now: float) -> Problem | None:
-    """What keeps this run from going on, if it lasts longer than the next minutes; None = nothing does."""
-    answered = run.approval is not None and not run.awaits_pull
+    """What keeps this run from going on, if it lasts longer than the next minutes; None = nothing does. A bill whose
+    end is not confirmed is one, also after the approval."""
+    answered = run.approval is not None and not run.awaits_pull and run.billed is None
     of_person = bool(needs_person(run)) and not loss_accepted(run)
     of_person = of_person or (run.status == Status.AWAITING_TEARDOWN and not answered)
     waits = run.status == Status.WAITING and run.cause not in OWN_WAITS  # our own runs are no problem

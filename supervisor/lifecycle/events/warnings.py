@@ -127,8 +127,9 @@ def _free_shares(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
 
 
 def _question(before: Run, run: Run, now: float) -> Warned:
-    """The work is verified, and its machine is kept until a person approves its release."""
-    if run.status != Status.AWAITING_TEARDOWN or before.status == Status.AWAITING_TEARDOWN:
+    """The work is verified, and its machine is kept until a person approves its release. Of a host that is billed until
+    somebody stops it, phases/teardown asks: others may use it."""
+    if run.status != Status.AWAITING_TEARDOWN or before.status == Status.AWAITING_TEARDOWN or run.billed is not None:
         return run, None
     awaiting = {AWAITING: "pull" if run.awaits_pull else "approval"}
     return run, new_event(EventKind.NEEDS_PERSON, status_text(run, now), usd_per_h=_usd_per_h(run), **awaiting)
@@ -145,9 +146,10 @@ def _reminder(before: Run, run: Run, now: float) -> Warned:
     price, waited_s = _usd_per_h(run), now - asked_at
     waiting_usd = None if price is None else price * waited_s / 3600.0
     so_far = f" {money_text(waiting_usd)} so far." if waiting_usd else ""
+    waits = "Still waiting for you, for" if awaits_answer(run) else "The bill of its host has not ended for"
     event = new_event(
         EventKind.APPROVAL_REMINDER,
-        f"Still waiting for you, for {age_text(waited_s)}.{so_far} {status_text(run, now)}",
+        f"{waits} {age_text(waited_s)}.{so_far} {status_text(run, now)}",
         waited_s=round(waited_s, 3),
         waiting_usd=None if waiting_usd is None else round(waiting_usd, 6),
         usd_per_h=price,
@@ -156,13 +158,23 @@ def _reminder(before: Run, run: Run, now: float) -> Warned:
 
 
 def waits_for_a_person_since(run: Run) -> float | None:
-    """Since when a kept machine waits for a person; None = no decision is needed, or nothing is billed."""
+    """Since when a kept machine waits for a person, or an approved end of a bill for its confirmation; None = no
+    decision is needed, or nothing is billed."""
     if run.status == Status.AWAITING_TEARDOWN:
-        answered = run.approval is not None and not run.awaits_pull
-        return run.status_since if run.retiring and not answered else None
+        if not run.retiring:
+            return None
+        if not awaits_answer(run) and run.approval is not None:
+            return run.approval.at if run.billed is not None else None
+        return run.status_since
     waits = run.status == Status.FINISHING and bool(run.person.why) and not loss_accepted(run)
     bills = run.live_attempt is not None and run.live_attempt.price_usd_per_h != 0.0
     return run.person.since if waits and bills else None
+
+
+def awaits_answer(run: Run) -> bool:
+    """Not: approved, and pulled where that is required."""
+    approval = run.approval if run.billed is None else run.approved_end
+    return approval is None or run.awaits_pull
 
 
 def next_reminder_at(asked_at: float, last: float) -> float:

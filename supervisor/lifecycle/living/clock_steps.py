@@ -58,4 +58,8 @@ def _righted_item(item: Retiring, run: Run, world: World, now: float) -> Retirin
         item = replace(item, until=now)
     if item.up_at is not None and item.up_at > now + TOLERANCE_S:
         item = replace(item, up_at=now)
+    bill = item.bill
+    if bill is not None and max(bill.tried_at or 0.0, bill.done_at or 0.0) > now + TOLERANCE_S:
+        tried_at, done_at = (None if at is None else min(at, now) for at in (bill.tried_at, bill.done_at))
+        item = replace(item, bill=replace(bill, tried_at=tried_at, done_at=done_at))
     return item

@@ -76,8 +76,9 @@ def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
         return NoOffer(None, Cause.QUEUED, places.full[0])
     stopped, text = places.stopped, _stopped_text(places.stopped)
     if places.unread:
-        zones = ", ".join(dict.fromkeys(places.unread))
-        detail = f"{zones} cannot be read now, so no machine is requested there"
+        zones = dict.fromkeys(places.unread)
+        why = "is given back" if world.closing.issuperset(zones) else "cannot be read"
+        detail = f"{', '.join(zones)} {why} now, so no machine is requested there"
         return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, _both(detail, text), unread=True)
     if places.cooling:
         record = places.cooling[0][1]

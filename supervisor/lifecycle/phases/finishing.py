@@ -3,26 +3,24 @@
 `done` in the baton names the result files. They are compared with the store, and only then is the run completed, or
 partial where something promised is missing. If they cannot be verified, the machine is kept, and a person decides.
 
-A machine whose results are verified may still be kept: until a person approves its release (`on_success: ask`, or a
-provider whose machines cannot be obtained again), and until the results are pulled (`require_pull`). Where both apply,
-both must come. Neither lasts forever: after `ask_limit_s` the machine is released.
+A machine whose results are verified may still be kept (phases/teardown).
 """
 
 from __future__ import annotations
 
 import fnmatch
 from dataclasses import replace
+from math import inf
 
 from supervisor.contract.baton import Done
 from supervisor.contract.heartbeat import FINISHED
 from supervisor.domain.actions import VerifyResults
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BATON, STOP, Absent, Observation, Seen, Unknown, Verification, World
 from supervisor.domain.run import Outcome, Run, needing, training_s, unneeded
-from supervisor.domain.status import Status
-from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event, unchanged, unread
+from supervisor.lifecycle.decision import Decision, after_events, failed, new_event, unchanged, unread
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, end_attempt, ended_event, keep_machine
 from supervisor.lifecycle.living.beats import beat_of, with_beat
@@ -36,6 +34,7 @@ from supervisor.lifecycle.living.overriding import (
     with_marker,
 )
 from supervisor.lifecycle.phases.stopping import begin_stopping
+from supervisor.lifecycle.phases.teardown import hold_or_complete, is_precious
 from supervisor.wording.figures import money_text, plural, size_text
 
 NOT_VERIFIED = "results are not verified: "  # rows hold it: a later version recognizes it there
@@ -89,19 +88,21 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
 
 
 def _ask(run: Run, why: str, world: World, now: float) -> Decision:
-    """One message for each reason, and one time limit for all of them."""
-    limit_s = world.knobs.unverified_limit_s
+    """One message for each reason, and one time limit for all of them. A machine that cannot be had back is not given
+    up by a clock."""
+    limit_s = inf if is_precious(run, world) else world.knobs.unverified_limit_s
     asked_at = run.person.since if run.person.since is not None else now
+    limit_at = None if limit_s == inf else asked_at + limit_s
     if now - asked_at >= limit_s:
         return _give_up(run, f"no decision within {limit_s / 3600:.0f} h", now)
     if run.person.why == why:
-        return unchanged(run, check_after=asked_at + limit_s)
+        return unchanged(run, check_after=limit_at)
     price = run.live_attempt.price_usd_per_h if run.live_attempt is not None else None
     bills = f" and bills {money_text(price)}/h" if price else ""
     give_up = f"`spot approve {run.run_id} --accept-loss REASON` gives the results up"
     text = f"Needs a person: {why}. The machine is kept{bills}; {give_up}."
     event = new_event(EventKind.NEEDS_PERSON, text, usd_per_h=price)
-    return Decision(needing(run, why, asked_at), (event,), check_after=asked_at + limit_s)
+    return Decision(needing(run, why, asked_at), (event,), check_after=limit_at)
 
 
 def _stop_unverified(run: Run, lost: str, now: float) -> Decision:
@@ -161,7 +162,7 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         run = keep_machine(run, run.policy.on_success, now)
     files, missing = replace(run.files, outcome=outcome), "; ".join(outcome.missing)
     run = replace(unneeded(run), files=files, detail=missing, cause=Cause.FINISHED)
-    return after_events(tuple(events), _hold_or_complete(run, world, now))
+    return after_events(tuple(events), hold_or_complete(run, world, now))
 
 
 def _end_of_work(launch_id: str, done: Done, files: str) -> End:
@@ -188,53 +189,3 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
     if expected_s is not None and trained_s < SHORT_SHARE * expected_s:
         missing.append(f"trained for {trained_s:.0f} s where {expected_s:.0f} s were expected")
     return tuple(missing)
-
-
-# --- the release ------------------------------------------------------------------------------------------------------
-
-
-def _hold_or_complete(run: Run, world: World, now: float) -> Decision:
-    """`run` has its outcome and no live attempt: completed (or partial) at once, where nothing keeps its machine."""
-    if not run.retiring or not (_needs_approval(run, world) or run.awaits_pull):
-        return _complete(run, now)
-    note = "awaiting a pull of the results" if run.awaits_pull else "awaiting approval"
-    held = tuple(replace(item, until=now + world.knobs.ask_limit_s, note=note) for item in run.retiring)
-    return Decision(moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), again=True)
-
-
-def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Results are verified; only the release waits. A stop changes nothing here."""
-    events: tuple[Event, ...] = ()
-    if run.stop is not None:
-        run = replace(run, stop=None)
-        text = "Stop changes nothing: the work is done and only the release waits."
-        events = (new_event(EventKind.STOP_IGNORED, text),)
-    limit_at = run.status_since + world.knobs.ask_limit_s
-    approved = run.approval is not None or (run.policy.require_pull and not _needs_approval(run, world))
-    if not run.retiring:
-        text = "The machine ended by itself."
-        return after_events((*events, new_event(EventKind.MACHINE_RELEASED, text)), _complete(run, now))
-    if (approved and not run.awaits_pull) or now >= limit_at:
-        return after_events(events, _complete(_with_release(run, now), now))
-    first = obs.retiring[0] if obs.retiring else None
-    if isinstance(first, Seen) and first.value.state == MachineState.ENDED:
-        return after_events(events, _complete(run, now))
-    return Decision(run, events, check_after=limit_at)
-
-
-def _with_release(run: Run, now: float) -> Run:
-    """A machine that is kept for a person in any case (`on_success: keep`) stays for the rest of its time."""
-    until = max(now, run.kept_until or now)
-    note = "approved" if run.approval is not None else "not needed any more"
-    return replace(run, retiring=tuple(replace(item, until=until, note=note) for item in run.retiring))
-
-
-def _complete(run: Run, now: float) -> Decision:
-    partial = run.files.outcome is not None and bool(run.files.outcome.missing)
-    status, kind = (Status.PARTIAL, EventKind.PARTIAL) if partial else (Status.COMPLETED, EventKind.COMPLETED)
-    text = f"Partial: {run.detail}." if partial else "Completed; results verified."
-    return Decision(moved(run, status, now), (new_event(kind, text),), again=True)
-
-
-def _needs_approval(run: Run, world: World) -> bool:
-    return run.policy.on_success == "ask" or run.provider in world.irreplaceable

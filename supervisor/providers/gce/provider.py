@@ -22,7 +22,7 @@ from supervisor.domain.profile import Profile, day_of
 from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
-from supervisor.ports.provider import LaunchRejected, LaunchRequest, NotSupported, ProviderUnavailable
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, Meters, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.advice.capacity import CapacityAdvice
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError, as_unavailable
@@ -50,6 +50,7 @@ class GceProvider:
     the credentials, None = Application Default Credentials. `priced` may be set: the offers with current prices."""
 
     traits = TRAITS
+    meters: Meters | None = None
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
-from supervisor.ports.provider import ProviderUnavailable
+from supervisor.domain.machines import How, Meter
+from supervisor.ports.provider import Meters, ProviderUnavailable
 from supervisor.providers.ssh.connections import NotConnected
 from supervisor.providers.ssh.hosts import PROBE_S, Answer, Host
 from supervisor.providers.ssh.traits import TRAITS
@@ -20,12 +21,13 @@ CLOCK_S = 60.0  # a larger difference makes beats look old
 FREE_BYTES, INODES_SHARE = 10 * 2**30, 0.9
 
 
-def host_checks(hosts: Sequence[Host]) -> list[Check]:
+def host_checks(hosts: Sequence[Host], meters: Meters | None = None) -> list[Check]:
     hint = "try it by hand: ssh -o BatchMode=yes HOST true"
-    return [Check(host.alias, partial(_host, host), TRAITS.group, FAIL, hint) for host in hosts]
+    bills = {} if meters is None else meters.by_zone
+    return [Check(host.alias, partial(_host, host, bills.get(host.alias)), TRAITS.group, FAIL, hint) for host in hosts]
 
 
-def _host(host: Host) -> Sequence[Finding]:
+def _host(host: Host, meter: Meter | None) -> Sequence[Finding]:
     try:
         answer = host.call("probe", {}, PROBE_S)
     except (NotConnected, ProviderUnavailable) as error:
@@ -33,6 +35,9 @@ def _host(host: Host) -> Sequence[Finding]:
         return [Finding(host.alias, FAIL, "it cannot be used", str(error), fix, TRAITS.group)]
     python, free = answer["python"], size_text(int(answer["disk_free_bytes"]))
     fact = f"Python {python}, {answer['cores']} cores, {free} free"
+    if meter is not None:
+        by = "a person" if meter.how is How.ASK else f"a {meter.how}"
+        fact += f"; billed until {by} ends it ({meter.verb})"
     cause, fix = _trouble(answer, time.time())
     return [Finding(host.alias, WARN if cause else OK, fact, cause, fix, TRAITS.group)]
 

@@ -31,13 +31,16 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
     from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.ssh.connections import Connections
     from supervisor.providers.ssh.doctor import host_checks
+    from supervisor.providers.ssh.meters import SshMeters
     from supervisor.providers.ssh.platform import SshPlatform
     from supervisor.providers.ssh.provider import SshProvider
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
     transfers = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts), waits=False)
-    today = day_of(context.clock.now())
-    provider = SshProvider(name, s, connections, lambda: context.agent, on=today, store_url=context.objects.url)
+    today, meters = day_of(context.clock.now()), SshMeters(s, context.hook)
+    provider = SshProvider(
+        name, s, connections, lambda: context.agent, meters=meters, on=today, store_url=context.objects.url
+    )
 
     def close() -> None:
         connections.close()
@@ -48,7 +51,7 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
         platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),
         scope=name,  # a host may be added or removed, and the runs stay where they are
         disasters=provider,
-        checks=lambda: host_checks(provider.hosts),
+        checks=lambda: host_checks(provider.hosts, provider.meters),
         relay=partial(provider.relay, transfers=transfers) if s.ssh_store == settings.RELAY else None,
         close=close,
     )

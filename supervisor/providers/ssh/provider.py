@@ -20,6 +20,7 @@ from supervisor.machinefolder.provider import launch_values
 from supervisor.ports.provider import (
     LaunchRejected,
     LaunchRequest,
+    Meters,
     NoCapacity,
     NotSupported,
     ProviderUnavailable,
@@ -29,6 +30,7 @@ from supervisor.ports.traits import Traits
 from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.facts import Readings
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
+from supervisor.providers.ssh.meters import SshMeters
 from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import RELAY, SshSettings, most_machines, offers
 from supervisor.providers.ssh.stays import SshRelay
@@ -46,10 +48,19 @@ class SshProvider:
     traits: Traits = TRAITS
 
     def __init__(
-        self, name: str, s: SshSettings, connections: Connections, agent: Callable[[], Path], *, on: str, store_url: str
+        self,
+        name: str,
+        s: SshSettings,
+        connections: Connections,
+        agent: Callable[[], Path],
+        *,
+        meters: SshMeters,
+        on: str,
+        store_url: str,
     ) -> None:
         """`on`: the day of the settings, YYYY-MM-DD. `store_url`: of our object store."""
         self.name, self._settings, self._connections = name, s, connections
+        self.meters: Meters | None = meters if meters.by_zone else None
         facts = {**s.ssh_facts, "store_reach": RELAY} if s.ssh_store == RELAY else s.ssh_facts
         self._base = merge(preset(s.ssh_preset), of_user(facts, on))
         self._offers = offers(name, s)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Finding
+from supervisor.domain.machines import How
 from supervisor.providers.ssh.traits import TRAITS
 from supervisor.settings.kinds import StoreForm, need
-from supervisor.settings.values import LARGEST_COUNT, Rules, check_keys
+from supervisor.settings.values import LARGEST_COUNT, Argv, Rules, check_keys, safe_address
 
 if TYPE_CHECKING:
     from supervisor.domain.machines import Offer
@@ -23,10 +24,16 @@ RULES = Rules(
         "ssh_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
         "ssh_prices": "host=$/h pairs, such as gpu1=1.20,gpu2=0",
         "ssh_facts": "field=value pairs of the profile, such as local_nvme=/mnt/nvme,mirror=https://mirror.example",
+        "ssh_meters": "pairs of a host and command, webhook, ask or none, such as gpu1=ask,gpu2=none",
     },
-    texts={"ssh_prices": re.compile(r"\d{1,4}(\.\d{1,6})?"), "ssh_facts": re.compile(r"[^\s,]{1,200}")},
-    empty=frozenset({"ssh_config", "ssh_known_hosts"}),
+    texts={
+        "ssh_prices": re.compile(r"\d{1,4}(\.\d{1,6})?"),
+        "ssh_facts": re.compile(r"[^\s,]{1,200}"),
+        "ssh_meters": re.compile("command|webhook|ask|none"),
+    },
+    empty=frozenset({"ssh_config", "ssh_known_hosts", "ssh_meter_webhook", "ssh_meter_secret"}),
 )
+NO_METER = "none"
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,200}")  # it is a word of a remote command, which has no quotes
 PYTHON = re.compile(r"[A-Za-z0-9._/~-]{1,200}")
@@ -43,7 +50,12 @@ class SshSettings:
     the cards of ssh_gpus allow. `ssh_prices`: host -> $/h. `ssh_folder`: of machines, on each host. `ssh_python`: 3.8
     or newer, on each host. `ssh_preset`: the rental that the hosts come from (presets/). `ssh_facts`: what the user
     knows of the hosts: field of the profile -> value. `ssh_store`: the hosts open the object store themselves (direct),
-    or the supervisor copies it (relay). `ssh_config`, `ssh_known_hosts`: files; empty = those of the user."""
+    or the supervisor copies it (relay). `ssh_config`, `ssh_known_hosts`: files; empty = those of the user.
+
+    How the bill of a host is stopped: `ssh_meter_command` on the supervisor's computer, or a POST to
+    `ssh_meter_webhook`, signed with `ssh_meter_secret` (env:NAME or file:/PATH); without both a person does it, where
+    the hosts are from a rental. `ssh_meter_confirm`: a command that exits with 0 when the bill has ended. `{host}` and
+    `{verb}` in their words are replaced. `ssh_meters`: host -> command, webhook, ask or none, where it differs."""
 
     ssh_hosts: tuple[str, ...] = ()
     ssh_gpus: Mapping[str, int] = field(default_factory=dict)
@@ -56,6 +68,11 @@ class SshSettings:
     ssh_store: str = "direct"
     ssh_config: str = ""
     ssh_known_hosts: str = ""
+    ssh_meters: Mapping[str, str] = field(default_factory=dict)
+    ssh_meter_command: Argv = ()
+    ssh_meter_webhook: str = ""
+    ssh_meter_secret: str = ""
+    ssh_meter_confirm: Argv = ()
 
 
 def check(s: SshSettings) -> None:
@@ -81,6 +98,33 @@ def check(s: SshSettings) -> None:
         presets.of_user(s.ssh_facts, NO_DAY)
     except presets.PresetInvalid as error:
         raise SettingsRefused(f"ssh_facts: {error}", {"name": "ssh_facts"}) from None
+    _check_meters(s)
+
+
+def _check_meters(s: SshSettings) -> None:
+    check_keys("ssh_meters", s.ssh_meters, "ssh_hosts", s.ssh_hosts)
+    if s.ssh_meter_webhook and safe_address(s.ssh_meter_webhook) is None:
+        text = "ssh_meter_webhook: expected https://HOST/PATH, or http:// with a loopback address"
+        raise SettingsRefused(text, {"name": "ssh_meter_webhook"})
+    if s.ssh_meter_secret and not re.fullmatch(r"env:\w+|file:/.+", s.ssh_meter_secret):
+        raise SettingsRefused("ssh_meter_secret: expected env:NAME or file:/PATH", {"name": "ssh_meter_secret"})
+    needed = {How.COMMAND: "ssh_meter_command", How.WEBHOOK: "ssh_meter_webhook"}
+    for host in s.ssh_hosts:
+        name = needed.get(meter_of(s, host))  # type: ignore[arg-type]
+        if name is not None and not getattr(s, name):
+            text = f"ssh_meters: {host} = {s.ssh_meters[host]} needs {name}, and it is not set"
+            raise SettingsRefused(text, {"name": name})
+
+
+def meter_of(s: SshSettings, host: str) -> How | None:
+    """How the bill of this host is stopped; None = the host costs nothing, or its bill is no business of ours."""
+    if host in s.ssh_meters:
+        return None if s.ssh_meters[host] == NO_METER else How(s.ssh_meters[host])
+    if s.ssh_meter_command:
+        return How.COMMAND
+    if s.ssh_meter_webhook:
+        return How.WEBHOOK
+    return How.ASK if s.ssh_preset != SshSettings.ssh_preset else None
 
 
 def complete(s: SshSettings) -> None:

@@ -25,7 +25,9 @@ from supervisor.domain.actions import (
     Launch,
     MarkHolderGone,
     PinImage,
+    ReadMeter,
     Release,
+    StopMeter,
 )
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
@@ -41,11 +43,13 @@ from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-EVIDENCE_THREADS, PIN_THREADS = 2, 4
+EVIDENCE_THREADS, PIN_THREADS, METER_THREADS = 2, 4, 4
 DONE_KEPT = 50_000
 # Kinds that may take long have threads of their own; all others share theirs. When a thousand attempts end at once,
 # their evidence must not delay the launches that follow.
-_KINDS: Mapping[type, str] = {Launch: "launch", PinImage: "pin", KeepEvidence: "evidence"}
+_KINDS: Mapping[type, str] = {
+    Launch: "launch", PinImage: "pin", KeepEvidence: "evidence", StopMeter: "meter", ReadMeter: "meter",
+}  # fmt: skip
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
 
@@ -114,6 +118,7 @@ class Actor:
                 "launch": self.launch_threads,
                 "pin": PIN_THREADS,
                 "evidence": EVIDENCE_THREADS,
+                "meter": METER_THREADS,
             }
             own_launches = kind == "launch" and provider in self.providers
             size = self.providers[provider].traits.launches_at_once if own_launches else sizes[kind]
@@ -195,7 +200,7 @@ class Actor:
 def _provider_called(run: Run | None, action: Action) -> str:
     """ "" = this action calls none."""
     match action:
-        case Release() | AskAgentToStop():
+        case Release() | AskAgentToStop() | StopMeter() | ReadMeter():
             return action.ref.provider
         case Launch():
             return action.try_.placement.provider
@@ -209,8 +214,10 @@ def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
     subject = ""
     match action:
-        case Release() | AskAgentToStop():
+        case Release() | AskAgentToStop() | ReadMeter():
             subject = action.ref.name
+        case StopMeter():
+            subject = f"{action.ref.name} {action.verb}"
         case KeepEvidence():
             subject = action.launch_id
         case PinImage():

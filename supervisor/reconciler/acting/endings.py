@@ -15,13 +15,22 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import BatonRefused, Done, FileEntry
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.runfiles import manifest_sha256
-from supervisor.domain.actions import AskAgentToStop, Finalise, KeepEvidence, Release, VerifyResults, WriteStopMarker
-from supervisor.domain.observation import Verification
+from supervisor.domain.actions import (
+    AskAgentToStop,
+    Finalise,
+    KeepEvidence,
+    ReadMeter,
+    Release,
+    StopMeter,
+    VerifyResults,
+    WriteStopMarker,
+)
+from supervisor.domain.observation import MeterReport, Seen, Verification
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore
-from supervisor.ports.provider import NotSupported, Provider
+from supervisor.ports.provider import MeterFailed, Meters, NotSupported, Provider, ProviderUnavailable
 from supervisor.ports.store import Store
 from supervisor.reconciler.acting import batonwork, records
 from supervisor.reconciler.fleet import provider_of
@@ -31,7 +40,7 @@ from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-Ending = AskAgentToStop | WriteStopMarker | VerifyResults | KeepEvidence | Finalise
+Ending = AskAgentToStop | WriteStopMarker | VerifyResults | KeepEvidence | StopMeter | ReadMeter | Finalise
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,10 @@ class Endings:
                 self.outcomes.verified(run.key, verify(self.objects, action.done))
             case KeepEvidence():
                 self._keep_evidence(run, action.launch_id)
+            case StopMeter():
+                self._stop_meter(run, action)
+            case ReadMeter():
+                self._read_meter(run, action)
             case Finalise():
                 self._finalise(run, action)
 
@@ -61,6 +74,35 @@ class Endings:
             provider_of(self.providers, action.ref.provider).ask_to_stop(action.ref)
         except NotSupported:
             return  # the .stop marker and the response to a push request the same
+
+    def _stop_meter(self, run: Run, action: StopMeter) -> None:
+        """What fails is reported, and the decision that reads the report spaces the tries."""
+        last = self.outcomes.of(run.key).verb
+        if isinstance(last, Seen) and last.value.good and (last.value.machine, last.value.verb) == _names(action):
+            approval = run.approved_end
+            if approval is not None and last.value.at >= approval.at:
+                return  # done; the tick that derived this action had not seen the report yet
+        fields = {telemetry.RUN_ID: run.run_id, telemetry.MACHINE: action.ref.name, telemetry.REASON: action.verb}
+        log.info("stop of a meter", extra={telemetry.ACTION: "stop_meter", **fields})
+        try:
+            good, text = True, self._meters(action).stop(action.ref, action.verb, run.run_id)
+        except (ProviderUnavailable, MeterFailed) as error:
+            good, text = False, str(error)
+        self.outcomes.verb_tried(run.key, MeterReport(*_names(action), good, text, self.clock.now()))
+
+    def _read_meter(self, run: Run, action: ReadMeter) -> None:
+        """Could not read is not stopped."""
+        try:
+            runs, text = self._meters(action).read(action.ref, action.verb)
+        except (ProviderUnavailable, MeterFailed) as error:
+            runs, text = True, f"it cannot be read: {error}"
+        self.outcomes.meter_read(run.key, MeterReport(*_names(action), not runs, text, self.clock.now()))
+
+    def _meters(self, action: StopMeter | ReadMeter) -> Meters:
+        meters = provider_of(self.providers, action.ref.provider).meters
+        if meters is None:
+            raise ProviderUnavailable(f"{action.ref.provider} cannot stop the bill of {action.ref.zone} any more")
+        return meters
 
     def _write_stop(self, run: Run, actor: str) -> None:
         """Not when a resume came first: this marker would be a new one, and stop the new generation."""
@@ -119,6 +161,10 @@ class Endings:
         self.objects.delete(runfiles.boot_beat(run.run_id))
         self.forget_beats(run.run_id)
         self.outcomes.finalised(run.key)
+
+
+def _names(action: StopMeter | ReadMeter) -> tuple[str, str]:
+    return action.ref.name, action.verb
 
 
 def _try(act: Callable[[], None], run: Run, name: str, failed: str) -> None:

@@ -71,6 +71,8 @@ class Observations:
             create=reported.create,
             pin=reported.pin,
             verification=reported.verification,
+            verb=reported.verb,
+            meter=reported.meter,
             finalised=reported.finalised,
             retiring=tuple(self._retiring(run, item) for item in run.retiring),
         )

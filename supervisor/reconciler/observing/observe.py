@@ -8,7 +8,7 @@ that end something count from the moment since which their source has been read 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Beat
@@ -68,6 +68,13 @@ class Snapshot:
         """By provider, where our own machines are the limit and were read."""
         read = {name: report.listing for name, report in self.listings.items()}
         return {name: listing.capacity for name, listing in read.items() if listing and listing.capacity is not None}
+
+    def machines(self) -> Iterator[tuple[str, Machine]]:
+        """Every machine of the listings, with its provider."""
+        for name, report in self.listings.items():
+            for zone in report.machines.values():
+                for machine in zone.values():
+                    yield name, machine
 
     def lists(self, try_: Try) -> bool:
         """A listing contains its machine."""

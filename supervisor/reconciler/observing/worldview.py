@@ -57,6 +57,12 @@ class Worldview:
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
             profiles=_Profiles(self.providers),
             store_url=self.store_url,
+            meters={
+                (name, zone): meter
+                for name, provider in self.providers.items()
+                if provider.meters is not None
+                for zone, meter in provider.meters.by_zone.items()
+            },
         )
 
     def prove(self, snapshot: Snapshot) -> list[Event]:

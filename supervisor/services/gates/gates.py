@@ -19,21 +19,13 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.judging import Facts, judge
 from supervisor.services.gates.kept import as_read, with_kept
-from supervisor.services.gates.readings import (
-    access_facts,
-    audit_facts,
-    launch_facts,
-    monitor_facts,
-    results_facts,
-    resumed,
-    smoke_facts,
-    teardown_facts,
-)
+from supervisor.services.gates.readings import facts_of, launch_facts, resumed
 from supervisor.services.gates.watched import Watched
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
 from supervisor.services.reading.profiles import next_place, placed_profile
 from supervisor.services.reading.queries import Queries
+from supervisor.services.reading.teardown import host_meter
 from supervisor.services.runs.smoked import by_whom
 from supervisor.services.views import formats
 from supervisor.wording.gates import GATE_NAMES, gate_text
@@ -106,6 +98,7 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
         tick_age_s=loop().last_tick_age_s,
         tick_every_s=parts.knobs.poll_interval_s * PASSES_MISSED,
         now=parts.clock.now(),
+        meter=host_meter(parts, run),
     )
 
 
@@ -138,21 +131,6 @@ def _launch(watched: Watched) -> tuple[Verdict, ...]:
 def _passed_at(gate: Gate, watched: Watched) -> float:
     """Until when its verdicts must be young: the smoke when the run began, the others now."""
     return min(watched.now, watched.run.generation_at) if gate == Gate.SMOKE else watched.now
-
-
-def facts_of(watched: Watched) -> Facts:
-    return Facts(
-        run=watched.run.run_id,
-        provider=watched.provider,
-        at=watched.now,
-        audit=audit_facts(watched),
-        access=access_facts(watched),
-        smoke=smoke_facts(watched),
-        launch=launch_facts(watched),
-        monitor=monitor_facts(watched),
-        results=results_facts(watched),
-        teardown=teardown_facts(watched),
-    )
 
 
 def reached(watched: Watched) -> tuple[Gate, ...]:

@@ -23,24 +23,23 @@ from supervisor.domain.run import Approval, Run, training_s
 from supervisor.domain.texts import clause
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
+from supervisor.lifecycle.gates.judging import Facts
 from supervisor.lifecycle.gates.launch import NEVER, Launch
 from supervisor.lifecycle.gates.monitor import Monitor
 from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
-from supervisor.lifecycle.gates.teardown import NOT_YET, Approved, Results, Teardown
+from supervisor.lifecycle.gates.teardown import Results
 from supervisor.services.gates.kept import beats_after_drop
-from supervisor.services.gates.watched import Watched, skip_if
+from supervisor.services.gates.teardowns import teardown_facts
+from supervisor.services.gates.watched import HERE, Watched, skip_if
 from supervisor.services.runs.smoked import facts_of_smoke
 from supervisor.wording.profile import clock_texts
 
 BUILDERS = ("conda create", "conda env create", "virtualenv", "python -m venv", "pip install", "apt-get install")
 ALERTS = "announcements to a person"
-CONFIRM_S = 600.0  # a machine of ours that serves no run is gone within this, where the platform responds
-RELEASE = "release"
 SILENT = (Cause.BOOT_TIMEOUT, Cause.AGENT_LOST, Cause.UNKNOWN)  # ends of an attempt whose agent never beat
 
-HERE = Skip("the machine is this computer")
 NO_CODE = Skip("the run has no code bundle")
 NO_LOGIN = Skip("the agent reports by itself: the supervisor logs in nowhere")
 NO_SECRETS = Skip("the spec names no secrets")
@@ -51,7 +50,21 @@ ANY_REGION = Skip("the spec does not require one region")
 NO_CONNECTION = Skip("the training has no connection that it could die with")
 NO_MACHINE_WORKS = Skip("no machine of the run works now")
 NO_RUNTIME = Skip("the spec names no expected runtime")
-AGAIN = Skip("such a machine can be had again")
+
+
+def facts_of(watched: Watched) -> Facts:
+    return Facts(
+        run=watched.run.run_id,
+        provider=watched.provider,
+        at=watched.now,
+        audit=audit_facts(watched),
+        access=access_facts(watched),
+        smoke=smoke_facts(watched),
+        launch=launch_facts(watched),
+        monitor=monitor_facts(watched),
+        results=results_facts(watched),
+        teardown=teardown_facts(watched),
+    )
 
 
 # --- G0 ---------------------------------------------------------------------------------------------------------------
@@ -334,7 +347,7 @@ def _last_cause(ended: Sequence[Attempt]) -> Known[str]:
     return str(ended[-1].cause) if ended else Skip("no attempt has ended")
 
 
-# --- G5, G6 -----------------------------------------------------------------------------------------------------------
+# --- G5 ---------------------------------------------------------------------------------------------------------------
 
 
 def results_facts(watched: Watched) -> Results:
@@ -363,35 +376,3 @@ def results_facts(watched: Watched) -> Results:
 
 def _accepted_loss(approval: Approval | None) -> str:
     return f"given up by {approval.actor}: {approval.accept_loss}" if approval and approval.accept_loss else ""
-
-
-def teardown_facts(watched: Watched) -> Teardown:
-    """A release that is not confirmed yet is unread; after CONFIRM_S it counts as not done."""
-    run, attempt, outcome = watched.run, watched.attempt, watched.run.files.outcome
-    if attempt is None:
-        return Teardown()
-    gone = attempt.gone_at is not None and not run.retiring
-    ended_at = run.status_since if attempt.ended_at is None else attempt.ended_at
-    overdue = run.terminal and watched.now - ended_at > CONFIRM_S
-    return Teardown(
-        verb=RELEASE,
-        machine=attempt.machine_id,
-        approved=_approved(watched),
-        results="" if outcome is None else outcome.results_sha256,
-        done=gone if gone or overdue else None,
-        released_at=skip_if(watched.here, Skip(watched.traits.meter), ended_at),
-        gone_at=max(attempt.gone_at or 0.0, ended_at) if gone else 0.0 if overdue else None,
-        left_bytes=skip_if(watched.given, Skip("the machine's disk goes with it")),
-    )
-
-
-def _approved(watched: Watched) -> Known[Approved]:
-    run, approval = watched.run, watched.run.approval
-    if run.policy.on_success != "ask" and not watched.traits.irreplaceable:
-        return HERE if watched.here else AGAIN
-    if approval is not None:
-        sha256, accepts = approval.results_sha256, approval.accept_loss != ""
-        return Approved(approval.actor, RELEASE, approval.machine_id, sha256, accepts)
-    if run.terminal and run.files.outcome is None:
-        return Skip(f"the run ended as {run.status}, without results to look at")
-    return NOT_YET

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from supervisor.contract.beat_telemetry import Telemetry, decode
 from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.machines import Meter
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.places import store_of
@@ -15,6 +16,7 @@ from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.ports.traits import Traits
 
 T = TypeVar("T")
+HERE = Skip("the machine is this computer")
 
 
 def skip_if(when: bool, why: Skip, value: T | None = None) -> Known[T]:
@@ -25,7 +27,8 @@ def skip_if(when: bool, why: Skip, value: T | None = None) -> Known[T]:
 class Watched:
     """What is known beside the run. `spec`: as it is stored. `profile`: of its machine. `store_url`: of the object
     store. `gpus`: of a machine of its shape, in words; "" = none, None = not known. `alerted`: an endpoint gets
-    announcements. `tick_age_s` None: another process ticks, or none has yet."""
+    announcements. `tick_age_s` None: another process ticks, or none has yet. `meter`: of its host, if that is billed
+    until somebody stops it."""
 
     run: Run
     spec: Mapping[str, Any]
@@ -38,6 +41,7 @@ class Watched:
     tick_age_s: float | None
     tick_every_s: float
     now: float
+    meter: Meter | None = None
 
     @property
     def attempt(self) -> Attempt | None:

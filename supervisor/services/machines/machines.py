@@ -8,14 +8,17 @@ Machines first, rows second, as in a tick: so a machine of ours that no row name
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from supervisor.domain.errors import Unavailable
-from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineState, Meter
 from supervisor.domain.run import Run
+from supervisor.lifecycle.phases.teardown import hosts_of
 from supervisor.lifecycle.sweeping import Claim, Inventory, Use, Verdict, claims
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
@@ -25,6 +28,7 @@ from supervisor.services.views import formats
 from supervisor.services.views.formats import usd
 from supervisor.services.views.run_view import GpuName
 from supervisor.telemetry import logs as telemetry
+from supervisor.wording.run import status_text
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +105,25 @@ class MissingMachine(TypedDict):
     zone: str
 
 
+class MeterShown(TypedDict):
+    """A host that is billed until somebody stops it. `state`: in_use, to_approve, to_end (approved, and its end is not
+    confirmed), or idle (nothing of ours runs there: whether it is billed is not known). `runs`: with a machine there.
+    `since`: the oldest of these machines was there; null: there is none."""
+
+    provider: str
+    host: str
+    how: Annotated[str, Field(description="who ends it: command, webhook or ask (a person)")]
+    verb: str
+    confirms: bool
+    usd_per_h: float | None
+    state: Annotated[str, Field(description="clients must accept words that they do not know")]
+    text: str
+    since: formats.Time | None
+    runs: list[str]
+
+
 class MachineList(TypedDict):
-    """`unread_zones`: the machines there are not known."""
+    """`unread_zones`: the machines there are not known. `meters`: hosts that are billed until somebody stops them."""
 
     account: AccountJson
     machines: list[SeenMachineJson]
@@ -110,6 +131,7 @@ class MachineList(TypedDict):
     unread_zones: list[str]
     runs: list[ExpectedRun]
     missing: list[MissingMachine]
+    meters: list[MeterShown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +176,15 @@ def look(parts: Parts) -> Sighting:
         ledger = _Ledger(parts, name, runs, run_claims, listing.machines)
         machines += [ledger.look_up(machine, now) for machine in listing.machines]
     unread = {zone for listing in listings.values() for zone in listing.unreachable}
-    unread |= {claim.zone for claim in run_claims if _is_unread(listings, claim)}
+    unread |= {c.zone for c in run_claims if c.provider not in listings or listings[c.provider].unread(c.zone)}
     listed = {(seen.machine.run_id, seen.machine.launch_id) for seen in machines if seen.ours}
     missing = tuple(
         claim
         for claim in run_claims
-        if claim.obtained and claim.zone not in unread and (claim.run_id, claim.launch_id) not in listed
+        if claim.obtained
+        and not claim.left
+        and claim.zone not in unread
+        and (claim.run_id, claim.launch_id) not in listed
     )
     return Sighting(now, tuple(machines), tuple(sorted(unread)), tuple(runs), run_claims, missing)
 
@@ -186,6 +211,7 @@ def machines_json(parts: Parts, everything: bool) -> MachineList:
             {"run_id": claim.run_id, "machine": claim.machine_name, "zone": claim.zone}
             for claim in sight.missing[:MISSING_SHOWN]
         ],
+        "meters": _meters_json(parts, sight),
     }
 
 
@@ -243,12 +269,6 @@ def usd_now(seen: SeenMachine) -> float | None:
     if seen.machine.state is MachineState.ASKED:
         return 0.0
     return None if seen.machine.state is MachineState.ENDED else seen.price_usd_per_h
-
-
-def _is_unread(listings: Mapping[str, MachineListing], claim: Claim) -> bool:
-    """A provider that left the settings is read by nobody."""
-    listing = listings.get(claim.provider)
-    return listing is None or listing.unread(claim.zone) != ""
 
 
 def _listing(parts: Parts, name: str) -> MachineListing:
@@ -331,4 +351,46 @@ def _run_json(run: Run, own: list[Claim]) -> ExpectedRun:
         "usd_per_h": usd(sum(priced)) if len(priced) == len(prices) else None,
         "machines": [claim.machine_name for claim in own],
         "kept": any(claim.use is Use.KEPT for claim in own),
+    }
+
+
+def _meters_json(parts: Parts, sight: Sighting) -> list[MeterShown]:
+    """In the order of the providers and of their hosts."""
+    return [
+        _meter(parts, Host(name, host, meter), sight)
+        for name, provider in parts.providers.items()
+        if provider.meters is not None
+        for host, meter in provider.meters.by_zone.items()
+    ]
+
+
+class Host(NamedTuple):
+    provider: str
+    host: str
+    meter: Meter
+
+
+def _meter(parts: Parts, place: Host, sight: Sighting) -> MeterShown:
+    provider, host, meter = place
+    there = [run for run in sight.runs if (provider, host) in hosts_of(run)]
+    asking = next((run for run in there if run.billed is not None), None)
+    attempts = [run.attempt for run in there if run.attempt is not None and run.attempt.placement.zone == host]
+    prices = (offer.price_usd_per_h for offer in parts.providers[provider].offers() if offer.placement.zone == host)
+    state, text = "idle", f"nothing of ours runs on {host}; whether it is billed is not known"
+    if asking is not None:
+        state = "to_approve" if asking.approved_end is None or asking.awaits_pull else "to_end"
+        text = status_text(asking, sight.at)
+    elif there:
+        state, text = "in_use", f"used by {', '.join(run.run_id for run in there)}"
+    return {
+        "provider": provider,
+        "host": host,
+        "how": meter.how,
+        "verb": meter.verb,
+        "confirms": meter.confirms,
+        "usd_per_h": usd(next(prices, None)),
+        "state": state,
+        "text": text,
+        "since": formats.maybe_time(min((attempt.started_at for attempt in attempts), default=None)),
+        "runs": [run.run_id for run in there],
     }

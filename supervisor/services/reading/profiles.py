@@ -183,7 +183,7 @@ def profile_json(profile: Profile, offer: Offer | None, zone: str = "") -> Profi
             for name, fact in wording.shown_facts(profile).items()
         ],
         "tiers": list(map(_tier, profile.tiers)),
-        "verbs": [_verb(profile, verb) for verb in profile.verbs],
+        "verbs": [verb_json(profile, verb) for verb in profile.verbs],
         "clocks": [_clock(profile, clock) for clock in danger_clocks(profile, usd_per_h)],
     }
 
@@ -220,7 +220,7 @@ def _tier(tier: Tier) -> TierShown:
     }
 
 
-def _verb(profile: Profile, verb: Verb) -> VerbShown:
+def verb_json(profile: Profile, verb: Verb) -> VerbShown:
     return {
         "verb": verb.verb,
         "end": verb.end,

@@ -8,12 +8,13 @@ cloud refuses again, the backoff starts again.
 
 Write-off: a person says that a machine which cannot be read is lost. The run goes on with what is here.
 
-Approve: the request names the machine and the results that the person has seen. A view of long ago must not approve
-what is there today.
+Approve: the request names the machine, the results that the person has seen, and the verb that ends its bill. A view of
+long ago must not approve what is there today. That the bill has ended is confirmed by an approval too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from supervisor.contract import baton as batons
@@ -27,9 +28,10 @@ from supervisor.domain.errors import (
     PullMismatch,
     PullRequired,
     Unavailable,
+    VerbNotOffered,
 )
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import offer_key
+from supervisor.domain.machines import RELEASE, How, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Approval, Run, StopRequest, WriteOff
 from supervisor.domain.status import PLACING, Status
@@ -100,11 +102,14 @@ def _nothing_to_retry(run: Run) -> NothingToRetry:
 
 @dataclass(frozen=True, slots=True)
 class ApproveRequest:
-    """`results_sha256` "" and `accept_loss` "" = not given."""
+    """`results_sha256` "" and `accept_loss` "" = not given. `verb` "" = what usually stops the bill, or what this
+    machine is approved for already. `meter_stopped`: the person has seen that it is billed no more."""
 
     machine_id: str
     results_sha256: str = ""
     accept_loss: str = ""
+    verb: str = ""
+    meter_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,22 +190,50 @@ def _forget_home(objects: ObjectStore, run_id: str) -> None:
     retry_races(StoreUnavailable(f"{key} keeps changing"), once)
 
 
-def approve(request: ApproveRequest, caller: Caller) -> Action:
-    """Raises NothingToApprove, PullRequired, ApprovalMismatch."""
+Verbs = Callable[[Run], Sequence[str]]  # by which this machine may be given back, the usual one first
+
+
+def approve(request: ApproveRequest, caller: Caller, verbs: Verbs = lambda run: (RELEASE,)) -> Action:
+    """Raises NothingToApprove, PullRequired, ApprovalMismatch, VerbNotOffered."""
 
     def update(run: Run, now: float) -> tuple[Run, Event] | None:
         earlier = run.approval
-        if earlier is not None and _request_of(earlier) == request:
+        named = replace(request, verb=_verb(run, request, verbs))
+        if earlier is not None and _request_of(earlier) == named:
             return None
-        _check_approval(run, request)
-        approval = Approval(caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss)
-        return replace(run, approval=approval), _approval_event(earlier, approval, caller)
+        _check_approval(run, named)
+        approval = Approval(
+            caller.actor,
+            now,
+            named.machine_id,
+            named.results_sha256,
+            named.accept_loss,
+            named.verb,
+            named.meter_stopped,
+        )
+        return replace(run, approval=approval), _approval_event(run, approval, caller)
 
     return Action(update, "nothing was approved")
 
 
+def _verb(run: Run, request: ApproveRequest, verbs: Verbs) -> str:
+    """ "" where the release of the machine is all that there is. Raises VerbNotOffered."""
+    offered = verbs(run)
+    if request.verb and request.verb not in offered:
+        raise VerbNotOffered(
+            f"The machine of {run.run_id} is not given back by {request.verb!r}: expected {' or '.join(offered)}.",
+            {"run_id": run.run_id, "verbs": list(offered)},
+        )
+    if run.billed is None:
+        return ""
+    earlier = run.approved_end if request.meter_stopped else None
+    return request.verb or (earlier.verb if earlier is not None else offered[0])
+
+
 def _request_of(approval: Approval) -> ApproveRequest:
-    return ApproveRequest(approval.machine_id, approval.results_sha256, approval.accept_loss)
+    return ApproveRequest(
+        approval.machine_id, approval.results_sha256, approval.accept_loss, approval.verb, approval.meter_stopped
+    )
 
 
 def _check_approval(run: Run, request: ApproveRequest) -> None:
@@ -214,6 +247,9 @@ def _check_approval(run: Run, request: ApproveRequest) -> None:
             "You can only give them up: send accept_loss with a reason.",
             facts,
         )
+    if request.meter_stopped and (run.billed is None or run.billed.bill is None or run.billed.bill.how is How.RELEASE):
+        text = f"The machine of {run.run_id} has no bill that a person confirms; approve its release."
+        raise NothingToApprove(text, facts)
     if run.awaits_pull:
         text = f"The results of {run.run_id} must be pulled before its machine is released: spot pull {run.run_id}"
         raise PullRequired(text, {"run_id": run.run_id})
@@ -231,13 +267,19 @@ def _check_approval(run: Run, request: ApproveRequest) -> None:
         )
 
 
-def _approval_event(earlier: Approval | None, approval: Approval, caller: Caller) -> Event:
+def _approval_event(run: Run, approval: Approval, caller: Caller) -> Event:
+    earlier, host = run.approval, run.billed.ref.zone if run.billed is not None else ""
     values = {"approved": None if earlier is None else earlier.machine_id}, {"approved": approval.machine_id}
-    data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
+    data: dict[str, object] = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
     if approval.accept_loss:
         text = f"{approval.actor} gave up the results: {approval.accept_loss}"
         return caller.changed(EventKind.LOSS_ACCEPTED, text, *values, {**data, "reason": approval.accept_loss})
     text = f"{approval.actor} approved the release of {approval.machine_id}."
+    if approval.verb:
+        data |= {"verb": approval.verb, "meter_stopped": approval.meter_stopped}
+        text = f"{approval.actor} approved `{approval.verb}` of {host}."
+    if approval.meter_stopped:
+        text = f"{approval.actor} confirmed that {host} is billed no more (`{approval.verb}`)."
     return caller.changed(EventKind.APPROVED, text, *values, data)
 
 

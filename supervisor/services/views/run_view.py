@@ -223,7 +223,7 @@ def _present(run: Run) -> Attempt | None:
 
 def _machine_id(run: Run, present: Attempt | None) -> str | None:
     """Where a person must decide, the id stays even when the machine is gone: an approval must name it."""
-    named = run.attempt if run.person.why else present
+    named = run.attempt if run.person.why or run.billed is not None else present
     return named.machine_id if named is not None else None
 
 
