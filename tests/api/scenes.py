@@ -68,7 +68,7 @@ def submits(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-8")
     bed.train("digits-7")
     bed.train("digits-8")
-    for path in ("", "/attempts", "/gates", "/teardown", "/events", "/cost", "/facts", "/spec", "/launch"):
+    for path in ("", "/attempts", "/gates", "/teardown", "/login", "/events", "/cost", "/facts", "/spec", "/launch"):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
     ask("POST", RUN + "/gates/waivers", {"check": "notice", "reason": "saves are small"})

@@ -92,12 +92,12 @@ def follower(any_bed: Bed) -> Replica:
 
 
 def test_a_beat_reaches_the_leader_with_its_age(leader: Replica, follower: Replica) -> None:
-    follower.push("digits-7", 3)
+    follower.push("digits-7", 7)
     follower.clock.advance(40.0)
     assert leader.look() == {}
     follower.handover.write()
     found = leader.look()
-    assert found["digits-7"][0] == 3
+    assert found["digits-7"][0] == 7
     assert 40.0 <= found["digits-7"][1] < 60.0, "the age continues, whatever the clocks of the replicas show"
     leader.clock.advance(30.0)
     assert leader.look()["digits-7"][1] >= 70.0, "a beat that was read stays, and ages"
