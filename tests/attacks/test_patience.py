@@ -90,7 +90,7 @@ def test_without_patience_he_would_stay(bed: Bed, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_long_body_that_goes_on_is_waited_for(bed: Bed) -> None:
-    with serving(bed) as port, socket.create_connection((HERE, port), timeout=10) as wire:
+    with serving(bed) as port, socket.create_connection((HERE, port), timeout=60) as wire:
         wire.sendall(LONG)
         for _ in range(20):
             time.sleep(0.05)  # together more than three times as long as a silence may be
@@ -99,7 +99,7 @@ def test_a_long_body_that_goes_on_is_waited_for(bed: Bed) -> None:
 
 
 def test_requests_one_after_the_other_on_one_connection(bed: Bed) -> None:
-    with serving(bed) as port, socket.create_connection((HERE, port), timeout=10) as wire:
+    with serving(bed) as port, socket.create_connection((HERE, port), timeout=60) as wire:
         for _ in range(4):
             wire.sendall(ask("GET", "/livez"))
             got = b""
@@ -112,7 +112,7 @@ def test_requests_one_after_the_other_on_one_connection(bed: Bed) -> None:
 
 def test_of_too_many_that_ask_for_nothing_the_oldest_goes(bed: Bed) -> None:
     with serving(bed, Patience(head_s=60, waiting_most=5)) as port:
-        idle = [socket.create_connection((HERE, port), timeout=10) for _ in range(6)]
+        idle = [socket.create_connection((HERE, port), timeout=60) for _ in range(6)]
         assert idle[0].recv(1) == b""
         [answer] = together(port, [ask("GET", "/livez")])
         assert answer.told == "200", "one that asks at once is served all the same"

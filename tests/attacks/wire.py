@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 HERE = "127.0.0.1"
+TIMEOUT_S = 120.0  # a busy computer may answer late; nothing here waits for silence
 JSON = "Content-Type: application/json"
 
 
@@ -43,7 +44,7 @@ def ask(method: str, target: str, *lines: str, token: str = "", body: bytes = b"
 
 def send(port: int, data: bytes) -> list[Answer]:
     """The answer to these bytes; where it says that the connection ends, all that came before its end."""
-    with socket.create_connection((HERE, port), timeout=15) as wire:
+    with socket.create_connection((HERE, port), timeout=TIMEOUT_S) as wire:
         found: list[Answer] = []
         with suppress(OSError):  # it has closed already; what it said may still be there
             wire.sendall(data)
@@ -59,7 +60,7 @@ def send(port: int, data: bytes) -> list[Answer]:
 
 def together(port: int, requests: Sequence[bytes]) -> list[Answer]:
     """The answers to requests that are sent at once on one connection, in their order."""
-    with socket.create_connection((HERE, port), timeout=30) as wire:
+    with socket.create_connection((HERE, port), timeout=TIMEOUT_S) as wire:
         wire.sendall(b"".join(requests))
         found = list(_answers(wire, len(requests)))
     assert len(found) == len(requests), f"{len(found)} of {len(requests)} answers came"
@@ -67,13 +68,13 @@ def together(port: int, requests: Sequence[bytes]) -> list[Answer]:
 
 
 def _answers(wire: socket.socket, most: int) -> Iterator[Answer]:
-    got = wire.makefile("rb")
-    for _ in range(most):
-        line = got.readline()
-        if not line:
-            return
-        status, headers = int(line.split()[1]), {}
-        while (line := got.readline().strip()) != b"":
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        yield Answer(status, headers, got.read(int(headers.get("content-length", "0"))))
+    with wire.makefile("rb") as got:
+        for _ in range(most):
+            line = got.readline()
+            if not line:
+                return
+            status, headers = int(line.split()[1]), {}
+            while (line := got.readline().strip()) != b"":
+                name, _, value = line.decode("latin-1").partition(":")
+                headers[name.lower()] = value.strip()
+            yield Answer(status, headers, got.read(int(headers.get("content-length", "0"))))

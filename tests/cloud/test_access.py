@@ -38,7 +38,7 @@ def ask(url: str, body: object = None, bearer: str = "ya29.any", method: str | N
     raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
     try:
-        with urlopen(Request(url, raw, headers, method=method), timeout=10) as answer:  # noqa: S310 - loopback
+        with urlopen(Request(url, raw, headers, method=method), timeout=60) as answer:  # noqa: S310 - loopback
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def ask(url: str, body: object = None, bearer: str = "ya29.any") -> bytes:
     raw = None if body is None else json.dumps(body).encode()
     request = Request(url, raw, {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"})  # noqa: S310 - loopback
-    with urlopen(request, timeout=10) as answer:  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
         return bytes(answer.read())
 
 

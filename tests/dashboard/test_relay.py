@@ -119,7 +119,7 @@ def test_a_stream_comes_as_it_goes_and_ends_with_its_listener(bed: Bed) -> None:
         listener.wait(1)
         assert listener.events[0].event == "submitted"
         assert "sandbox" in listener.headers["Content-Security-Policy"]
-        with closing(HTTPConnection("127.0.0.1", served.port, timeout=10)) as asking:
+        with closing(HTTPConnection("127.0.0.1", served.port, timeout=60)) as asking:
             asking.request("HEAD", "/ui/v1/events", headers={"Accept": "text/event-stream"})
             looked = asking.getresponse()
             assert (looked.status, looked.read()) == (200, b"")

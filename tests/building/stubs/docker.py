@@ -28,7 +28,7 @@ def push(metadata: bool) -> None:
     files = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
     (SCENE / "docker.files").write_text(json.dumps(files))
     tags = json.dumps([value for name, value in options if name == "tag"]).encode()
-    with urllib.request.urlopen(os.environ["STUB_PUSH"], tags, timeout=10) as answer:
+    with urllib.request.urlopen(os.environ["STUB_PUSH"], tags, timeout=60) as answer:
         digest = json.load(answer)["digest"]
     if metadata:
         Path(dict(options)["metadata-file"]).write_text(json.dumps({"containerimage.digest": digest}))

@@ -67,7 +67,7 @@ def submit(wait: bool) -> None:
 def ask(method: str, url: str, body: bytes | None = None) -> dict:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, body, headers, method=method)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
