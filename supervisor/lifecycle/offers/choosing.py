@@ -29,8 +29,8 @@ LACKING_RETRY_S = 60.0
 class NoOffer:
     """Nothing can be requested before `until` (None: before something changes). `cause` and `detail` are those of the
     offer that is free soonest. `unread`: nothing failed, but the zones that are left cannot be read. `stopped`: the
-    code of the gate that stops the best place that is left, whose readings change with each tick. `lacking`: the settings contain none of the
-    run's providers."""
+    code of the gate that stops the best place that is left, whose readings change with each tick. `lacking`: the
+    settings contain none of the run's providers."""
 
     until: float | None
     cause: Cause
