@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from supervisor.ports.provider import ProviderUnavailable
 from tests.services.bed import COMMAND, Bed, Client
+from tests.services.test_gates_of_hosts import with_host
 
 DRY = "/v1/runs?validate_only=true"
 
@@ -90,3 +92,24 @@ def test_far_data_is_refused_and_unknown_data_is_a_503(bed: Bed, client: Client)
     unknown = ask(client, "/v1/runs", spec=near)
     assert (unknown.status_code, unknown.json()["code"]) == (503, "UNAVAILABLE")
     assert client.get("/v1/runs").json()["runs"] == []
+
+
+def gate_lines(client: Client, **body: Any) -> list[tuple[str, str, str]]:
+    checks = ask(client, run_id="digits-7", **body).json()["checks"]
+    return [(check["name"], check["result"], check["fact"]) for check in checks if " of local-" in check["name"]]
+
+
+def test_a_place_that_a_gate_would_stop_is_a_line_of_the_plan(bed: Bed, client: Client) -> None:
+    with_host(bed, inodes_used_pct=99.0)
+    fact = "INODES_LOW: 99 % of the inodes of the disk of gpu1 are in use; fewer than 90 % are wanted"
+    zones = ("local-a", "local-b", "local-c")
+    assert gate_lines(client) == [(f"inodes of {zone}", "fail", fact) for zone in zones]
+    assert gate_lines(client, waive=[{"check": "inodes", "reason": "cleared tonight"}]) == []
+    healthy = bed.provider.profile("local-b")
+    bed.provider.profile = lambda zone="": replace(healthy, host=None) if zone == "local-b" else healthy  # type: ignore[method-assign]
+    assert gate_lines(client) == [(f"inodes of {zone}", "warn", fact) for zone in ("local-a", "local-c")]
+
+
+def test_a_healthy_host_has_no_line(bed: Bed, client: Client) -> None:
+    with_host(bed)
+    assert gate_lines(client) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -224,6 +225,15 @@ def test_a_login_that_is_refused_stops_a_launch(lab: SshSubject) -> None:
     server.start()
     wait_for(lambda: host(lab).login_accepted is False, what="the host to be tried again")
     assert stops(lab)["key_login"].fact == "the login with a key was refused"
+
+
+def test_a_slow_login_stops_a_launch_for_a_while(lab: SshSubject) -> None:
+    host(lab)
+    connections = lab.provider._connections
+    connections._note("gpu1", login_s=20.0, login_at=time.time())
+    assert stops(lab)["key_login"].fact == "the login with a key took 20 s; at most 15 s are wanted"
+    connections._note("gpu1", login_at=time.time() - 601)
+    assert stops(lab) == {}, "nobody has logged in since"
 
 
 def test_the_connection_is_ended_once_after_a_launch_and_the_machine_lives(

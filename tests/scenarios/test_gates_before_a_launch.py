@@ -301,6 +301,8 @@ def test_a_cooling_place_and_a_stopped_one_are_both_told(stage: Lab) -> None:
     assert (run.status, run.cause) == (Status.WAITING, Cause.NO_CAPACITY)
     assert "a: DISK_TOO_SMALL" in run.detail
     assert stage.launched_in() == {"b"}
+    waits = [each.event for each in stage.rows.events("digits", 0, 100) if each.event.kind == EventKind.WAITING]
+    assert [event.data.get("code") for event in waits] == ["DISK_TOO_SMALL"]
     stage.stories["a"] = HEALTHY[0]
     stage.run_for(120.0)
     assert stage.row("digits").status == Status.RUNNING, "it does not wait for the cool-down of the other one"
@@ -341,7 +343,7 @@ def test_a_machine_that_trains_is_never_stopped_by_its_place(stage: Lab) -> None
     assert (run.status, run.counters.attempts) == (Status.RUNNING, 1)
 
 
-def test_many_runs_of_one_place_are_judged_once_in_a_tick(stage: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_of_one_place_cost_one_judgment_and_no_request(stage: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
     real = choosing.stopping
 
@@ -349,13 +351,17 @@ def test_many_runs_of_one_place_are_judged_once_in_a_tick(stage: Lab, monkeypatc
         judged.append(run.run_id)
         return real(run, *how)
 
-    monkeypatch.setattr(choosing, "stopping", counted)
     stage.stories["a"] = FULL
-    for number in range(50):
+    for number in range(200):
         stage.submit(f"run-{number}", "a")
-    stage.run_for(1.0)
-    assert len(judged) == 1
-    assert {stage.row(f"run-{number}").status for number in range(50)} == {Status.WAITING}
+    stage.run_for(75.0)
+    assert {stage.row(f"run-{number}").status for number in range(200)} == {Status.WAITING}
+    monkeypatch.setattr(choosing, "stopping", counted)
+    before, ticks = stage.rows.calls.copy(), stage.ticks
+    stage.run_for(stage.settings.poll)
+    assert (stage.ticks - ticks, len(judged)) == (1, 1)
+    assert stage.requests < 30, "only the stop markers whose turn it is are read"
+    assert "apply_all" not in stage.rows.calls - before, "they are not written again"
 
 
 # --- broken variants --------------------------------------------------------------------------------------------------

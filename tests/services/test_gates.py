@@ -252,6 +252,14 @@ def test_a_region_that_the_spec_requires_is_the_machines_own(bed: Bed) -> None:
     assert verdict(shown(bed), "region")[1] == "not needed: the machine is this computer"
 
 
+def test_a_limit_of_this_computer_counts_where_the_spec_says_how_often_it_saves(bed: Bed) -> None:
+    bed.submit("digits-7")
+    assert verdict(shown(bed), "time_limit")[1] == "not needed: the machine is this computer"
+    bed.submit("slow", {**COMMAND, "expect_checkpoint_every_s": 36_000.0})
+    state, fact = verdict(shown(bed, "slow"), "time_limit")
+    assert (state, fact) == ("fail", "a session ends after 24 h; a restore and 3 checkpoints need 30 h")
+
+
 def test_plain_secrets_that_the_spec_allows_are_a_warning(bed: Bed) -> None:
     training(bed, {"allow_plain_secrets": True})
     assert verdict(shown(bed), "secrets") == ("warn", "on shared storage or in the spec: allow_plain_secrets")

@@ -23,19 +23,20 @@ from supervisor.lifecycle.offers.lessons import lost_lately
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
 LACKING_RETRY_S = 60.0
-GATE_RETRY_S = 60.0  # a place that a gate stops is judged again: what it rests on is read in each tick
 
 
 @dataclass(frozen=True, slots=True)
 class NoOffer:
     """Nothing can be requested before `until` (None: before something changes). `cause` and `detail` are those of the
-    offer that is free soonest. `unread`: nothing failed, but the zones that are left cannot be read. `lacking`: the
+    offer that is free soonest. `unread`: nothing failed, but the zones that are left cannot be read. `stopped`: the
+    code of the gate that stops the best place that is left, whose readings change with each tick. `lacking`: the
     settings contain none of the run's providers."""
 
     until: float | None
     cause: Cause
     detail: str
     unread: bool = False
+    stopped: str = ""
     lacking: bool = False
 
 
@@ -75,6 +76,7 @@ def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
     if places.full:
         return NoOffer(None, Cause.QUEUED, places.full[0])
     stopped, text = places.stopped, _stopped_text(places.stopped)
+    code = stopped[0][1][0].code if stopped else ""
     if places.unread:
         zones = dict.fromkeys(places.unread)
         why = "is given back" if world.closing.issuperset(zones) else "cannot be read"
@@ -82,10 +84,10 @@ def _no_offer(places: _Places, world: World, now: float) -> NoOffer:
         return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, _both(detail, text), unread=True)
     if places.cooling:
         record = places.cooling[0][1]
-        until = min(record.cool_until, now + GATE_RETRY_S) if stopped else record.cool_until
-        return NoOffer(until, Cause(record.cause), _both(record.detail, text))
+        until = None if stopped else record.cool_until
+        return NoOffer(until, Cause(record.cause), _both(record.detail, text), stopped=code)
     passes = any(all(verdict.check in PASSING for verdict in stops) for _, stops in stopped)
-    return NoOffer(now + GATE_RETRY_S, Cause.NO_CAPACITY if passes else Cause.LAUNCH_REJECTED, text)
+    return NoOffer(None, Cause.NO_CAPACITY if passes else Cause.LAUNCH_REJECTED, text, stopped=code)
 
 
 def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict, ...]:

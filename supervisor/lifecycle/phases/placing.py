@@ -153,8 +153,9 @@ def _stopped(run: Run, now: float) -> Decision:
 
 
 def _requests_nothing(choice: Offer | NoOffer) -> TypeGuard[NoOffer]:
-    """No provider gets a request: the run waits for other runs, or its provider is not in the settings."""
-    return isinstance(choice, NoOffer) and (choice.cause in OWN_WAITS or choice.lacking)
+    """No provider gets a request: the run waits for other runs, a gate stops it, or its provider is not in the
+    settings."""
+    return isinstance(choice, NoOffer) and (choice.cause in OWN_WAITS or choice.lacking or choice.stopped != "")
 
 
 def _without_offer(run: Run, choice: NoOffer, world: World, now: float) -> Decision:
@@ -172,20 +173,24 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     The limit of a wait for the platform does not count time in the queue, and being queued between two refusals does
     not restart it: only a machine does."""
     queued = why.cause in OWN_WAITS
-    if queued and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
+    if why.until is None and run.status == Status.WAITING and run.next_at is None and _is_the_same(run, why):
         return unchanged(run, check_after=next_limit_at(run, now))
     placed = _in_queue(run, now) if queued else _out_of_queue(run, now)
     after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
-    if why.cause not in run.waiting.reasons:
-        after = replace(after, waiting=replace(after.waiting, reasons=(*run.waiting.reasons, why.cause)))
-        if run.cause != why.cause or why.cause in NO_GPU:  # after GPUs failed, the lost attempt had the same cause
-            events = (new_event(EventKind.WAITING, _waiting_text(run, why), cause=why.cause, until=why.until),)
+    reason = why.stopped or why.cause
+    if reason not in run.waiting.reasons:
+        after = replace(after, waiting=replace(after.waiting, reasons=(*run.waiting.reasons, reason)))
+        # After GPUs failed, the lost attempt had the same cause.
+        if run.cause != why.cause or why.stopped or why.cause in NO_GPU:
+            data = {"code": why.stopped} if why.stopped else {}
+            text = _waiting_text(run, why)
+            events = (new_event(EventKind.WAITING, text, cause=why.cause, until=why.until, **data),)
     return Decision(moved(after, Status.WAITING, now), events, check_after=soonest(why.until, next_limit_at(run, now)))
 
 
 def _is_the_same(run: Run, why: NoOffer) -> bool:
-    """It waits for its own runs as before. The text of a full computer may alternate; it is not written again."""
+    """It waits as before. The text of a full computer may alternate; it is not written again."""
     return run.cause == why.cause and (why.cause == Cause.QUEUED or run.detail == why.detail)
 
 

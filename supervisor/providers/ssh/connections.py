@@ -52,12 +52,13 @@ class Completed:
 @dataclass(frozen=True, slots=True)
 class Access:
     """How the last connection to a host was made. None = not known. `key_known`, `key_accepted`: the host's key, and
-    ours. `login_s`: how long it took. `ended_at`: epoch seconds; connections of an earlier process ended before ours
-    was opened."""
+    ours. `login_s`: how long it took, `login_at`: when. `ended_at`: epoch seconds; connections of an earlier process
+    ended before ours was opened."""
 
     key_known: bool | None = None
     key_accepted: bool | None = None
     login_s: float | None = None
+    login_at: float = 0.0
     ended_at: float = 0.0
 
 
@@ -228,7 +229,8 @@ class Connections:
                 raise NotConnected(self._failed[host]) from None
             self._failed.pop(host, None)
             self._open[host] = connection
-            self._note(host, key_known=True, key_accepted=True, login_s=time.monotonic() - began)
+            took_s = time.monotonic() - began
+            self._note(host, key_known=True, key_accepted=True, login_s=took_s, login_at=time.time())
             return connection
 
     def _drop(self, host: str) -> None:

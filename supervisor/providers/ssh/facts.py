@@ -19,10 +19,11 @@ from typing import Any
 
 from supervisor.contract.cards import card_of
 from supervisor.contract.stores.durable import MARKER
-from supervisor.domain.gates.checks import PROVEN_S
+from supervisor.domain.gates.checks import MEASURED_S, PROVEN_S
 from supervisor.domain.machines import HostFacts
 from supervisor.domain.profile import Fact, Profile, Source, Survival, Tier, day_of, merge
 from supervisor.host.operations import file_system
+from supervisor.lifecycle.gates.access import LOGIN_MAX_S
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.ssh.connections import KEEPALIVE_S, KEEPALIVES, Access, Connections
 from supervisor.providers.ssh.hosts import Answer
@@ -113,7 +114,7 @@ def host_facts(
         "host": alias,
         "host_key": key,
         "login_accepted": access.key_accepted,
-        "login_s": access.login_s,
+        "login_s": _login_s(access),
         "keepalive": (KEEPALIVE_S, KEEPALIVES),
         "dropped_at": access.ended_at,
         "cards_of": cards_of,
@@ -133,6 +134,13 @@ def host_facts(
         store_refused=store_refused,
         **facts,
     )
+
+
+def _login_s(access: Access) -> float | None:
+    """A kept connection logs in once: what was slow then, such as a supervisor that had just started, is not known to
+    be slow for ever."""
+    is_slow = access.login_s is not None and access.login_s > LOGIN_MAX_S
+    return None if is_slow and time.time() - access.login_at > MEASURED_S else access.login_s
 
 
 def _mark(folder: str) -> int | None:

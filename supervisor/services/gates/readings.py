@@ -96,7 +96,7 @@ def audit_facts(watched: Watched) -> Audit:
         free_bytes=base.free_bytes if disk is None or disk.free_bytes is None else int(disk.free_bytes),
         checkpoint_bytes=expected_bytes if base.checkpoint_bytes is None else base.checkpoint_bytes,
         inodes_used_pct=base.inodes_used_pct if disk is None else _used_inodes_pct(disk),
-        limit_s=skip_if(watched.here, HERE, base.limit_s),
+        limit_s=skip_if(watched.here and run.policy.expect_checkpoint_every_s is None, HERE, base.limit_s),
         restore_s=_last_restore_s(watched.attempts) if watched.attempts else base.restore_s,
         checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
         builds=_builder(spec.get("command", "")),

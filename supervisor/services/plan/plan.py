@@ -17,8 +17,9 @@ from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeNotFound, SpotError
 from supervisor.domain.findings import Finding
 from supervisor.domain.observation import World
+from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
-from supervisor.lifecycle.offers.choosing import queue
+from supervisor.lifecycle.offers.choosing import queue, stops_of
 from supervisor.lifecycle.phases.placing import next_try
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
@@ -35,10 +36,11 @@ from supervisor.services.plan.plan_view import (
     Order,
     Plan,
     Readings,
+    gate_findings,
     plan_json,
 )
 from supervisor.services.plan.spec_view import Preview
-from supervisor.services.reading.profiles import offer_profile
+from supervisor.services.reading.profiles import offer_profile, placed_profile
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import refuse_more
 from supervisor.services.runs.keys import check_key
@@ -92,8 +94,18 @@ def plan(
         warnings_of(forecast.spec, *parts.traits_of(run)),
         offer_profile(parts, order[0][0], run) if order else None,
         is_missing,
+        _stopped(parts, run, world, order, now),
     )
     return plan_json(forecast, order, readings, now)
+
+
+def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> list[Finding]:
+    """What a gate would stop, by the last readings of this process; it may be that another one leads."""
+    places = {replace(offer.placement, spot=True): offer for offer, _ in order}
+    profiles = {(at.provider, at.zone): placed_profile(parts.providers[at.provider], run, at) for at in places}
+    seen = replace(world, profiles=profiles, store_url=parts.objects.url)
+    stops = {place: verdicts for place, offer in places.items() if (verdicts := stops_of(run, offer, seen, now))}
+    return gate_findings(stops, len(places))
 
 
 def forecast_submit(

@@ -15,6 +15,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
+from supervisor.domain.gates.verdicts import Verdict
 from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.policies import Limits
 from supervisor.domain.run import Run
@@ -128,7 +129,7 @@ class Forecast:
 class Readings:
     """`answers`: by source (services/plan/plan.py). `launch`: what the first try would send, None = there is none.
     `price_sources`: (shape, region) -> (source, day) of a price. `gpu_of`: Parts.gpu. `code_follows`: the code is not
-    stored yet. `profile`: as in Plan."""
+    stored yet. `profile`: as in Plan. `gates`: the places that a gate would stop."""
 
     answers: Mapping[str, Answer]
     launch: Answer | None
@@ -137,6 +138,7 @@ class Readings:
     warnings: Sequence[str]
     profile: ProfileShown | None = None
     code_follows: bool = False
+    gates: Sequence[Finding] = ()
 
 
 def plan_json(forecast: Forecast, order: Order, readings: Readings, now: float) -> Plan:
@@ -314,6 +316,7 @@ def _findings(forecast: Forecast, readings: Readings) -> list[Finding]:
     if launch is not None and launch.error is not None and not isinstance(launch.error, NotSupported):
         cause = "such a launch would be refused; the line above says how to fix it"
         findings.append(Finding("launch", FAIL, clip(str(launch.error), 400), cause))
+    findings += readings.gates
     for name in ("checks", "advice", "chances"):
         answer = answers.get(name, Answer(()))
         if answer.good:
@@ -321,6 +324,17 @@ def _findings(forecast: Forecast, readings: Readings) -> list[Finding]:
         elif not isinstance(answer.error, NotSupported):
             findings.append(_unread(name, answer))
     return findings
+
+
+def gate_findings(stops: Mapping[Placement, Sequence[Verdict]], places: int) -> list[Finding]:
+    """A line for each check that would stop the launch at a place. `places`: how many the run may use."""
+    result = WARN if len(stops) < places else FAIL
+    cause = "the run would start elsewhere" if result == WARN else "the run would wait until this is fixed"
+    return [
+        Finding(f"{verdict.check} of {place.zone}", result, f"{verdict.code}: {verdict.fact}", cause, verdict.fix)
+        for place, verdicts in stops.items()
+        for verdict in verdicts
+    ]
 
 
 def _image(image: str, answer: Answer) -> list[Finding]:
