@@ -14,10 +14,10 @@ from supervisor.lifecycle.sweeping import Claim, Inventory, Use
 from tests.lifecycle.strategies import NOW
 
 CLAIMS = (
-    Claim("a", "1.1.1", "m-a", "z", Use.SERVES, 1, 0.1),
-    Claim("b", "1.2.1", "m-b", "z", Use.RETIRING, 2, None, True, NOW + 30),
-    Claim("c", "1.1.1", "m-c", "z", Use.KEPT, 1, 0.1, True, NOW + 600),
-    Claim("d", "1.1.1", "m-d", "z", Use.SERVES, 1, 0.1, False),
+    Claim("a", "1.1.1", "m-a", "local", "z", Use.SERVES, 1, 0.1),
+    Claim("b", "1.2.1", "m-b", "local", "z", Use.RETIRING, 2, None, True, NOW + 30),
+    Claim("c", "1.1.1", "m-c", "local", "z", Use.KEPT, 1, 0.1, True, NOW + 600),
+    Claim("d", "1.1.1", "m-d", "local", "z", Use.SERVES, 1, 0.1, False),
 )
 OLD = NOW - 3600
 

@@ -6,13 +6,15 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from supervisor.domain.actions import KeepEvidence, ReadMeter, Release, StopMeter
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.events import AWAITING, EventKind, announced
-from supervisor.domain.machines import How, MachineState
-from supervisor.domain.observation import Absent, Part, Seen, Unknown
-from supervisor.domain.run import Run, run_cost_usd
+from supervisor.domain.machines import How, Machine, MachineState
+from supervisor.domain.observation import NOT_READ, Absent, MeterReport, Part, Seen, Unknown
+from supervisor.domain.run import Approval, Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.clock_steps import righted
@@ -34,6 +36,7 @@ from tests.lifecycle.hosts_world import (
     seen,
     verified,
 )
+from tests.properties import examples
 
 GONE = Absent(0.0, "listing")
 AWAY = Unknown("gpu1 cannot be reached")
@@ -313,3 +316,48 @@ def test_a_machine_whose_processes_are_gone_is_not_missing_in_the_listing() -> N
     run = approved(metered())
     (there,), (left,) = claims([run], NOW), claims([Rounds(run, GONE, metered(), NOW + 60).run], NOW)
     assert (there.left, left.left, left.use) == (False, True, Use.KEPT)
+
+
+# --- for any bill and any reading -------------------------------------------------------------------------------------
+
+TIMES, VERBS = st.sampled_from((NOW + 5, NOW + 40, NOW + 90)), st.sampled_from(("terminate", "stop"))
+REPORTS = st.one_of(st.just(NOT_READ), st.builds(report, TIMES, st.booleans(), VERBS))
+BILLS = st.builds(
+    Bill,
+    how=st.sampled_from(How),
+    verb=st.just("terminate"),
+    confirms=st.booleans(),
+    announced=st.booleans(),
+    left_at=st.sampled_from((None, NOW + 20)),
+    tried_at=st.sampled_from((None, NOW + 40)),
+    tries=st.sampled_from((0, 1, 5)),
+    done_verb=st.sampled_from(("", "terminate", "stop")),
+    done_at=st.sampled_from((None, NOW + 40)),
+    problem=st.sampled_from(("", "exit code 1")),
+)
+APPROVALS = st.one_of(
+    st.none(),
+    st.builds(approval, st.just(NOW + 10), st.sampled_from(("terminate", "stop")), meter_stopped=st.booleans()),
+)
+PARTS = st.sampled_from((ENDED, GONE, AWAY, Seen(MACHINE)))
+
+
+@settings(max_examples=examples(400, 20_000), deadline=None)
+@given(BILLS, APPROVALS, PARTS, REPORTS, REPORTS)
+def test_twice_is_once_and_less_knowledge_gives_nothing_back(
+    bill: Bill, approved_: Approval | None, part: Part[Machine], verb: Part[MeterReport], meter: Part[MeterReport]
+) -> None:
+    world = metered()
+    if bill.how is How.RELEASE:
+        world = replace(world, meters={}, irreplaceable=frozenset({"lab"}))
+    (item,) = verified(metered()).retiring
+    run = replace(verified(metered()), approval=approved_, retiring=(replace(item, bill=bill),))
+    once = Rounds(run, part, world, NOW + 100, verb=verb, meter=meter)
+    assert status_text(once.run, NOW + 100)
+    if not once.run.terminal:
+        again = Rounds(once.run, part, world, NOW + 100, verb=verb, meter=meter)
+        assert (again.run, again.events) == (once.run, [])
+        assert all(action in once.actions for action in again.actions)
+    blind = Rounds(run, AWAY, world, NOW + 100, verb=verb, meter=meter)
+    assert not blind.did(Release) + blind.did(StopMeter), "a host that could not be read is not given back"
+    assert once.run.status == Status.AWAITING_TEARDOWN or approved_ is not None or part is GONE

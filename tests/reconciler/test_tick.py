@@ -107,7 +107,7 @@ class Settled:
         )
         self.tick.sampler = self.tick.outcomes = self.tick.actor = idle
         monkeypatch.setattr("supervisor.reconciler.tick.decide", self._decide)
-        snapshot: Any = SimpleNamespace(capacities=dict, lists=lambda try_: False, monotonic=0.0)
+        snapshot: Any = SimpleNamespace(capacities=dict, machines=tuple, lists=lambda try_: False, monotonic=0.0)
         observations: Any = SimpleNamespace(snapshot=snapshot, now=NOW, of=lambda run: Observation())
         self.due = self.tick._settle(list(self.tick.runs), observations, WORLD, LEASE)
         self.all = (dict(self.tick.runs), self.submitted, self.written, self.superseded, self.undecided, self.due)

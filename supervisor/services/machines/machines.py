@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -357,21 +357,14 @@ def _run_json(run: Run, own: list[Claim]) -> ExpectedRun:
 def _meters_json(parts: Parts, sight: Sighting) -> list[MeterShown]:
     """In the order of the providers and of their hosts."""
     return [
-        _meter(parts, Host(name, host, meter), sight)
+        _meter(parts, sight, name, host, meter)
         for name, provider in parts.providers.items()
         if provider.meters is not None
         for host, meter in provider.meters.by_zone.items()
     ]
 
 
-class Host(NamedTuple):
-    provider: str
-    host: str
-    meter: Meter
-
-
-def _meter(parts: Parts, place: Host, sight: Sighting) -> MeterShown:
-    provider, host, meter = place
+def _meter(parts: Parts, sight: Sighting, provider: str, host: str, meter: Meter) -> MeterShown:
     there = [run for run in sight.runs if (provider, host) in hosts_of(run)]
     asking = next((run for run in there if run.billed is not None), None)
     attempts = [run.attempt for run in there if run.attempt is not None and run.attempt.placement.zone == host]
