@@ -30,7 +30,7 @@ from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.run_rows import duty_of, row_of, run_actions
 from supervisor.domain.status import TERMINAL
 from supervisor.domain.texts import visible
-from supervisor.wording.figures import percent
+from supervisor.wording.figures import only_on_host_text, percent
 
 HERE = Path(__file__).parent
 OURS = HERE / "static"
@@ -119,7 +119,13 @@ def environment() -> Environment:
     )
     environment.filters.update(words.FILTERS)
     environment.globals.update(
-        asset=assets().urls.get, ago=words.ago, chip=words.chip, percent=percent, nav=NAV, TERMINAL=TERMINAL
+        asset=assets().urls.get,
+        ago=words.ago,
+        chip=words.chip,
+        percent=percent,
+        nav=NAV,
+        TERMINAL=TERMINAL,
+        only_on_host_text=only_on_host_text,
     )
     environment.globals.update(what_next=words.what_next, run_actions=run_actions, duty_of=duty_of, row_of=row_of)
     return environment

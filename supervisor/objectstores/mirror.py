@@ -22,7 +22,7 @@ from pathlib import Path
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import PURGED, Baton, Home
-from supervisor.objectstores.relay import Copier, Relays, contents, copier_of, fetch, held, move_out, sync_stop
+from supervisor.objectstores.relay import Copier, Relays, contents, fetch, held, move_out, sync_stop
 from supervisor.ports.objectstore import (
     ObjectInfo,
     ObjectMissing,
@@ -104,7 +104,8 @@ class Mirror:
         sync_stop(self.own, there, stay.run_id, baton, has_marker)
         progress = self._progress[stay.name]
         if progress.baton != there_info.generation:
-            self._fetch(stay.run_id, replace(baton, home=home), copier_of(there, self.own, self.parts), own, info)
+            copier = Copier(there, self.own, self.parts / stay.run_id, there.look)
+            self._fetch(stay.run_id, replace(baton, home=home), copier, own, info)
             progress.baton = there_info.generation
 
     def _look(self, stay: Stay, there: StayStore) -> tuple[Baton, ObjectInfo, bool]:

@@ -153,6 +153,7 @@ class Homes:
         since = self._waits.setdefault(name, self.monotonic())
         if self.monotonic() - since < CLAIM_WAIT_S:
             raise StoreUnavailable(f"the previous machine of {run_id} has not left yet")
+        del self._waits[name]
 
     def _move_out(self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool) -> None:
         assert own.home is not None
@@ -172,7 +173,7 @@ class Homes:
         if fenced != baton:
             info = self._set(run_id, fenced, info)
         there = relay.make(home.zone, home.stay, run_id)
-        copier, content = Copier(self.own, there, self.parts, None), replace(fenced, home=None)
+        copier, content = Copier(self.own, there, self.parts / run_id, None), replace(fenced, home=None)
         for key in needs:
             with suppress(Damaged, ObjectMissing):  # its agent says so
                 copier.carry((FileEntry(key, self.own.stat(key).size, ""),))
@@ -195,7 +196,7 @@ def move_out(
     if not batons.is_moved(baton):
         baton = batons.move_out(baton)
         _compare_and_set(there, run_id, baton, there_info)
-    copier = copier_of(there, own, parts)
+    copier = Copier(there, own, parts / run_id, there.look)
     fetch(copier, baton)
     content = held(copier, batons.moved_content(baton))
     if baton.checkpoint is not None and content.checkpoint is None:
@@ -323,11 +324,6 @@ class Copier:
         return entry.name in self._known_keys
 
 
-def copier_of(there: StayStore, own: ObjectStore, parts: Path) -> Copier:
-    """From a host to our own store."""
-    return Copier(there, own, parts, there.look)
-
-
 def fetch(copier: Copier, baton: Baton) -> None:
     """What the baton names: the results of finished work, then the newest checkpoint. A checkpoint that is damaged at
     its source is left out (`held`); results never are."""
@@ -367,9 +363,12 @@ def contents(store: ObjectStore, manifest: FileEntry) -> tuple[FileEntry, ...]:
 
 
 def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:
-    """Copy one object, continued at the byte where an earlier call was cut off. `entry.sha256` "": not known."""
+    """Copy one object, continued at the byte where an earlier call was cut off. `entry.sha256` "": not known. `parts`:
+    of one run. Its files come one after the other, so a part of another file is not needed any more."""
     parts.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = parts / hashlib.sha256(f"{entry.name} {entry.sha256}".encode()).hexdigest()
+    for other in set(parts.iterdir()) - {part}:
+        other.unlink(missing_ok=True)
     try:
         with open(part, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a mirror and a move may want the same file
@@ -386,6 +385,8 @@ def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Pa
     except OSError as error:
         raise StoreUnavailable(f"{entry.name} cannot be kept in {parts}: {error.strerror}") from error
     part.unlink(missing_ok=True)
+    with suppress(OSError):  # another file of the run is on its way
+        parts.rmdir()
     if not good:
         raise Damaged(f"{entry.name} from {source.url} is missing, or has another SHA-256")
 

@@ -110,6 +110,12 @@ def rate_text(steps_per_s: float) -> str:
     return f"{steps_per_s:,.1f} steps/s"
 
 
+def only_on_host_text(checkpoint_step: int, copied_step: int | None, zone: str) -> str:
+    """A checkpoint that is not in the object store yet."""
+    here = "no copy is here yet" if copied_step is None else f"the copy here is of step {count_text(copied_step)}"
+    return f"step {count_text(checkpoint_step)} is on {zone} only; {here}"
+
+
 def plural(number: int, word: str) -> str:
     """'1 file', '3 files', '6 tries'."""
     many = word[:-1] + "ies" if word.endswith("y") else word + "s"

@@ -97,9 +97,11 @@ def test_of_checkpoints_that_come_too_fast_the_newest_is_copied(world: RelayWorl
 
     host.call = slow  # type: ignore[method-assign]
     agent.save(21, size=100_000)
+    parts = world.folder / "parts"
     for _ in range(3):
         world.mirrors["gpu1"].copy()
         world.whole()
+        assert len([path for path in parts.rglob("*") if path.is_file()]) <= 1
     copy = world.own_baton().checkpoint
     assert copy is not None
     assert copy.step > 21

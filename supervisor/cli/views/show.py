@@ -28,7 +28,7 @@ from supervisor.wording.attempt import (
     listed,
     thread_stacks,
 )
-from supervisor.wording.figures import DASH, count, duration, gib_text, plural
+from supervisor.wording.figures import DASH, count, duration, gib_text, only_on_host_text, plural
 
 MIB = 2**20
 # NVML's clock event reasons that cost speed: hardware slowdown, software and hardware thermal, power brake.
@@ -184,8 +184,13 @@ def beat_lines(run: Json) -> list[str]:
 
 
 def files_lines(run: Json) -> list[str]:
-    """Where the manifest and the history of the machines are, or will be."""
-    return [f"files {safe(run['files_url'])}"] if run.get("files_url") else []
+    """Where the manifest and the history of the machines are, or will be; and a checkpoint that is not there yet."""
+    lines = [f"files {safe(run['files_url'])}"] if run.get("files_url") else []
+    only = run.get("only_on_host")
+    if only:
+        text = only_on_host_text(only["checkpoint_step"], only["copied_step"], safe(only["zone"]))
+        lines.append(f"checkpoint: {text}")
+    return lines
 
 
 def spec_text(spec: Json) -> str:

@@ -13,10 +13,13 @@ from typing import Annotated, NotRequired, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Pulse
+from supervisor.domain.profile import Reach
 from supervisor.domain.run import Run
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.machines import AccountJson, account_view
 from supervisor.services.parts import Parts
@@ -37,12 +40,26 @@ DAY_S = 86_400
 Live = Callable[[int], Run | None]
 
 
+class OnlyOnHost(TypedDict):
+    """`checkpoint_step`: newest on the host, null: none. `copied_step`: newest in the object store, null: none."""
+
+    zone: str
+    checkpoint_step: int | None
+    copied_step: int | None
+
+
 class ShownRun(RunJson):
     """A run with the figures of its machine. `telemetry`: null until a beat carries any. `files_url`: its folder in
     the object store, with its manifest and the history of its machines."""
 
     telemetry: TelemetryJson | None
     files_url: str
+    only_on_host: Annotated[
+        OnlyOnHost | None,
+        Field(
+            description="A checkpoint on the host of the run that is not in the object store yet; null: there is none."
+        ),
+    ]
     account: Annotated[
         AccountJson | None,
         Field(description="The account of its machines; null where only another supervisor knows it."),
@@ -95,12 +112,32 @@ class Queries:
     def show(self, run_id: str) -> ShownRun:
         """Raises NotFound."""
         run = self.find(run_id)
+        view = self.view(run)
         return {
-            **self.view(run),
+            **view,
             "telemetry": telemetry_json(self._fresh(run)),
             "files_url": f"{self._parts.objects.url.rstrip('/')}/{runfiles.folder(run.run_id)}",
+            "only_on_host": self._only_on_host(run, view["checkpoint_step"]),
             "account": self._account(run),
         }
+
+    def _only_on_host(self, run: Run, newest: int | None) -> OnlyOnHost | None:
+        """Our own baton names what is here (RULES section 1). None too where it cannot be read now."""
+        placed = [name for name in run.providers if self._relays(name)]
+        if run.settled or not placed:
+            return None
+        try:
+            baton = batons.decode(self._parts.objects.get(runfiles.baton(run.run_id))[0])
+        except (StoreUnavailable, ObjectMissing, ValueError):
+            return None
+        copied = None if baton.checkpoint is None else baton.checkpoint.step
+        if baton.home is None or newest is None or (copied is not None and copied >= newest):
+            return None
+        return {"zone": baton.home.zone, "checkpoint_step": newest, "copied_step": copied}
+
+    def _relays(self, name: str) -> bool:
+        provider = self._parts.providers.get(name)
+        return provider is not None and provider.profile().store_reach.value is Reach.RELAY
 
     def _account(self, run: Run) -> AccountJson | None:
         """As far as it is known without a call. None: only another supervisor knows it."""
