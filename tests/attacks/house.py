@@ -114,7 +114,8 @@ class House:
         logs = self.daemon.call("GET", f"{run}/files?kind=logs")["files"]
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost", "/gates"]
-        of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login", "/teardown"]
+        of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch", "/login"]
+        of_run += ["/teardown"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
             "/v1/machines?all=true", "/v1/gpus", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
