@@ -187,8 +187,8 @@ def _noted(
         changes["tried_at"] = now
         text = f"Do it now: `{approval.verb}` of {host}, which is billed until then."
         events.append(_needs_person(run, f"{text} Then confirm it: spot approve {run.run_id} --meter-stopped", host))
-    read = _report(obs.meter, item, approval)
-    if read is not None and not read.good and "problem" not in changes and bill.problem != read.text:
+    read, tried_at = _report(obs.meter, item, approval), changes.get("tried_at", bill.tried_at) or 0.0
+    if read is not None and not read.good and read.at > tried_at and bill.problem != read.text:
         changes["problem"] = read.text
     return (_with_bill(run, item, **changes) if changes else run), tuple(events)
 
