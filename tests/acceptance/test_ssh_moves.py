@@ -22,6 +22,7 @@ hosts = ["gpu1"]
 config = "{config}"
 known_hosts = "{known}"
 python = "{python}"
+store = "{store}"
 
 [providers.cloud]
 kind = "gce"
@@ -29,16 +30,20 @@ kind = "gce"
 WAITS = "until [ -e {gate} ]; do sleep 0.1; done"
 
 
-def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["direct", "relay"])
+def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(store: str, tmp_path: Path) -> None:
+    """relay: the host has no login of the cloud, so its files come and go through the supervisor."""
     host = Sshd("gpu1", tmp_path / "gpu1")
     host.make()
     config, known = write_client_files(tmp_path, [host])
     file, gate = tmp_path / "spot.toml", tmp_path / "gate"
-    file.write_text(SECTIONS.format(config=config, known=known, python=sys.executable), encoding="utf-8")
+    section = SECTIONS.format(config=config, known=known, python=sys.executable, store=store)
+    file.write_text(section, encoding="utf-8")
     try:
         with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE}) as story:
             login = {"STORAGE_EMULATOR_HOST": story.cloud.storage.url, **story.cloud.metadata.environment()}
-            host.options["SetEnv"] = " ".join(f"{name}={value}" for name, value in login.items())
+            if store == "direct":
+                host.options["SetEnv"] = " ".join(f"{name}={value}" for name, value in login.items())
             host.start()
             story.daemon.submit("other", command=WAITS.format(gate=gate), provider="lab")
             story.until("other", lambda run: run["status"] == "running", "the other run to have the host")
