@@ -4,7 +4,6 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,36 +145,47 @@ def test_no_server_decides_nothing(files: FileServer, machine: Machine) -> None:
         machine.fetch(until=machine.clock.now + 60)
 
 
-def test_one_agent_downloads_and_the_others_wait(files: FileServer, machine: Machine, tmp_path: Path) -> None:
+def test_one_agent_downloads_and_the_others_wait(files: FileServer, machine: Machine) -> None:
     machine.kept.mkdir(parents=True)
-    other = os.open(machine.kept / f"{SHA256}.lock", os.O_CREAT | os.O_RDWR)
+    other = machine.part.open("ab")
     fcntl.flock(other, fcntl.LOCK_EX)
 
     def the_other_is_done() -> None:
-        (machine.kept / SHA256).write_bytes(CONTENT)
-        with suppress(OSError):
-            os.close(other)
+        if not other.closed:
+            other.write(CONTENT)
+            other.close()
+            machine.part.rename(machine.kept / SHA256)
+            downloads._prove(str(machine.kept / SHA256))
 
     machine.clock.on_sleep = the_other_is_done
     assert machine.fetch().read_bytes() == CONTENT
     assert files.asked == []
     assert "another run on this machine downloads the same file" in machine.reports
+    assert not machine.part.exists()
+
+
+def test_a_file_that_a_run_has_written_to_is_downloaded_again(files: FileServer, machine: Machine) -> None:
+    kept = machine.fetch().resolve()
+    kept.chmod(0o644)
+    kept.write_bytes(b"x" * len(CONTENT))
+    assert machine.fetch().read_bytes() == CONTENT
+    assert files.asked == ["", ""]
 
 
 def test_what_nobody_uses_is_removed_after_a_while(files: FileServer, machine: Machine) -> None:
     machine.kept.mkdir(parents=True)
-    names = {"a" * 64: KEPT_S + 60, "b" * 64 + ".part": KEPT_S + 60, "c" * 64: KEPT_S - 3600, "d" * 64: KEPT_S + 60}
-    for name, age_s in names.items():
-        path = machine.kept / name
-        path.write_bytes(b"x")
-        at = path.stat().st_mtime - age_s
-        os.utime(path, (at, at))
-    in_use = os.open(machine.kept / ("d" * 64 + ".lock"), os.O_CREAT | os.O_RDWR)
-    fcntl.flock(in_use, fcntl.LOCK_SH)
-    machine.fetch()
-    os.close(in_use)
-    left = {path.name for path in machine.kept.iterdir() if path.suffix != ".lock"}
-    assert left == {SHA256, "c" * 64, "d" * 64}
+    old, unfinished, young, in_use = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+    ages_s = {old: KEPT_S + 60, unfinished: KEPT_S + 60, young: KEPT_S - 3600, in_use: KEPT_S + 60}
+    for name, age_s in ages_s.items():
+        (machine.kept / (name + (".part" if name == unfinished else ""))).write_bytes(b"x")
+        lock = machine.kept / f"{name}.lock"
+        lock.touch()
+        at = lock.stat().st_mtime - age_s
+        os.utime(lock, (at, at))
+    with (machine.kept / f"{in_use}.lock").open() as used:
+        fcntl.flock(used, fcntl.LOCK_SH)
+        machine.fetch()
+    assert {path.name.partition(".")[0] for path in machine.kept.iterdir()} == {SHA256, young, in_use}
 
 
 def test_the_fastest_disk_that_can_be_written_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

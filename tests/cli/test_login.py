@@ -38,7 +38,7 @@ def test_a_shell_in_the_folder_of_the_machine(api, spot, became) -> None:
     assert became[0][:7] == [SSH, "-F", "/my/config", "-t", "--", "gpu1", became[0][6]]
     words = became[0][6]
     assert words.startswith("cd ~/.spot-machines/machines/spot-7-a1 && if command -v tmux")
-    window = "'tail -n 50 -F work/output.log & exec $SHELL -l'"
+    window = "'tail -n 50 -F work/output.log & tail=$!; $SHELL -l; kill $tail'"
     assert f"exec tmux new-session -A -s spot-7-a1 {window}; else tail" in words
 
 

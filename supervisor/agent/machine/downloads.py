@@ -5,8 +5,10 @@ another run there, downloads nothing. The command finds it by a link under the n
 breaks off continues at its last byte, also in the next attempt. A source that does not respond decides nothing: the
 agent retries, until the limit of this phase. A source that refuses the file ends the attempt.
 
-Each agent holds a shared lock on the files that it uses, until its end. Without a lock a file may be removed: nobody
-has used it for KEPT_S.
+    <sha256>         the file        <sha256>.part   what has arrived of it; the agent that writes it has a lock on it
+    <sha256>.proof   its size and time when its hash was checked; another size or time: it is downloaded again
+    <sha256>.lock    each agent that uses the file holds a shared lock until its end. Its time is that of the last use:
+                     after KEPT_S without one, all four are removed
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import closing, suppress
-from typing import Callable, Generator, List, Mapping, Optional, Tuple
+from typing import BinaryIO, Callable, Generator, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from supervisor.agent.machine.command import NotStarted
@@ -36,6 +38,7 @@ REPORT_S = 5.0
 REFUSED = 1  # exit code of a command that was not started; the text beside it says more
 SCRATCH = "SPOT_SCRATCH_DIR"
 RETRIED = (408, 425, 429)  # besides 5xx
+PART, PROOF, LOCK = ".part", ".proof", ".lock"
 OWN, HUB = "spot", "huggingface"  # folders below the machine's fast disk
 Pieces = Generator[bytes, None, None]
 _log = logging.getLogger("agent")
@@ -61,28 +64,31 @@ class Downloads:
     def fetch(self) -> None:
         """All files of the spec. Raises NotStarted, GaveUp, OSError."""
         for item in self._job.stage:
-            lock = self._lock(item.sha256)
             path = os.path.join(self._files, item.sha256)
-            if not os.path.exists(path):
+            self.locks.append(_used(path + LOCK))
+            if not _is_proven(path):
                 self._download(item, path)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            os.utime(path)
             _link(path, os.path.join(self._links, item.to))
         if self._job.stage:
             self._report("")
             self._remove_unused(time.time())
 
     def _download(self, item: StagedFile, path: str) -> None:
-        part = path + ".part"
-        for _ in range(TRIES):
-            size = self._retrier.call("downloading %s" % item.to, self._continue, item, part)
-            content = self._sha256(part)
-            if content == item.sha256:
-                os.chmod(part, 0o444)  # other runs may use it too
-                os.rename(part, path)
-                _log.info("%s is downloaded: %d bytes", item.to, size)
+        part = path + PART
+        with closing(self._alone(part)):
+            if _is_proven(path):  # another agent has done it
+                os.unlink(part)
                 return
-            os.unlink(part)
+            for _ in range(TRIES):
+                size = self._retrier.call("downloading %s" % item.to, self._continue, item, part)
+                content = self._sha256(part)
+                if content == item.sha256:
+                    os.chmod(part, 0o444)  # other runs may use it too
+                    os.rename(part, path)
+                    _prove(path)
+                    _log.info("%s is downloaded: %d bytes", item.to, size)
+                    return
+                os.truncate(part, 0)
         text = "%s is not the file of the spec: its sha256 is %s, and not %s (downloaded %d times)"
         raise NotStarted(REFUSED, text % (item.url, content, item.sha256, TRIES))
 
@@ -145,30 +151,27 @@ class Downloads:
 
     # --- shared with other agents on this machine ---------------------------------------------------------------------
 
-    def _lock(self, sha256: str) -> int:
-        """For this agent alone where the file is still missing, else together with others."""
-        path = os.path.join(self._files, sha256)
-        descriptor = os.open(path + ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self.locks.append(descriptor)
-        while not _locked(descriptor, fcntl.LOCK_SH if os.path.exists(path) else fcntl.LOCK_EX):
+    def _alone(self, part: str) -> BinaryIO:
+        """The open part, which no other agent writes until it is closed."""
+        while True:
+            file = open(part, "ab")  # noqa: SIM115 - the caller closes it
+            if _locked(file.fileno(), fcntl.LOCK_EX) and _is_at(file.fileno(), part):
+                return file
+            file.close()
             self._report("another run on this machine downloads the same file")
             self._retrier.wait("waiting for a download of another run", 1.0)
-        return descriptor
 
     def _remove_unused(self, now: float) -> None:
-        own = {item.sha256 for item in self._job.stage}
         for name in os.listdir(self._files):
-            sha256 = name.partition(".")[0]
-            path = os.path.join(self._files, name)
-            with suppress(OSError):  # another agent removed it
-                if sha256 in own or name.endswith(".lock") or now - os.stat(path).st_mtime < KEPT_S:
+            lock = os.path.join(self._files, name)
+            if not name.endswith(LOCK):
+                continue
+            with suppress(OSError):  # another agent removes it, too
+                if now - os.stat(lock).st_mtime < KEPT_S:
                     continue
-                descriptor = os.open(os.path.join(self._files, sha256 + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-                try:
-                    if _locked(descriptor, fcntl.LOCK_EX):
-                        os.unlink(path)
-                finally:
-                    os.close(descriptor)
+                with open(lock, "ab") as file:
+                    if _locked(file.fileno(), fcntl.LOCK_EX) and _is_at(file.fileno(), lock):
+                        _remove(lock[: -len(LOCK)])
 
 
 def kept_files(job: Job, folder: MachineFolder, environ: Mapping[str, str]) -> str:
@@ -200,6 +203,45 @@ def _made(path: str) -> Optional[str]:
         if os.access(path, os.W_OK | os.X_OK):
             return path
     return None
+
+
+def _used(lock: str) -> int:
+    """A shared lock on the file, which nobody removes until it is closed."""
+    while True:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # it is held alone only for the moment of a removal
+        if _is_at(descriptor, lock):
+            os.utime(lock)
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """The open file still has this name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
+
+
+def _prove(path: str) -> None:
+    seen = os.stat(path)
+    with open(path + PROOF, "w", encoding="ascii") as target:
+        target.write("%d %d" % (seen.st_size, seen.st_mtime_ns))
+
+
+def _is_proven(path: str) -> bool:
+    """Its hash was checked, and nobody has written to it since."""
+    with suppress(OSError):
+        seen = os.stat(path)
+        with open(path + PROOF, encoding="ascii") as source:
+            return source.read() == "%d %d" % (seen.st_size, seen.st_mtime_ns)
+    return False
+
+
+def _remove(path: str) -> None:
+    for end in ("", PROOF, PART, LOCK):  # the lock last
+        with suppress(FileNotFoundError):
+            os.unlink(path + end)
 
 
 def _locked(descriptor: int, how: int) -> bool:

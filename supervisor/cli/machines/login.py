@@ -104,7 +104,7 @@ def _run(login: Json, ssh_config: str | None, options: Sequence[str], command: s
 
 def _shell_in(folder: str) -> str:
     """For the shell of the machine. Each letter of the folder was checked, so nothing in it is quoted."""
-    window = f"tail -n 50 -F {LOG} & exec $SHELL -l"
+    window = f"tail -n 50 -F {LOG} & tail=$!; $SHELL -l; kill $tail"
     session = folder.rpartition("/")[2]
     tmux = f"tmux new-session -A -s {session} {shlex.quote(window)}"
     return f"cd {folder} && if command -v tmux >/dev/null; then exec {tmux}; else {window}; fi"
