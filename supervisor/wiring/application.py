@@ -343,7 +343,7 @@ def _tick(
         forget,
         launch_threads=providers[own].traits.launches_at_once,
         paces_of=paces,
-        homes=homes,
+        homes=homes if homes.relays else None,  # else a launch would read the baton once more for nothing
     )
     return Tick(
         store=store,
