@@ -14,6 +14,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import CLAIM_WAIT_S, BatonRefused
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Seen, Unknown
+from supervisor.objectstores.relay import RelayedStore
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.reconciler.acting import batonwork
 from supervisor.reconciler.observing.readers import read_baton
@@ -101,6 +102,14 @@ def test_a_host_that_cannot_be_reached_leaves_the_baton_unknown_and_nothing_star
     assert isinstance(read_baton(world.objects, RUN), Seen)
     world.mirrors["gpu1"].copy()
     assert world.whole().checkpoint == agent.keeper.read().checkpoint
+
+
+def test_a_run_whose_provider_relays_no_longer_waits_for_the_setting(world: RelayWorld) -> None:
+    """Broken variant: the copy here would pass for the truth, and a second attempt would start beside the first."""
+    began(world)
+    part = read_baton(RelayedStore(world.own, {}), RUN)
+    assert isinstance(part, Unknown)
+    assert "relays none with these settings" in part.reason
 
 
 def test_done_is_not_shown_before_its_results_are_here(world: RelayWorld) -> None:
