@@ -32,6 +32,7 @@ from supervisor.contract.stores.promise import (
     StoreUnavailable,
 )
 from supervisor.host import refusals
+from supervisor.host.files import private_opener
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}\Z")
 OWNER = "owner.json"
@@ -149,7 +150,7 @@ class Stays:
             if there.size == size and _sha256(store.read(key)) == request["sha256"]:
                 return {"received": size, "info": asdict(there)}
         make_folders(str(part.parent))
-        with open(part, "ab") as target:
+        with open(part, "ab", opener=private_opener) as target:
             if target.tell() == request["offset"]:
                 target.write(base64.b64decode(request["content"]))
                 target.flush()

@@ -32,6 +32,7 @@ from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEnt
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.stores.promise import Generation, Metadata
 from supervisor.domain.machines import Placement
+from supervisor.host.files import private_opener
 from supervisor.ports.objectstore import (
     ABSENT,
     ObjectInfo,
@@ -370,7 +371,7 @@ def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Pa
     for other in set(parts.iterdir()) - {part}:
         other.unlink(missing_ok=True)
     try:
-        with open(part, "ab") as file:
+        with open(part, "ab", opener=private_opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a mirror and a move may want the same file
             if file.tell() < entry.size:
                 for chunk in source.read(entry.name, file.tell()):

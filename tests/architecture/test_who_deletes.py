@@ -1,4 +1,5 @@
-"""A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge.
+"""A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge. Where an agent
+works in a folder on its host, the mirror follows its deletions.
 
 Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """
@@ -15,6 +16,9 @@ ROOT = Path(__file__).parents[2] / "supervisor"
 ALLOWED = {
     "agent/checkpoints/pruning.py": "checkpoints that the baton does not name",
     "agent/checkpoints/resultsaver.py": "saved results that no manifest of the baton names",
+    "objectstores/mirror.py": "the copies of what the baton on a host does not name; the beat of a run that is over",
+    "objectstores/relay.py": "the copy of a stop marker on a host; else hands on to the store",
+    "host/stays.py": "is a store: for the supervisor, on a host",
     "services/runs/purge.py": "everything of a run, for a person",
     "services/doctor/state.py": "the object that it has just written to see whether it can",
     "services/runs/changing.py": "the stop marker that a resume has used up",
