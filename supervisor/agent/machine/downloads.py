@@ -27,7 +27,7 @@ from typing import BinaryIO, Callable, Generator, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from supervisor.agent.machine.command import NotStarted
-from supervisor.agent.machine.folder import Job, MachineFolder, StagedFile
+from supervisor.agent.machine.folder import Job, MachineFolder, StagedFile, open_own
 from supervisor.agent.store.access import TRIES, Retrier
 from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreForbidden, StoreUnavailable
 
@@ -94,7 +94,7 @@ class Downloads:
 
     def _continue(self, item: StagedFile, part: str) -> int:
         """The size of the whole file. Raises StoreUnavailable where the transfer breaks off, and what `fetch` does."""
-        with open(part, "ab") as target:
+        with open(part, "ab", opener=open_own) as target:
             start, pieces = self._open(item, target.tell())
             target.truncate(start)
             reported_at = 0.0
@@ -154,7 +154,7 @@ class Downloads:
     def _alone(self, part: str) -> BinaryIO:
         """The open part, which no other agent writes until it is closed."""
         while True:
-            file = open(part, "ab")  # noqa: SIM115 - the caller closes it
+            file = open(part, "ab", opener=open_own)  # noqa: SIM115 - the caller closes it
             if _locked(file.fileno(), fcntl.LOCK_EX) and _is_at(file.fileno(), part):
                 return file
             file.close()
@@ -169,7 +169,7 @@ class Downloads:
             with suppress(OSError):  # another agent removes it, too
                 if now - os.stat(lock).st_mtime < KEPT_S:
                     continue
-                with open(lock, "ab") as file:
+                with open(lock, "ab", opener=open_own) as file:
                     if _locked(file.fileno(), fcntl.LOCK_EX) and _is_at(file.fileno(), lock):
                         _remove(lock[: -len(LOCK)])
 
@@ -225,7 +225,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 def _prove(path: str) -> None:
     seen = os.stat(path)
-    with open(path + PROOF, "w", encoding="ascii") as target:
+    with open(path + PROOF, "w", encoding="ascii", opener=open_own) as target:
         target.write("%d %d" % (seen.st_size, seen.st_mtime_ns))
 
 

@@ -257,23 +257,23 @@ class MachineFolder:
         """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
         for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
-        with open(self.output, "ab", opener=_open_own):
+        with open(self.output, "ab", opener=open_own):
             pass
         module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
         if module is not None:
-            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=_open_own) as target:
+            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=open_own) as target:
                 target.write(module)
 
     def add_to_output(self, text: str) -> None:
         """A line of ours in the command's output. It is left out where the disk is full or a pipe without a reader has
         this name; the beat has the text anyway."""
-        with suppress(OSError), open(self.output, "ab", opener=_open_own) as target:
+        with suppress(OSError), open(self.output, "ab", opener=open_own) as target:
             target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
     def write_stop_file(self, reason: str) -> None:
         """For `spot_progress.stopping()`, also in processes that get no TERM. Neither a full disk nor a pipe in the
         file's place may delay the end."""
-        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_open_own) as target:
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=open_own) as target:
             target.write(reason + "\n")
 
     @property
@@ -296,7 +296,7 @@ class MachineFolder:
     def _write_json(self, name: str, data: Mapping[str, object]) -> None:
         """By rename, so that the provider reads all of it or nothing. OSError."""
         temporary = os.path.join(self.root, ".%s.%d" % (name, os.getpid()))
-        with open(temporary, "w", encoding="utf-8", opener=_open_own) as target:
+        with open(temporary, "w", encoding="utf-8", opener=open_own) as target:
             json.dump(data, target)
             target.flush()
             os.fsync(target.fileno())
@@ -318,7 +318,7 @@ class MachineFolder:
         return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
-def _open_own(path: str, flags: int) -> int:
+def open_own(path: str, flags: int) -> int:
     """An opener for a file of this folder: it follows no link of the training and waits for no pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
