@@ -342,7 +342,7 @@ APPROVALS = st.one_of(
 PARTS = st.sampled_from((ENDED, GONE, AWAY, Seen(MACHINE)))
 
 
-@settings(max_examples=examples(400, 20_000), deadline=None)
+@settings(max_examples=examples(400, 10_000), deadline=None)
 @given(BILLS, APPROVALS, PARTS, REPORTS, REPORTS)
 def test_twice_is_once_and_less_knowledge_gives_nothing_back(
     bill: Bill, approved_: Approval | None, part: Part[Machine], verb: Part[MeterReport], meter: Part[MeterReport]
