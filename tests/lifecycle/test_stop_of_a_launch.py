@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.domain.actions import Release
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState, offer_key
-from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
@@ -57,3 +58,12 @@ def test_no_search_for_a_machine_that_was_obtained() -> None:
     obtained = decide(waits.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
     assert obtained.run.live_attempt is not None
     assert "looking for capacity" not in status_text(obtained.run, now)
+
+
+def test_a_request_is_canceled_only_when_the_baton_could_be_read() -> None:
+    """It may say that the work is done; a stop does not win over that."""
+    run = run_in(Status.STOPPING, try_=TRY, stop=StopRequest("ops", NOW))
+    asked = replace(OBS, create=NOT_READ, machine=Seen(machine_of(TRY, machine_id="", state=MachineState.ASKED)))
+    assert decide(run, replace(asked, baton=Unknown("the store is away")), WORLD, NOW).actions == ()
+    (release,) = decide(run, asked, WORLD, NOW).actions
+    assert isinstance(release, Release)

@@ -73,6 +73,8 @@ def _await_create(run: Run, try_: Try, obs: Observation, world: World, now: floa
     if isinstance(obs.machine, Seen) and obs.machine.value.state != MachineState.ASKED:
         return obtain(run, try_, obs.machine.value.machine_id, now)
     if isinstance(obs.machine, Seen) and not refused:
+        if isinstance(obs.baton, Unknown) and not is_torn(obs.baton):  # it may say that the work is done
+            return unchanged(run)
         return cancel_request(run, try_, obs, f"stop requested by {run.stop.actor}")
     settled_at = machines_since(world, try_.placement, try_.requested_at, now) + CREATE_SETTLED_S
     settled = isinstance(obs.machine, Absent) and now >= settled_at
