@@ -182,8 +182,11 @@ class Mirror:
         except ObjectMissing:
             self.relay.forget(self.zone, stay.name)  # it was never ready
             return
-        if batons.is_moved(baton) or own.closed == PURGED:
-            self.relay.forget(self.zone, stay.name)
+        if batons.is_moved(baton) and own.closed != PURGED:
+            self._look(stay, there)  # logs and records of its last minutes
+        elif own.closed != PURGED:
+            return
+        self.relay.forget(self.zone, stay.name)
 
     def note_beats(self, beats: Sequence[StayBeat]) -> None:
         """Each beat is copied once: a copy of an old one would look like a new one, because the store's time is its
