@@ -22,7 +22,8 @@ from pathlib import Path
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import PURGED, Baton, Home
-from supervisor.objectstores.relay import Copier, Relays, contents, fetch, held, move_out, sync_stop
+from supervisor.objectstores.copying import Copier, contents, fetch, held
+from supervisor.objectstores.relay import Relays, move_out, sync_stop
 from supervisor.ports.objectstore import (
     ObjectInfo,
     ObjectMissing,
@@ -104,7 +105,7 @@ class Mirror:
         sync_stop(self.own, there, stay.run_id, baton, has_marker)
         progress = self._progress[stay.name]
         if progress.baton != there_info.generation:
-            copier = Copier(there, self.own, self.parts / stay.run_id, there.look)
+            copier = self._copier(stay, there)
             self._fetch(stay.run_id, replace(baton, home=home), copier, own, info)
             progress.baton = there_info.generation
 
@@ -117,15 +118,18 @@ class Mirror:
         if baton_key not in objects:
             raise StoreUnavailable(f"the baton of {run_id} is missing in {there.url}")
         raw, info = objects[baton_key]
-        baton = batons.decode(raw)
+        baton, copier = batons.decode(raw), self._copier(stay, there)
         for listed in changed:
             if progress.copied.get(listed.key) != listed.generation and not self._is_here(listed):
-                self.own.put(listed.key, b"".join(there.read(listed.key)), metadata=listed.metadata)
+                copier.carry_listed(listed)
             progress.copied[listed.key] = listed.generation
             progress.last = max(progress.last, int(listed.generation))
         recent = progress.last - OVERLAP_NS
         progress.copied = {key: each for key, each in progress.copied.items() if int(each) >= recent}
         return baton, info, stop_key in objects
+
+    def _copier(self, stay: Stay, there: StayStore) -> Copier:
+        return Copier(there, self.own, stay.run_id, self.parts / stay.run_id, there.look)
 
     def _is_here(self, info: ObjectInfo) -> bool:
         """After a restart: a log chunk never changes; a record is copied again."""
@@ -178,8 +182,11 @@ class Mirror:
         except ObjectMissing:
             self.relay.forget(self.zone, stay.name)  # it was never ready
             return
-        if batons.is_moved(baton) or own.closed == PURGED:
-            self.relay.forget(self.zone, stay.name)
+        if batons.is_moved(baton) and own.closed != PURGED:
+            self._look(stay, there)  # logs and records of its last minutes
+        elif own.closed != PURGED:
+            return
+        self.relay.forget(self.zone, stay.name)
 
     def note_beats(self, beats: Sequence[StayBeat]) -> None:
         """Each beat is copied once: a copy of an old one would look like a new one, because the store's time is its
@@ -194,7 +201,7 @@ class Mirror:
 
     def _copy_beat(self, beat: StayBeat) -> None:
         home = batons.decode(self.own.get(runfiles.baton(beat.run_id))[0]).home
-        if home != Home(self.provider, self.zone, beat.stay, ready=True):
+        if beat.info.key != runfiles.beat(beat.run_id) or home != Home(self.provider, self.zone, beat.stay, ready=True):
             return
         before = b""
         with suppress(ObjectMissing):  # after a restart it may be here

@@ -16,28 +16,23 @@ An agent of an old stay can write into its own folder only, whose baton is close
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
-from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEntry, Home, Pointer
+from supervisor.contract.baton import CLAIM_WAIT_S, Baton, BatonRefused, FileEntry, Home
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.contract.stores.promise import Generation, Metadata
 from supervisor.domain.machines import Placement
-from supervisor.host.files import private_opener
+from supervisor.objectstores.copying import Copier, Damaged, fetch, held
 from supervisor.ports.objectstore import (
     ABSENT,
     ObjectInfo,
     ObjectMissing,
-    ObjectReader,
     ObjectStore,
     PreconditionFailed,
     Relay,
@@ -45,7 +40,6 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 
-SMALL_BYTES, SMALL_AT_ONCE = 64 << 10, 32  # objects that are read from a host in one request
 THERE = "there "  # begins a generation of a baton that lies on a host
 
 Relays = Mapping[str, Relay]  # by provider
@@ -100,7 +94,7 @@ def store_of(relays: Relays, home: Home) -> StayStore:
     relay = relays.get(home.provider)
     if relay is None:
         raise StoreUnavailable(
-            f"the files of the run are on {home.zone}, and provider {home.provider} relays none with these settings"
+            f"its files are on {home.zone} of provider {home.provider}, which is not in the settings"
         )
     return relay.store(home.zone, home.stay)
 
@@ -174,7 +168,8 @@ class Homes:
         if fenced != baton:
             info = self._set(run_id, fenced, info)
         there = relay.make(home.zone, home.stay, run_id)
-        copier, content = Copier(self.own, there, self.parts / run_id, None), replace(fenced, home=None)
+        needs, content = tuple(needs), replace(fenced, home=None)
+        copier = Copier(self.own, there, run_id, self.parts / run_id, None, needs)
         for key in needs:
             with suppress(Damaged, ObjectMissing):  # its agent says so
                 copier.carry((FileEntry(key, self.own.stat(key).size, ""),))
@@ -197,7 +192,7 @@ def move_out(
     if not batons.is_moved(baton):
         baton = batons.move_out(baton)
         _compare_and_set(there, run_id, baton, there_info)
-    copier = Copier(there, own, parts / run_id, there.look)
+    copier = Copier(there, own, run_id, parts / run_id, there.look)
     fetch(copier, baton)
     content = held(copier, batons.moved_content(baton))
     if baton.checkpoint is not None and content.checkpoint is None:
@@ -260,139 +255,3 @@ def sync_stop(own: ObjectStore, there: StayStore, run_id: str, baton: Baton, is_
             there.put(key, data, ABSENT)
     elif is_there:
         there.delete(key)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-class Damaged(StoreUnavailable):
-    """An object is missing at its source, or has another content than it must have."""
-
-
-@dataclass
-class Copier:
-    """Copies objects with known contents, each once: their keys are never used again. `look`: of a source that reads
-    several small objects in one request. Raises StoreUnavailable."""
-
-    source: ObjectReader
-    target: ObjectStore
-    parts: Path
-    look: Callable[[Sequence[str], Sequence[str], int], tuple[Mapping[str, tuple[bytes, ObjectInfo]], object]] | None
-    _known_keys: set[str] = field(default_factory=set)  # keys that are in the target
-
-    def carry_pointer(self, pointer: Pointer) -> None:
-        """A checkpoint, and the results of the same moment."""
-        self.carry(keyed(pointer.prefix, pointer.files))
-        self.carry_results(pointer.results)
-
-    def carry_results(self, manifest: FileEntry | None) -> None:
-        if manifest is not None:
-            self.carry((manifest,))
-            self.carry(contents(self.target, manifest))
-
-    def has_pointer(self, pointer: Pointer) -> bool:
-        return all(map(self._has, keyed(pointer.prefix, pointer.files))) and self.has_results(pointer.results)
-
-    def has_results(self, manifest: FileEntry | None) -> bool:
-        return manifest is None or (self._has(manifest) and all(map(self._has, contents(self.target, manifest))))
-
-    def carry(self, entries: Iterable[FileEntry]) -> None:
-        """Objects, named by their keys."""
-        missing = [entry for entry in entries if not self._has(entry)]
-        if self.look is not None:
-            small = [entry for entry in missing if entry.size <= SMALL_BYTES]
-            for begin in range(0, len(small), SMALL_AT_ONCE):
-                self._carry_small(small[begin : begin + SMALL_AT_ONCE], self.look)
-        for entry in missing:
-            if entry.name not in self._known_keys:
-                carry(self.source, self.target, entry, self.parts)
-                self._known_keys.add(entry.name)
-
-    def _carry_small(self, entries: Sequence[FileEntry], look: Any) -> None:
-        objects, _ = look([entry.name for entry in entries], (), 0)
-        for entry in entries:
-            data, _ = objects.get(entry.name, (None, None))
-            if data is None or (len(data), hashlib.sha256(data).hexdigest()) != (entry.size, entry.sha256):
-                raise Damaged(f"{entry.name} from {self.source.url} is missing, or has another SHA-256")
-            self.target.put(entry.name, data)
-            self._known_keys.add(entry.name)
-
-    def _has(self, entry: FileEntry) -> bool:
-        if entry.name not in self._known_keys:
-            with suppress(ObjectMissing):
-                if self.target.stat(entry.name).size == entry.size:
-                    self._known_keys.add(entry.name)
-        return entry.name in self._known_keys
-
-
-def fetch(copier: Copier, baton: Baton) -> None:
-    """What the baton names: the results of finished work, then the newest checkpoint. A checkpoint that is damaged at
-    its source is left out (`held`); results never are."""
-    if baton.done is not None:
-        copier.carry(keyed(baton.done.prefix, baton.done.results))
-    for pointer in batons.pointers(baton):
-        with suppress(Damaged):
-            copier.carry_pointer(pointer)
-    with suppress(Damaged):
-        copier.carry_results(baton.last)
-
-
-def held(copier: Copier, baton: Baton) -> Baton:
-    """The baton with those checkpoints that are in the target, each with its results."""
-    newest = [pointer for pointer in (baton.checkpoint, *baton.previous) if pointer and copier.has_pointer(pointer)]
-    return replace(
-        baton,
-        checkpoint=next(iter(newest), None),
-        previous=tuple(newest[1:]),
-        kept=tuple(filter(copier.has_pointer, baton.kept)),
-        best=tuple(filter(copier.has_pointer, baton.best)),
-        last=baton.last if copier.has_results(baton.last) else None,
-    )
-
-
-def keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
-    return (replace(entry, name=prefix + entry.name) for entry in files)
-
-
-def contents(store: ObjectStore, manifest: FileEntry) -> tuple[FileEntry, ...]:
-    """The objects that this manifest of results names; none where it is missing or torn, as for the agent."""
-    try:
-        saved = runfiles.decode_saved(store.get(manifest.name)[0])
-    except (ObjectMissing, ValueError):
-        return ()
-    return tuple(FileEntry(file.key, file.size, file.sha256) for file in saved.files)
-
-
-def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:
-    """Copy one object, continued at the byte where an earlier call was cut off. `entry.sha256` "": not known. `parts`:
-    of one run. Its files come one after the other, so a part of another file is not needed any more."""
-    parts.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = parts / hashlib.sha256(f"{entry.name} {entry.sha256}".encode()).hexdigest()
-    for other in set(parts.iterdir()) - {part}:
-        other.unlink(missing_ok=True)
-    try:
-        with open(part, "ab", opener=private_opener) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a mirror and a move may want the same file
-            if file.tell() < entry.size:
-                for chunk in source.read(entry.name, file.tell()):
-                    file.write(chunk)
-                    file.flush()
-            os.fsync(file.fileno())
-        good = _is(part, entry)
-        if good:
-            target.put_file(entry.name, part)
-    except ObjectMissing:
-        good = False
-    except OSError as error:
-        raise StoreUnavailable(f"{entry.name} cannot be kept in {parts}: {error.strerror}") from error
-    part.unlink(missing_ok=True)
-    with suppress(OSError):  # another file of the run is on its way
-        parts.rmdir()
-    if not good:
-        raise Damaged(f"{entry.name} from {source.url} is missing, or has another SHA-256")
-
-
-def _is(part: Path, entry: FileEntry) -> bool:
-    with open(part, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return file.tell() == entry.size and entry.sha256 in ("", digest)

@@ -100,6 +100,7 @@ class RelayWorld:
         self.steps = Steps()
         self.hosts = {zone: LocalHost(folder / zone, self.steps) for zone in LAB}
         self.now = 1000.0
+        self.note: Callable[[str, Mapping[str, Any]], None] = lambda zone, probe: None
         self.own.put(CODE, b"the code")
         self.restart()
 
@@ -112,6 +113,7 @@ class RelayWorld:
         self.homes = Homes(own, self.relays, self.folder / "parts", lambda: self.now)
         self.objects = RelayedStore(own, self.relays)
         self.mirrors = {zone: Mirror(own, "lab", zone, self.relay, self.folder / "parts") for zone in LAB}
+        self.relay.follow(lambda zone, beats: self.mirrors[zone].note_beats(beats))
 
     def launch(self, launch_id: str, placement: Placement, holder_gone: bool = True) -> str | None:
         """As the supervisor does: raise the baton where it lies, then bring it to the placement."""
@@ -145,9 +147,8 @@ class RelayWorld:
 
     def probe(self) -> None:
         """As a listing of the machines does."""
-        for zone, mirror in self.mirrors.items():
-            self.relay.follow(lambda _, beats, mirror=mirror: mirror.note_beats(beats))
-            self.note(zone, {"beats": Stays(self.hosts[zone].root).beats()})
+        for zone, host in self.hosts.items():
+            self.note(zone, {"beats": Stays(host.root).beats()})
 
 
 def relay_of(world: RelayWorld, supervisor_id: str) -> SshRelay:

@@ -178,6 +178,20 @@ def test_a_resume_that_meets_the_end_of_a_stay_has_one_place(world: RelayWorld) 
     assert agent_at(world.launch("2.2.1", GPU1), "2.2.1").restore() == 20
 
 
+def test_logs_and_records_of_the_last_minutes_outlive_a_move(world: RelayWorld) -> None:
+    """The run is moved before a pass of the mirror has seen them, and by a process that has copied none of them."""
+    agent = began(world)
+    last = {runfiles.log_chunk(RUN, 1, 2): b"the last line\n", runfiles.exit_record(RUN, 1): b"{}"}
+    for key, data in last.items():
+        agent.store.put(key, data)
+    world.restart()
+    world.launch("1.2.1", CLOUD)
+    world.hosts["gpu1"].machines = []
+    world.mirrors["gpu1"].copy()
+    assert {key: world.own.get(key)[0] for key in last} == last
+    assert world.relay.stays("gpu1") == ()
+
+
 def test_files_that_the_baton_does_not_name_any_more_are_deleted_here_too(world: RelayWorld) -> None:
     agent = began(world)
     for step in range(30, 80, 10):

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Done, FileEntry, Pointer
+from supervisor.contract.runfiles import SavedFile, SavedResults, encode_saved
+from supervisor.host.stays import Stays
+from supervisor.objectstores import copying
+from supervisor.objectstores.copying import Copier
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.providers.ssh import stays
-from tests.objectstores.relay_world import CLOUD, LAB, RelayWorld, agent_at, began
+from tests.objectstores.relay_world import CLOUD, LAB, RUN, RelayWorld, ScriptedAgent, agent_at, began
 
 GPU1 = LAB["gpu1"]
 
@@ -105,3 +114,123 @@ def test_of_checkpoints_that_come_too_fast_the_newest_is_copied(world: RelayWorl
     copy = world.own_baton().checkpoint
     assert copy is not None
     assert copy.step > 21
+
+
+# --- what a training may write ----------------------------------------------------------------------------------------
+
+FOREIGN = "runs/other/baton.json"
+REFUSED = (FOREIGN, runfiles.baton(RUN), runfiles.stop_marker(RUN), runfiles.evidence(RUN, 1), "code/x", "beats/other")
+
+
+def planted(agent: ScriptedAgent, key: str) -> FileEntry:
+    """An object with this key in the folder on the host."""
+    path = Path(agent.store.root) / "planted"
+    path.write_bytes(b"planted")
+    if key != runfiles.baton(RUN):
+        agent.store.put_file(key, path)
+    return FileEntry(key, 7, hashlib.sha256(b"planted").hexdigest())
+
+
+def in_checkpoint(agent: ScriptedAgent, entry: FileEntry) -> None:
+    agent.keeper.change(batons.move_checkpoint, Pointer(30, "", (entry,)))
+
+
+def in_results(agent: ScriptedAgent, entry: FileEntry) -> None:
+    done = Done(agent.launch_id, "", (entry,))
+    agent.keeper.change(lambda baton, _, machine_id: batons.finish(baton, machine_id, done))
+
+
+def in_manifest(agent: ScriptedAgent, entry: FileEntry) -> None:
+    raw = encode_saved(SavedResults(1, 30, (SavedFile("x", entry.size, entry.sha256, entry.name),)))
+    key = runfiles.saved_result(RUN, "1.1.1", 99, "manifest.json")
+    agent.store.put(key, raw)
+    manifest = FileEntry(key, len(raw), hashlib.sha256(raw).hexdigest())
+    checkpoint = agent.keeper.read().checkpoint
+    assert checkpoint is not None
+    agent.keeper.change(batons.move_checkpoint, replace(checkpoint, step=30, results=manifest))
+
+
+PLANTS = {"checkpoint": in_checkpoint, "results": in_results, "manifest": in_manifest}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_baton_on_a_host_names_no_other_object_of_our_store(plant: str, key: str, world: RelayWorld) -> None:
+    agent = began(world)
+    before = objects_of(world)
+    PLANTS[plant](agent, planted(agent, key))
+    world.mirrors["gpu1"].copy()
+    try:
+        world.launch("1.2.1", CLOUD)
+    except StoreUnavailable:
+        assert plant == "results"  # results are never left out
+    else:
+        named = batons.pointers(world.own_baton())
+        assert key not in [pointer.prefix + entry.name for pointer in named for entry in pointer.files]
+    after = objects_of(world)
+    for other in {key, *before} - {runfiles.baton(RUN)}:
+        assert after.get(other) == before.get(other), f"{other} was written"
+
+
+def test_without_the_check_of_keys_another_run_is_overwritten(
+    world: RelayWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Copier, "_may_copy", lambda copier, key: True)
+    agent = began(world)
+    in_checkpoint(agent, planted(agent, FOREIGN))
+    world.mirrors["gpu1"].copy()
+    assert world.own.get(FOREIGN)[0] == b"planted"
+
+
+def objects_of(world: RelayWorld) -> Mapping[str, bytes]:
+    pages = [page for prefix in ("runs/", "code/", "beats/") for page in world.own.pages(prefix)]
+    infos = [info for page in pages for info in page.objects]
+    return {info.key: world.own.get(info.key)[0] for info in infos}
+
+
+def test_the_beat_of_one_run_is_never_that_of_another(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.beat()
+    row = next(iter(Stays(world.hosts["gpu1"].root).beats()))
+    world.note("gpu1", {"beats": [{**row, "info": {**row["info"], "key": runfiles.beat("other")}}]})
+    world.mirrors["gpu1"].copy()
+    with pytest.raises(ObjectMissing):
+        world.own.get(runfiles.beat("other"))
+
+
+def test_a_listed_object_is_not_read_beyond_its_listed_size(world: RelayWorld) -> None:
+    agent = began(world)
+    key = runfiles.log_chunk(RUN, 1, 1)
+    info = agent.store.put(key, b"x" * 1000)
+    copier = Copier(agent.store, world.own, RUN, world.folder / "parts" / RUN, None)
+    with pytest.raises(StoreUnavailable, match="changed while"):
+        copier.carry_listed(replace(info, size=10))
+    copier.carry_listed(info)
+    assert world.own.get(key)[0] == b"x" * 1000
+
+
+# --- parts of files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_does_not_fit_is_no_damage(world: RelayWorld) -> None:
+    """A part with another beginning: the object is read again from its first byte, and the newest checkpoint counts."""
+    agent = began(world)
+    checkpoint = agent.save(30, size=SIZE).checkpoint
+    assert checkpoint is not None
+    entry = checkpoint.files[0]
+    parts = world.folder / "parts" / RUN
+    parts.mkdir(parents=True)
+    name = hashlib.sha256(f"{checkpoint.prefix}{entry.name} {entry.sha256}".encode()).hexdigest()
+    (parts / name).write_bytes(b"other bytes")
+    assert agent_at(world.launch("1.2.1", LAB["gpu2"]), "1.2.1").restore() == 30
+
+
+def test_one_part_is_used_by_one_copy_at_a_time(world: RelayWorld) -> None:
+    """While a mirror copies a file of the run, a move does not take over what it has written."""
+    agent = began(world)
+    agent.save(30, size=SIZE)
+    parts = world.folder / "parts" / RUN
+    with copying._alone(parts), pytest.raises(StoreUnavailable, match="being copied already"):
+        world.launch("1.2.1", CLOUD)
+    world.mirrors["gpu1"].copy()  # it finishes what was begun
+    assert agent_at(world.launch("1.2.1", CLOUD) or world.own.url, "1.2.1").restore() == 30

@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.contract.baton import FileEntry
 from supervisor.contract.stores.folder import FolderStore
-from supervisor.objectstores.relay import carry
+from supervisor.objectstores.copying import carry
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StayStore, StoreUnavailable
 from supervisor.providers.ssh import stays
 from supervisor.providers.ssh.connections import Connections

@@ -133,7 +133,7 @@ class HostStore:
             values = {"stay": self._stay, "key": key, "offset": offset, "max_bytes": wanted}
             answer = self._relay.piece(self._zone, "read", **values)
             piece = base64.b64decode(answer["content"])
-            if hashlib.sha256(piece).hexdigest() != answer["sha256"]:
+            if len(piece) > wanted or hashlib.sha256(piece).hexdigest() != answer["sha256"]:
                 raise StoreUnavailable(f"{self._zone}: {key} arrived with another content")
             if piece:
                 yield piece
