@@ -13,7 +13,17 @@ from supervisor.domain.actions import KeepEvidence, ReadMeter, Release, StopMete
 from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.events import AWAITING, EventKind, announced
 from supervisor.domain.machines import How, Machine, MachineState
-from supervisor.domain.observation import NOT_READ, Absent, MeterReport, Part, Seen, Unknown
+from supervisor.domain.observation import (
+    LATE_LISTING,
+    LISTING,
+    NOT_READ,
+    WRITTEN_OFF,
+    Absent,
+    MeterReport,
+    Part,
+    Seen,
+    Unknown,
+)
 from supervisor.domain.run import Approval, Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
@@ -38,7 +48,8 @@ from tests.lifecycle.hosts_world import (
 )
 from tests.properties import examples
 
-GONE = Absent(0.0, "listing")
+GONE = Absent(0.25, LISTING)
+LATE, LOST = Absent(45.0, LATE_LISTING), Absent(0.0, WRITTEN_OFF)
 AWAY = Unknown("gpu1 cannot be reached")
 ENDED = Seen(replace(MACHINE, state=MachineState.ENDED))
 MIN = 60.0
@@ -113,11 +124,29 @@ def test_nothing_else_confirms_it(meter: Part[object]) -> None:
     assert tick.run.status == Status.AWAITING_TEARDOWN
 
 
-def test_a_host_that_could_not_be_read_is_not_given_back() -> None:
-    """Somebody else may have a machine there by now."""
-    tick = Rounds(approved(metered()), AWAY, metered(), NOW + 60)
+@pytest.mark.parametrize("part", [AWAY, LATE, LOST])
+def test_a_host_that_could_not_be_read_is_not_given_back(part: Part[Machine]) -> None:
+    """Somebody else may have a machine there by now. A person who writes the machine off has not looked at others."""
+    tick = Rounds(approved(metered()), part, metered(), NOW + 60)
     assert not tick.did(StopMeter)
     assert len(tick.did(ReadMeter)) == 1, "a person may have stopped it by hand"
+
+
+def test_no_event_says_that_the_processes_of_a_written_off_machine_have_ended() -> None:
+    for part, count in ((LOST, 0), (LATE, 1), (GONE, 1)):
+        assert Rounds(approved(metered()), part, metered(), NOW + 60).kinds().count(EventKind.METER) == count
+
+
+def test_the_event_of_a_verb_names_the_readings_that_it_rests_on() -> None:
+    run = approved(metered())
+    (action,) = Rounds(run, GONE, metered(), NOW + 60).did(StopMeter)
+    assert isinstance(action, StopMeter)
+    assert action.within_s == metered().knobs.poll_interval_s
+    for good, kind in ((True, EventKind.METER), (False, EventKind.NEEDS_PERSON)):
+        tried = Seen(MeterReport("m-1", "terminate", good, "exit code", NOW + 70, action.readings))
+        event = next(each for each in Rounds(run, GONE, metered(), NOW + 90, verb=tried).events if each.kind == kind
+                     and "terminate" in each.text)  # fmt: skip
+        assert event.data["readings"] == ["listing: absent, 0.2 s old"]
 
 
 def test_a_verb_that_fails_is_retried_at_growing_intervals_and_reported_once() -> None:
@@ -339,7 +368,7 @@ APPROVALS = st.one_of(
     st.none(),
     st.builds(approval, st.just(NOW + 10), st.sampled_from(("terminate", "stop")), meter_stopped=st.booleans()),
 )
-PARTS = st.sampled_from((ENDED, GONE, AWAY, Seen(MACHINE)))
+PARTS = st.sampled_from((ENDED, GONE, LATE, LOST, AWAY, Seen(MACHINE)))
 
 
 @settings(max_examples=examples(400, 20_000), deadline=None)
@@ -360,4 +389,5 @@ def test_twice_is_once_and_less_knowledge_gives_nothing_back(
         assert all(action in once.actions for action in again.actions)
     blind = Rounds(run, AWAY, world, NOW + 100, verb=verb, meter=meter)
     assert not blind.did(Release) + blind.did(StopMeter), "a host that could not be read is not given back"
-    assert once.run.status == Status.AWAITING_TEARDOWN or approved_ is not None or part is GONE
+    assert once.run.status == Status.AWAITING_TEARDOWN or approved_ is not None or isinstance(part, Absent)
+    assert part is GONE or not once.did(StopMeter)

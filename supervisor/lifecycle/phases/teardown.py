@@ -21,6 +21,8 @@ from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.events import AWAITING, Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import (
+    LISTING,
+    WRITTEN_OFF,
     Absent,
     HostUser,
     MeterReport,
@@ -34,6 +36,7 @@ from supervisor.domain.observation import (
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged
+from supervisor.lifecycle.ending.machines import reading_text
 from supervisor.lifecycle.ending.retiring import gone_for_good
 from supervisor.wording.run import status_text
 
@@ -168,21 +171,23 @@ def _noted(
     assert bill is not None
     assert approval is not None
     host, changes = item.ref.zone, dict[str, Any]()
-    if bill.left_at is None and isinstance(part, Absent) and bill.how is not How.RELEASE:
+    is_gone = isinstance(part, Absent) and part.source != WRITTEN_OFF
+    if bill.left_at is None and is_gone and bill.how is not How.RELEASE:
         changes["left_at"] = now
         events.append(new_event(EventKind.METER, f"The run's own processes on {host} have ended.", host=host))
     tried = _report(obs.verb, item, approval)
     if tried is not None and (bill.tried_at is None or tried.at > bill.tried_at):
         changes |= {"tried_at": tried.at, "problem": "" if tried.good else tried.text}
+        readings = list(tried.readings)
         if tried.good:
             changes |= {"done_verb": tried.verb, "done_at": tried.at, "tries": 0}
             text = f"`{tried.verb}` of {host} was carried out ({tried.text}). Its bill counts until a read confirms it."
-            events.append(new_event(EventKind.METER, text, host=host, verb=tried.verb))
+            events.append(new_event(EventKind.METER, text, host=host, verb=tried.verb, readings=readings))
         else:
             changes["tries"] = bill.tries + 1
             if not bill.tries:
                 text = f"`{tried.verb}` of {host} failed ({tried.text}) and is retried."
-                events.append(_needs_person(run, text, host))
+                events.append(_needs_person(run, text, host, readings=readings))
     if bill.how is How.ASK and bill.tried_at is None:
         changes["tried_at"] = now
         text = f"Do it now: `{approval.verb}` of {host}, which is billed until then."
@@ -193,10 +198,10 @@ def _noted(
     return (_with_bill(run, item, **changes) if changes else run), tuple(events)
 
 
-def _needs_person(run: Run, text: str, host: str) -> Event:
+def _needs_person(run: Run, text: str, host: str, **data: Any) -> Event:
     price = run.attempt.price_usd_per_h if run.attempt is not None else None
-    awaiting = {AWAITING: "meter"}
-    return new_event(EventKind.NEEDS_PERSON, f"Needs a person: {text}", usd_per_h=price, host=host, **awaiting)
+    data[AWAITING] = "meter"
+    return new_event(EventKind.NEEDS_PERSON, f"Needs a person: {text}", usd_per_h=price, host=host, **data)
 
 
 def _report(part: Part[MeterReport], item: Retiring, approval: Approval) -> MeterReport | None:
@@ -226,17 +231,21 @@ def _confirmed_by(item: Retiring, approval: Approval, obs: Observation) -> str:
 def _next_actions(
     item: Retiring, part: Part[Machine], approval: Approval, world: World, now: float
 ) -> tuple[tuple[Action, ...], float | None]:
-    """Before the verb, a listing must show that the run's processes are gone and who else is there."""
+    """Before the verb, a listing must show that the run's processes are gone and who else is there. A late one does not
+    show who has come since, and a write-off is no reading."""
     bill, host = item.bill, (item.ref.provider, item.ref.zone)
     assert bill is not None
     done = _is_done(bill, approval)
     if host not in world.meters or isinstance(part, Seen):
         return (), None
-    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent):
+    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent) and part.source == LISTING:
         due_at = 0.0
         if bill.tries and bill.tried_at is not None:
             due_at = min(bill.tried_at, now) + RETRY_S[min(bill.tries, len(RETRY_S)) - 1]
-        return ((StopMeter(item.ref, approval.verb),), None) if now >= due_at else ((), due_at)
+        if now < due_at:
+            return (), due_at
+        readings = (f"{part.source}: {reading_text(part)}",)
+        return (StopMeter(item.ref, approval.verb, world.knobs.poll_interval_s, readings),), None
     return ((ReadMeter(item.ref, approval.verb),) if bill.confirms else ()), None
 
 
