@@ -120,11 +120,13 @@ class MeterReport:
 
 @dataclass(frozen=True, slots=True)
 class HostUser:
-    """Who has a machine on a host. `waits`: its work is verified, and it asks for the end of the host's bill."""
+    """Who has a machine on a host. `waits`: its work is verified, and it asks for the end of the host's bill. `works`:
+    it may ask later. One with neither only has a machine that is released, or a request that may give none."""
 
     name: str
     key: int = 0  # of its run; 0 = it belongs to another cell or supervisor
     waits: bool = False
+    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ Where machines cannot be had back there is no such limit: nothing but the approv
 are verified, gives it back. A host is billed until somebody stops it. After the approval the run's own processes are
 ended, then the approved verb is carried out, by a command, a webhook or a person. The run stays until a later read, or
 a person, confirms that the bill has ended: could not read is not stopped. A host that others use is not given back; the
-last run on it asks. Of several that ask, it is the oldest one.
+last run on it asks. Of several that ask, it is the oldest one. A host is handed over only to a run that may ask later;
+where others are only leaving, the run waits until it is alone.
 """
 
 from __future__ import annotations
@@ -129,22 +130,23 @@ def _await_bill(run: Run, part: Part[Machine], obs: Observation, world: World, n
     item = run.billed
     assert item is not None
     assert item.bill is not None
-    others = _others(run, item, world)
-    if others and not run.awaits_pull and item.bill.done_at is None:
-        return _hand_over(run, item, others, now)
-    if not item.bill.announced:
+    others = () if item.bill.done_at is not None else _others(run, item, world)
+    heirs = tuple(user.name for user in others if user.waits or user.works)
+    if heirs and not run.awaits_pull:
+        return _hand_over(run, item, heirs, now)
+    if not item.bill.announced and (not others or run.awaits_pull):
         return _ask(run, item, now)
     approval = run.approved_end
     if approval is None or run.awaits_pull:
         return unchanged(run)
-    run, events = _noted(run, item, part, obs, now)
+    run, events = _noted(run, item, part, obs, now, alone=not others)
     item = run.billed
     assert item is not None
     assert item.bill is not None
     confirmed_by = "" if isinstance(part, Seen) else _confirmed_by(item, approval, obs)
     if confirmed_by:
         return after_events(events, _end_bill(run, item, confirmed_by, now))
-    actions, check_after = _next_actions(item, part, approval, world, now)
+    actions, check_after = _next_actions(item, part, approval, world, now, alone=not others)
     return Decision(run, events, actions, check_after=check_after)
 
 
@@ -164,7 +166,7 @@ def _with_bill(run: Run, item: Retiring, **changes: Any) -> Run:
 
 
 def _noted(
-    run: Run, item: Retiring, part: Part[Machine], obs: Observation, now: float
+    run: Run, item: Retiring, part: Part[Machine], obs: Observation, now: float, *, alone: bool
 ) -> tuple[Run, tuple[Event, ...]]:
     """The row with what the reports of the actions say, each once."""
     bill, approval, events = item.bill, run.approved_end, list[Event]()
@@ -188,7 +190,7 @@ def _noted(
             if not bill.tries:
                 text = f"`{tried.verb}` of {host} failed ({tried.text}) and is retried."
                 events.append(_needs_person(run, text, host, readings=readings))
-    if bill.how is How.ASK and bill.tried_at is None:
+    if bill.how is How.ASK and bill.tried_at is None and alone:
         changes["tried_at"] = now
         text = f"Do it now: `{approval.verb}` of {host}, which is billed until then."
         events.append(_needs_person(run, f"{text} Then confirm it: spot approve {run.run_id} --meter-stopped", host))
@@ -229,7 +231,7 @@ def _confirmed_by(item: Retiring, approval: Approval, obs: Observation) -> str:
 
 
 def _next_actions(
-    item: Retiring, part: Part[Machine], approval: Approval, world: World, now: float
+    item: Retiring, part: Part[Machine], approval: Approval, world: World, now: float, *, alone: bool
 ) -> tuple[tuple[Action, ...], float | None]:
     """Before the verb, a listing must show that the run's processes are gone and who else is there. A late one does not
     show who has come since, and a write-off is no reading."""
@@ -238,7 +240,7 @@ def _next_actions(
     done = _is_done(bill, approval)
     if host not in world.meters or isinstance(part, Seen):
         return (), None
-    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent) and part.source == LISTING:
+    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent) and part.source == LISTING and alone:
         due_at = 0.0
         if bill.tries and bill.tried_at is not None:
             due_at = min(bill.tried_at, now) + RETRY_S[min(bill.tries, len(RETRY_S)) - 1]
@@ -270,9 +272,12 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
     run_ids, closing = set(), set()
     for run in runs:
         run_ids.add(run.run_id)
-        waits = run.status == Status.AWAITING_TEARDOWN and run.billed is not None
+        billed = run.billed.ref if run.status == Status.AWAITING_TEARDOWN and run.billed is not None else None
+        at_work = run.live_attempt.placement if run.live_attempt is not None else None
         for host in hosts_of(run) & world.meters.keys():
-            users.setdefault(host, []).append(HostUser(run.run_id, run.key, waits))
+            waits = billed is not None and host == (billed.provider, billed.zone)
+            works = at_work is not None and host == (at_work.provider, at_work.zone)
+            users.setdefault(host, []).append(HostUser(run.run_id, run.key, waits, works))
             if waits and run.approved_end is not None:
                 closing.add(zone_name(*host, world.machines_of(host[0])))
     for provider, machine in machines:
@@ -280,7 +285,7 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
         ours = machine.supervisor_id == world.knobs.supervisor_id
         if host in world.meters and machine.state != MachineState.ENDED and not (ours and machine.run_id in run_ids):
             name = machine.run_id if ours else f"{machine.name} of another supervisor"
-            users.setdefault(host, []).append(HostUser(name))
+            users.setdefault(host, []).append(HostUser(name, works=machine.state != MachineState.ENDING))
     host_users = {host: tuple(there) for host, there in users.items()}
     return replace(world, host_users=host_users, unread=world.unread | closing, closing=frozenset(closing))
 
@@ -297,9 +302,10 @@ def hosts_of(run: Run) -> set[Host]:
     return hosts
 
 
-def _others(run: Run, item: Retiring, world: World) -> tuple[str, ...]:
+def _others(run: Run, item: Retiring, world: World) -> tuple[HostUser, ...]:
+    """Without those that wait for this run."""
     users = world.host_users.get((item.ref.provider, item.ref.zone), ())
-    return tuple(user.name for user in users if user.key != run.key and (not user.waits or user.key < run.key))
+    return tuple(user for user in users if user.key != run.key and (not user.waits or user.key < run.key))
 
 
 def _hand_over(run: Run, item: Retiring, others: tuple[str, ...], now: float) -> Decision:
