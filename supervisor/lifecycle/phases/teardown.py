@@ -127,6 +127,7 @@ def _complete(run: Run, now: float, more: str = "") -> Decision:
 
 
 def _await_bill(run: Run, part: Part[Machine], obs: Observation, world: World, now: float) -> Decision:
+    run = _with_present_meter(run, world)
     item = run.billed
     assert item is not None
     assert item.bill is not None
@@ -157,6 +158,26 @@ def _ask(run: Run, item: Retiring, now: float) -> Decision:
     awaiting = {AWAITING: "pull" if run.awaits_pull else "approval"}
     event = new_event(EventKind.NEEDS_PERSON, status_text(run, now), usd_per_h=price, **awaiting)
     return Decision(run, (event,), again=True)
+
+
+def _with_present_meter(run: Run, world: World) -> Run:
+    """The settings may have changed since the bill was stored, or since the approval: a verb that is not offered any
+    more is asked for again. A host that left the settings keeps what it had."""
+    item = run.billed
+    assert item is not None
+    assert item.bill is not None
+    bill, meter, approval = item.bill, world.meters.get((item.ref.provider, item.ref.zone)), run.approved_end
+    if meter is None:
+        return run
+    changes: dict[str, Any] = {}
+    if (bill.how, bill.verb, bill.confirms) != (meter.how, meter.verb, meter.confirms):
+        changes = {"how": meter.how, "verb": meter.verb, "confirms": meter.confirms}
+    if bill.how is not meter.how and bill.done_at is None:  # the tries, or the request to a person, were another way's
+        changes |= {"tried_at": None, "tries": 0, "problem": ""}
+    is_offered = approval is None or approval.meter_stopped or approval.verb in meter.verbs
+    if not is_offered and bill.done_at is None:
+        run, changes = replace(run, approval=None), {**changes, "announced": False}
+    return _with_bill(run, item, **changes) if changes else run
 
 
 def _with_bill(run: Run, item: Retiring, **changes: Any) -> Run:
@@ -237,16 +258,17 @@ def _next_actions(
     show who has come since, and a write-off is no reading."""
     bill, host = item.bill, (item.ref.provider, item.ref.zone)
     assert bill is not None
-    done = _is_done(bill, approval)
-    if host not in world.meters or isinstance(part, Seen):
+    done, meter = _is_done(bill, approval), world.meters.get(host)
+    if meter is None or isinstance(part, Seen):
         return (), None
-    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent) and part.source == LISTING and alone:
+    is_read = isinstance(part, Absent) and part.source == LISTING
+    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and is_read and alone:
         due_at = 0.0
         if bill.tries and bill.tried_at is not None:
             due_at = min(bill.tried_at, now) + RETRY_S[min(bill.tries, len(RETRY_S)) - 1]
         if now < due_at:
             return (), due_at
-        readings = (f"{part.source}: {reading_text(part)}",)
+        readings = (f"{LISTING}: {reading_text(part)}",)
         return (StopMeter(item.ref, approval.verb, world.knobs.poll_interval_s, readings),), None
     return ((ReadMeter(item.ref, approval.verb),) if bill.confirms else ()), None
 
