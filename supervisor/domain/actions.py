@@ -56,10 +56,13 @@ class Release:
 @dataclass(frozen=True, slots=True)
 class StopMeter:
     """Give the host of this machine back by the verb that a person has approved. After a crash it may be carried out
-    again."""
+    again. `readings`: the evidence for this (source, value, age). `within_s`: dropped where it waits longer for its
+    beginning, because others may have started there meanwhile."""
 
     ref: MachineRef
     verb: str
+    within_s: float
+    readings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

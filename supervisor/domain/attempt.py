@@ -109,7 +109,8 @@ class Pulse:
 @dataclass(frozen=True, slots=True)
 class Bill:
     """The bill of a machine that ends only by a verb which a person approves; it counts as running until a later read
-    or a person confirms its end. `verb`: of the provider; the approval may name another. Times are epoch seconds."""
+    or a person confirms its end. `how`, `verb` and `confirms` follow the settings (phases/teardown). `verb`: of the
+    provider; the approval may name another. Times are epoch seconds."""
 
     how: How
     verb: str

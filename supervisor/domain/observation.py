@@ -25,7 +25,8 @@ from supervisor.domain.status import Status
 T = TypeVar("T")
 BATON, STOP, LOOKUP = "baton", "stop", "lookup"  # parts that a decision may want
 MACHINES, BEATS = "machines", "beats"  # sources
-WRITTEN_OFF = "written off"  # the source of an absence
+# Sources of an absence. Of a late listing: the machine was gone by then, and others may have appeared since.
+LISTING, LATE_LISTING, WRITTEN_OFF = "listing", "late listing", "written off"
 OBSERVE_S = 10.0  # how long a tick waits for one of several providers; a cloud lists 10,000 machines in about 5 s
 GAP_POLLS = 2.0
 
@@ -106,22 +107,26 @@ class Verification:
 @dataclass(frozen=True, slots=True)
 class MeterReport:
     """What an action reports of the bill of a machine. `good`: of a verb, it was carried out; of a read, the bill has
-    ended. A read that failed is not good: could not read is not stopped. `at`: on the supervisor's clock."""
+    ended. A read that failed is not good: could not read is not stopped. `at`: on the supervisor's clock. `readings`:
+    the evidence for the verb."""
 
     machine: str  # its name
     verb: str
     good: bool
     text: str
     at: float
+    readings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HostUser:
-    """Who has a machine on a host. `waits`: its work is verified, and it asks for the end of the host's bill."""
+    """Who has a machine on a host. `waits`: its work is verified, and it asks for the end of the host's bill. `works`:
+    it may ask later. One with neither only has a machine that is released, or a request that may give none."""
 
     name: str
     key: int = 0  # of its run; 0 = it belongs to another cell or supervisor
     waits: bool = False
+    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)

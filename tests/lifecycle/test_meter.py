@@ -13,7 +13,17 @@ from supervisor.domain.actions import KeepEvidence, ReadMeter, Release, StopMete
 from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.events import AWAITING, EventKind, announced
 from supervisor.domain.machines import How, Machine, MachineState
-from supervisor.domain.observation import NOT_READ, Absent, MeterReport, Part, Seen, Unknown
+from supervisor.domain.observation import (
+    LATE_LISTING,
+    LISTING,
+    NOT_READ,
+    WRITTEN_OFF,
+    Absent,
+    MeterReport,
+    Part,
+    Seen,
+    Unknown,
+)
 from supervisor.domain.run import Approval, Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
@@ -38,7 +48,8 @@ from tests.lifecycle.hosts_world import (
 )
 from tests.properties import examples
 
-GONE = Absent(0.0, "listing")
+GONE = Absent(0.25, LISTING)
+LATE, LOST = Absent(45.0, LATE_LISTING), Absent(0.0, WRITTEN_OFF)
 AWAY = Unknown("gpu1 cannot be reached")
 ENDED = Seen(replace(MACHINE, state=MachineState.ENDED))
 MIN = 60.0
@@ -113,11 +124,29 @@ def test_nothing_else_confirms_it(meter: Part[object]) -> None:
     assert tick.run.status == Status.AWAITING_TEARDOWN
 
 
-def test_a_host_that_could_not_be_read_is_not_given_back() -> None:
-    """Somebody else may have a machine there by now."""
-    tick = Rounds(approved(metered()), AWAY, metered(), NOW + 60)
+@pytest.mark.parametrize("part", [AWAY, LATE, LOST])
+def test_a_host_that_could_not_be_read_is_not_given_back(part: Part[Machine]) -> None:
+    """Somebody else may have a machine there by now. A person who writes the machine off has not looked at others."""
+    tick = Rounds(approved(metered()), part, metered(), NOW + 60)
     assert not tick.did(StopMeter)
     assert len(tick.did(ReadMeter)) == 1, "a person may have stopped it by hand"
+
+
+def test_no_event_says_that_the_processes_of_a_written_off_machine_have_ended() -> None:
+    for part, count in ((LOST, 0), (LATE, 1), (GONE, 1)):
+        assert Rounds(approved(metered()), part, metered(), NOW + 60).kinds().count(EventKind.METER) == count
+
+
+def test_the_event_of_a_verb_names_the_readings_that_it_rests_on() -> None:
+    run = approved(metered())
+    (action,) = Rounds(run, GONE, metered(), NOW + 60).did(StopMeter)
+    assert isinstance(action, StopMeter)
+    assert action.within_s == metered().knobs.poll_interval_s
+    for good, kind in ((True, EventKind.METER), (False, EventKind.NEEDS_PERSON)):
+        tried = Seen(MeterReport("m-1", "terminate", good, "exit code", NOW + 70, action.readings))
+        event = next(each for each in Rounds(run, GONE, metered(), NOW + 90, verb=tried).events if each.kind == kind
+                     and "terminate" in each.text)  # fmt: skip
+        assert event.data["readings"] == ["listing: absent, 0.2 s old"]
 
 
 def test_a_verb_that_fails_is_retried_at_growing_intervals_and_reported_once() -> None:
@@ -180,67 +209,6 @@ def test_reminders_come_after_15_minutes_one_hour_and_every_six_hours_each_once(
     assert all(0 <= at - approved_at - after < 240.0 for (at, _), after in zip(texts, due[:3], strict=True))
     assert texts[1][1].startswith("The bill of its host has not ended for 1 h")
     assert "$1.2" in texts[1][1]
-
-
-# --- several runs on one host -----------------------------------------------------------------------------------------
-
-
-def other(status: Status = Status.RUNNING, key: int = 2) -> Run:
-    return replace(saving(key, "second"), status=status)
-
-
-def test_a_host_with_another_run_is_left_and_named() -> None:
-    for other_run in (other(), other(Status.FINISHING), replace(other(), attempt=None)):
-        tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, [other_run], check=Seen(GOOD))
-        assert tick.run.status == Status.COMPLETED
-        assert EventKind.NEEDS_PERSON not in tick.kinds(), "only the last run asks"
-        assert "gpu1 is still used by second, so its bill goes on." in tick.events[-1].text
-        assert tick.run.retiring[0].bill is None, "its own processes are released"
-
-
-def test_machines_of_others_on_the_host_count_and_ended_ones_do_not() -> None:
-    foreign = replace(MACHINE, name="m-9", supervisor_id="supervisor-9", run_id="theirs")
-    tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, machines=[foreign], check=Seen(GOOD))
-    assert "gpu1 is still used by m-9 of another supervisor" in tick.events[-1].text
-    elsewhere = replace(MACHINE, name="m-8", run_id="of-another-cell")
-    tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, machines=[elsewhere, MACHINE], check=Seen(GOOD))
-    assert "used by of-another-cell, so" in tick.events[-1].text
-    over = replace(foreign, state=MachineState.ENDED)
-    tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, machines=[over, MACHINE], check=Seen(GOOD))
-    assert tick.run.status == Status.AWAITING_TEARDOWN
-
-
-def test_a_machine_that_is_kept_for_a_person_keeps_its_host() -> None:
-    kept = replace(other(Status.FAILED), kept_until=NOW + H, retiring=verified(metered()).retiring)
-    kept = replace(kept, try_=None, attempt=None)
-    tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, [kept], check=Seen(GOOD))
-    assert tick.run.status == Status.COMPLETED
-    released = replace(kept, kept_until=None)
-    tick = Rounds(saving(), Seen(MACHINE), metered(), NOW, [released], check=Seen(GOOD))
-    assert tick.run.status == Status.AWAITING_TEARDOWN
-
-
-@pytest.mark.parametrize("decided", [False, True])
-def test_of_two_runs_that_end_together_exactly_one_asks_and_stops_the_host(decided: bool) -> None:
-    first, second = verified(metered()), replace(verified(metered()), key=2, run_id="second")
-    if decided:
-        first, second = (replace(run, approval=approval(NOW + 1)) for run in (first, second))
-    older = Rounds(first, GONE, metered(), NOW + 30, [second])
-    newer = Rounds(second, GONE, metered(), NOW + 30, [first])
-    assert (older.run.status, newer.run.status) == (Status.AWAITING_TEARDOWN, Status.COMPLETED)
-    assert (len(older.did(StopMeter)), newer.did(StopMeter)) == (decided, [])
-
-
-def test_nothing_is_started_on_a_host_whose_end_is_approved() -> None:
-    from supervisor.lifecycle.phases.teardown import with_host_users
-
-    run = verified(metered())
-    assert with_host_users(metered(), [run], ()).unread == frozenset()
-    closing = replace(run, approval=approval(NOW + 1))
-    assert with_host_users(metered(), [closing], ()).unread == {"gpu1"}
-    two = replace(metered(), sources={"lab": "machines of lab", "local": "machines of local"})
-    assert with_host_users(two, [closing], ()).unread == {"gpu1 of lab"}
-    assert with_host_users(two, [closing], ()).host_users[HOST][0].waits
 
 
 # --- odd cases --------------------------------------------------------------------------------------------------------
@@ -318,6 +286,33 @@ def test_a_machine_whose_processes_are_gone_is_not_missing_in_the_listing() -> N
     assert (there.left, left.left, left.use) == (False, True, Use.KEPT)
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_who_stops_the_bill_and_whether_a_read_confirms_it_follow_the_settings(done: bool) -> None:
+    """The row was written under other settings: a command is added, and the one that confirms is removed."""
+    by_hand = Rounds(approved(metered(How.ASK)), GONE, metered(How.ASK), NOW + 20).run
+    commanded = Rounds(by_hand, GONE, metered(confirms=False), NOW + 30)
+    assert len(commanded.did(StopMeter)) == 1
+    verb: Part[MeterReport] = report(NOW + 35) if done else NOT_READ
+    again = Rounds(commanded.run, GONE, metered(confirms=False), NOW + 40, verb=verb)
+    assert not again.did(ReadMeter), "there is no command for it"
+    assert len(Rounds(again.run, GONE, metered(), NOW + 50, verb=verb).did(ReadMeter)) == done
+    back = Rounds(again.run, GONE, metered(How.ASK), NOW + 60)
+    told = [event.text for event in back.events if event.kind is EventKind.NEEDS_PERSON]
+    assert (not back.did(StopMeter), len(told)) == (True, 0 if done else 1)
+
+
+def test_a_verb_that_is_not_offered_any_more_is_asked_for_again() -> None:
+    """A command that does not get the verb does only the usual one: that is not what was approved."""
+    meter = replace(metered().meters[HOST], verbs=("terminate",))
+    world = replace(metered(), meters={HOST: meter})
+    tick = Rounds(approved(metered(), verb="stop"), GONE, world, NOW + 30)
+    assert (tick.actions, tick.run.approval) == ([], None)
+    (question,) = [event for event in tick.events if event.kind is EventKind.NEEDS_PERSON]
+    assert "Next: approve `terminate`" in question.text
+    confirmed = approved(metered(), verb="stop", meter_stopped=True)
+    assert Rounds(confirmed, AWAY, world, NOW + 30).run.status == Status.COMPLETED
+
+
 # --- for any bill and any reading -------------------------------------------------------------------------------------
 
 TIMES, VERBS = st.sampled_from((NOW + 5, NOW + 40, NOW + 90)), st.sampled_from(("terminate", "stop"))
@@ -339,7 +334,7 @@ APPROVALS = st.one_of(
     st.none(),
     st.builds(approval, st.just(NOW + 10), st.sampled_from(("terminate", "stop")), meter_stopped=st.booleans()),
 )
-PARTS = st.sampled_from((ENDED, GONE, AWAY, Seen(MACHINE)))
+PARTS = st.sampled_from((ENDED, GONE, LATE, LOST, AWAY, Seen(MACHINE)))
 
 
 @settings(max_examples=examples(400, 10_000), deadline=None)
@@ -347,7 +342,7 @@ PARTS = st.sampled_from((ENDED, GONE, AWAY, Seen(MACHINE)))
 def test_twice_is_once_and_less_knowledge_gives_nothing_back(
     bill: Bill, approved_: Approval | None, part: Part[Machine], verb: Part[MeterReport], meter: Part[MeterReport]
 ) -> None:
-    world = metered()
+    world = metered(bill.how, bill.confirms)
     if bill.how is How.RELEASE:
         world = replace(world, meters={}, irreplaceable=frozenset({"lab"}))
     (item,) = verified(metered()).retiring
@@ -360,4 +355,5 @@ def test_twice_is_once_and_less_knowledge_gives_nothing_back(
         assert all(action in once.actions for action in again.actions)
     blind = Rounds(run, AWAY, world, NOW + 100, verb=verb, meter=meter)
     assert not blind.did(Release) + blind.did(StopMeter), "a host that could not be read is not given back"
-    assert once.run.status == Status.AWAITING_TEARDOWN or approved_ is not None or part is GONE
+    assert once.run.status == Status.AWAITING_TEARDOWN or approved_ is not None or isinstance(part, Absent)
+    assert part is GONE or not once.did(StopMeter)

@@ -133,6 +133,11 @@ def test_what_gives_no_exit_code_was_not_read(
             call(REF, "x")
 
 
+def test_a_command_that_left_the_settings_is_named() -> None:
+    with pytest.raises(MeterFailed, match="ssh_meter_confirm is not in the settings"):
+        of(ssh_meter_command=("/bin/true",)).read(REF, "x")
+
+
 def test_a_command_at_its_deadline_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meters, "COMMAND_S", 1.0)
     file = tmp_path / "pid"

@@ -165,21 +165,45 @@ def of_host(bench: Bench, action: StopMeter | ReadMeter, run: Run, meters: FakeM
 def test_a_verb_that_was_reported_as_done_is_not_carried_out_again(bench: Bench) -> None:
     """The tick that derived it once more had not seen the report yet. A new approval is another matter."""
     meters, run = meters_of("gpu1"), host_run(bench.clock.now())
-    seen = of_host(bench, StopMeter(HOST, "stop"), run, meters).verb
+    seen = of_host(bench, StopMeter(HOST, "stop", 30.0), run, meters).verb
     assert isinstance(seen, Seen)
     assert (seen.value.good, seen.value.verb, seen.value.text) == (True, "stop", "exit code 0")
-    of_host(bench, StopMeter(HOST, "stop"), run, meters)
+    of_host(bench, StopMeter(HOST, "stop", 30.0), run, meters)
     assert meters.stopped == [("gpu1", "stop", "digits-7")]
     bench.clock.advance(5)
-    of_host(bench, StopMeter(HOST, "stop"), host_run(bench.clock.now()), meters)
-    of_host(bench, StopMeter(HOST, "terminate"), run, meters)
+    of_host(bench, StopMeter(HOST, "stop", 30.0), host_run(bench.clock.now()), meters)
+    of_host(bench, StopMeter(HOST, "terminate", 30.0), run, meters)
     assert [verb for _, verb, _ in meters.stopped] == ["stop", "stop", "terminate"]
+
+
+def test_a_verb_that_waited_longer_than_its_readings_hold_is_dropped(bench: Bench) -> None:
+    """Another supervisor may have started a run on the host meanwhile. The next tick derives it again."""
+    meters, run = meters_of("gpu1"), host_run(bench.clock.now())
+    bench.providers["lab"] = SimpleNamespace(meters=meters)
+    for waited_s, done in ((3.1, 0), (2.9, 1)):
+        bench.actor.submit(run, StopMeter(HOST, "stop", 3.0, ("listing: absent, 0.3 s old",)), bench.lease(epoch=1))
+        bench.clock.advance(waited_s)
+        bench.later.drain()
+        assert len(meters.stopped) == done
+    verb = bench.actor.outcomes.of(run.key).verb
+    assert isinstance(verb, Seen)
+    assert verb.value.readings == ("listing: absent, 0.3 s old",)
+
+
+def test_reads_of_bills_have_threads_of_their_own(bench: Bench) -> None:
+    """A read may take 50 s, and a verb may not wait so long."""
+    names: list[str] = []
+    bench.actor.executor = None
+    bench.actor.pool = lambda threads, name: names.append(name) or bench.later  # type: ignore[func-returns-value]
+    for action in (ReadMeter(HOST, "stop"), StopMeter(HOST, "stop", 30.0)):
+        of_host(bench, action, host_run(0.0), meters_of("gpu1"))
+    assert len(set(names)) == 2
 
 
 def test_what_fails_is_reported_and_a_failed_read_says_that_it_runs_on(bench: Bench) -> None:
     meters, run = meters_of("gpu1"), host_run(bench.clock.now())
     meters.fails, meters.reads = "no such pod", "timeout"
-    tried = of_host(bench, StopMeter(HOST, "stop"), run, meters).verb
+    tried = of_host(bench, StopMeter(HOST, "stop", 30.0), run, meters).verb
     assert isinstance(tried, Seen)
     assert (tried.value.good, tried.value.text) == (False, "no such pod")
     read = of_host(bench, ReadMeter(HOST, "stop"), run, meters).meter

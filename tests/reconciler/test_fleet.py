@@ -167,7 +167,7 @@ def test_a_machine_that_an_old_listing_lacks_may_be_newer(two: Two) -> None:
     assert isinstance(two.part(late, "m-new"), Unknown)
     assert isinstance(two.part(late, "m-new", there_at=now - 39.0), Unknown), "it came after the request"
     known = two.part(late, before.name, there_at)
-    assert known == Absent(40.0, "listing"), "it existed before the request, and names are never used twice"
+    assert known == Absent(40.0, "late listing"), "it existed before the request, and names are never used twice"
 
 
 def test_a_listing_after_an_hour_restarts_every_limit(two: Two) -> None:

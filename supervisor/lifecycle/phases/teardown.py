@@ -7,7 +7,8 @@ Where machines cannot be had back there is no such limit: nothing but the approv
 are verified, gives it back. A host is billed until somebody stops it. After the approval the run's own processes are
 ended, then the approved verb is carried out, by a command, a webhook or a person. The run stays until a later read, or
 a person, confirms that the bill has ended: could not read is not stopped. A host that others use is not given back; the
-last run on it asks. Of several that ask, it is the oldest one.
+last run on it asks. Of several that ask, it is the oldest one. A host is handed over only to a run that may ask later;
+where others are only leaving, the run waits until it is alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from supervisor.domain.attempt import Bill, Retiring
 from supervisor.domain.events import AWAITING, Event, EventKind
 from supervisor.domain.machines import How, Machine, MachineState
 from supervisor.domain.observation import (
+    LISTING,
+    WRITTEN_OFF,
     Absent,
     HostUser,
     MeterReport,
@@ -34,6 +37,7 @@ from supervisor.domain.observation import (
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged
+from supervisor.lifecycle.ending.machines import reading_text
 from supervisor.lifecycle.ending.retiring import gone_for_good
 from supervisor.wording.run import status_text
 
@@ -123,25 +127,27 @@ def _complete(run: Run, now: float, more: str = "") -> Decision:
 
 
 def _await_bill(run: Run, part: Part[Machine], obs: Observation, world: World, now: float) -> Decision:
+    run = _with_present_meter(run, world)
     item = run.billed
     assert item is not None
     assert item.bill is not None
-    others = _others(run, item, world)
-    if others and not run.awaits_pull and item.bill.done_at is None:
-        return _hand_over(run, item, others, now)
-    if not item.bill.announced:
+    others = () if item.bill.done_at is not None else _others(run, item, world)
+    heirs = tuple(user.name for user in others if user.waits or user.works)
+    if heirs and not run.awaits_pull:
+        return _hand_over(run, item, heirs, now)
+    if not item.bill.announced and (not others or run.awaits_pull):
         return _ask(run, item, now)
     approval = run.approved_end
     if approval is None or run.awaits_pull:
         return unchanged(run)
-    run, events = _noted(run, item, part, obs, now)
+    run, events = _noted(run, item, part, obs, now, alone=not others)
     item = run.billed
     assert item is not None
     assert item.bill is not None
     confirmed_by = "" if isinstance(part, Seen) else _confirmed_by(item, approval, obs)
     if confirmed_by:
         return after_events(events, _end_bill(run, item, confirmed_by, now))
-    actions, check_after = _next_actions(item, part, approval, world, now)
+    actions, check_after = _next_actions(item, part, approval, world, now, alone=not others)
     return Decision(run, events, actions, check_after=check_after)
 
 
@@ -154,6 +160,26 @@ def _ask(run: Run, item: Retiring, now: float) -> Decision:
     return Decision(run, (event,), again=True)
 
 
+def _with_present_meter(run: Run, world: World) -> Run:
+    """The settings may have changed since the bill was stored, or since the approval: a verb that is not offered any
+    more is asked for again. A host that left the settings keeps what it had."""
+    item = run.billed
+    assert item is not None
+    assert item.bill is not None
+    bill, meter, approval = item.bill, world.meters.get((item.ref.provider, item.ref.zone)), run.approved_end
+    if meter is None:
+        return run
+    changes: dict[str, Any] = {}
+    if (bill.how, bill.verb, bill.confirms) != (meter.how, meter.verb, meter.confirms):
+        changes = {"how": meter.how, "verb": meter.verb, "confirms": meter.confirms}
+    if bill.how is not meter.how and bill.done_at is None:  # the tries, or the request to a person, were another way's
+        changes |= {"tried_at": None, "tries": 0, "problem": ""}
+    is_offered = approval is None or approval.meter_stopped or approval.verb in meter.verbs
+    if not is_offered and bill.done_at is None:
+        run, changes = replace(run, approval=None), {**changes, "announced": False}
+    return _with_bill(run, item, **changes) if changes else run
+
+
 def _with_bill(run: Run, item: Retiring, **changes: Any) -> Run:
     assert item.bill is not None
     changed = replace(item, bill=replace(item.bill, **changes))
@@ -161,29 +187,31 @@ def _with_bill(run: Run, item: Retiring, **changes: Any) -> Run:
 
 
 def _noted(
-    run: Run, item: Retiring, part: Part[Machine], obs: Observation, now: float
+    run: Run, item: Retiring, part: Part[Machine], obs: Observation, now: float, *, alone: bool
 ) -> tuple[Run, tuple[Event, ...]]:
     """The row with what the reports of the actions say, each once."""
     bill, approval, events = item.bill, run.approved_end, list[Event]()
     assert bill is not None
     assert approval is not None
     host, changes = item.ref.zone, dict[str, Any]()
-    if bill.left_at is None and isinstance(part, Absent) and bill.how is not How.RELEASE:
+    is_gone = isinstance(part, Absent) and part.source != WRITTEN_OFF
+    if bill.left_at is None and is_gone and bill.how is not How.RELEASE:
         changes["left_at"] = now
         events.append(new_event(EventKind.METER, f"The run's own processes on {host} have ended.", host=host))
     tried = _report(obs.verb, item, approval)
     if tried is not None and (bill.tried_at is None or tried.at > bill.tried_at):
         changes |= {"tried_at": tried.at, "problem": "" if tried.good else tried.text}
+        readings = list(tried.readings)
         if tried.good:
             changes |= {"done_verb": tried.verb, "done_at": tried.at, "tries": 0}
             text = f"`{tried.verb}` of {host} was carried out ({tried.text}). Its bill counts until a read confirms it."
-            events.append(new_event(EventKind.METER, text, host=host, verb=tried.verb))
+            events.append(new_event(EventKind.METER, text, host=host, verb=tried.verb, readings=readings))
         else:
             changes["tries"] = bill.tries + 1
             if not bill.tries:
                 text = f"`{tried.verb}` of {host} failed ({tried.text}) and is retried."
-                events.append(_needs_person(run, text, host))
-    if bill.how is How.ASK and bill.tried_at is None:
+                events.append(_needs_person(run, text, host, readings=readings))
+    if bill.how is How.ASK and bill.tried_at is None and alone:
         changes["tried_at"] = now
         text = f"Do it now: `{approval.verb}` of {host}, which is billed until then."
         events.append(_needs_person(run, f"{text} Then confirm it: spot approve {run.run_id} --meter-stopped", host))
@@ -193,10 +221,10 @@ def _noted(
     return (_with_bill(run, item, **changes) if changes else run), tuple(events)
 
 
-def _needs_person(run: Run, text: str, host: str) -> Event:
+def _needs_person(run: Run, text: str, host: str, **data: Any) -> Event:
     price = run.attempt.price_usd_per_h if run.attempt is not None else None
-    awaiting = {AWAITING: "meter"}
-    return new_event(EventKind.NEEDS_PERSON, f"Needs a person: {text}", usd_per_h=price, host=host, **awaiting)
+    data[AWAITING] = "meter"
+    return new_event(EventKind.NEEDS_PERSON, f"Needs a person: {text}", usd_per_h=price, host=host, **data)
 
 
 def _report(part: Part[MeterReport], item: Retiring, approval: Approval) -> MeterReport | None:
@@ -224,19 +252,24 @@ def _confirmed_by(item: Retiring, approval: Approval, obs: Observation) -> str:
 
 
 def _next_actions(
-    item: Retiring, part: Part[Machine], approval: Approval, world: World, now: float
+    item: Retiring, part: Part[Machine], approval: Approval, world: World, now: float, *, alone: bool
 ) -> tuple[tuple[Action, ...], float | None]:
-    """Before the verb, a listing must show that the run's processes are gone and who else is there."""
+    """Before the verb, a listing must show that the run's processes are gone and who else is there. A late one does not
+    show who has come since, and a write-off is no reading."""
     bill, host = item.bill, (item.ref.provider, item.ref.zone)
     assert bill is not None
-    done = _is_done(bill, approval)
-    if host not in world.meters or isinstance(part, Seen):
+    done, meter = _is_done(bill, approval), world.meters.get(host)
+    if meter is None or isinstance(part, Seen):
         return (), None
-    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and isinstance(part, Absent):
+    is_read = isinstance(part, Absent) and part.source == LISTING
+    if bill.how in (How.COMMAND, How.WEBHOOK) and not done and is_read and alone:
         due_at = 0.0
         if bill.tries and bill.tried_at is not None:
             due_at = min(bill.tried_at, now) + RETRY_S[min(bill.tries, len(RETRY_S)) - 1]
-        return ((StopMeter(item.ref, approval.verb),), None) if now >= due_at else ((), due_at)
+        if now < due_at:
+            return (), due_at
+        readings = (f"{LISTING}: {reading_text(part)}",)
+        return (StopMeter(item.ref, approval.verb, world.knobs.poll_interval_s, readings),), None
     return ((ReadMeter(item.ref, approval.verb),) if bill.confirms else ()), None
 
 
@@ -261,9 +294,12 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
     run_ids, closing = set(), set()
     for run in runs:
         run_ids.add(run.run_id)
-        waits = run.status == Status.AWAITING_TEARDOWN and run.billed is not None
+        billed = run.billed.ref if run.status == Status.AWAITING_TEARDOWN and run.billed is not None else None
+        at_work = run.live_attempt.placement if run.live_attempt is not None else None
         for host in hosts_of(run) & world.meters.keys():
-            users.setdefault(host, []).append(HostUser(run.run_id, run.key, waits))
+            waits = billed is not None and host == (billed.provider, billed.zone)
+            works = at_work is not None and host == (at_work.provider, at_work.zone)
+            users.setdefault(host, []).append(HostUser(run.run_id, run.key, waits, works))
             if waits and run.approved_end is not None:
                 closing.add(zone_name(*host, world.machines_of(host[0])))
     for provider, machine in machines:
@@ -271,7 +307,7 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
         ours = machine.supervisor_id == world.knobs.supervisor_id
         if host in world.meters and machine.state != MachineState.ENDED and not (ours and machine.run_id in run_ids):
             name = machine.run_id if ours else f"{machine.name} of another supervisor"
-            users.setdefault(host, []).append(HostUser(name))
+            users.setdefault(host, []).append(HostUser(name, works=machine.state != MachineState.ENDING))
     host_users = {host: tuple(there) for host, there in users.items()}
     return replace(world, host_users=host_users, unread=world.unread | closing, closing=frozenset(closing))
 
@@ -288,9 +324,10 @@ def hosts_of(run: Run) -> set[Host]:
     return hosts
 
 
-def _others(run: Run, item: Retiring, world: World) -> tuple[str, ...]:
+def _others(run: Run, item: Retiring, world: World) -> tuple[HostUser, ...]:
+    """Without those that wait for this run."""
     users = world.host_users.get((item.ref.provider, item.ref.zone), ())
-    return tuple(user.name for user in users if user.key != run.key and (not user.waits or user.key < run.key))
+    return tuple(user for user in users if user.key != run.key and (not user.waits or user.key < run.key))
 
 
 def _hand_over(run: Run, item: Retiring, others: tuple[str, ...], now: float) -> Decision:

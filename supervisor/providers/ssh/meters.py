@@ -48,7 +48,7 @@ class SshMeters:
     def stop(self, ref: MachineRef, verb: str, run_id: str) -> str:
         meter = self._meter(ref)
         if meter.how is How.COMMAND:
-            code, text = _run(_words(self._settings.ssh_meter_command, ref.zone, verb))
+            code, text = _run("ssh_meter_command", self._settings.ssh_meter_command, ref.zone, verb)
             if code != 0:
                 raise MeterFailed(text)
             return text
@@ -58,7 +58,7 @@ class SshMeters:
 
     def read(self, ref: MachineRef, verb: str) -> tuple[bool, str]:
         self._meter(ref)
-        code, text = _run(_words(self._settings.ssh_meter_confirm, ref.zone, verb))
+        code, text = _run("ssh_meter_confirm", self._settings.ssh_meter_confirm, ref.zone, verb)
         return code != 0, text
 
     def _meter(self, ref: MachineRef) -> Meter:
@@ -93,13 +93,12 @@ def _meter(s: SshSettings, how: How, profile: Profile) -> Meter:
     return Meter(how, usual, (usual, *others), confirms=bool(s.ssh_meter_confirm))
 
 
-def _words(argv: Sequence[str], host: str, verb: str) -> list[str]:
-    return [word.replace(HOST_WORD, host).replace(VERB_WORD, verb) for word in argv]
-
-
-def _run(words: Sequence[str]) -> tuple[int, str]:
+def _run(setting: str, argv: Sequence[str], host: str, verb: str) -> tuple[int, str]:
     """(exit code, the code with the last line of the output). Raises MeterFailed where it gives no exit code. The
     output goes to a file: a pipe would stay open as long as anything that the command has left behind."""
+    if not argv:
+        raise MeterFailed(f"{setting} is not in the settings")
+    words = [word.replace(HOST_WORD, host).replace(VERB_WORD, verb) for word in argv]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
     with tempfile.TemporaryFile() as output:
         try:

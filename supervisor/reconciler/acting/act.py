@@ -43,12 +43,12 @@ from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-EVIDENCE_THREADS, PIN_THREADS, METER_THREADS = 2, 4, 4
+EVIDENCE_THREADS, PIN_THREADS, METER_THREADS = 2, 4, 4  # METER_THREADS: of verbs, and of reads
 DONE_KEPT = 50_000
 # Kinds that may take long have threads of their own; all others share theirs. When a thousand attempts end at once,
-# their evidence must not delay the launches that follow.
+# their evidence must not delay the launches that follow. Reads of bills must not delay the verbs.
 _KINDS: Mapping[type, str] = {
-    Launch: "launch", PinImage: "pin", KeepEvidence: "evidence", StopMeter: "meter", ReadMeter: "meter",
+    Launch: "launch", PinImage: "pin", KeepEvidence: "evidence", StopMeter: "verb", ReadMeter: "meter",
 }  # fmt: skip
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
@@ -103,7 +103,7 @@ class Actor:
             if name in self._in_progress:
                 return
             self._in_progress.add(name)
-        self._executor(run, action).submit(self._work, name, run, action, lease)
+        self._executor(run, action).submit(self._work, name, run, action, lease, self.clock.monotonic())
 
     def _executor(self, run: Run | None, action: Action) -> Executor:
         """One pool for each kind of action; with several providers one for each kind and provider."""
@@ -118,6 +118,7 @@ class Actor:
                 "launch": self.launch_threads,
                 "pin": PIN_THREADS,
                 "evidence": EVIDENCE_THREADS,
+                "verb": METER_THREADS,
                 "meter": METER_THREADS,
             }
             own_launches = kind == "launch" and provider in self.providers
@@ -139,12 +140,17 @@ class Actor:
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
+    def _work(
+        self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease, submitted_at: float
+    ) -> None:
         outcome = "failed"
         try:
             if not self._leads(lease):
                 outcome = "not_leading"
                 return
+            waited_s = self.clock.monotonic() - submitted_at
+            if isinstance(action, StopMeter) and waited_s > action.within_s:
+                raise ValueError(f"it waited {waited_s:.0f} s, so its readings are too old; it is derived again")
             self._carry_out(run, action, lease)
             outcome = "done"
         except UNCLEAR as error:

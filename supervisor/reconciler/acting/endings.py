@@ -83,12 +83,12 @@ class Endings:
             if approval is not None and last.value.at >= approval.at:
                 return  # done; the tick that derived this action had not seen the report yet
         fields = {telemetry.RUN_ID: run.run_id, telemetry.MACHINE: action.ref.name, telemetry.REASON: action.verb}
-        log.info("stop of a meter", extra={telemetry.ACTION: "stop_meter", **fields})
+        log.info("stop of a meter: %s", "; ".join(action.readings), extra={telemetry.ACTION: "stop_meter", **fields})
         try:
             good, text = True, self._meters(action).stop(action.ref, action.verb, run.run_id)
         except (ProviderUnavailable, MeterFailed) as error:
             good, text = False, str(error)
-        self.outcomes.verb_tried(run.key, MeterReport(*_names(action), good, text, self.clock.now()))
+        self.outcomes.verb_tried(run.key, MeterReport(*_names(action), good, text, self.clock.now(), action.readings))
 
     def _read_meter(self, run: Run, action: ReadMeter) -> None:
         """Could not read is not stopped."""

@@ -15,7 +15,17 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id
 from supervisor.domain.attempt import Attempt, Retiring, Try
 from supervisor.domain.machines import Machine, MachineRef
-from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown, unless_written_off
+from supervisor.domain.observation import (
+    LATE_LISTING,
+    LISTING,
+    NOT_READ,
+    Absent,
+    Observation,
+    Part,
+    Seen,
+    Unknown,
+    unless_written_off,
+)
 from supervisor.domain.run import Run
 from supervisor.ports.store import Store
 from supervisor.reconciler.observing.beats import Rejected
@@ -100,10 +110,10 @@ class Observations:
         if machine is None and late_s > 0 and (there_at is None or there_at > self.snapshot.taken_at - late_s):
             return Unknown(f"it may have appeared since the listing, which is {late_s:.0f} s old")
         if machine is None:
-            return Absent(age_s, "listing")
+            return Absent(age_s, LATE_LISTING if late_s > 0 else LISTING)
         if machine.supervisor_id != self.supervisor_id or machine.launch_id != launch_id:
             return Unknown(f"a machine named {ref.name} belongs to another launch", taken=True)
-        return Seen(machine, age_s, "listing")
+        return Seen(machine, age_s, LISTING)
 
     # --- beats --------------------------------------------------------------------------------------------------------
 
@@ -124,7 +134,7 @@ class Observations:
                 return _with_smallest_age(part, parts[position + 1 :])
             if self._counts(run, part.value):
                 return part
-        return Unknown(snapshot.stored.problem) if snapshot.stored.problem else Absent(0.0, "listing")
+        return Unknown(snapshot.stored.problem) if snapshot.stored.problem else Absent(0.0, LISTING)
 
     def _counts(self, run: Run, beat: Beat) -> bool:
         ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
