@@ -94,7 +94,7 @@ def store_of(relays: Relays, home: Home) -> StayStore:
     relay = relays.get(home.provider)
     if relay is None:
         raise StoreUnavailable(
-            f"its files are on {home.zone} of provider {home.provider}, which is not in the settings"
+            f"the files of the run are on {home.zone}, and provider {home.provider} relays none with these settings"
         )
     return relay.store(home.zone, home.stay)
 
