@@ -32,6 +32,7 @@ Failure = tuple[str, str]  # (why it failed, the beginning of the advice that en
 
 DETAIL_LIMIT = 150
 NOT_RUNNABLE = 126  # the exit code of a shell for a file that exists and cannot be run
+NO_PYTHON = "python: command not found"  # the begin of the last line; many systems have python3 only
 IMPORTED = "Imported from "  # the beginning of the detail of an imported run, until it is resumed
 LIMIT_PHRASES: Mapping[Cause, str] = {
     Cause.DEADLINE: "The deadline has passed",
@@ -313,10 +314,10 @@ def _command_not_found(run: Run) -> Failure:
         )
     why = "cannot be run" if end is not None and end.code == NOT_RUNNABLE else "does not exist"
     detail = _detail(run).replace(": the command ended", ": it ended", 1)
-    return (
-        f"The command {why} on the machine{detail}. Not retried",
-        "Submit the right command with `--replace-spec`, or, when this one exists,",
-    )
+    advice = "Submit the right command with `--replace-spec`, or, when this one exists,"
+    if end is not None and end.last_line.startswith(NO_PYTHON) and not run.policy.image:
+        advice = "Submit it with `python3`, or with the `venv` of that machine, and `--replace-spec`, or"
+    return f"The command {why} on the machine{detail}. Not retried", advice
 
 
 def _no_progress(run: Run) -> Failure:

@@ -45,7 +45,7 @@ def test_a_shell_in_the_folder_of_the_machine(api, spot, became) -> None:
 def test_a_port_on_loopback_only(api, spot, became) -> None:
     serve(api)
     ended = spot("tunnel", "llm-a", "6006")
-    assert "127.0.0.1:6006 is port 6006 of spot-7-a1 until Ctrl-C." in ended.err
+    assert "127.0.0.1:6006 leads to port 6006 of spot-7-a1 until Ctrl-C" in ended.err
     assert became[0] == [
         SSH, "-N", "-L", "127.0.0.1:6006:127.0.0.1:6006", "-o", "ExitOnForwardFailure=yes", "-o",
         "ServerAliveInterval=15", "--", "gpu1",

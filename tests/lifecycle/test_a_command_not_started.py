@@ -58,6 +58,11 @@ def test_a_missing_command_is_reported_as_one() -> None:
     assert sentence_of(NO_COMMAND).startswith("The command does not exist on the machine")
 
 
+def test_a_missing_python_names_the_other_one() -> None:
+    text = sentence_of(replace(NO_COMMAND, last_line="python: command not found"))
+    assert "Submit it with `python3`, or with the `venv` of that machine, and `--replace-spec`, or" in text
+
+
 def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
     assert not replace(NO_FOLDER, ran_s=2.0).not_entered
     assert not replace(NO_FOLDER, code=1).not_entered

@@ -80,7 +80,7 @@ def tunnel(
     if login["command"] is None:
         text = f"The machine of {login['run_id']} is the supervisor's computer: open 127.0.0.1:{there} there."
         raise CliError(text, FAILED, "NOT_SUPPORTED")
-    output.note(f"127.0.0.1:{here} is port {there} of {safe(login['machine'])} until Ctrl-C.")
+    output.note(f"127.0.0.1:{here} leads to port {there} of {safe(login['machine'])} until Ctrl-C (--local: another).")
     _run(login, ssh_config, ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
 
 

@@ -132,8 +132,10 @@ def add(name: str, kind: str, hosts: tuple[str, ...], values: tuple[str, ...], f
     _check(after, path)
     _replace(path, after)
     output.note(
-        f"{safe(str(path))} has [providers.{name}] now. It counts from the next start: spot serve --config {safe(file)}"
+        f"{safe(str(path))} has [providers.{name}] now. It counts from the next start: SPOT_CONFIG={safe(file)} spot up"
     )
+    if not SECTION.search(before) and kind != wired.DEFAULT_KIND:
+        output.note(f"[providers.{wired.DEFAULT_KIND}] comes first: a run without --provider {name} trains there.")
 
 
 def _section(before: str, name: str, kind: str, hosts: Sequence[str], values: Sequence[str]) -> str:
