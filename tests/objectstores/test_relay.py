@@ -328,10 +328,12 @@ def test_a_host_that_was_written_off_counts_no_more_when_it_comes_back(world: Re
     old = began(world)
     world.hosts["gpu1"].down = True
     old.save(30)
-    before = world.own.get(runfiles.baton(RUN))[1]
-    world.own.put(runfiles.baton(RUN), batons.encode(batons.write_off(world.own_baton())), before.generation)
+    world.homes.write_off(RUN, "1.1.1", None)
     new = agent_at(world.launch("1.2.1", GPU2), "1.2.1")
     assert new.restore() == 20
+    world.hosts["gpu2"].down = True
+    world.homes.write_off(RUN, "1.1.1", None)
+    world.hosts["gpu2"].down = False
     new.save(25)
     world.hosts["gpu1"].down = False
     old.save(40)  # in its own folder
@@ -343,6 +345,26 @@ def test_a_host_that_was_written_off_counts_no_more_when_it_comes_back(world: Re
     world.hosts["gpu1"].machines = []
     world.mirrors["gpu1"].copy()
     assert [stay.name for stay in world.relay.stays("gpu1")] == [f"{RUN}-1.1.1"], "what is only there stays"
+
+
+def test_a_home_is_forgotten_only_where_it_is_lost(world: RelayWorld) -> None:
+    began(world).save(30)
+    for down, busy in ((False, None), (True, GPU1)):
+        world.hosts["gpu1"].down = down
+        world.homes.write_off(RUN, "1.1.1", busy)
+        assert world.own_baton().home is not None, (down, busy)
+    world.homes.write_off(RUN, "1.1.1", GPU2)
+    after = world.own_baton()
+    assert after.home is None
+    assert after.holder is not None
+    assert after.holder.left
+
+
+def test_a_host_that_responds_after_a_write_off_gives_its_newest_checkpoint(world: RelayWorld) -> None:
+    """The row says so first; nothing is lost when the host is there again before the attempt has ended."""
+    began(world).save(30)
+    world.homes.write_off(RUN, "1.1.1", None)
+    assert agent_at(world.launch("1.2.1", GPU2), "1.2.1").restore() == 30
 
 
 def test_a_write_to_a_baton_that_was_moved_in_between_fails(world: RelayWorld) -> None:
