@@ -6,17 +6,22 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.contract import baton as batons
-from supervisor.contract import runfiles
+from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import CLAIM_WAIT_S, BatonRefused
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Seen, Unknown
+from supervisor.host.stays import Stays
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.reconciler.acting import batonwork
+from supervisor.reconciler.observing.beats import BeatReader
 from supervisor.reconciler.observing.readers import read_baton
+from tests.fakes.clock import FakeClock
 from tests.objectstores.relay_world import (
     CLOUD,
     CODE,
@@ -67,6 +72,40 @@ def test_an_old_beat_does_not_become_young_by_a_copy(world: RelayWorld) -> None:
     agent.beat()
     world.probe()
     assert world.own.stat(runfiles.beat(RUN)).generation != before
+
+
+def test_a_listing_only_hands_beats_over_and_the_tick_has_them_at_once(world: RelayWorld) -> None:
+    """Also those of the last moment of a machine that the same listing shows gone: no request to our store is needed,
+    and none is made, also when another thread lists the machines."""
+    agent = began(world)
+    mirror, reader = world.mirrors["gpu1"], BeatReader(world.own, FakeClock(), OURS, "")
+    rows = [beaten(world, agent) for _ in range(3)]
+    world.steps.count = 0
+    for rows_of in (rows[1], rows[2], rows[1]):  # of two listings at once the older one may come last
+        world.note("gpu1", {"beats": rows_of})
+    assert world.steps.count == 0
+    assert reader.read().beats == {}
+    assert [beat.beat.sequence for beat in reader.with_relayed(reader.read(), mirror.beats()).beats.values()] == [3]
+    mirror.copy_beats()
+    world.note("gpu1", {"beats": [{**rows[2][0], "info": "torn"}, {}]})
+    assert mirror.beats() == []
+
+
+def beaten(world: RelayWorld, agent: ScriptedAgent) -> list[Any]:
+    """What a probe reads after the next beat of this agent."""
+    agent.sequence += 1
+    data = heartbeat.encode(Beat(RUN, 1, agent.launch_id, "machine-1.1.1", "boot", agent.sequence, "training"))
+    agent.store.put(runfiles.beat(RUN), data, metadata={"beat": data.decode()})
+    return Stays(world.hosts["gpu1"].root).beats()
+
+
+def test_a_beat_in_a_folder_that_the_run_has_left_is_none_of_the_run(world: RelayWorld) -> None:
+    old = began(world)
+    world.launch("1.2.1", GPU2)
+    world.mirrors["gpu1"].copy()
+    old.beat()
+    world.probe()
+    assert world.mirrors["gpu1"].beats() == []
 
 
 def test_a_beat_from_a_folder_that_the_run_has_left_is_not_copied(world: RelayWorld) -> None:
