@@ -82,6 +82,14 @@ class KeepEvidence:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetHome:
+    """A person wrote off this launch, and its attempt has ended: a home of this launch or an earlier one that cannot be
+    read counts no more. It changes nothing where there is no such home."""
+
+    launch_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PinImage:
     """Resolve the content that `image` names now. The result (observation.Pinned) carries the same `pinned_for`."""
 
@@ -105,5 +113,5 @@ class Finalise:
 
 Action = (
     Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise | StopMeter | ReadMeter
+    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
@@ -249,6 +250,17 @@ class Run:
     def providers(self) -> tuple[str, ...]:
         """The providers that it may use, in the order of its spec."""
         return self.policy.providers or (self.provider,)
+
+    @property
+    def given_up(self) -> str:
+        """The launch that a person wrote off, once nothing of the run is there any more by the row; "" = none. A later
+        attempt may work in the same home."""
+        if self.written_off is None or self.live_attempt is not None:
+            return ""
+        lost = parse_launch_id(self.written_off.launch_id)
+        is_ended = self.attempt is None or parse_launch_id(self.attempt.launch_id) <= lost
+        is_over = self.open_try is None or parse_launch_id(self.open_try.launch_id) > lost
+        return self.written_off.launch_id if is_ended and is_over else ""
 
     @property
     def open_try(self) -> Try | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.domain.actions import CloseBaton, Finalise, KeepEvidence
+from supervisor.domain.actions import CloseBaton, Finalise, ForgetHome, KeepEvidence
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import EventKind
 from supervisor.domain.observation import BATON, Observation, Seen, Unknown, World
@@ -60,7 +60,14 @@ def _by_rules(run: Run, obs: Observation, world: World, now: float) -> Decision:
     decision = with_evidence(run, _decide(current, obs, world, now))
     if removals and decision.wants:
         return unchanged(run, wants=decision.wants)  # recorded once it is decided
-    return with_warnings(run, after_events(removals, decision), now)
+    decision = _with_lost_home(after_events(removals, decision))
+    return with_warnings(run, decision, now)
+
+
+def _with_lost_home(decision: Decision) -> Decision:
+    """Whatever was read: the action itself finds out whether there is such a home, and whether it can be read."""
+    lost = "" if decision.wants or decision.run.settled else decision.run.given_up
+    return replace(decision, actions=(*decision.actions, ForgetHome(lost))) if lost else decision
 
 
 def with_evidence(before: Run, decision: Decision) -> Decision:

@@ -1,9 +1,10 @@
 """Copies of what agents write on hosts that cannot reach our object store (relay.py).
 
-Beats come with each listing of the machines. After each tick one thread for each host looks at the stays of our runs
-there: first logs and records, then what the baton names, the newest checkpoint first. When everything that a baton
-names is here and verified, it becomes the content of our own baton object, by compare-and-set; checkpoints and results
-that it no longer names are deleted. So our own object always names files that are here.
+Beats come with each listing of the machines, and the tick that made it uses them at once. After each tick one thread
+for each host copies them, and looks at the stays of our runs there: first logs and records, then what the baton names,
+the newest checkpoint first. When everything that a baton names is here and verified, it becomes the content of our own
+baton object, by compare-and-set; checkpoints and results that it no longer names are deleted. So our own object always
+names files that are here.
 
 A stay ends when its baton is closed, everything is here and no machine of the run is on the host; or when the run has
 moved elsewhere. Only then is its folder deleted. The folder on a host that was written off stays as it is.
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,8 +43,12 @@ from supervisor.telemetry.worker import Worker
 log = logging.getLogger(__name__)
 
 STOP_WAIT_S = 0.5
+BEAT_BYTES = 32 << 10  # an agent's beat is smaller
 OVERLAP_NS = 600 * 10**9  # generations are times, and a clock may be set back a little
 KEPT = ("checkpoints/", "results/saved/")  # below a run's folder: what the baton names, and nothing else
+
+
+RelayedBeat = tuple[str, bytes, float]  # run id, content, monotonic time since when it is known
 
 
 @dataclass
@@ -64,18 +70,24 @@ class Mirror:
     zone: str
     relay: Relay
     parts: Path
+    monotonic: Callable[[], float] = time.monotonic
     _progress: dict[str, _Progress] = field(default_factory=dict)  # by stay
     _trouble: dict[str, str] = field(default_factory=dict)  # run id -> what was logged last; "" = of the host
-    _beats: dict[str, str] = field(default_factory=dict)  # stay -> generation of the beat that is here
+    _noted: dict[str, tuple[StayBeat, float]] = field(default_factory=dict)  # by stay: the newest beat, since when
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _copied_beats: dict[str, str] = field(default_factory=dict)  # stay -> generation of the beat that is here
+    _left: frozenset[str] = frozenset()  # stays whose run is at home elsewhere
 
     def copy(self) -> None:
         """What could not be copied is logged, and tried again by the next pass."""
+        self.copy_beats()
         try:
             stays = self.relay.stays(self.zone)
         except StoreUnavailable as error:
             self._log("", error)
             return
         self._progress = {stay.name: self._progress.get(stay.name, _Progress()) for stay in stays}
+        self._left &= frozenset(stay.name for stay in stays)
         self._trouble.pop("", None)
         for stay in stays:
             try:
@@ -90,7 +102,9 @@ class Mirror:
         raw, info = self.own.get(runfiles.baton(stay.run_id))
         own, home = batons.decode(raw), Home(self.provider, self.zone, stay.name, ready=True)
         there = self.relay.store(self.zone, stay.name)
-        if own.home is None or own.home.stay != stay.name:
+        is_left = own.home is None or own.home.stay != stay.name
+        self._left = self._left | {stay.name} if is_left else self._left - {stay.name}
+        if is_left:
             if not stay.busy:
                 self._forget_left(stay, there, own)
             return
@@ -189,26 +203,47 @@ class Mirror:
         self.relay.forget(self.zone, stay.name)
 
     def note_beats(self, beats: Sequence[StayBeat]) -> None:
+        """Called by each listing of the machines, in any thread: sends no request. Of two listings at once the older
+        one may come last."""
+        now = self.monotonic()
+        with self._lock:
+            before, self._noted = self._noted, {}
+            for beat in beats:
+                if len(beat.data) > BEAT_BYTES or beat.info.key != runfiles.beat(beat.run_id):
+                    continue
+                earlier = before.get(beat.stay)
+                newer = earlier is None or int(beat.info.generation) > int(earlier[0].info.generation)
+                self._noted[beat.stay] = (beat, now) if earlier is None or newer else earlier
+
+    def beats(self) -> list[RelayedBeat]:
+        """Those of stays that are not known to be left."""
+        with self._lock:
+            noted = list(self._noted.values())
+        return [(beat.run_id, beat.data, at) for beat, at in noted if beat.stay not in self._left]
+
+    def copy_beats(self) -> None:
         """Each beat is copied once: a copy of an old one would look like a new one, because the store's time is its
-        age. Called in another thread than `copy`."""
-        for beat in beats:
-            if self._beats.get(beat.stay) != beat.info.generation:
+        age."""
+        with self._lock:
+            noted = [beat for beat, _ in self._noted.values()]
+        for beat in noted:
+            if self._copied_beats.get(beat.stay) != beat.info.generation:
                 try:
                     self._copy_beat(beat)
                 except (StoreUnavailable, ObjectMissing, ValueError) as error:
                     self._log(beat.run_id, error)
-        self._beats = {beat.stay: self._beats[beat.stay] for beat in beats if beat.stay in self._beats}
+        self._copied_beats = {beat.stay: self._copied_beats.get(beat.stay, "") for beat in noted}
 
     def _copy_beat(self, beat: StayBeat) -> None:
         home = batons.decode(self.own.get(runfiles.baton(beat.run_id))[0]).home
-        if beat.info.key != runfiles.beat(beat.run_id) or home != Home(self.provider, self.zone, beat.stay, ready=True):
+        if home != Home(self.provider, self.zone, beat.stay, ready=True):
             return
         before = b""
         with suppress(ObjectMissing):  # after a restart it may be here
             before, _ = self.own.get(beat.info.key)
         if before != beat.data:
             self.own.put(beat.info.key, beat.data, metadata=beat.info.metadata)
-        self._beats[beat.stay] = beat.info.generation
+        self._copied_beats[beat.stay] = beat.info.generation
 
     def _log(self, run_id: str, error: Exception) -> None:
         """Once until something else goes wrong, or nothing."""
@@ -222,12 +257,18 @@ class Mirror:
 class Mirrors:
     """A thread for each host. It runs a pass when it is woken."""
 
-    def __init__(self, own: ObjectStore, relays: Relays, parts: Path) -> None:
+    def __init__(self, own: ObjectStore, relays: Relays, parts: Path, monotonic: Callable[[], float]) -> None:
         self._workers: list[Worker] = []
+        self._mirrors: list[Mirror] = []
         for name, relay in relays.items():
-            mirrors = {zone: Mirror(own, name, zone, relay, parts) for zone in relay.zones()}
+            mirrors = {zone: Mirror(own, name, zone, relay, parts, monotonic) for zone in relay.zones()}
             relay.follow(partial(_note_beats, mirrors))
+            self._mirrors += mirrors.values()
             self._workers += [_worker(f"mirror {zone}", mirror) for zone, mirror in mirrors.items()]
+
+    def beats(self) -> list[RelayedBeat]:
+        """The newest ones that the listings until now have brought."""
+        return [beat for mirror in self._mirrors for beat in mirror.beats()]
 
     def start(self) -> None:
         for worker in self._workers:

@@ -139,6 +139,22 @@ class Homes:
                 home = home or _new_home(placement, run_id, launch_id)
                 self._move_in(run_id, baton, info, home=home, relay=relay, needs=needs)
 
+    def write_off(self, run_id: str, launch_id: str, busy: Placement | None) -> None:
+        try:
+            raw, info = self.own.get(runfiles.baton(run_id))
+        except ObjectMissing:
+            return
+        baton = batons.decode(raw)
+        home = baton.home
+        if home is None or (busy is not None and (home.provider, home.zone) == (busy.provider, busy.zone)):
+            return
+        if parse_launch_id(home.stay.removeprefix(f"{run_id}-")) > parse_launch_id(launch_id):
+            return
+        try:
+            _read_there(store_of(self.relays, home), run_id)
+        except StoreUnavailable:
+            self._set(run_id, batons.write_off(baton), info)
+
     def _wait_for_holder(self, run_id: str, launch_id: str, baton: Baton, holder_gone: bool) -> None:
         """The old agent sees the newer `next`, finishes its save and leaves; a move would refuse that save."""
         holder, name = baton.holder, f"{run_id} {launch_id}"

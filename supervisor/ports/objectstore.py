@@ -116,3 +116,8 @@ class Homes(Protocol):
         The baton's `next` is this launch already. `needs`: keys of further objects for its agent. Raises
         StoreUnavailable: nothing was started, repeat it; BatonRefused."""
         ...
+
+    def write_off(self, run_id: str, launch_id: str, busy: Placement | None) -> None:
+        """The run is at home here again, if its home is of this launch or an earlier one and cannot be read. `busy`:
+        where a later try may have a machine; a home there stays. Raises StoreUnavailable."""
+        ...

@@ -22,6 +22,10 @@ class ProviderUnavailable(Exception):
     """No clear response. After a launch the machine may exist: the same launch is repeated, never in another zone."""
 
 
+class Responded(ProviderUnavailable):
+    """The platform was reached, and its response is of no use: a full disk, a torn file, a program that failed."""
+
+
 class LaunchPending(ProviderUnavailable):
     """The platform still looks for capacity: this is no failure, and the same launch is repeated."""
 

@@ -135,8 +135,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     inbox, handover = _beats(parts, leader)
     beats = handover or inbox
     paces = {name: _paces(settings, parts, opened) for name, opened in adapters.opened.items()}
-    observer = _observer(parts, beats.take, adapters.opened[adapters.namesake].scope)
     homes, mirrors = _relaying(parts, adapters, settings.data_dir / "transfers")
+    observer = _observer(parts, beats.take, adapters.opened[adapters.namesake].scope, mirrors)
     tick = _tick(parts, wakes.loop, observer, inbox.forget, paces=paces, homes=homes)
     cells = cells_of(settings, adapters)
     takeover = Takeover(store, leader, tuple(name for name in cells.values() if name != cell), frozenset(cells))
@@ -300,7 +300,7 @@ def _readings(
     }
 
 
-def _observer(parts: Parts, pushed: Callable[[], Pushed], scope: str) -> Observer:
+def _observer(parts: Parts, pushed: Callable[[], Pushed], scope: str, mirrors: Mirrors) -> Observer:
     return Observer(
         parts.providers,
         parts.objects,
@@ -309,6 +309,7 @@ def _observer(parts: Parts, pushed: Callable[[], Pushed], scope: str) -> Observe
         parts.store.supervisor_id,
         parts.knobs.poll_interval_s,
         scope,
+        mirrors.beats,
     )
 
 
@@ -316,7 +317,8 @@ def _relaying(parts: Parts, adapters: Adapters, folder: Path) -> tuple[Homes, Mi
     """For the hosts that cannot reach our object store. `folder`: of transfers that were cut off."""
     made = {name: each.relay for name, each in adapters.opened.items() if each.relay is not None}
     relays = {name: relay(parts.store.supervisor_id) for name, relay in made.items()}
-    return Homes(parts.objects, relays, folder), Mirrors(parts.objects, relays, folder)
+    mirrors = Mirrors(parts.objects, relays, folder, parts.clock.monotonic)
+    return Homes(parts.objects, relays, folder), mirrors
 
 
 def _tick(

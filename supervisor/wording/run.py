@@ -43,6 +43,7 @@ from supervisor.wording.forecast import (
 
 __all__ = ["next_action", "status_text"]
 
+FIX_LIMIT = 260  # letters of a text that says what the user must correct
 LENGTH_LIMIT = 400
 # Before this, a training without a step may simply not have reached its first one.
 SILENT_STEPS_AFTER_S = 300.0
@@ -91,7 +92,8 @@ def _pending(run: Run, now: float) -> list[str]:
 def _waiting(run: Run, now: float) -> list[str]:
     call = run.try_
     cause = run.cause or (call.outcome if call is not None else None)
-    detail = clip(run.detail or (call.detail if call is not None else ""), 140)
+    whole = run.detail or (call.detail if call is not None else "")
+    detail = clip(whole, 140)
     since = run.waiting.since if run.waiting.since is not None else run.status_since
     billed = f"{plural(len(run.retiring), 'old machine')} still to be released" if run.retiring else "Nothing is billed"
     if cause == Cause.QUEUED:
@@ -110,7 +112,7 @@ def _waiting(run: Run, now: float) -> list[str]:
         ]
     if cause == Cause.LAUNCH_REJECTED:
         return [
-            f"The request for a machine was refused: {detail or 'no reason given'}",
+            f"The request for a machine was refused: {clip(whole, FIX_LIMIT) or 'no reason given'}",
             f"Waiting will not help by itself: correct what the text names. {billed}",
             f"Next try {due}",
         ]

@@ -146,9 +146,10 @@ class RelayWorld:
         return baton
 
     def probe(self) -> None:
-        """As a listing of the machines does."""
+        """As a listing of the machines does, and the mirrors after it."""
         for zone, host in self.hosts.items():
             self.note(zone, {"beats": Stays(host.root).beats()})
+            self.mirrors[zone].copy_beats()
 
 
 def relay_of(world: RelayWorld, supervisor_id: str) -> SshRelay:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.contract import baton as batons
-from supervisor.contract import runfiles
-from supervisor.contract.baton import CLAIM_WAIT_S, BatonRefused
-from supervisor.domain.machines import Placement
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.observation import Seen, Unknown
+from supervisor.host.stays import Stays
 from supervisor.objectstores.relay import RelayedStore
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.reconciler.acting import batonwork
+from supervisor.reconciler.observing.beats import BeatReader
 from supervisor.reconciler.observing.readers import read_baton
+from tests.fakes.clock import FakeClock
 from tests.objectstores.relay_world import (
     CLOUD,
     CODE,
     LAB,
     OURS,
     RUN,
-    Killed,
     RelayWorld,
     ScriptedAgent,
     agent_at,
@@ -68,6 +68,40 @@ def test_an_old_beat_does_not_become_young_by_a_copy(world: RelayWorld) -> None:
     agent.beat()
     world.probe()
     assert world.own.stat(runfiles.beat(RUN)).generation != before
+
+
+def test_a_listing_only_hands_beats_over_and_the_tick_has_them_at_once(world: RelayWorld) -> None:
+    """Also those of the last moment of a machine that the same listing shows gone: no request to our store is needed,
+    and none is made, also when another thread lists the machines."""
+    agent = began(world)
+    mirror, reader = world.mirrors["gpu1"], BeatReader(world.own, FakeClock(), OURS, "")
+    rows = [beaten(world, agent) for _ in range(3)]
+    world.steps.count = 0
+    for rows_of in (rows[1], rows[2], rows[1]):  # of two listings at once the older one may come last
+        world.note("gpu1", {"beats": rows_of})
+    assert world.steps.count == 0
+    assert reader.read().beats == {}
+    assert [beat.beat.sequence for beat in reader.with_relayed(reader.read(), mirror.beats()).beats.values()] == [3]
+    mirror.copy_beats()
+    world.note("gpu1", {"beats": [{**rows[2][0], "info": "torn"}, {}]})
+    assert mirror.beats() == []
+
+
+def beaten(world: RelayWorld, agent: ScriptedAgent) -> list[Any]:
+    """What a probe reads after the next beat of this agent."""
+    agent.sequence += 1
+    data = heartbeat.encode(Beat(RUN, 1, agent.launch_id, "machine-1.1.1", "boot", agent.sequence, "training"))
+    agent.store.put(runfiles.beat(RUN), data, metadata={"beat": data.decode()})
+    return Stays(world.hosts["gpu1"].root).beats()
+
+
+def test_a_beat_in_a_folder_that_the_run_has_left_is_none_of_the_run(world: RelayWorld) -> None:
+    old = began(world)
+    world.launch("1.2.1", GPU2)
+    world.mirrors["gpu1"].copy()
+    old.beat()
+    world.probe()
+    assert world.mirrors["gpu1"].beats() == []
 
 
 def test_a_beat_from_a_folder_that_the_run_has_left_is_not_copied(world: RelayWorld) -> None:
@@ -207,140 +241,16 @@ def test_files_that_the_baton_does_not_name_any_more_are_deleted_here_too(world:
     assert len(named) == 3
 
 
-# --- moves ------------------------------------------------------------------------------------------------------------
-
-
-def moved(world: RelayWorld, placement: Placement) -> ScriptedAgent:
-    return agent_at(world.launch("1.2.1", placement) or world.own.url, "1.2.1")
-
-
-def check_fence(old: ScriptedAgent, new: ScriptedAgent, world: RelayWorld) -> None:
-    """The old agent cannot write any more, and what the new one does counts."""
-    with pytest.raises(BatonRefused):
-        old.save(99)
-    new.save(40)
-    part = read_baton(world.objects, RUN)
-    assert isinstance(part, Seen)
-    assert part.value.checkpoint is not None
-    assert (part.value.checkpoint.step, part.value.checkpoint.prefix) == (40, runfiles.checkpoint(RUN, 40, 2))
-
-
-MOVES = {"in": (CLOUD, GPU1), "out": (GPU1, CLOUD), "across": (GPU1, GPU2)}
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_run_moves_and_only_one_place_counts(move: str, world: RelayWorld) -> None:
-    source, target = MOVES[move]
-    old = began(world, source)
-    old.save(30)
-    new = moved(world, target)
-    assert new.restore() == 30
-    check_fence(old, new, world)
-
-
-def crashes(tmp_path: Path, source: Placement, target: Placement) -> Iterator[tuple[RelayWorld, ScriptedAgent]]:
-    """A world for each step of a move, in which the process was killed before or after that step."""
-    base = RelayWorld(tmp_path / "base")
-    began(base, source).save(30)
-    for number in range(1, 200):
-        for after in (False, True):
-            folder = tmp_path / f"{number}-{after}"
-            shutil.copytree(base.folder, folder)
-            world = RelayWorld(folder)
-            place = world.own if source == CLOUD else world.hosts[source.zone].store(f"{RUN}-1.1.1")
-            old = ScriptedAgent(place.url, "1.1.1")
-            steps = world.steps
-            steps.count, steps.kill_at, steps.after = 0, number, after
-            try:
-                world.launch("1.2.1", target)
-            except Killed:
-                world.restart()
-                yield world, old
-                continue
-            assert number > 8  # else nothing was enumerated
-            return
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_that_is_killed_at_any_step_is_finished_by_its_repeat(move: str, tmp_path: Path) -> None:
-    for world, old in crashes(tmp_path, *MOVES[move]):
-        for mirror in world.mirrors.values():
-            mirror.copy()
-        world.whole()
-        new = moved(world, MOVES[move][1])
-        assert new.restore() == 30
-        check_fence(old, new, world)
-        for mirror in world.mirrors.values():
-            mirror.copy()
-        assert world.whole().checkpoint is not None
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_that_is_killed_may_end_elsewhere(move: str, tmp_path: Path) -> None:
-    """The next try has another placement: the run goes back. The next tick's mirror finishes what was begun."""
-    source, target = MOVES[move]
-    for world, old in crashes(tmp_path, source, target):
-        for mirror in world.mirrors.values():
-            mirror.copy()
-        url = world.launch("1.3.1", source) or world.own.url
-        new = agent_at(url, "1.3.1")
-        assert new.restore() == 30
-        with pytest.raises(BatonRefused):
-            old.save(99)
-        new.save(50)
-        assert (world.homes.settle(RUN, "1.3.1", source, holder_gone=True) or world.own.url) == url
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_without_a_fence_is_caught(move: str, world: RelayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batons, "fence", lambda baton: baton)
-    monkeypatch.setattr(batons, "move_out", lambda baton: baton)
-    monkeypatch.setattr(batons, "is_moved", lambda baton: False)
-    source, target = MOVES[move]
-    old = began(world, source)
-    old.save(30)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):  # the old agent writes
-        check_fence(old, moved(world, target), world)
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_move_waits_until_the_old_agent_has_left_or_may_be_overtaken(move: str, world: RelayWorld) -> None:
-    source, target = MOVES[move]
-    old = began(world, source)
-    with pytest.raises(StoreUnavailable, match="has not left yet"):
-        world.launch("1.2.1", target, holder_gone=False)
-    old.save(30)  # its last save counts
-    world.now += CLAIM_WAIT_S - 1
-    with pytest.raises(StoreUnavailable, match="has not left yet"):
-        world.launch("1.2.1", target, holder_gone=False)
-    world.now += 1
-    new = agent_at(world.launch("1.2.1", target, holder_gone=False) or world.own.url, "1.2.1")
-    assert new.restore() == 30
-
-
-def test_a_move_begins_at_once_when_the_old_agent_has_left(world: RelayWorld) -> None:
-    began(world).leave()
-    assert agent_at(world.launch("1.2.1", GPU2, holder_gone=False), "1.2.1").restore() == 20
-
-
-def test_a_stop_that_meets_a_move_wins(world: RelayWorld) -> None:
-    began(world)
-    batonwork.change(
-        world.objects, RUN, lambda baton: baton and batons.raise_next(baton, "1.2.1", "nonce", holder_gone=True)
-    )
-    batonwork.change(world.objects, RUN, lambda baton: baton and batons.close(baton, "stopped"))
-    with pytest.raises(BatonRefused, match="stopped"):
-        world.homes.settle(RUN, "1.2.1", GPU2, holder_gone=True)
-
-
 def test_a_host_that_was_written_off_counts_no_more_when_it_comes_back(world: RelayWorld) -> None:
     old = began(world)
     world.hosts["gpu1"].down = True
     old.save(30)
-    before = world.own.get(runfiles.baton(RUN))[1]
-    world.own.put(runfiles.baton(RUN), batons.encode(batons.write_off(world.own_baton())), before.generation)
+    world.homes.write_off(RUN, "1.1.1", None)
     new = agent_at(world.launch("1.2.1", GPU2), "1.2.1")
     assert new.restore() == 20
+    world.hosts["gpu2"].down = True
+    world.homes.write_off(RUN, "1.1.1", None)
+    world.hosts["gpu2"].down = False
     new.save(25)
     world.hosts["gpu1"].down = False
     old.save(40)  # in its own folder
@@ -352,6 +262,26 @@ def test_a_host_that_was_written_off_counts_no_more_when_it_comes_back(world: Re
     world.hosts["gpu1"].machines = []
     world.mirrors["gpu1"].copy()
     assert [stay.name for stay in world.relay.stays("gpu1")] == [f"{RUN}-1.1.1"], "what is only there stays"
+
+
+def test_a_home_is_forgotten_only_where_it_is_lost(world: RelayWorld) -> None:
+    began(world).save(30)
+    for down, busy in ((False, None), (True, GPU1)):
+        world.hosts["gpu1"].down = down
+        world.homes.write_off(RUN, "1.1.1", busy)
+        assert world.own_baton().home is not None, (down, busy)
+    world.homes.write_off(RUN, "1.1.1", GPU2)
+    after = world.own_baton()
+    assert after.home is None
+    assert after.holder is not None
+    assert after.holder.left
+
+
+def test_a_host_that_responds_after_a_write_off_gives_its_newest_checkpoint(world: RelayWorld) -> None:
+    """The row says so first; nothing is lost when the host is there again before the attempt has ended."""
+    began(world).save(30)
+    world.homes.write_off(RUN, "1.1.1", None)
+    assert agent_at(world.launch("1.2.1", GPU2), "1.2.1").restore() == 30
 
 
 def test_a_write_to_a_baton_that_was_moved_in_between_fails(world: RelayWorld) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
-from supervisor.domain.actions import PinImage, ReadMeter, Release, StopMeter, WriteStopMarker
+from supervisor.domain.actions import ForgetHome, PinImage, ReadMeter, Release, StopMeter, WriteStopMarker
 from supervisor.domain.machines import MachineRef
 from supervisor.domain.observation import Seen
-from supervisor.domain.run import Approval, Files, Outcome, Run, StopRequest
+from supervisor.domain.run import Approval, Files, Outcome, Run, StopRequest, WriteOff
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.provider import LaunchPending, ProviderUnavailable
@@ -87,6 +87,19 @@ def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_
     assert not bench.written()
     bench.row = replace(bench.row, generation=1)
     assert bench.written()
+
+
+def test_a_home_is_forgotten_by_the_row_as_it_is_then(bench: Bench) -> None:
+    """A later attempt may have begun since it was decided, in the same home."""
+    calls: list[tuple[object, ...]] = []
+    bench.actor.homes = SimpleNamespace(write_off=lambda *values: calls.append(values))  # type: ignore[assignment]
+    written_off, action = WriteOff("ops", 1.0, "1.4.1", "it burned"), ForgetHome("1.4.1")
+    lost = run_in(Status.RECOVERING, attempt=attempt(4, ended_at=1.0), written_off=written_off)
+    for row in (replace(lost, attempt=attempt(5)), replace(lost, attempt=attempt(4)), lost):
+        bench.row = row
+        bench.actor.submit(lost, action, bench.given)
+        bench.later.drain()
+    assert calls == [(lost.run_id, action.launch_id, None)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Holder, Home
-from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, Unavailable
+from supervisor.domain.errors import ApprovalMismatch, NothingToApprove
+from supervisor.ports.provider import Responded
 from supervisor.services.runs.actions import WriteOffRequest, write_off
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
@@ -30,18 +31,34 @@ def baton_of(bed: Bed) -> Baton:
     return batons.decode(bed.objects.get(KEY)[0])
 
 
-def test_the_run_is_at_home_here_again_and_its_old_agent_may_not_write(bed: Bed) -> None:
+def test_the_row_is_written_first_and_the_home_stays_until_the_attempt_has_ended(bed: Bed) -> None:
     at_home(bed)
+    before = baton_of(bed)
     run = write_off(bed.parts, "digits-7", LOST, OPS)
     assert run.written_off is not None
     assert (run.written_off.actor, run.written_off.launch_id, run.written_off.reason) == ("ops", "1.1.1", LOST.reason)
-    after = baton_of(bed)
-    assert after.home is None
-    assert after.holder is not None
-    assert after.holder.left
+    assert baton_of(bed) == before
+    assert run.given_up == ""
+    assert run.attempt is not None
+    ended = replace(run, attempt=replace(run.attempt, ended_at=1.0), try_=None)
+    assert ended.given_up == "1.1.1"
+    later = replace(ended.attempt or run.attempt, launch_id="1.2.1")
+    assert replace(ended, attempt=later).given_up == "", "it may work in the same home"
     assert bed.events("digits-7")[-1] == "written_off"
     assert write_off(bed.parts, "digits-7", LOST, OPS) == run, "twice is once"
     assert bed.events("digits-7").count("written_off") == 1
+
+
+def test_a_host_that_responds_with_an_error_is_not_lost(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_home(bed)
+
+    def find(ref: object) -> None:
+        raise Responded("local-a: no space left on the device")
+
+    monkeypatch.setattr(bed.provider, "find", find)
+    with pytest.raises(NothingToApprove, match="responds"):
+        write_off(bed.parts, "digits-7", LOST, OPS)
+    assert bed.run("digits-7").written_off is None
 
 
 def test_a_machine_that_can_be_read_is_not_lost(bed: Bed) -> None:
@@ -65,11 +82,3 @@ def test_a_run_without_any_machine_has_nothing_to_write_off(bed: Bed) -> None:
     bed.submit("digits-7")
     with pytest.raises(NothingToApprove, match="never had a machine"):
         write_off(bed.parts, "digits-7", WriteOffRequest("", "the box burned"), OPS)
-
-
-def test_a_torn_baton_is_left_for_a_person(bed: Bed) -> None:
-    at_home(bed)
-    bed.objects.put(KEY, b"{")
-    with pytest.raises(Unavailable, match="Nothing was written off"):
-        write_off(bed.parts, "digits-7", LOST, OPS)
-    assert bed.run("digits-7").written_off is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import Machine, MachineState
@@ -56,17 +57,25 @@ def is_stopping(part: Part[Machine]) -> bool:
 def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
     """An End when the machine is lost; a Decision when more must be read first; None when it is there or unknown."""
     if isinstance(obs.machine, Seen):
-        return _ended(obs.machine.value, obs, world)
+        return _ended(obs.machine.value, obs, world) or _written_off(run, obs)
     if isinstance(obs.machine, Unknown):
         return None
-    if is_written_off(obs) and run.written_off is not None:
-        evidence = f"{run.written_off.actor} wrote off the machine: {run.written_off.reason}"
-        return End(Cause.HOST_ERROR, evidence, readings(obs), machine_gone=True)
+    if is_written_off(obs):
+        return _written_off(run, obs)
     if unread(obs, LOOKUP):
         return unchanged(run, wants=frozenset({LOOKUP}))
     if isinstance(obs.lookup, Seen):
         return _ended(obs.lookup.value, obs, world) or _disagree(run)
     return _absent(run, obs, world, now)
+
+
+def _written_off(run: Run, obs: Observation) -> End | None:
+    """A machine that a person wrote off, and that is seen again, is released: the run goes on elsewhere."""
+    lost, attempt = run.written_off, run.live_attempt
+    if lost is None or attempt is None or parse_launch_id(attempt.launch_id) > parse_launch_id(lost.launch_id):
+        return None
+    evidence = f"{lost.actor} wrote off the machine: {lost.reason}"
+    return End(Cause.HOST_ERROR, evidence, readings(obs), machine_gone=not isinstance(obs.machine, Seen))
 
 
 def is_written_off(obs: Observation) -> bool:

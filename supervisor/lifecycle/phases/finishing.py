@@ -57,7 +57,8 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     accepted = _loss_accepted(run, now)
     if accepted is not None:
         return accepted
-    if isinstance(obs.baton, Unknown):  # `done` may be in a baton that cannot be read
+    # `done` may be in a baton that cannot be read, unless a person has given it up.
+    if isinstance(obs.baton, Unknown) and not machines.is_written_off(obs):
         return ask_for_baton_fix(run, now) if is_torn(obs.baton) else unchanged(run)
     if run.live_attempt is None:
         return _ask(run, "the work was reported done, but its record is gone", world, now)

@@ -15,7 +15,14 @@ from typing import Any, NoReturn
 
 from supervisor.domain.texts import clause
 from supervisor.host.operations import ANSWER
-from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import (
+    CapacityInUse,
+    LaunchRejected,
+    MachineMissing,
+    NoCapacity,
+    ProviderUnavailable,
+    Responded,
+)
 from supervisor.providers.ssh.connections import Completed, Connections, NoResult, NotConnected
 
 CALL_S, PROBE_S, SEND_S = 50.0, 15.0, 50.0
@@ -25,8 +32,8 @@ REFUSALS: Mapping[str, Callable[[str], Exception]] = {
     "no_capacity": NoCapacity,
     "in_use": CapacityInUse,
     "missing": MachineMissing,
-    "unfinished": ProviderUnavailable,
-    "unreadable": ProviderUnavailable,
+    "unfinished": Responded,
+    "unreadable": Responded,
 }
 # Runs on the host's Python, from standard input: only a whole archive gets its name.
 RECEIVER = """\
@@ -121,13 +128,13 @@ class Host:
         except (ValueError, AttributeError):
             self._fail(done, "its answer is not understood")
         if refusal is not None:
-            raise REFUSALS.get(refusal, ProviderUnavailable)(f"{self.alias}: {answer.get('text')}")
+            raise REFUSALS.get(refusal, Responded)(f"{self.alias}: {answer.get('text')}")
         return answer
 
     def _fail(self, done: Completed, what: str) -> NoReturn:
         last = (done.errors.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1]
         code = "a signal" if done.exit_code is None else f"exit code {done.exit_code}"
-        raise ProviderUnavailable(f"{self.alias}: {what} ({code}): {clause(last[:200])}")
+        raise Responded(f"{self.alias}: {what} ({code}): {clause(last[:200])}")
 
 
 def probe_all(hosts: Sequence[Host], connections: Connections, **values: object) -> dict[str, Answer | str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from supervisor.contract.stores.promise import StrPath
@@ -49,8 +50,12 @@ class SshRelay:
 
     def follow(self, note: Callable[[str, Sequence[StayBeat]], None]) -> None:
         def beats_of(zone: str, probe: Answer) -> None:
-            own = [row for row in probe["beats"] if row["supervisor_id"] == self._supervisor_id]
-            note(zone, [StayBeat(row["stay"], row["run_id"], *_object(row)) for row in own])
+            beats = []
+            for row in probe["beats"]:
+                with suppress(KeyError, TypeError, ValueError):  # no beat: a training can write anything there
+                    if row["supervisor_id"] == self._supervisor_id and int(row["info"]["generation"]):
+                        beats.append(StayBeat(row["stay"], row["run_id"], *_object(row)))
+            note(zone, beats)
 
         self._watch(beats_of)
 

@@ -21,6 +21,7 @@ from supervisor.domain.actions import (
     Action,
     AskAgentToStop,
     CloseBaton,
+    ForgetHome,
     KeepEvidence,
     Launch,
     MarkHolderGone,
@@ -199,8 +200,17 @@ class Actor:
                 batonwork.mark_holder_gone(self.objects, run.run_id, action.launch_id)
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+            case ForgetHome():
+                self._forget_home(run)
             case _:
                 self._endings.carry_out(run, action)
+
+    def _forget_home(self, run: Run) -> None:
+        """By the row as it is now: a later attempt may have begun."""
+        row = self.store.find(run.run_id)
+        if self.homes is not None and row is not None and row.given_up:
+            busy = None if row.open_try is None else row.open_try.placement
+            self.homes.write_off(run.run_id, row.given_up, busy)
 
 
 def _provider_called(run: Run | None, action: Action) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat, BeatRejected
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.beat_decoding import parse_beat
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import BEATS
@@ -39,6 +41,7 @@ REJECTIONS_PER_TICK = 20
 REJECTIONS_KEPT = 10_000
 
 Rejected = tuple[str, str]  # run id, why its beat is ignored
+RelayedBeat = tuple[str, bytes, float]  # run id, content, monotonic time since when it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,17 @@ class BeatReader:
             self._read_at = began
         return BeatListing(beats, "", fresh, tuple(rejected), requests)
 
+    def with_relayed(self, listing: BeatListing, relayed: Iterable[RelayedBeat]) -> BeatListing:
+        """The listing with beats of hosts that cannot reach the store. They came with the listing of machines, so the
+        last beat of a machine that it shows gone is among them. A copy in the store knows its age better."""
+        beats, now = dict(listing.beats), self._clock.monotonic()
+        for run_id, raw, since in relayed:
+            with suppress(BeatRejected):
+                beat, stored = parse_beat(raw), beats.get(run_id)
+                if beat.run_id == run_id and (stored is None or _rank(beat) > _rank(stored.beat)):
+                    beats[run_id] = StoredBeat(beat, max(0.0, now - since))
+        return replace(listing, beats=beats)
+
     def _is_parsed(self, key: str, generation: str) -> bool:
         parsed = self._parsed.get(key[len(runfiles.BEATS) :])
         return parsed is not None and parsed.generation == generation
@@ -137,6 +151,10 @@ class BeatReader:
         contain was written after it."""
         most_s = math.inf if parsed.after is None else self._clock.monotonic() - parsed.after
         return min(max(0.0, reported_s), most_s)
+
+
+def _rank(beat: Beat) -> tuple[tuple[int, int, int], int]:
+    return parse_launch_id(beat.launch_id), beat.sequence
 
 
 def _trouble(error: StoreUnavailable, doing: str) -> str:

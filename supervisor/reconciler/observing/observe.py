@@ -8,7 +8,7 @@ that end something count from the moment since which their source has been read 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Beat
@@ -19,7 +19,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.fleet import Fleet, Listed, fleet_of
-from supervisor.reconciler.observing.beats import BeatListing, BeatReader
+from supervisor.reconciler.observing.beats import BeatListing, BeatReader, RelayedBeat
 from supervisor.reconciler.system_clock import CLOCK_STEP_S
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
@@ -93,6 +93,7 @@ class Observer:
     supervisor_id: str
     poll_interval_s: float
     scope: str = ""
+    relayed: Callable[[], Iterable[RelayedBeat]] = tuple
     fleet: Fleet = field(init=False)
     beats: BeatReader = field(init=False)
     freshness: Freshness = field(init=False)
@@ -141,7 +142,7 @@ class Observer:
     def _observe(self) -> Snapshot:
         self.freshness.check_clocks(self.clock.now(), self.clock.monotonic())
         answers = self.fleet.listings()
-        stored = self.beats.read()
+        stored = self.beats.with_relayed(self.beats.read(), self.relayed())
         now, monotonic = self.clock.now(), self.clock.monotonic()
         listings = {name: self._listing(name, answer, monotonic) for name, answer in answers.items()}
         fresh, unread = self._note_machines(listings, now, monotonic)

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.contract import baton as batons
-from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
@@ -27,7 +25,6 @@ from supervisor.domain.errors import (
     NothingToRetry,
     PullMismatch,
     PullRequired,
-    Unavailable,
     VerbNotOffered,
 )
 from supervisor.domain.events import Event, EventKind
@@ -37,10 +34,9 @@ from supervisor.domain.run import Approval, Run, StopRequest, WriteOff
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.ladder import ladder
-from supervisor.ports.objectstore import ObjectMissing, ObjectStore, PreconditionFailed, StoreUnavailable
-from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.provider import ProviderUnavailable, Responded
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import Action, Raced, change, find_run, retry_races
+from supervisor.services.runs.changing import Action, change, find_run
 from supervisor.wording.figures import plural
 
 
@@ -121,14 +117,11 @@ class WriteOffRequest:
 
 
 def write_off(parts: Parts, run_id: str, request: WriteOffRequest, caller: Caller) -> Run:
-    """The machine of the run counts as lost, and so do the files that are on its host only. Safe to repeat. Raises
-    NotFound, NothingToApprove (its machine can be read, or it never had one), ApprovalMismatch, Unavailable."""
+    """The machine of the run counts as lost, and so do the files that are on its host only: once its attempt has ended
+    for that, the loop forgets the home (ForgetHome). Safe to repeat. Raises NotFound, NothingToApprove (its host
+    responds, or it never had a machine), ApprovalMismatch."""
     run = find_run(parts, run_id)
     _check_unreadable(parts, _check_write_off(run, request))
-    try:
-        _forget_home(parts.objects, run_id)
-    except (StoreUnavailable, ValueError) as error:
-        raise Unavailable(f"Nothing was written off: {error}", {"run_id": run_id}) from None
 
     def update(run: Run, now: float) -> tuple[Run, Event] | None:
         owner, before = _check_write_off(run, request), run.written_off
@@ -163,31 +156,13 @@ def _check_unreadable(parts: Parts, owner: Attempt | Try) -> None:
     try:
         if provider is not None:
             provider.find(owner.ref)
+    except Responded:
+        pass
     except ProviderUnavailable:
         return
     if provider is not None:
         text = f"{owner.placement.zone} responds, so its machine is not lost: use `spot stop`, or wait."
         raise NothingToApprove(text, {"zone": owner.placement.zone})
-
-
-def _forget_home(objects: ObjectStore, run_id: str) -> None:
-    """By compare-and-set. Raises StoreUnavailable, ValueError (torn)."""
-    key = runfiles.baton(run_id)
-
-    def once() -> None:
-        try:
-            raw, info = objects.get(key)
-        except ObjectMissing:
-            return
-        baton = batons.decode(raw)
-        if baton.home is None:
-            return
-        try:
-            objects.put(key, batons.encode(batons.write_off(baton)), info.generation)
-        except PreconditionFailed:
-            raise Raced from None
-
-    retry_races(StoreUnavailable(f"{key} keeps changing"), once)
 
 
 Verbs = Callable[[Run], Sequence[str]]  # by which this machine may be given back, the usual one first
