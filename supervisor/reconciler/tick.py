@@ -122,7 +122,7 @@ class Tick:
             members = [self.runs[key] for key in self._linked]
             world = with_groups(world, members, snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
-            decisions = self._decide(todo, observations, world, markers, times)
+            decisions = self._decide(todo, observations, replace(world, choices={}), markers, times)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
             for decision in kept:
                 for action in decision.actions:
