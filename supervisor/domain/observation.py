@@ -189,10 +189,12 @@ class World:
     no_slot: Mapping[int, str] = field(default_factory=dict)
     without_offer: frozenset[int] = frozenset()
     # Profiles by (provider, zone), with the last reading of the host where there is one; a zone that is missing is not
-    # judged before a launch. `judged`: what was found there in this tick (lifecycle/offers/choosing).
+    # judged before a launch. `judged`: what was found there in this tick; `choices`: what a request gets in this round,
+    # None = it is not kept (lifecycle/offers/choosing).
     profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
     store_url: str = ""
     judged: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    choices: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     # By provider and zone, hosts whose bill runs until somebody stops it, and who has machines there.
     meters: Mapping[tuple[str, str], Meter] = field(default_factory=dict)

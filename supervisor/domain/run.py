@@ -106,7 +106,7 @@ class Refusal:
 class Waiting:
     since: float | None = None  # when this wait in the queue began; None = it does not wait
     before_s: float = 0.0  # how long it waited for the platform before; kept while it waits in the queue
-    reasons: tuple[str, ...] = ()  # for this wait, as far as events have reported them
+    reasons: tuple[str, ...] = ()  # for this wait, as far as events have reported them; the present one last
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from supervisor.lifecycle.offers.groups import awaited, with_groups
 from supervisor.lifecycle.offers.lessons import merged
 from supervisor.lifecycle.offers.queueing import with_queue
 from supervisor.lifecycle.phases.placing import paced
-from supervisor.lifecycle.phases.teardown import with_host_users
+from supervisor.lifecycle.phases.teardown import is_on, with_host_users
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, RowUnreadable, Store
 from supervisor.reconciler.acting.act import Actor
@@ -64,6 +64,7 @@ class Tick:
     runs: dict[int, Run] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
+    _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
     _nonces: Nonces = field(init=False)
     _rejected: RejectedBeats = field(init=False)
     _restart: bool = False
@@ -118,11 +119,12 @@ class Tick:
         times: list[float] = []
         world = replace(world, statuses=self._awaited_statuses())
         for _ in range(ROUNDS):
-            world = with_host_users(world, self.runs.values(), snapshot.machines())
+            on_meters = [self.runs[key] for key in sorted(self._metered)]
+            world = with_host_users(world, on_meters, snapshot.machines(world.meters), self._holds)
             members = [self.runs[key] for key in self._linked]
             world = with_groups(world, members, snapshot.capacities(), now)
             world = with_queue(world, self.runs.values(), snapshot.capacities(), snapshot.lists, now)
-            decisions = self._decide(todo, observations, world, markers, times)
+            decisions = self._decide(todo, observations, replace(world, choices={}), markers, times)
             kept = self._commit(self._admit(decisions, snapshot, world, now), lease, now)
             for decision in kept:
                 for action in decision.actions:
@@ -166,16 +168,27 @@ class Tick:
                 moved.add(run.key)
                 if held.status != run.status:
                     self.outcomes.moved(run.key)
-            self.runs[run.key] = _with_newer_pulse(run, held)
+            self._keep(_with_newer_pulse(run, held))
             if run.policy.group or run.policy.after:
                 self._linked.add(run.key)
             else:
                 self._linked.discard(run.key)
         return moved
 
+    def _keep(self, run: Run) -> None:
+        self.runs[run.key] = run
+        if self.worldview.meters and is_on(run, self.worldview.meters):
+            self._metered.add(run.key)
+        else:
+            self._metered.discard(run.key)
+
+    def _holds(self, run_id: str) -> bool:
+        return any(run.run_id == run_id for run in self.runs.values())
+
     def _drop(self, key: int) -> None:
         del self.runs[key]
         self._linked.discard(key)
+        self._metered.discard(key)
         self.outcomes.forget(key)
         self.sampler.forget(key)
         self.tally.forget(key)
@@ -253,7 +266,7 @@ class Tick:
         if before.status != stored.status:
             self.outcomes.moved(stored.key)
             self.sampler.due(stored.key)
-        self.runs[stored.key] = stored
+        self._keep(stored)
         self.tally.committed(before, stored, decision.events, self.clock.now())
         if stored.settled:
             self._drop(stored.key)

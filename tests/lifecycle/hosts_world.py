@@ -99,7 +99,7 @@ class Rounds:
         self.actions: list[Action] = []
         others, machines = tuple(others), [("lab", each) for each in machines]
         for _ in range(8):
-            around = with_host_users(world, (run, *others), machines)
+            around = with_host_users(world, (run, *others), machines, lambda run_id: False)
             decision = decide(run, seen(run, machine, **parts), around, now)  # type: ignore[arg-type]
             assert not decision.wants
             run = decision.run

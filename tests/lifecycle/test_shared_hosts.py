@@ -113,9 +113,9 @@ def test_of_two_runs_that_end_together_exactly_one_asks_and_stops_the_host(decid
 
 def test_nothing_is_started_on_a_host_whose_end_is_approved() -> None:
     run = verified(metered())
-    assert with_host_users(metered(), [run], ()).unread == frozenset()
+    assert with_host_users(metered(), [run], (), bool).unread == frozenset()
     closing = replace(run, approval=approval(NOW + 1))
-    assert with_host_users(metered(), [closing], ()).unread == {"gpu1"}
+    assert with_host_users(metered(), [closing], (), bool).unread == {"gpu1"}
     two = replace(metered(), sources={"lab": "machines of lab", "local": "machines of local"})
-    assert with_host_users(two, [closing], ()).unread == {"gpu1 of lab"}
-    assert with_host_users(two, [closing], ()).host_users[HOST][0].waits
+    assert with_host_users(two, [closing], (), bool).unread == {"gpu1 of lab"}
+    assert with_host_users(two, [closing], (), bool).host_users[HOST][0].waits

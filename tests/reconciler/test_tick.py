@@ -42,7 +42,7 @@ class Bench:
             nonce_hash=lambda run_id, launch_id: nonce_hash(f"nonce of {launch_id}"),
             add_events=lambda key, events, now: self.recorded.extend(event.kind for event in events),
         )
-        idle: Any = SimpleNamespace(forget=lambda key: None)
+        idle: Any = SimpleNamespace(forget=lambda key: None, meters={})
         self.tick = Tick(store, "cell", idle, idle, idle, idle, idle, idle, idle, idle, FakeClock())
         self.tick.load()
 
@@ -107,7 +107,9 @@ class Settled:
         )
         self.tick.sampler = self.tick.outcomes = self.tick.actor = idle
         monkeypatch.setattr("supervisor.reconciler.tick.decide", self._decide)
-        snapshot: Any = SimpleNamespace(capacities=dict, machines=tuple, lists=lambda try_: False, monotonic=0.0)
+        snapshot: Any = SimpleNamespace(
+            capacities=dict, machines=lambda zones: (), lists=lambda try_: False, monotonic=0.0
+        )
         observations: Any = SimpleNamespace(snapshot=snapshot, now=NOW, of=lambda run: Observation())
         self.due = self.tick._settle(list(self.tick.runs), observations, WORLD, LEASE)
         self.all = (dict(self.tick.runs), self.submitted, self.written, self.superseded, self.undecided, self.due)

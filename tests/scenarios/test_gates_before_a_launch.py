@@ -357,6 +357,7 @@ def test_many_runs_of_one_place_cost_one_judgment_and_no_request(stage: Lab, mon
     stage.run_for(75.0)
     assert {stage.row(f"run-{number}").status for number in range(200)} == {Status.WAITING}
     monkeypatch.setattr(choosing, "stopping", counted)
+    stage.stories["a"] = FULL._replace(host={"free_bytes": 1_000_000})  # another figure in the text
     before, ticks = stage.rows.calls.copy(), stage.ticks
     stage.run_for(stage.settings.poll)
     assert (stage.ticks - ticks, len(judged)) == (1, 1)

@@ -18,7 +18,7 @@ from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.gates.places import PASSING, restore_s, stopping
-from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.lifecycle.offers.ladder import ladder, request_key
 from supervisor.lifecycle.offers.lessons import lost_lately
 
 REFUSED_S = 3600.0  # for so long a run does not request an offer again whose GPUs did not work
@@ -41,9 +41,26 @@ class NoOffer:
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
-    """The best offer that is not cooling and not held by our own machines; else when the next one is free."""
+    """The best offer that is not cooling and not held by our own machines; else when the next one is free. Many runs
+    that request the same get one answer, where the world keeps it."""
     if lacks(run, world):
         return NoOffer(now + LACKING_RETRY_S, Cause.NO_CAPACITY, lacking(run), lacking=True)
+    if world.choices is None:
+        return _choose(run, world, now)
+    request = choice_key(run)
+    if request not in world.choices:
+        world.choices[request] = _choose(run, world, now)
+    choice: Offer | NoOffer = world.choices[request]
+    return choice
+
+
+def choice_key(run: Run) -> tuple[object, ...]:
+    """Everything of a run that decides what it gets in one world."""
+    last = None if run.attempt is None else run.attempt.placement.provider
+    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, *_expected(run)
+
+
+def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     good, cooling = _sorted_offers(run, world, now)
     if not good and not cooling:
         return _none_serves(run, world, now)
@@ -97,13 +114,18 @@ def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict,
     profile = world.profile_of(place)
     if profile is None:
         return ()
-    policy, waived = run.policy, tuple(waiver.check for waiver in run.waivers)
-    expected = policy.needs, policy.expect_checkpoint_gb, policy.expect_checkpoint_every_s, policy.limits.machine_max_s
-    key = place, expected, waived, run.files.checkpoint_bytes, restore_s(run)
+    key = place.provider, place.zone, place.shape, *_expected(run)
     if key not in world.judged:
         world.judged[key] = stopping(run, place, profile, world.store_url, now)
     stops: tuple[Verdict, ...] = world.judged[key]
     return stops
+
+
+def _expected(run: Run) -> tuple[object, ...]:
+    """Everything of a run that the gates compare with a place."""
+    policy, waived = run.policy, tuple(waiver.check for waiver in run.waivers)
+    expected = policy.needs, policy.expect_checkpoint_gb, policy.expect_checkpoint_every_s, policy.limits.machine_max_s
+    return *expected, waived, run.files.checkpoint_bytes, restore_s(run)
 
 
 def _stopped_text(stopped: list[tuple[Offer, tuple[Verdict, ...]]]) -> str:

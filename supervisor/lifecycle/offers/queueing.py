@@ -17,7 +17,7 @@ from supervisor.domain.machines import Capacity, Offer, Placement
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
-from supervisor.lifecycle.offers.choosing import NoOffer, choose, is_paused
+from supervisor.lifecycle.offers.choosing import NoOffer, choice_key, choose, is_paused
 from supervisor.lifecycle.offers.groups import own_wait, slot_wait
 from supervisor.lifecycle.offers.ladder import ladder, request_key
 
@@ -68,9 +68,13 @@ def _offers(
     left = dict(capacities)
     offers: dict[int, Offer | None] = {}
     futile = set()  # requests without capacity: it only shrinks in this pass, so the same request finds none later
+    stopped = set[object]()  # those that a gate stops
     for run in waiting:
         request = request_key(run)
         if request in futile:
+            continue
+        if stopped and choice_key(run) in stopped:
+            offers[run.key] = None
             continue
         offer = choose(run, replace(world, capacities=left), now)
         if isinstance(offer, Offer):
@@ -79,6 +83,8 @@ def _offers(
                 _take(left, offer.placement)
         elif offer.cause != Cause.QUEUED:
             offers[run.key] = None  # our own machines are not what it waits for: its own decision shows the reason
+            if offer.stopped:
+                stopped.add(choice_key(run))
         else:
             futile.add(request)
             first = next(o.placement for o in ladder(run, world, now) if o.placement.provider in left)

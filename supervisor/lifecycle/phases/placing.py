@@ -179,19 +179,25 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
     reason = why.stopped or why.cause
-    if reason not in run.waiting.reasons:
-        after = replace(after, waiting=replace(after.waiting, reasons=(*run.waiting.reasons, reason)))
-        # After GPUs failed, the lost attempt had the same cause.
-        if run.cause != why.cause or why.stopped or why.cause in NO_GPU:
-            data = {"code": why.stopped} if why.stopped else {}
-            text = _waiting_text(run, why)
-            events = (new_event(EventKind.WAITING, text, cause=why.cause, until=why.until, **data),)
+    earlier = tuple(each for each in run.waiting.reasons if each != reason)
+    after = replace(after, waiting=replace(after.waiting, reasons=(*earlier, reason)))
+    # After GPUs failed, the lost attempt had the same cause.
+    is_news = run.cause != why.cause or why.stopped or why.cause in NO_GPU
+    if is_news and reason not in run.waiting.reasons:
+        data = {"code": why.stopped} if why.stopped else {}
+        text = _waiting_text(run, why)
+        events = (new_event(EventKind.WAITING, text, cause=why.cause, until=why.until, **data),)
     return Decision(moved(after, Status.WAITING, now), events, check_after=soonest(why.until, next_limit_at(run, now)))
 
 
 def _is_the_same(run: Run, why: NoOffer) -> bool:
-    """It waits as before. The text of a full computer may alternate; it is not written again."""
-    return run.cause == why.cause and (why.cause == Cause.QUEUED or run.detail == why.detail)
+    """It waits as before. The text of a full computer may alternate, and the figures of a gate change with each
+    reading: these are not written again."""
+    if run.cause != why.cause:
+        return False
+    if why.stopped:
+        return run.waiting.reasons[-1:] == (why.stopped,)
+    return why.cause == Cause.QUEUED or run.detail == why.detail
 
 
 def _waiting_text(run: Run, why: NoOffer) -> str:

@@ -13,7 +13,7 @@ where others are only leaving, the run waits until it is alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -285,9 +285,12 @@ def _end_bill(run: Run, item: Retiring, by: str, now: float) -> Decision:
 # --- other users of the host ------------------------------------------------------------------------------------------
 
 
-def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[str, Machine]]) -> World:
+def with_host_users(
+    world: World, runs: Iterable[Run], machines: Iterable[tuple[str, Machine]], is_held: Callable[[str], bool]
+) -> World:
     """The world with everybody who has a machine on a host that is billed until somebody stops it, and without places
-    on hosts whose end is approved. `machines`: with their providers, of the listings."""
+    on hosts whose end is approved. `runs`: at least those for which `is_on` is true. `machines`: with their providers,
+    of the listings. `is_held`: this run of ours is in this cell, so its row says where it is."""
     if not world.meters:
         return world
     users: dict[Host, list[HostUser]] = {}
@@ -305,7 +308,9 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
     for provider, machine in machines:
         host = (provider, machine.zone)
         ours = machine.supervisor_id == world.knobs.supervisor_id
-        if host in world.meters and machine.state != MachineState.ENDED and not (ours and machine.run_id in run_ids):
+        if host not in world.meters or machine.state == MachineState.ENDED:
+            continue
+        if not ours or not (machine.run_id in run_ids or is_held(machine.run_id)):
             name = machine.run_id if ours else f"{machine.name} of another supervisor"
             users.setdefault(host, []).append(HostUser(name, works=machine.state != MachineState.ENDING))
     host_users = {host: tuple(there) for host, there in users.items()}
@@ -315,8 +320,15 @@ def with_host_users(world: World, runs: Iterable[Run], machines: Iterable[tuple[
 def hosts_of(run: Run) -> set[Host]:
     """Where this run has a machine, or requests one. A machine that is kept for a person counts, one of an ended run
     that is being released does not."""
-    if run.terminal and run.kept_until is None:
-        return set()
+    return set() if run.terminal and run.kept_until is None else _places_of(run)
+
+
+def is_on(run: Run, hosts: Container[Host]) -> bool:
+    """It has a machine, or requests one, on one of these hosts; also where that is only being released."""
+    return any(host in hosts for host in _places_of(run))
+
+
+def _places_of(run: Run) -> set[Host]:
     hosts = {(item.ref.provider, item.ref.zone) for item in run.retiring}
     for launch in (run.live_attempt, run.open_try):
         if launch is not None:

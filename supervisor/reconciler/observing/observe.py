@@ -69,12 +69,12 @@ class Snapshot:
         read = {name: report.listing for name, report in self.listings.items()}
         return {name: listing.capacity for name, listing in read.items() if listing and listing.capacity is not None}
 
-    def machines(self) -> Iterator[tuple[str, Machine]]:
-        """Every machine of the listings, with its provider."""
-        for name, report in self.listings.items():
-            for zone in report.machines.values():
-                for machine in zone.values():
-                    yield name, machine
+    def machines(self, zones: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Machine]]:
+        """Every machine of the listings in these zones (provider, zone), with its provider."""
+        for name, zone in zones:
+            report = self.listings.get(name)
+            for machine in report.machines.get(zone, {}).values() if report is not None else ():
+                yield name, machine
 
     def lists(self, try_: Try) -> bool:
         """A listing contains its machine."""

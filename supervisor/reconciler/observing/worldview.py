@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.machines import Meter, OfferKey, ZoneRecord
 from supervisor.domain.observation import BEATS, MACHINES, World, sources_of
 from supervisor.domain.policies import Knobs
 from supervisor.domain.profile import Profile
@@ -37,10 +37,17 @@ class Worldview:
     runs: Mapping[int, Run] = field(default_factory=dict)  # of the cell, as the tick holds them
     store_url: str = ""
     breakers: dict[str, Breaker] = field(init=False)  # source -> its own
+    meters: Mapping[tuple[str, str], Meter] = field(init=False)  # by provider and zone
     _sources: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._sources = sources_of(self.providers)
+        self.meters = {
+            (name, zone): meter
+            for name, provider in self.providers.items()
+            if provider.meters is not None
+            for zone, meter in provider.meters.by_zone.items()
+        }
         self.breakers = {source: Breaker() for source in (BEATS, *self._sources.values())}
 
     def world(self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord], wall_ahead_s: float = 0.0) -> World:
@@ -57,12 +64,7 @@ class Worldview:
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
             profiles=_Profiles(self.providers),
             store_url=self.store_url,
-            meters={
-                (name, zone): meter
-                for name, provider in self.providers.items()
-                if provider.meters is not None
-                for zone, meter in provider.meters.by_zone.items()
-            },
+            meters=self.meters,
         )
 
     def prove(self, snapshot: Snapshot) -> list[Event]:
