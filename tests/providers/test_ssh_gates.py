@@ -262,13 +262,26 @@ def test_the_connection_is_ended_once_after_a_launch_and_the_machine_lives(
     lab.provider.release(ref(first, machine.machine_id))
 
 
+def test_a_process_that_never_connected_does_not_know_of_an_end(lab: SshSubject) -> None:
+    """A replica that does not lead: the leader may be connected now."""
+    connections = lab.provider._connections
+    assert connections.access("gpu1").ended_at is None
+    connections._note("gpu1", key_known=None)  # it tried to
+    assert connections.access("gpu1").ended_at is None
+    host(lab)
+    assert connections.access("gpu1").ended_at == connections._opened_at
+
+
 def test_a_connection_in_use_is_not_ended(lab: SshSubject) -> None:
     connections = lab.provider._connections
     host(lab)
     before = connections.access("gpu1").ended_at
+    assert before is not None
     connections._commands["gpu1"] += 1
     connections.end_idle("gpu1")
     assert connections.access("gpu1").ended_at == before
     connections._commands["gpu1"] -= 1
     connections.end_idle("gpu1")
-    assert connections.access("gpu1").ended_at > before
+    after = connections.access("gpu1").ended_at
+    assert after is not None
+    assert after > before

@@ -53,13 +53,13 @@ class Completed:
 class Access:
     """How the last connection to a host was made. None = not known. `key_known`, `key_accepted`: the host's key, and
     ours. `login_s`: how long it took, `login_at`: when. `ended_at`: epoch seconds; connections of an earlier process
-    ended before ours was opened."""
+    ended before ours was opened. A process that never connected knows nothing: another one may be connected now."""
 
     key_known: bool | None = None
     key_accepted: bool | None = None
     login_s: float | None = None
     login_at: float = 0.0
-    ended_at: float = 0.0
+    ended_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Connections:
         return self._wait(self._run_all(commands, within_s))
 
     def access(self, host: str) -> Access:
-        return self._access.get(host, Access(ended_at=self._opened_at))
+        return self._access.get(host, Access())
 
     def end_idle(self, host: str) -> None:
         """End the connection on purpose, unless a command uses it now. The next command connects again."""
@@ -230,7 +230,9 @@ class Connections:
             self._failed.pop(host, None)
             self._open[host] = connection
             took_s = time.monotonic() - began
-            self._note(host, key_known=True, key_accepted=True, login_s=took_s, login_at=time.time())
+            before = self.access(host).ended_at
+            ended_at = self._opened_at if before is None else before
+            self._note(host, key_known=True, key_accepted=True, login_s=took_s, login_at=time.time(), ended_at=ended_at)
             return connection
 
     def _drop(self, host: str) -> None:
