@@ -259,6 +259,7 @@ class Mirrors:
 
     def __init__(self, own: ObjectStore, relays: Relays, parts: Path, monotonic: Callable[[], float]) -> None:
         self._workers: list[Worker] = []
+        self._relays = tuple(relays.values())
         self._mirrors: list[Mirror] = []
         for name, relay in relays.items():
             mirrors = {zone: Mirror(own, name, zone, relay, parts, monotonic) for zone in relay.zones()}
@@ -279,6 +280,9 @@ class Mirrors:
             worker.wake()
 
     def stop(self) -> None:
+        """Ends every transfer, those of launches too: the next start goes on at the byte where it stood."""
+        for relay in self._relays:
+            relay.end()
         for worker in self._workers:
             worker.stop(STOP_WAIT_S)
 

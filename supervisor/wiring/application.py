@@ -103,11 +103,11 @@ class Application:
 
     def stop(self) -> None:
         self.announcer.stop()
+        self.mirrors.stop()  # first: the loop waits for its launches, and these may send files for hours
         self.loop.stop()
         if self.handover is not None:
             self.handover.stop()
         self.services.identity.stop()
-        self.mirrors.stop()
         self.adapters.close()
 
 

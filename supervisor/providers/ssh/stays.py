@@ -37,11 +37,17 @@ OUTCOMES: Mapping[str, type[Exception]] = {"missing": ObjectMissing, "changed": 
 
 
 class SshRelay:
-    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe."""
+    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe.
+    `end()`: ends the calls of all hosts."""
 
     def __init__(
-        self, hosts: Mapping[str, Host], supervisor_id: str, watch: Callable[[Callable[[str, Answer], None]], None]
+        self,
+        hosts: Mapping[str, Host],
+        supervisor_id: str,
+        watch: Callable[[Callable[[str, Answer], None]], None],
+        end: Callable[[], None],
     ) -> None:
+        self.end = end
         self._hosts, self._supervisor_id, self._watch = hosts, supervisor_id, watch
         self._piece_bytes: dict[str, int] = {}  # by zone
 
