@@ -234,7 +234,7 @@ def test_one_part_is_used_by_one_copy_at_a_time(world: RelayWorld) -> None:
     agent = began(world)
     agent.save(30, size=SIZE)
     parts = world.folder / "parts" / RUN
-    with copying._alone(parts), pytest.raises(StoreUnavailable, match="being copied already"):
+    with copying.alone(parts), pytest.raises(StoreUnavailable, match="being copied already"):
         world.launch("1.2.1", CLOUD)
     world.mirrors["gpu1"].copy()  # it finishes what was begun
     assert agent_at(world.launch("1.2.1", CLOUD) or world.own.url, "1.2.1").restore() == 30
