@@ -11,6 +11,7 @@ and becomes an object when its size and SHA-256 are the announced ones.
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import json
 import os
@@ -42,6 +43,7 @@ OUTCOMES = (
     (StoreFull, "full"),
     (StoreUnavailable, "unavailable"),
 )  # of an error, by the first kind that it is
+GONE = (OSError, ValueError, KeyError, TypeError)  # a stay that is deleted or damaged hides no other one
 MAX_BYTES = 8 << 20  # of content in one response
 
 Json = Dict[str, Any]
@@ -69,9 +71,10 @@ class Stays:
         """The stays of this supervisor. `busy`: a machine of the run is here."""
         stays = []
         for path in sorted(self._folder.glob("*/" + OWNER)):
-            owner = _owner(path)
-            if owner[0] == supervisor_id:
-                stays.append({"stay": path.parent.name, "run_id": owner[1], "busy": owner in owners})
+            with suppress(*GONE):
+                owner = _owner(path)
+                if owner[0] == supervisor_id:
+                    stays.append({"stay": path.parent.name, "run_id": owner[1], "busy": owner in owners})
         return stays
 
     def beats(self) -> List[Json]:
@@ -79,8 +82,8 @@ class Stays:
         is gone is among them."""
         beats = []
         for path in sorted(self._folder.glob("*/" + OWNER)):
-            supervisor_id, run_id = _owner(path)
-            with suppress(ObjectMissing, StoreUnavailable):
+            with suppress(ObjectMissing, StoreUnavailable, *GONE):
+                supervisor_id, run_id = _owner(path)
                 beat = _object(*FolderStore(path.parent / "store").get(runfiles.beat(run_id)))
                 beats.append({"stay": path.parent.name, "supervisor_id": supervisor_id, "run_id": run_id, **beat})
         return beats
@@ -151,17 +154,22 @@ class Stays:
                 return {"received": size, "info": asdict(there)}
         make_folders(str(part.parent))
         with open(part, "ab", opener=private_opener) as target:
+            try:
+                fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # a call without a connection any more, which may hash and copy for minutes
+                raise StoreUnavailable("%s is being received by another call" % key) from None
+            target.seek(0, os.SEEK_END)
             if target.tell() == request["offset"]:
                 target.write(base64.b64decode(request["content"]))
                 target.flush()
                 os.fsync(target.fileno())
             received = target.tell()
-        if received < size:
-            return {"received": received, "info": None}
-        with open(part, "rb") as source:
-            good = received == size and _sha256(iter(lambda: source.read(1 << 20), b"")) == request["sha256"]
-        written = asdict(store.put_file(key, part)) if good else None
-        part.unlink()
+            if received < size:
+                return {"received": received, "info": None}
+            with open(part, "rb") as source:
+                good = received == size and _sha256(iter(lambda: source.read(1 << 20), b"")) == request["sha256"]
+            written = asdict(store.put_file(key, part)) if good else None
+            part.unlink()
         return {"received": size if good else 0, "info": written}
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class Copier:
     look: Callable[[Sequence[str], Sequence[str], int], tuple[Mapping[str, tuple[bytes, ObjectInfo]], object]] | None
     needs: Collection[str] = ()
     _known_keys: set[str] = field(default_factory=set)  # keys that are in the target
+    _manifests: dict[str, tuple[FileEntry, ...]] = field(default_factory=dict)  # by key: what they name
 
     def carry_pointer(self, pointer: Pointer) -> None:
         """A checkpoint, and the results of the same moment."""
@@ -52,13 +53,30 @@ class Copier:
     def carry_results(self, manifest: FileEntry | None) -> None:
         if manifest is not None:
             self.carry((manifest,))
-            self.carry(contents(self.target, manifest))
+            self.carry(self.contents(manifest))
 
     def has_pointer(self, pointer: Pointer) -> bool:
         return all(map(self._has, keyed(pointer.prefix, pointer.files))) and self.has_results(pointer.results)
 
     def has_results(self, manifest: FileEntry | None) -> bool:
-        return manifest is None or (self._has(manifest) and all(map(self._has, contents(self.target, manifest))))
+        return manifest is None or (self._has(manifest) and all(map(self._has, self.contents(manifest))))
+
+    def contents(self, manifest: FileEntry) -> tuple[FileEntry, ...]:
+        """The objects that this manifest of results names; none where it is missing or torn, as for the agent."""
+        if manifest.name not in self._manifests:
+            try:
+                saved = runfiles.decode_saved(self.target.get(manifest.name)[0])
+            except (ObjectMissing, ValueError):
+                return ()
+            files = tuple(FileEntry(file.key, file.size, file.sha256) for file in saved.files)
+            self._manifests[manifest.name] = files
+        return self._manifests[manifest.name]
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all others: they are deleted, and their names never come back."""
+        named = set(names)
+        self._known_keys &= named
+        self._manifests = {name: files for name, files in self._manifests.items() if name in named}
 
     def carry(self, entries: Iterable[FileEntry]) -> None:
         """Objects, named by their keys."""
@@ -144,21 +162,12 @@ def keyed(prefix: str, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
     return (replace(entry, name=prefix + entry.name) for entry in files)
 
 
-def contents(store: ObjectStore, manifest: FileEntry) -> tuple[FileEntry, ...]:
-    """The objects that this manifest of results names; none where it is missing or torn, as for the agent."""
-    try:
-        saved = runfiles.decode_saved(store.get(manifest.name)[0])
-    except (ObjectMissing, ValueError):
-        return ()
-    return tuple(FileEntry(file.key, file.size, file.sha256) for file in saved.files)
-
-
 def carry(source: ObjectReader, target: ObjectStore, entry: FileEntry, parts: Path) -> None:
     """Copy one object, continued at the byte where an earlier call was cut off. `entry.sha256` "": not known. `parts`:
     of one run. Its files come one after the other, so a part of another file is not needed any more. Only an object
     that was read from its first byte to its last in this call counts as damaged."""
     try:
-        with _alone(parts):
+        with alone(parts):
             part = parts / hashlib.sha256(f"{entry.name} {entry.sha256}".encode()).hexdigest()
             for other in set(parts.iterdir()) - {part}:
                 other.unlink(missing_ok=True)
@@ -193,7 +202,7 @@ def _filled(file: BinaryIO, source: ObjectReader, entry: FileEntry) -> bool:
 
 
 @contextmanager
-def _alone(parts: Path) -> Iterator[None]:
+def alone(parts: Path) -> Iterator[None]:
     """A mirror and a move of one run may want the same file: the second one raises StoreUnavailable. The folder is
     removed when it is empty."""
     parts.mkdir(parents=True, exist_ok=True, mode=0o700)

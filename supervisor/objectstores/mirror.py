@@ -24,7 +24,7 @@ from pathlib import Path
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import PURGED, Baton, Home
-from supervisor.objectstores.copying import Copier, contents, fetch, held
+from supervisor.objectstores.copying import Copier, alone, fetch, held
 from supervisor.objectstores.relay import Relays, move_out, sync_stop
 from supervisor.ports.objectstore import (
     ObjectInfo,
@@ -43,6 +43,7 @@ from supervisor.telemetry.worker import Worker
 log = logging.getLogger(__name__)
 
 STOP_WAIT_S = 0.5
+KEPT_PASSES = 100
 BEAT_BYTES = 32 << 10  # an agent's beat is smaller
 OVERLAP_NS = 600 * 10**9  # generations are times, and a clock may be set back a little
 KEPT = ("checkpoints/", "results/saved/")  # below a run's folder: what the baton names, and nothing else
@@ -59,6 +60,8 @@ class _Progress:
     baton: str = ""
     copied: dict[str, str] = field(default_factory=dict)
     last: int = 0
+    copier: Copier | None = None
+    rests: int = 0  # passes until a stay that is only kept is looked at again
 
 
 @dataclass
@@ -89,17 +92,30 @@ class Mirror:
         self._progress = {stay.name: self._progress.get(stay.name, _Progress()) for stay in stays}
         self._left &= frozenset(stay.name for stay in stays)
         self._trouble.pop("", None)
-        for stay in stays:
-            try:
-                self._copy_stay(stay)
-                self._trouble.pop(stay.run_id, None)
-            except PreconditionFailed:
-                continue  # the run was moved, or another supervisor leads: the next pass looks again
-            except (StoreUnavailable, ObjectMissing, ValueError) as error:
-                self._log(stay.run_id, error)
+        # A checkpoint of one run may take long: logs, records and markers of all runs come first.
+        waiting = [stay for stay in stays if self._has_more(stay, self._copy_small)]
+        for stay in waiting:
+            self._has_more(stay, self._copy_large)
 
-    def _copy_stay(self, stay: Stay) -> None:
-        raw, info = self.own.get(runfiles.baton(stay.run_id))
+    def _has_more(self, stay: Stay, work: Callable[[Stay], bool]) -> bool:
+        try:
+            has_more = work(stay)
+            if not has_more:
+                self._trouble.pop(stay.run_id, None)
+            return has_more
+        except PreconditionFailed:
+            pass  # the run was moved, or another supervisor leads: the next pass looks again
+        except (StoreUnavailable, ObjectMissing, ValueError) as error:
+            self._log(stay.run_id, error)
+        return False
+
+    def _copy_small(self, stay: Stay) -> bool:
+        """Whether there may be more than that."""
+        progress = self._progress[stay.name]
+        if progress.rests:
+            progress.rests -= 1
+            return False
+        raw, _ = self.own.get(runfiles.baton(stay.run_id))
         own, home = batons.decode(raw), Home(self.provider, self.zone, stay.name, ready=True)
         there = self.relay.store(self.zone, stay.name)
         is_left = own.home is None or own.home.stay != stay.name
@@ -107,21 +123,36 @@ class Mirror:
         if is_left:
             if not stay.busy:
                 self._forget_left(stay, there, own)
-            return
+            return False
         if own.home != home:
-            return  # it is being sent
+            return False  # it is being sent
         baton, there_info, has_marker = self._look(stay, there)
-        if batons.is_moved(baton) or (baton.closed is not None and not stay.busy):
+        if self._is_over(stay, baton):
+            return True
+        sync_stop(self.own, there, stay.run_id, baton, has_marker)
+        return progress.baton != there_info.generation
+
+    def _is_over(self, stay: Stay, baton: Baton) -> bool:
+        return batons.is_moved(baton) or (baton.closed is not None and not stay.busy)
+
+    def _copy_large(self, stay: Stay) -> bool:
+        """Everything is read again: the copies for another run may have taken long."""
+        raw, info = self.own.get(runfiles.baton(stay.run_id))
+        own, home = batons.decode(raw), Home(self.provider, self.zone, stay.name, ready=True)
+        there, progress = self.relay.store(self.zone, stay.name), self._progress[stay.name]
+        if own.home != home:
+            return False
+        baton, there_info, _ = self._look(stay, there)
+        if self._is_over(stay, baton):
             move_out(self.own, there, stay.run_id, info, read=(baton, there_info), parts=self.parts)
             if batons.moved_content(batons.move_out(baton)).closed is not None:
                 self.own.delete(runfiles.beat(stay.run_id))  # it may have been copied after the run's end
-            return
-        sync_stop(self.own, there, stay.run_id, baton, has_marker)
-        progress = self._progress[stay.name]
-        if progress.baton != there_info.generation:
-            copier = self._copier(stay, there)
-            self._fetch(stay.run_id, replace(baton, home=home), copier, own, info)
-            progress.baton = there_info.generation
+            return False
+        progress.copier = progress.copier or self._copier(stay, there)
+        self._fetch(stay.run_id, replace(baton, home=home), progress.copier, own, info)
+        progress.copier.keep(self._named(baton, progress.copier))
+        progress.baton = there_info.generation
+        return False
 
     def _look(self, stay: Stay, there: StayStore) -> tuple[Baton, ObjectInfo, bool]:
         """The baton there, after the small objects are here; and whether there is a stop marker."""
@@ -160,15 +191,15 @@ class Mirror:
         newest = held(copier, baton)
         if newest.checkpoint != baton.checkpoint:
             raise StoreUnavailable(f"the newest checkpoint of {run_id} was deleted while it was copied, or is damaged")
-        info = self._follow(run_id, newest, own, info)
+        info = self._follow(run_id, newest, own, info, copier)
         fetch(copier, baton)
-        self._follow(run_id, held(copier, baton), newest, info)
+        self._follow(run_id, held(copier, baton), newest, info, copier)
 
-    def _follow(self, run_id: str, baton: Baton, own: Baton, info: ObjectInfo) -> ObjectInfo:
+    def _follow(self, run_id: str, baton: Baton, own: Baton, info: ObjectInfo, copier: Copier) -> ObjectInfo:
         """Our baton becomes `baton`. What is deleted was listed before: a later home may be ours already."""
         if baton == own:
             return info
-        named = set(self._named(baton))
+        named = set(self._named(baton, copier))
         unnamed = [
             listed
             for prefix in KEPT
@@ -182,12 +213,12 @@ class Mirror:
                 self.own.delete(listed.key, listed.generation)
         return written
 
-    def _named(self, baton: Baton) -> Iterator[str]:
+    def _named(self, baton: Baton, copier: Copier) -> Iterator[str]:
         for pointer in batons.pointers(baton):
             yield from (pointer.prefix + entry.name for entry in pointer.files)
         for manifest in batons.saved_results(baton):
             yield manifest.name
-            yield from (entry.name for entry in contents(self.own, manifest))
+            yield from (entry.name for entry in copier.contents(manifest))
 
     def _forget_left(self, stay: Stay, there: StayStore, own: Baton) -> None:
         """The run is at home elsewhere. A folder with anything that may not be here stays."""
@@ -198,7 +229,8 @@ class Mirror:
             return
         if batons.is_moved(baton) and own.closed != PURGED:
             self._look(stay, there)  # logs and records of its last minutes
-        elif own.closed != PURGED:
+        elif own.closed != PURGED:  # it was written off
+            self._progress[stay.name].rests = KEPT_PASSES
             return
         self.relay.forget(self.zone, stay.name)
 
@@ -259,6 +291,7 @@ class Mirrors:
 
     def __init__(self, own: ObjectStore, relays: Relays, parts: Path, monotonic: Callable[[], float]) -> None:
         self._workers: list[Worker] = []
+        self._relays, self._own, self._parts = tuple(relays.values()), own, parts
         self._mirrors: list[Mirror] = []
         for name, relay in relays.items():
             mirrors = {zone: Mirror(own, name, zone, relay, parts, monotonic) for zone in relay.zones()}
@@ -271,6 +304,7 @@ class Mirrors:
         return [beat for mirror in self._mirrors for beat in mirror.beats()]
 
     def start(self) -> None:
+        threading.Thread(target=forget_parts, args=(self._own, self._parts), name="parts", daemon=True).start()
         for worker in self._workers:
             worker.start()
 
@@ -279,8 +313,22 @@ class Mirrors:
             worker.wake()
 
     def stop(self) -> None:
+        """Ends every transfer, those of launches too: the next start goes on at the byte where it stood."""
+        for relay in self._relays:
+            relay.end()
         for worker in self._workers:
             worker.stop(STOP_WAIT_S)
+
+
+def forget_parts(own: ObjectStore, parts: Path) -> None:
+    """Parts of transfers that nothing continues: their runs have no home any more."""
+    for folder in sorted(parts.glob("*")):
+        with suppress(StoreUnavailable, ValueError, OSError), alone(folder):
+            home = None
+            with suppress(ObjectMissing):
+                home = batons.decode(own.get(runfiles.baton(folder.name))[0]).home
+            for part in folder.iterdir() if home is None else ():
+                part.unlink()
 
 
 def _note_beats(mirrors: Mapping[str, Mirror], zone: str, beats: Sequence[StayBeat]) -> None:

@@ -114,7 +114,7 @@ class Homes:
     relays: Relays
     parts: Path
     monotonic: Callable[[], float] = time.monotonic
-    _waits: dict[str, float] = field(default_factory=dict)  # launch id of a run -> since when its holder is waited for
+    _waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (launch id, since when it waits)
 
     def settle(
         self, run_id: str, launch_id: str, placement: Placement, *, holder_gone: bool, needs: Iterable[str] = ()
@@ -157,14 +157,13 @@ class Homes:
 
     def _wait_for_holder(self, run_id: str, launch_id: str, baton: Baton, holder_gone: bool) -> None:
         """The old agent sees the newer `next`, finishes its save and leaves; a move would refuse that save."""
-        holder, name = baton.holder, f"{run_id} {launch_id}"
+        holder, before = baton.holder, self._waits.pop(run_id, ("", 0.0))
         if holder is None or holder.left or holder.launch_id == launch_id or holder_gone:
-            self._waits.pop(name, None)
             return
-        since = self._waits.setdefault(name, self.monotonic())
+        since = before[1] if before[0] == launch_id else self.monotonic()
         if self.monotonic() - since < CLAIM_WAIT_S:
+            self._waits[run_id] = launch_id, since
             raise StoreUnavailable(f"the previous machine of {run_id} has not left yet")
-        del self._waits[name]
 
     def _move_out(self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool) -> None:
         assert own.home is not None

@@ -107,6 +107,10 @@ class Relay(Protocol):
         """Delete the store and everything in it."""
         ...
 
+    def end(self) -> None:
+        """The supervisor stops: calls that run end at once, and further ones are refused, both as StoreUnavailable."""
+        ...
+
 
 class Homes(Protocol):
     def settle(

@@ -60,7 +60,8 @@ class Elsewhere:
 @dataclass(frozen=True, slots=True)
 class Parts:
     """`providers` and `cells` have the same keys, the supervisor's own provider first. `closing`: set when long work
-    must stop. `platforms`: by provider, where there are several."""
+    must stop. `platforms`: by provider, where there are several. `impatient`: our object store with short timeouts, for
+    what a page of a run reads there; None = no provider relays."""
 
     store: Store
     objects: ObjectStore
@@ -75,6 +76,7 @@ class Parts:
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     courier: Courier = field(default_factory=NoCourier)
     platforms: Mapping[str, Platform] = field(default_factory=dict)
+    impatient: ObjectStore | None = None
     own_provider: str = field(init=False)  # of a run that names none
 
     def __post_init__(self) -> None:

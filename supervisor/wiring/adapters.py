@@ -50,7 +50,7 @@ class OpenedStore:
 class Adapters:
     """`opened`: the providers by name, in the order of the settings; never empty. `warm` imports slow libraries, may
     take seconds and raises nothing. `close` closes everything. `closing`: set when this process is being stopped, so
-    that waits for the cloud end."""
+    that waits for the cloud end. `impatient`: as in OpenedStore."""
 
     opened: Mapping[str, OpenedProvider]
     objects: ObjectStore
@@ -58,6 +58,7 @@ class Adapters:
     warm: Callable[[], None]
     close: Callable[[], None]
     closing: threading.Event
+    impatient: Callable[[float], ObjectStore]
 
     @property
     def first(self) -> OpenedProvider:
@@ -103,7 +104,7 @@ def choose(settings: Settings, store: Store | None, clock: Clock, agent_dir: Pat
         for provider in opened.values():
             provider.warm()
 
-    return Adapters(opened, stored.objects, agent, warm, closing_all.close, closing)
+    return Adapters(opened, stored.objects, agent, warm, closing_all.close, closing, stored.impatient)
 
 
 def get_ready(settings: Settings) -> None:

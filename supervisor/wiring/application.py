@@ -65,6 +65,7 @@ from supervisor.wiring.settings import digest
 from supervisor.wiring.surroundings import surroundings
 
 RELAYED_URL = "(a folder on the host, which the launch makes)"
+PAGE_PATIENCE_S = 1.0  # a page of a run waits so long for the object store
 SHOWN_NONCE = "(made at the launch)"
 
 
@@ -103,11 +104,11 @@ class Application:
 
     def stop(self) -> None:
         self.announcer.stop()
+        self.mirrors.stop()  # first: the loop waits for its launches, and these may send files for hours
         self.loop.stop()
         if self.handover is not None:
             self.handover.stop()
         self.services.identity.stop()
-        self.mirrors.stop()
         self.adapters.close()
 
 
@@ -240,6 +241,7 @@ def parts_of(settings: Settings, store: Store, adapters: Adapters, clock: Clock,
         ),
         courier=outlets.courier_of(settings, store),
         platforms=platforms,
+        impatient=adapters.impatient(PAGE_PATIENCE_S) if any(each.relay for each in opened.values()) else None,
     )
 
 

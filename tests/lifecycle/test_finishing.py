@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from supervisor.contract.baton import Baton, Done
+from supervisor.domain.actions import ForgetHome
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification
-from supervisor.domain.run import Person, Run
+from supervisor.domain.observation import WRITTEN_OFF, Absent, Observation, Part, Seen, Unknown, Verification
+from supervisor.domain.run import Person, Run, WriteOff
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
@@ -60,6 +61,20 @@ def test_the_problem_of_results_that_are_given_up_is_reported_once() -> None:
 def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(machine: MachineState | None) -> None:
     assert ticked(finishing(), Seen(Baton("s", 1)), machine).run.status == Status.RECOVERING
     assert ticked(finishing(), AWAY, machine).run.live_attempt is not None
+
+
+def test_results_on_a_host_that_was_written_off_are_awaited_no_more() -> None:
+    """Its baton stays unknown until the attempt has ended: then its home is forgotten, whatever was read."""
+    lost = WriteOff("ops", NOW - 9, "1.4.1", "it burned")
+    assert ticked(finishing(), AWAY, None).run.status == Status.FINISHING
+    obs = Observation(machine=Absent(source=WRITTEN_OFF), beat=Absent(), baton=AWAY, stop=Absent(), lookup=Absent())
+    first = decide(finishing(written_off=lost), obs, WORLD, NOW)
+    assert (first.run.status, first.run.live_attempt) == (Status.RECOVERING, None)
+    for baton in (AWAY, Seen(Baton("s", 1))):
+        assert ForgetHome("1.4.1") in decide(first.run, replace(obs, baton=baton), WORLD, NOW).actions
+    assert first.run.attempt is not None
+    later = replace(first.run, attempt=replace(first.run.attempt, launch_id="1.5.1"))
+    assert ForgetHome("1.4.1") not in decide(later, obs, WORLD, NOW).actions
 
 
 def test_a_record_that_cannot_be_read_is_not_called_gone() -> None:

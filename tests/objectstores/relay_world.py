@@ -154,7 +154,8 @@ class RelayWorld:
 
 def relay_of(world: RelayWorld, supervisor_id: str) -> SshRelay:
     """LocalHost has the one method of a host that is used."""
-    return SshRelay(world.hosts, supervisor_id, lambda note: setattr(world, "note", note))  # type: ignore[arg-type]
+    hosts: Any = world.hosts
+    return SshRelay(hosts, supervisor_id, lambda note: setattr(world, "note", note), lambda: None)
 
 
 class ScriptedAgent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +14,13 @@ from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Done, FileEntry, Pointer
 from supervisor.contract.runfiles import SavedFile, SavedResults, encode_saved
+from supervisor.host import stays as host_stays
 from supervisor.host.stays import Stays
 from supervisor.objectstores import copying
 from supervisor.objectstores.copying import Copier
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.providers.ssh import stays
+from supervisor.providers.ssh.stays import HostStore
 from tests.objectstores.relay_world import CLOUD, LAB, RUN, RelayWorld, ScriptedAgent, agent_at, began
 
 GPU1 = LAB["gpu1"]
@@ -30,6 +33,7 @@ def world(tmp_path: Path) -> RelayWorld:
 
 SIZE = 3_000_000  # of a checkpoint's model, twice this is its content
 PIECE = 256 << 10
+KEY = runfiles.checkpoint(RUN, 30, 1) + "model.bin"
 
 
 @pytest.fixture
@@ -230,7 +234,68 @@ def test_one_part_is_used_by_one_copy_at_a_time(world: RelayWorld) -> None:
     agent = began(world)
     agent.save(30, size=SIZE)
     parts = world.folder / "parts" / RUN
-    with copying._alone(parts), pytest.raises(StoreUnavailable, match="being copied already"):
+    with copying.alone(parts), pytest.raises(StoreUnavailable, match="being copied already"):
         world.launch("1.2.1", CLOUD)
     world.mirrors["gpu1"].copy()  # it finishes what was begun
     assert agent_at(world.launch("1.2.1", CLOUD) or world.own.url, "1.2.1").restore() == 30
+
+
+# --- a file for a host ------------------------------------------------------------------------------------------------
+
+
+def sent(world: RelayWorld) -> tuple[HostStore, Path, list[tuple[str, float]]]:
+    """A store on a host, a file, and the limits of the calls that carry contents."""
+    store, path, limits = world.relay.make("gpu1", "digits-1.1.1", RUN), world.folder / "file", []
+    path.write_bytes(b"x" * SIZE)
+    host, call = world.hosts["gpu1"], world.hosts["gpu1"].call
+
+    def noted(operation: str, values: Mapping[str, object], within_s: float) -> Mapping[str, object]:
+        answer = call(operation, values, within_s)
+        limits.append((str(values["method"]), within_s))
+        return answer
+
+    host.call = noted  # type: ignore[method-assign]
+    return store, path, limits
+
+
+def test_the_end_of_a_large_file_has_time_to_be_hashed(world: RelayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stays, "FINISH_BYTES_PER_S", SIZE / 1000)
+    monkeypatch.setattr(stays, "FIRST_BYTES", PIECE)
+    store, path, limits = sent(world)
+    store.put_file(KEY, path)
+    first, *pieces, last = [within_s for method, within_s in limits if method == "receive"]
+    assert min(first, last) > 1000
+    assert set(pieces) == {stays.PIECE_S}
+
+
+def test_a_file_that_never_fits_is_sent_twice_at_most(world: RelayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, path, _ = sent(world)
+    monkeypatch.setattr(host_stays, "_sha256", lambda chunks: "another")
+    with pytest.raises(StoreUnavailable, match="2 times"):
+        store.put_file(KEY, path)
+    assert world.hosts["gpu1"].all_bytes < 4 / 3 * 2 * SIZE + 100_000
+
+
+def test_a_file_that_is_being_finished_is_not_finished_beside_it(world: RelayWorld) -> None:
+    store, path, _ = sent(world)
+    incoming = world.hosts["gpu1"].root / "stays" / "digits-1.1.1" / "incoming"
+    name = hashlib.sha256(f"{KEY} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode()).hexdigest()
+    with open(incoming / name, "wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(StoreUnavailable, match="being received"):
+            store.put_file(KEY, path)
+    store.put_file(KEY, path)
+    assert store.stat(KEY).size == SIZE
+
+
+def test_a_stay_that_vanishes_hides_no_other_one(world: RelayWorld) -> None:
+    agent = began(world)
+    agent.beat()
+    root = world.hosts["gpu1"].root
+    for name, content in (("a-torn", "{"), ("b-other", "[]"), ("c-none", '{"supervisor_id": "sup-1"}')):
+        (root / "stays" / name).mkdir()
+        (root / "stays" / name / host_stays.OWNER).write_text(content)
+    (root / "stays" / "d-gone").mkdir()
+    (root / "stays" / "d-gone" / host_stays.OWNER).symlink_to("nothing")
+    assert [row["run_id"] for row in Stays(root).beats()] == [RUN]
+    assert [stay.run_id for stay in world.relay.stays("gpu1")] == [RUN]

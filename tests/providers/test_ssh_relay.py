@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,29 @@ def test_a_checkpoint_that_is_interrupted_goes_on_at_its_byte(
     assert own.get(KEY)[0] == content
     assert not parts.exists()
     wait_for(lambda: not subject.provider.machines().unreachable, 60, "the probes to be there too")
+
+
+def test_a_shutdown_ends_a_transfer_at_once(subject: SshSubject, relay: SshRelay, tmp_path: Path) -> None:
+    """A piece has most of a minute: the stop of a supervisor does not wait for it."""
+    store, there = made(relay)
+    content = os.urandom(SIZE)
+    there.put(KEY, content)
+    own, parts = FolderStore.create(tmp_path / "own"), tmp_path / "parts"
+    host, ended_at = subject.hosts[0], [0.0]
+
+    def stop() -> None:
+        host.signal(signal.SIGSTOP)
+        ended_at[0] = time.monotonic()
+        relay.end()
+
+    thread = in_the_middle(parts, stop)
+    with pytest.raises(StoreUnavailable, match="the supervisor stops"):
+        carry(store, own, FileEntry(KEY, SIZE, hashlib.sha256(content).hexdigest()), parts)
+    assert time.monotonic() - ended_at[0] < stays.PIECE_S / 3
+    thread.join()
+    host.signal(signal.SIGCONT)
+    with pytest.raises(StoreUnavailable, match="the supervisor stops"):
+        store.get(KEY)
 
 
 def carried(store: StayStore, own: FolderStore, entry: FileEntry, parts: Path) -> bool:

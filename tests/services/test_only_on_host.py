@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from supervisor.cli.views.show import files_lines
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Home, Pointer
 from supervisor.domain.profile import Fact, Profile, Reach, Source
+from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed
 
 RELAYED = Profile("fake", "", store_reach=Fact(Reach.RELAY, Source.USER, "2026-01-01", "a setting"))
@@ -35,6 +38,16 @@ def test_a_checkpoint_that_is_not_here_is_named_with_its_place(bed: Bed) -> None
     assert files_lines(dict(shown))[-1] == "checkpoint: step 1,230 is on gpu1 only; the copy here is of step 200"
     at_home(bed, copied_step=None, saved_step=1230)
     assert files_lines(dict(bed.services.queries.show("digits-7")))[-1].endswith("no copy is here yet")
+
+
+def test_a_page_waits_for_no_patient_store(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_home(bed, copied_step=200, saved_step=1230)
+    quick = MemoryStore()
+    quick.put(runfiles.baton("digits-7"), bed.objects.get(runfiles.baton("digits-7"))[0])
+    monkeypatch.setattr(bed.services.queries, "_parts", replace(bed.parts, impatient=quick))
+    before = dict(bed.objects.calls)
+    assert bed.services.queries.show("digits-7")["only_on_host"] is not None
+    assert bed.objects.calls == before
 
 
 def test_nothing_is_shown_when_the_copy_is_here(bed: Bed) -> None:

@@ -26,6 +26,7 @@ from supervisor.domain.texts import clause
 CONNECT_S = 15.0
 SESSIONS = 8  # at the same time on one connection: sshd allows 10 (MaxSessions)
 KEEPALIVE_S, KEEPALIVES = 15.0, 2  # a host without a response for half a minute is disconnected
+ENDED = "the supervisor stops"
 WORD = re.compile(r"[A-Za-z0-9._/~=-]+")
 
 T = TypeVar("T")
@@ -89,6 +90,8 @@ class Connections:
         self._reconnecting: dict[str, asyncio.Future[None]] = {}
         self._access: dict[str, Access] = {}
         self._opened_at = time.time()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._has_ended = False
         self._guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -109,6 +112,13 @@ class Connections:
     def end_idle(self, host: str) -> None:
         """End the connection on purpose, unless a command uses it now. The next command connects again."""
         self._wait(self._end_idle(host))
+
+    def end(self) -> None:
+        """Commands that run get NoResult at once, and no further one begins."""
+        self._has_ended = True
+        with self._guard:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._running])
 
     async def _end_idle(self, host: str) -> None:
         if not self._commands[host]:
@@ -153,8 +163,13 @@ class Connections:
     async def _run(self, host: str, words: Sequence[str], stdin: bytes, within_s: float) -> Completed:
         if not all(map(WORD.fullmatch, words)):
             raise ValueError(f"a word of {words} needs quotes")
+        if self._has_ended:
+            raise NotConnected(ENDED)
         if not self._waits:
             self._refuse_failed(host)
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
         call = _Call(host, " ".join(words), stdin)
         self._commands[host] += 1
         try:
@@ -167,7 +182,11 @@ class Connections:
                 raise NoResult(text) from None
             self._failed[host] = text
             raise NotConnected(text) from None
+        except asyncio.CancelledError:
+            self._drop(host)
+            raise NoResult(ENDED) from None
         finally:
+            self._running.discard(task)
             self._commands[host] -= 1
 
     async def _in_session(self, call: _Call) -> Completed:

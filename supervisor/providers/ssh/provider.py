@@ -154,7 +154,8 @@ class SshProvider:
         def watch(note: Callable[[str, Answer], None]) -> None:
             self._also_note = note
 
-        return SshRelay({alias: host.over(transfers) for alias, host in self._hosts.items()}, supervisor_id, watch)
+        hosts = {alias: host.over(transfers) for alias, host in self._hosts.items()}
+        return SshRelay(hosts, supervisor_id, watch, transfers.end)
 
     # --- disasters ----------------------------------------------------------------------------------------------------
 

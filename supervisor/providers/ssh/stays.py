@@ -31,17 +31,25 @@ from supervisor.providers.ssh.connections import NotConnected
 from supervisor.providers.ssh.hosts import Answer, Host
 
 CALL_S, PIECE_S = 20.0, 45.0
+FINISH_BYTES_PER_S = 10e6  # a host with a busy disk hashes and copies a whole file, with its last piece
+UPLOADS = 2  # of one file in one call
 LEAST_BYTES, FIRST_BYTES, MOST_BYTES = 64 << 10, 1 << 20, 8 << 20  # of a piece
 NO_RESULT = (NotConnected, ProviderUnavailable, LaunchRejected, NoCapacity, CapacityInUse, MachineMissing)
 OUTCOMES: Mapping[str, type[Exception]] = {"missing": ObjectMissing, "changed": PreconditionFailed, "full": StoreFull}
 
 
 class SshRelay:
-    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe."""
+    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe.
+    `end()`: ends the calls of all hosts."""
 
     def __init__(
-        self, hosts: Mapping[str, Host], supervisor_id: str, watch: Callable[[Callable[[str, Answer], None]], None]
+        self,
+        hosts: Mapping[str, Host],
+        supervisor_id: str,
+        watch: Callable[[Callable[[str, Answer], None]], None],
+        end: Callable[[], None],
     ) -> None:
+        self.end = end
         self._hosts, self._supervisor_id, self._watch = hosts, supervisor_id, watch
         self._piece_bytes: dict[str, int] = {}  # by zone
 
@@ -86,11 +94,11 @@ class SshRelay:
             raise OUTCOMES.get(outcome, StoreUnavailable)(f"{zone}: {answer['text']}")
         return answer
 
-    def piece(self, zone: str, method: str, **values: object) -> Answer:
+    def piece(self, zone: str, method: str, within_s: float = PIECE_S, /, **values: object) -> Answer:
         """A call with a piece of a content. Its size is halved for later ones when it fails, else it grows."""
         size = self.piece_bytes(zone)
         try:
-            answer = self.call(zone, method, PIECE_S, **values)
+            answer = self.call(zone, method, within_s, **values)
         except StoreUnavailable:
             self._piece_bytes[zone] = max(LEAST_BYTES, size // 2)
             raise
@@ -119,12 +127,20 @@ class HostStore:
             raise ValueError("a file is sent to a host without a condition")
         with open(path, "rb") as source:
             sha256 = hashlib.file_digest(source, "sha256").hexdigest()
-            values = {"stay": self._stay, "key": key, "size": source.tell(), "sha256": sha256}
-            answer = self._relay.call(self._zone, "receive", CALL_S, offset=-1, content="", **values)
+            size, uploads = source.tell(), 0
+            values = {"stay": self._stay, "key": key, "size": size, "sha256": sha256}
+            finish_s = PIECE_S + size / FINISH_BYTES_PER_S
+            answer = self._relay.call(self._zone, "receive", finish_s, offset=-1, content="", **values)
             while answer["info"] is None:
-                source.seek(answer["received"])
-                content = _text(source.read(self._relay.piece_bytes(self._zone)))
-                answer = self._relay.piece(self._zone, "receive", offset=answer["received"], content=content, **values)
+                offset = answer["received"]
+                content = source.read(self._relay.piece_bytes(self._zone)) if source.seek(offset) < size else b""
+                is_last = offset + len(content) >= size
+                uploads += is_last
+                if uploads > UPLOADS:
+                    raise StoreUnavailable(f"{self._zone}: {key} arrived with another content, {UPLOADS} times")
+                within_s = finish_s if is_last else PIECE_S
+                piece = {"offset": offset, "content": _text(content), **values}
+                answer = self._relay.piece(self._zone, "receive", within_s, **piece)
             return _info(answer["info"])
 
     def get(self, key: str) -> tuple[bytes, ObjectInfo]:

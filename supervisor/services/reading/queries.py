@@ -127,7 +127,8 @@ class Queries:
         if run.settled or not placed:
             return None
         try:
-            baton = batons.decode(self._parts.objects.get(runfiles.baton(run.run_id))[0])
+            objects = self._parts.impatient or self._parts.objects
+            baton = batons.decode(objects.get(runfiles.baton(run.run_id))[0])
         except (StoreUnavailable, ObjectMissing, ValueError):
             return None
         copied = None if baton.checkpoint is None else baton.checkpoint.step
