@@ -304,7 +304,8 @@ class Mirrors:
         return [beat for mirror in self._mirrors for beat in mirror.beats()]
 
     def start(self) -> None:
-        threading.Thread(target=forget_parts, args=(self._own, self._parts), name="parts", daemon=True).start()
+        if self._relays:
+            threading.Thread(target=forget_parts, args=(self._own, self._parts), name="parts", daemon=True).start()
         for worker in self._workers:
             worker.start()
 
