@@ -87,6 +87,8 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/events?limit=500",
             f"{base}/attempts",
             f"{base}/gates",
+            f"{base}/login",
+            f"{base}/teardown",
             f"{base}/facts",
             f"{base}/spec",
             f"{base}/launch",
