@@ -54,7 +54,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "events": ("runs.logs", "Print the history of a run, with reasons."),
         "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
         "cost": ("runs.cost", "Show what runs and their files cost."),
-        "provider": ("machines.providers", "Show where machines come from: `list`, `show NAME`; or `add` a provider."),
+        "provider": ("machines.providers", "Where machines come from: `list`, `show NAME`, `add NAME`."),
         "zones": ("machines.providers", "Show which zones had machines lately, and which did not."),
         "gpus": ("machines.machines", "Show this computer's GPUs; return a repaired one to use."),
         "health": ("server.doctor", "Show whether the supervisor is well and which runs need you."),

@@ -79,7 +79,7 @@ PROFILE = Profile(
     title=TRAITS.title,
     meter_stop=documented("throw away", "the mill's price list"),
     irreversible=documented(True, "the mill's price list"),
-    tiers=(Tier("sheet", ("/",), survives_destroy=documented(Survival.NO, "what is thrown away is gone")),),
+    tiers=(Tier("sheet", ("/sheet",), survives_destroy=documented(Survival.NO, "what is thrown away is gone")),),
     verbs=(Verb("throw away", End.DESTROY, By.SUPERVISOR, stops_meter=documented(Stops.YES, "the mill's price list")),),
 )
 
