@@ -52,15 +52,14 @@ def of_tables(house: House, paths: list[str]) -> Iterator[str]:
 
 
 def of_floods(house: House) -> Iterator[str]:
-    """While they last another client's p99 stays below a second, or ten times what it is without them."""
-    most_s = max(1.0, 10 * p99_s(house))
+    """While they last another client's p99 stays below a second."""
     for name, flood in (
         ("half heads", held(house, HALF_HEADS, half_head)), ("slow bodies", held(house, SLOW_BODIES, slow_body)),
         ("deaf listeners", held(house, DEAF, deaf)), ("a body without end", endless(house)),
     ):  # fmt: skip
         with flood:
             waited_s = p99_s(house)
-            if waited_s >= most_s:
+            if waited_s >= 1.0:
                 yield f"{name}: others wait {waited_s:.2f} s"
             yield from (f"{name}: then {what}" for what in house.look(QUICK))
 

@@ -12,12 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
+from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, HostFacts, Machine
 from supervisor.domain.profile import Profile, Source, Stops
 from supervisor.ports.provider import ImageMissing, LaunchRejected, NotSupported, ProviderUnavailable, SecretRefused
 from tests.contracts.provider_subject import Subject, ref
 
 SECRET = "a very secret value 7261"
+
+
+def without_connection(host: HostFacts) -> HostFacts:
+    return replace(host, at=0.0, host_key=None, login_accepted=None, login_s=None, dropped_at=None)
 
 
 class ProviderContract:
@@ -42,8 +46,12 @@ class ProviderContract:
         zones = ["", "never-offered", *{offer.placement.zone for offer in subject.provider.offers()}]
 
         def profiles() -> dict[str, Profile]:
-            """Without readings: these say how the last connection ended."""
-            return {zone: replace(subject.provider.profile(zone), host=None) for zone in zones}
+            """A host's readings without how the connection is now: that is known without a request, and changes."""
+            each = {zone: subject.provider.profile(zone) for zone in zones}
+            return {
+                zone: profile if profile.host is None else replace(profile, host=without_connection(profile.host))
+                for zone, profile in each.items()
+            }
 
         before = profiles()
         assert {profile.kind for profile in before.values()} == {subject.provider.traits.kind}
