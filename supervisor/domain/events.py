@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     SWEEP_REFUSED = "sweep_refused"
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
+    CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
+    CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it
     PURGED = "purged"  # the run's files were deleted on request
     WRITTEN_OFF = "written_off"  # a person says that a machine which cannot be read is lost

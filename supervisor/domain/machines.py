@@ -165,20 +165,33 @@ class MachineRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """A zone that cannot be read. `since`: its last good reading, else the first try; epoch seconds. `lasting`: a host
+    that somebody owns, which may never come back."""
+
+    zone: str
+    since: float
+    reason: str
+    lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MachineListing:
-    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `capacity`: what is
-    left beside these machines; None = our own machines are not the limit. `zones`: all zones that the provider looks
-    at, because it knows a zone from its settings only; None = all that exist, so no machine is elsewhere."""
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent; `reasons` says why,
+    where the provider knows. `capacity`: what is left beside these machines; None = our own machines are not the limit.
+    `zones`: all zones that the provider looks at, because it knows a zone from its settings only; None = all that
+    exist, so no machine is elsewhere."""
 
     machines: tuple[Machine, ...]
     unreachable: frozenset[str] = frozenset()
     capacity: Capacity | None = None
     zones: frozenset[str] | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def unread(self, zone: str) -> str:
         """Why this listing says nothing about a machine of the zone; "" = it does."""
         if zone in self.unreachable:
-            return f"zone {zone} could not be read"
+            return self.reasons.get(zone, f"zone {zone} could not be read")
         if self.zones is not None and zone not in self.zones:
             return f"zone {zone} is not in the settings any more: add it again to reach its machines"
         return ""

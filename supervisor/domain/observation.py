@@ -16,7 +16,17 @@ from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import NO_OTHER_WAY, Capacity, Machine, Meter, Offer, OfferKey, Placement, ZoneRecord
+from supervisor.domain.machines import (
+    NO_OTHER_WAY,
+    Away,
+    Capacity,
+    Machine,
+    Meter,
+    Offer,
+    OfferKey,
+    Placement,
+    ZoneRecord,
+)
 from supervisor.domain.policies import Knobs
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import WriteOff
@@ -49,7 +59,7 @@ class Absent:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     reason: str
-    since: float | None = None
+    away: Away | None = None  # its zone cannot be read
     torn: bool = False  # it was read and cannot be parsed: only a person can fix it
     taken: bool = False  # a foreign machine has this name: a repeated request for ours gets a definite refusal
 
@@ -81,6 +91,14 @@ class CreateFailed:
     detail: str
     of_run: bool = False  # the run itself was refused, in any zone
     scope: str = "zone"  # of a quota: zone | region | project
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Files of this launch travel to or from a host. `at`: of the last piece, by the supervisor's clock."""
+
+    launch_id: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,7 @@ class Observation:
     stop: Part[str] = NOT_READ  # the object generation of the .stop marker
     lookup: Part[Machine] = NOT_READ  # the machine read by its id or name, after the listing
     create: Part[CreateFailed] = NOT_READ
+    sent: Part[Sent] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     verb: Part[MeterReport] = NOT_READ  # the last try to stop the bill of its machine

@@ -71,6 +71,7 @@ class By(StrEnum):
 
     SUPERVISOR = "the supervisor"
     COMMAND = "a command"
+    WEBHOOK = "a webhook"
     PERSON = "a person"
 
 

@@ -13,6 +13,7 @@ from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Waiver
+from supervisor.domain.machines import Away
 from supervisor.domain.policies import Policy
 from supervisor.domain.status import TERMINAL, Status
 
@@ -189,6 +190,7 @@ class Run:
     settled: bool = False  # terminal, and nothing is left to clean up
     smoke: SmokeRun | None = None  # of the submit of this generation; None = none was run
     written_off: WriteOff | None = None
+    away: Away | None = None  # the zone of one of its machines cannot be read, for longer than a moment
     waivers: tuple[Waiver, ...] = ()  # a person lets the run go on in spite of these checks; kept over generations
     version: int = 0
     waiting: Waiting = Waiting()

@@ -23,6 +23,7 @@ from supervisor.lifecycle.ending.retiring import next_due, retire
 from supervisor.lifecycle.events.warnings import with_warnings
 from supervisor.lifecycle.living.checkpoints import with_pointer, with_removals
 from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.living.contact import with_contact
 from supervisor.lifecycle.living.overriding import is_torn
 from supervisor.lifecycle.offers.choosing import lacking, lacks
 from supervisor.lifecycle.phases.finishing import finish
@@ -57,10 +58,12 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 def _by_rules(run: Run, obs: Observation, world: World, now: float) -> Decision:
     current, removals = with_removals(run, obs, now)
+    current, contact = with_contact(current, obs, now)
+    news = (*removals, *contact)
     decision = with_evidence(run, _decide(current, obs, world, now))
-    if removals and decision.wants:
+    if news and decision.wants:
         return unchanged(run, wants=decision.wants)  # recorded once it is decided
-    decision = _with_lost_home(after_events(removals, decision))
+    decision = _with_lost_home(after_events(news, decision))
     return with_warnings(run, decision, now)
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from supervisor.contract import baton as batons
@@ -117,7 +118,14 @@ class Homes:
     _waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (launch id, since when it waits)
 
     def settle(
-        self, run_id: str, launch_id: str, placement: Placement, *, holder_gone: bool, needs: Iterable[str] = ()
+        self,
+        run_id: str,
+        launch_id: str,
+        placement: Placement,
+        *,
+        holder_gone: bool,
+        needs: Iterable[str] = (),
+        note: Callable[[], None] = lambda: None,
     ) -> str | None:
         relay = self.relays.get(placement.provider)
         while True:
@@ -131,13 +139,14 @@ class Homes:
                 sync_stop(self.own, there, run_id, batons.decode(_read_there(there, run_id)[0]))
                 return there.url
             if home is not None and home.ready:
-                self._move_out(run_id, launch_id, baton, info, holder_gone)
+                self._move_out(run_id, launch_id, baton, info, holder_gone, note)
             elif home is not None and (relay is None or not is_here):
                 self._set(run_id, replace(baton, home=None), info)  # nothing was started there
             elif relay is not None:
                 self._wait_for_holder(run_id, launch_id, baton, holder_gone)
                 home = home or _new_home(placement, run_id, launch_id)
-                self._move_in(run_id, baton, info, home=home, relay=relay, needs=needs)
+                make = partial(_made, relay, home, run_id, note)
+                self._move_in(run_id, baton, info, home=home, make=make, needs=needs)
 
     def write_off(self, run_id: str, launch_id: str, busy: Placement | None) -> None:
         try:
@@ -165,9 +174,11 @@ class Homes:
             self._waits[run_id] = launch_id, since
             raise StoreUnavailable(f"the previous machine of {run_id} has not left yet")
 
-    def _move_out(self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool) -> None:
+    def _move_out(
+        self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool, note: Callable[[], None]
+    ) -> None:
         assert own.home is not None
-        there = store_of(self.relays, own.home)
+        there = store_of(self.relays, own.home).noting(note)
         raw, there_info = _read_there(there, run_id)
         baton = batons.decode(raw)
         if not batons.is_moved(baton):
@@ -177,12 +188,19 @@ class Homes:
         move_out(self.own, there, run_id, info, read=(baton, there_info), parts=self.parts)
 
     def _move_in(
-        self, run_id: str, baton: Baton, info: ObjectInfo, *, home: Home, relay: Relay, needs: Iterable[str]
+        self,
+        run_id: str,
+        baton: Baton,
+        info: ObjectInfo,
+        *,
+        home: Home,
+        make: Callable[[], StayStore],
+        needs: Iterable[str],
     ) -> None:
         fenced = batons.move_in(baton, home)
         if fenced != baton:
             info = self._set(run_id, fenced, info)
-        there = relay.make(home.zone, home.stay, run_id)
+        there = make()
         needs, content = tuple(needs), replace(fenced, home=None)
         copier = Copier(self.own, there, run_id, self.parts / run_id, None, needs)
         for key in needs:
@@ -214,6 +232,10 @@ def move_out(
         earlier = batons.decode(own.get(runfiles.baton(run_id))[0])
         content = replace(content, checkpoint=earlier.checkpoint, previous=earlier.previous)
     _compare_and_set(own, run_id, content, info)
+
+
+def _made(relay: Relay, home: Home, run_id: str, note: Callable[[], None]) -> StayStore:
+    return relay.make(home.zone, home.stay, run_id).noting(note)
 
 
 def _new_home(placement: Placement, run_id: str, launch_id: str) -> Home:

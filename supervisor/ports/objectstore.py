@@ -74,6 +74,10 @@ class StayBeat:
 
 
 class StayStore(ObjectStore, Protocol):
+    def noting(self, note: Callable[[], None]) -> StayStore:
+        """The same store, which calls `note()` after each piece of a content that it has sent or received."""
+        ...
+
     def look(
         self, keys: Sequence[str], prefixes: Sequence[str], since: int
     ) -> tuple[Mapping[str, tuple[bytes, ObjectInfo]], tuple[ObjectInfo, ...]]:
@@ -114,11 +118,18 @@ class Relay(Protocol):
 
 class Homes(Protocol):
     def settle(
-        self, run_id: str, launch_id: str, placement: Placement, *, holder_gone: bool, needs: Iterable[str] = ()
+        self,
+        run_id: str,
+        launch_id: str,
+        placement: Placement,
+        *,
+        holder_gone: bool,
+        needs: Iterable[str] = (),
+        note: Callable[[], None] = lambda: None,
     ) -> str | None:
         """Bring the run's baton to where machines of this placement work: the URL of the store there, None = our own.
-        The baton's `next` is this launch already. `needs`: keys of further objects for its agent. Raises
-        StoreUnavailable: nothing was started, repeat it; BatonRefused."""
+        The baton's `next` is this launch already. `needs`: keys of further objects for its agent. `note()` is called
+        after each piece of its files. Raises StoreUnavailable: nothing was started, repeat it; BatonRefused."""
         ...
 
     def write_off(self, run_id: str, launch_id: str, busy: Placement | None) -> None:

@@ -84,10 +84,13 @@ class PlanQuestion:
 @dataclass(frozen=True, slots=True)
 class Login:
     """`command`: opens a shell on a machine, with the login of the person; "" = the machine is the supervisor's own
-    computer. `folder`: of the machine, there; "" = it has none."""
+    computer. `folder`: of the machine, there; "" = it has none. `ssh_config`, `ssh_known_hosts`: files of the
+    supervisor's computer that its own connections use; "" = those of its user."""
 
     command: str
     folder: str = ""
+    ssh_config: str = ""
+    ssh_known_hosts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,10 @@ class Provider(Protocol):
 
     def machines(self) -> MachineListing:
         """One bulk read of all machines that this provider can see, also of other supervisors. `unreachable`: zones
-        that could not be read. `zones`: given where the provider knows its zones only from the settings. `capacity`:
-        what our own machines leave, where they are the limit, by the same rule that refuses a launch.
-        ProviderUnavailable when nothing could be read."""
+        that could not be read, `reasons`: why. `zones`: given where the provider knows its zones only from the
+        settings. `capacity`: what our own machines leave, where they are the limit, by the same rule that refuses a
+        launch.
+        ProviderUnavailable when the platform did not respond."""
 
     def find(self, ref: MachineRef) -> Machine | None:
         """Read one machine directly, after the listing. None = the platform says that it does not exist (the second

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from supervisor.domain.machines import Away
 from supervisor.domain.observation import sources_of
 from supervisor.domain.status import Status
 from supervisor.reconciler.leader import Leader
@@ -37,15 +38,16 @@ def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Readin
         yield from _standing(standing, list(loop.tick.observer.providers), loop.clock.now())
 
 
-def listings(loop: Loop) -> tuple[dict[str, float], dict[str, bool]]:
+def listings(loop: Loop) -> tuple[dict[str, float], dict[str, bool], Mapping[tuple[str, str], Away]]:
     """(provider -> age in seconds of its last complete listing, absent before the first; provider -> is the breaker of
-    its machines open?)."""
+    its machines open?; by provider and zone, zones that cannot be read)."""
     observer, breakers, monotonic = loop.tick.observer, loop.tick.worldview.breakers, loop.clock.monotonic()
     sources = sources_of(observer.providers)
     ages = {name: observer.freshness.age_s(source, monotonic) for name, source in sources.items()}
     return (
         {name: age_s for name, age_s in ages.items() if age_s is not None},
         {name: breakers[source].open for name, source in sources.items()},
+        observer.away,
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from supervisor.domain.observation import NOT_READ, CreateFailed, MeterReport, Part, Pinned, Seen, Verification
+from supervisor.domain.observation import NOT_READ, CreateFailed, MeterReport, Part, Pinned, Seen, Sent, Verification
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
     create: Part[CreateFailed] = NOT_READ
+    sent: Part[Sent] = NOT_READ
     pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     finalised: Part[bool] = NOT_READ
@@ -44,6 +45,11 @@ class Outcomes:
 
     def create_failed(self, key: int, failed: CreateFailed) -> None:
         self._put(key, create=Seen(failed))
+
+    def sent(self, key: int, report: Sent) -> None:
+        """No reason to decide: it only lengthens a limit."""
+        with self._lock:
+            self._reported[key] = replace(self._reported.get(key, NOTHING), sent=Seen(report))
 
     def pinned(self, key: int, report: Pinned) -> None:
         self._put(key, pin=Seen(report))

@@ -147,7 +147,7 @@ class Tick:
 
     def restart(self) -> None:
         """A new leadership: nothing that was remembered of the sources or the rows can be trusted."""
-        self.observer.freshness.reset()
+        self.observer.restart()
         self._restart = True
 
     def load(self) -> set[int]:

@@ -29,15 +29,30 @@ def live_pulse(run: Run) -> Pulse | None:
 
 
 def eta_s(run: Run, now: float) -> float | None:
-    """Seconds until the last step at the current pace; None where the training reports no total or no pace, and where
-    the last step is reached or due this second."""
+    """Seconds until the last step at the current pace; None where the training reports no total or no pace, where the
+    last step is reached or due this second, and where the last beat is too old to tell."""
     pulse = live_pulse(run)
     if run.status != Status.RUNNING or pulse is None or pulse.step is None or pulse.total is None:
         return None
     if not pulse.steps_per_s or pulse.steps_per_s < 0:
         return None
+    if is_silent(run, now):
+        return None
     left_s = (pulse.total - pulse.step) / pulse.steps_per_s - max(0.0, now - pulse.beat_at)
     return left_s if left_s >= 1.0 else None
+
+
+def is_silent(run: Run, now: float, beat_age_s: float | None = None) -> bool:
+    """No beat of the live attempt within its limit. `beat_age_s`: where the caller has a newer beat than the row."""
+    pulse = live_pulse(run)
+    if beat_age_s is None:
+        beat_age_s = 0.0 if pulse is None else now - pulse.beat_at
+    return pulse is not None and beat_age_s > run.policy.stall.silence_s
+
+
+def out_of_contact(run: Run, now: float, beat_age_s: float | None = None) -> bool:
+    """Nothing is known of its training now: its host or zone cannot be read, and no beat arrives."""
+    return run.status == Status.RUNNING and run.away is not None and is_silent(run, now, beat_age_s)
 
 
 def stalling(run: Run) -> bool:
@@ -121,6 +136,8 @@ def _launching(run: Run, now: float) -> NextAction:
 
 
 def _running(run: Run, now: float) -> NextAction:
+    if out_of_contact(run, now):
+        return NextAction("no contact")
     if stalling(run):
         return NextAction(f"restart at poll {run.policy.stall.polls}", restart_at(run))
     left_s = eta_s(run, now)

@@ -151,7 +151,11 @@ def _bills(profile: Profile, clock: Clock) -> str:
     if clock.usd_per_h is None:
         price += ", at an unknown price,"
     if not clock.verb:
-        return f"{price} until it is given back, and it is unknown how: ask its owner before the launch."
+        known = clock.usd_per_h is not None
+        first = (
+            f"{price} until it is given back, and it is unknown how" if known else "It is unknown whether it is billed"
+        )
+        return f"{first}; {clock.fact.note or 'ask its owner before the launch'}."
     verb = profile.meter_verb
     by_us = verb is not None and verb.by is By.SUPERVISOR
     until = f"until the supervisor ends it ({clock.verb})" if by_us else f"until you end it ({clock.verb})"

@@ -14,6 +14,7 @@ from supervisor.contract import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import NO_GPU, Cause
 from supervisor.domain.figures import figures_of
+from supervisor.domain.machines import Away
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
 from supervisor.wording import end
@@ -37,6 +38,7 @@ from supervisor.wording.forecast import (
     likely_zone,
     live_pulse,
     next_action,
+    out_of_contact,
     restart_at,
     stalling,
 )
@@ -67,6 +69,23 @@ def status_text(run: Run, now: float, live_age_s: float | None = None, trouble: 
 
 
 def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
+    clauses = _of_status(run, now, live_age_s)
+    return clauses if run.away is None else _without_contact(run, run.away, clauses, now, live_age_s)
+
+
+def _without_contact(run: Run, away: Away, clauses: list[str], now: float, live_age_s: float | None) -> list[str]:
+    """What is true while the host or zone of a machine cannot be read. Of a training that nobody hears, the status is
+    only the last known one."""
+    zone = clip(away.zone, 40)
+    lost = f"; if {zone} is lost for good: `spot approve {run.run_id} --write-off REASON`" if away.lasting else ""
+    contact = f"No contact with {zone} for {age_text(now - away.since)}: {clip(away.reason, 100)}"
+    if not out_of_contact(run, now, live_age_s):
+        return [*clauses[:-1], contact, clauses[-1] + lost]
+    known = f"Last known: {clauses[0][:1].lower()}{clauses[0][1:]}"
+    return [contact, known, f"Next: nothing is ended or started elsewhere until it responds{lost}"]
+
+
+def _of_status(run: Run, now: float, live_age_s: float | None) -> list[str]:
     if run.stop is not None and run.status in (*PLACING, Status.LAUNCHING, Status.RUNNING):
         return end.stopping(run, now)
     return _CLAUSES[run.status](run, now) if run.status in _CLAUSES else _running(run, now, live_age_s)

@@ -1,7 +1,9 @@
 """watch, wait, logs -f, events -f: to the end, through a restart of the supervisor, and away by Ctrl-C."""
 
 import json
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -207,9 +209,13 @@ class TestHealth:
     READY = {"ready": True, "checks": [{"name": "database", "ok": True, "fact": "a write committed in 1.0 ms"}]}
     UNREADY = {"ready": False, "checks": [{"name": "tick", "ok": False, "fact": "no tick yet"}]}
 
-    def test_well(self, api, spot) -> None:
+    def serve(self, api) -> None:
         api.respond("GET", "/readyz", self.READY)
         api.respond("GET", "/v1/runs", a_page())
+        api.respond("GET", "/v1/zones", {"zones": []})
+
+    def test_well(self, api, spot) -> None:
+        self.serve(api)
         ended = spot("health")
         assert ended.code == 0
         assert ended.lines == [
@@ -217,16 +223,27 @@ class TestHealth:
             "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago · no run needs you",
         ]
 
+    def test_a_host_without_contact_is_named_and_the_supervisor_is_well(self, api, spot) -> None:
+        since = datetime.fromtimestamp(time.time() - 7300, UTC).isoformat()
+        zone = {"provider": "lab", "zone": "gpu1", "detail": "gpu1 cannot be reached: timed out"}
+        self.serve(api)
+        api.respond("GET", "/v1/zones", {"zones": [{**zone, "no_contact_since": since}] * 2})
+        ended = spot("health")
+        assert ended.code == 0
+        fact = f"none with gpu1 of lab for 2 h 01 min: {zone['detail']}"
+        waits = "Its runs wait for it; nothing is ended or started for that"
+        assert ended.lines[1:-1] == [f"! contact    {fact}. {waits}"]
+        assert json.loads(spot("health", "-o", "json").out)["no_contact"] == [{**zone, "no_contact_since": since}]
+
     def test_json_is_spelled_as_everywhere(self, api, spot) -> None:
-        api.respond("GET", "/readyz", self.READY)
-        api.respond("GET", "/v1/runs", a_page())
+        self.serve(api)
         old, new = spot("health", "--json"), spot("health", "-o", "json")
         assert json.loads(new.out)["ready"] is True
         assert json.loads(old.out)["ready"] is True, "scripts of before go on"
         assert "--json" not in spot("health", "--help").out
 
     def test_a_run_needs_the_user(self, api, spot) -> None:
-        api.respond("GET", "/readyz", self.READY)
+        self.serve(api)
         api.respond("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
         document = json.loads(spot("health", "--json").out)
         assert document["needs_person"] == ["digits-7"]

@@ -27,8 +27,10 @@ def became(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def serve(api, command: str | None = "ssh gpu1", folder: str | None = "~/.spot-machines/machines/spot-7-a1") -> None:
-    answer = {"run_id": "llm-a", "machine": "spot-7-a1", "zone": "gpu1", "command": command, "folder": folder}
+def serve(
+    api, command: str | None = "ssh gpu1", folder: str | None = "~/.spot-machines/machines/spot-7-a1", **files: str
+) -> None:
+    answer = {"run_id": "llm-a", "machine": "spot-7-a1", "zone": "gpu1", "command": command, "folder": folder, **files}
     api.respond("GET", "/v1/runs/llm-a/login", answer)
 
 
@@ -52,6 +54,40 @@ def test_a_port_on_loopback_only(api, spot, became) -> None:
     ]  # fmt: skip
     spot("tunnel", "llm-a", "6006", "--local", "7007")
     assert became[1][3] == "127.0.0.1:7007:127.0.0.1:6006"
+
+
+def test_the_files_of_a_supervisor_on_this_computer_count(api, spot, became, tmp_path) -> None:
+    config, known = tmp_path / "ssh_config", tmp_path / "known_hosts"
+    for file in (config, known):
+        file.touch(0o600)
+    serve(api, ssh_config=str(config), ssh_known_hosts=str(known))
+    spot("tunnel", "llm-a", "6006")
+    assert became[-1][1:5] == ["-F", str(config), "-o", f"UserKnownHostsFile={known}"]
+    spot("attach", "llm-a", "-F", "/my/config")
+    assert became[-1][1:4] == ["-F", "/my/config", "-t"], "the user's word wins"
+
+
+@pytest.mark.parametrize("why", ["others may write it", "it is a link", "it is not there", "it has unusual letters"])
+def test_a_file_that_another_may_have_made_never_counts(api, spot, became, tmp_path, why: str) -> None:
+    target, config = tmp_path / "target", tmp_path / ("a %h" if why == "it has unusual letters" else "config")
+    target.touch(0o600)
+    if why == "it is a link":
+        config.symlink_to(target)
+    elif why != "it is not there":
+        config.touch()
+        config.chmod(0o622 if why == "others may write it" else 0o600)
+    serve(api, ssh_config=str(config))
+    spot("attach", "llm-a")
+    assert became[-1][1:3] == ["-t", "--"]
+
+
+def test_a_file_that_a_supervisor_elsewhere_names_never_counts(api, spot, became, tmp_path, monkeypatch) -> None:
+    config = tmp_path / "config"
+    config.touch(0o600)
+    serve(api, ssh_config=str(config))
+    monkeypatch.setattr(login, "LOOPBACK", ())
+    spot("attach", "llm-a")
+    assert became[-1][1:3] == ["-t", "--"]
 
 
 def test_the_run_may_be_left_out(api, spot, became) -> None:

@@ -46,6 +46,22 @@ def test_the_list_keeps_the_order(spot) -> None:
     assert spot("provider", "list", "-o", "name").lines == ["local", "cloud"]
 
 
+def test_a_zone_shows_only_what_differs(api, spot) -> None:
+    general = profile("runpod")
+    facts = [fact if fact["name"] != "detach" else {**fact, "text": "a scope"} for fact in general["facts"]]
+    places = [
+        {**LOCAL["places"][0], "zone": "gpu1", "profile": {**general, "facts": facts}},
+        {**LOCAL["places"][0], "zone": "gpu2", "profile": general},
+    ]
+    api.respond("GET", "/v1/providers", {"providers": [{**CLOUD, "places": places}]})
+    lines = spot("provider", "show", "cloud").lines
+    at = lines.index("In gpu1, where that differs:")
+    assert lines[at + 1] == "Facts:"
+    assert lines[at + 2].endswith("a scope")
+    assert len(lines) == at + 3
+    assert lines.count("What survives which end:") == 1
+
+
 def test_its_profile_says_what_survives_what_is_billed_and_where_that_was_read(spot) -> None:
     lines = spot("provider", "show", "cloud").lines
     assert "Dangers, at the price of 4090 spot in zone-a:" in lines
@@ -71,7 +87,7 @@ def test_a_zone_with_a_profile_of_its_own_gets_its_own_part(api, spot) -> None:
     api.respond("GET", "/v1/providers", {"providers": [local]})
     text = spot("provider", "show", "local").out
     assert text.count("What survives which end:") == 2
-    assert "\nIn local-a:\n" in text
+    assert "\nIn local-a, where that differs:\n" in text
     assert "vastai destroy instance" in text
 
 

@@ -141,7 +141,8 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._refuse_if_down()
             present = (self._now(name) for name in list(self._machines))
             seen = tuple(m for m in present if m is not None and not self._is_away(m.zone))
-            return MachineListing(seen, frozenset(self.unreachable), self._capacity(), self.settings_zones)
+            reasons = {zone: f"{zone} does not answer" for zone in self.unreachable}
+            return MachineListing(seen, frozenset(reasons), self._capacity(), self.settings_zones, reasons)
 
     def find(self, ref: MachineRef) -> Machine | None:
         with self._lock:

@@ -13,7 +13,7 @@ from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Poin
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineRecord, MachineState
+from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
     NOT_READ,
     Absent,
@@ -31,6 +31,7 @@ from supervisor.domain.run import Counters, Files, Image, Person, Run, StopReque
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, among, offers, placement, world
 
+OUT_OF_CONTACT = Unknown("no route to host", Away("zone-b", NOW - 500, "no route to host"))
 __all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "world"]
 
 Situation = tuple[Run, Observation, World]
@@ -88,6 +89,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         avoid_zone=draw(among("", *ZONES)),
         stop=_stop(draw, status),
         person=Person(why=draw(among("", "results differ")) if status == Status.FINISHING else ""),
+        away=draw(among(None, None, Away("zone-a", NOW - 300, "no route to host", True))),
     )
 
 
@@ -161,7 +163,7 @@ def _retiring(draw: st.DrawFn) -> Retiring:
 
 def _part(draw: st.DrawFn, value: Callable[[], Any], *more: Unknown) -> Part[Any]:
     """`value()` as it was read, its certain absence, or that it could not be read."""
-    kind = draw(among(*more, Seen, Absent, UNKNOWN))
+    kind = draw(among(*more, Seen, Absent, UNKNOWN, OUT_OF_CONTACT))
     if kind is Seen:
         return Seen(value(), draw(ages), "listing")
     return Absent(draw(ages)) if kind is Absent else kind

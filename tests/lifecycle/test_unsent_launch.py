@@ -9,7 +9,7 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine
-from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Unknown, World
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Part, Seen, Sent, Unknown, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -51,6 +51,29 @@ def test_once_the_store_is_back_it_is_sent_and_its_time_begins(baton: Part[Baton
     assert (out.events, out.lessons) == ((), ())
     again = ticked(out.run, raised("1.3.1"), Absent(), LATE + 30)
     assert (again.run.open_try, [type(action) for action in again.actions]) == (sent, [Launch])
+
+
+def test_a_request_whose_files_still_travel_keeps_its_host() -> None:
+    run = run_in(Status.LAUNCHING, try_=open_try())
+    world = World(Knobs("s"), offers={"gce": offers()})
+
+    def at(now: float, sent_at: float, launch_id: str = "1.3.1") -> Decision:
+        obs = Observation(Absent(), Absent(), raised("1.3.1"), Absent(), Absent(), sent=Seen(Sent(launch_id, sent_at)))
+        return decide(run, obs, world, now)
+
+    out = at(LATE, LATE - 100)
+    sent = out.run.open_try
+    assert sent is not None
+    assert (sent.launch_id, sent.requested_at) == ("1.3.1", LATE)
+    assert out.run.hold == "its files are on their way to us-east1-c"
+    assert out.actions == (Launch(sent, holder_gone=True),)
+    early = at(NOW + 100, NOW + 90).run.open_try
+    assert early is not None
+    assert early.requested_at == NOW - 4, "its time is not over"
+    for sent_at, launch_id in ((LATE - 121, "1.3.1"), (LATE - 1, "1.2.9")):
+        ended = at(LATE, sent_at, launch_id).run.try_
+        assert ended is not None
+        assert ended.outcome == Cause.NO_CAPACITY
 
 
 def test_a_request_that_was_sent_and_brought_nothing_ends_for_want_of_room() -> None:

@@ -12,7 +12,7 @@ from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.contract.heartbeat import LEFT, PHASES, Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineRecord, MachineState
+from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BEATS, MACHINES, NOT_READ, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Files, Person, Run, StopRequest, Waiting
@@ -160,6 +160,7 @@ CHANGES: tuple[Change, ...] = (
     _run(stop_consumed=("77", None)),
     _run(status=tuple(sorted(ACTIVE - {Status.AWAITING_TEARDOWN, Status.FINISHING}))),
     _run(hold=("its machine is in no listing",)),
+    _run(away=(Away("zone-a", NOW - 300, "no route to host"),)),
     _run(status_since=MOMENTS, down_since=MOMENTS, next_at=MOMENTS, kept_until=MOMENTS),
     _run(waiting=(Waiting(NOW + 90), Waiting(NOW - 90)), person=(Person("why", NOW + 90, NOW + 90), Person("why"))),
     _run(pulse=(None,)),

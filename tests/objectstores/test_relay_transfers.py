@@ -21,7 +21,7 @@ from supervisor.objectstores.copying import Copier
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.providers.ssh import stays
 from supervisor.providers.ssh.stays import HostStore
-from tests.objectstores.relay_world import CLOUD, LAB, RUN, RelayWorld, ScriptedAgent, agent_at, began
+from tests.objectstores.relay_world import CLOUD, CODE, LAB, RUN, RelayWorld, ScriptedAgent, agent_at, began
 
 GPU1 = LAB["gpu1"]
 
@@ -80,6 +80,36 @@ def test_files_for_a_host_go_on_at_their_byte_too(world: RelayWorld) -> None:
             assert cuts < 20
     check_bytes(world, cuts)
     assert agent_at(url, "1.2.1").restore() == 30
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_each_piece_of_a_move_is_noted_and_a_transfer_that_stands_still_is_not(world: RelayWorld) -> None:
+    began(world, CLOUD).save(30, size=SIZE)
+    pieces: list[int] = []
+
+    def note() -> None:
+        pieces.append(world.hosts["gpu1"].all_bytes)
+
+    def settle() -> None:
+        world.homes.settle(RUN, "1.1.1", GPU1, holder_gone=True, needs=(CODE,), note=note)
+
+    host = world.hosts["gpu1"]
+    host.cut_after = SIZE
+    with pytest.raises(StoreUnavailable):
+        settle()
+    assert len(pieces) >= 8
+    assert pieces == sorted(set(pieces)), "each one has brought something"
+    count = len(pieces)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            settle()
+    assert len(pieces) == count
+    host.down, host.cut_after = False, None
+    settle()
+    assert len(pieces) > count
+    count = len(pieces)
+    settle()
+    assert len(pieces) == count, "it is there already"
 
 
 def test_a_content_that_is_damaged_on_the_way_is_never_taken(world: RelayWorld) -> None:

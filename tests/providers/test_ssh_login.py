@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.providers.ssh.platform import SshPlatform
+from supervisor.providers.ssh.settings import SshSettings
 from tests.agent.file_server import FileServer
 from tests.cli.fake_api import FakeApi, serving
 from tests.cli.test_terminal import at_a_terminal
@@ -31,33 +32,28 @@ def api(lab: SshSubject) -> Iterator[FakeApi]:
     """It responds as the supervisor of a live run does."""
     request = lab.request()
     machine = lab.up(request)
-    login = SshPlatform(lab.provider, lab.settings.get("ssh_folder", "~/.spot-machines"), "python3").login(
-        ref(request, machine.machine_id)
-    )
+    files = {"ssh_config": str(lab.config), "ssh_known_hosts": str(lab.known_hosts)}
+    platform = SshPlatform(lab.provider, SshSettings(**{**lab.settings, **files}))
+    login = platform.login(ref(request, machine.machine_id))
     (lab.folder(request) / "work").mkdir(exist_ok=True)
     (lab.folder(request) / "work" / "output.log").write_text("step 41 of 100\n")
     with serving() as fake:
         answer = {"machine": request.name, "zone": "gpu1", "command": login.command, "folder": login.folder}
+        answer |= {"ssh_config": login.ssh_config, "ssh_known_hosts": login.ssh_known_hosts}
         fake.respond("GET", "/v1/runs/llm-a/login", {"run_id": "llm-a", **answer})
         yield fake
 
 
-def config(lab: SshSubject) -> str:
-    path = lab.data_dir / "own_config"
-    path.write_text(f"{lab.config.read_text()}Host *\n  UserKnownHostsFile {lab.known_hosts}\n")
-    return str(path)
-
-
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
 def test_a_window_in_the_folder_of_the_machine(lab: SshSubject, api: FakeApi, shell: str) -> None:
-    with at_a_terminal(api.url, "attach", "llm-a", "-F", config(lab), SHELL=shell) as terminal:
+    with at_a_terminal(api.url, "attach", "llm-a", SHELL=shell) as terminal:
         terminal.read_until("step 41 of 100")
         terminal.type("pwd; exit\n")
         terminal.read_until(str(lab.folder(lab.request())))
         assert terminal.code() == 0
 
 
-def test_a_port_of_the_host_is_here_until_the_end(lab: SshSubject, api: FakeApi) -> None:
+def test_a_port_of_the_host_is_here_until_the_end(api: FakeApi) -> None:
     board = FileServer()
     board.files["x"] = b"the board of the training"
     here = FileServer()  # only to get a port that is free
@@ -73,7 +69,7 @@ def test_a_port_of_the_host_is_here_until_the_end(lab: SshSubject, api: FakeApi)
             return None
 
     try:
-        with at_a_terminal(api.url, "tunnel", "llm-a", there, "--local", str(port), "-F", config(lab)) as terminal:
+        with at_a_terminal(api.url, "tunnel", "llm-a", there, "--local", str(port)) as terminal:
             assert wait_for(read, what="the tunnel") == b"the board of the training"
             terminal.process.send_signal(signal.SIGINT)  # as Ctrl-C does
             terminal.code()

@@ -15,15 +15,18 @@ from standardwebhooks import Webhook
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.machines import How, MachineRef
+from supervisor.domain.profile import By, Profile, Source
 from supervisor.host import processes
 from supervisor.ports.opening import no_hook
 from supervisor.ports.provider import MeterFailed, ProviderUnavailable
 from supervisor.providers.ssh import meters, settings
 from supervisor.providers.ssh.make import KIND
-from supervisor.providers.ssh.meters import SshMeters
+from supervisor.providers.ssh.meters import SshMeters, with_meter
+from supervisor.providers.ssh.presets import preset
 from supervisor.providers.ssh.settings import SshSettings, meter_of
 from supervisor.settings.values import parse
 from supervisor.wiring.outlets import send_hook
+from supervisor.wording.profile import clock_texts
 from tests.cloud.web import Request, Response, WebServer
 from tests.waiting import wait_for
 
@@ -216,3 +219,40 @@ def test_a_host_without_a_meter_is_not_stopped() -> None:
         commanded("/bin/true").stop(replace(REF, zone="gpu9"), "x", "digits")
     with pytest.raises(MeterFailed, match="a person stops the bill of gpu1"):
         of(ssh_preset="runpod").stop(REF, "terminate", "digits")
+
+
+def box(host: str = "", **values: object) -> Profile:
+    """The profile of this provider, or of one host."""
+    s = SshSettings(**{"ssh_hosts": ("gpu1", "gpu2"), **values})  # type: ignore[arg-type]
+    settings.check(s)
+    return with_meter(preset(s.ssh_preset), s, [host] if host else s.ssh_hosts, "2026-11-26")
+
+
+def dangers(profile: Profile) -> list[str]:
+    return clock_texts(profile, None)
+
+
+def test_a_box_of_ones_own_is_not_said_to_be_billed() -> None:
+    asked = "if it costs nothing, say so: ssh_meters = HOST=none; else set ssh_prices"
+    assert dangers(box()) == [f"It is unknown whether it is billed; {asked}."]
+    free = box(ssh_meters={"gpu1": "none", "gpu2": "none"})
+    assert (dangers(free), free.verbs, free.meter_stop.source) == ([], (), Source.USER)
+    assert dangers(box("gpu1", ssh_meters={"gpu1": "none"})) == []
+    priced = box(ssh_prices={"gpu1": "1.2"})
+    assert dangers(priced)[0].startswith("Bills, at an unknown price, until you end it (give back)")
+
+
+def test_the_verbs_name_who_does_them() -> None:
+    def by(profile: Profile) -> dict[str, By | None]:
+        return {verb.verb: verb.by for verb in profile.verbs}
+
+    person, command = By.PERSON, By.COMMAND
+    assert by(box(ssh_preset="runpod")) == {"terminate": person, "stop": person}
+    fixed = {"ssh_preset": "runpod", "ssh_meter_command": ("pod", "{host}")}
+    assert by(box(**fixed)) == {"terminate": command, "stop": person}, "it does only the usual one"
+    assert by(box(**{**fixed, "ssh_meter_command": ("{verb}",)})) == {"terminate": command, "stop": command}
+    hook = box(ssh_preset="runpod", ssh_meter_webhook="https://hooks.example.org/x")
+    assert by(hook) == {"terminate": By.WEBHOOK, "stop": By.WEBHOOK}
+    mixed = {**fixed, "ssh_meters": {"gpu2": "ask"}}
+    assert by(box(**mixed)) == by(preset("runpod")), "each host says its own"
+    assert by(box("gpu2", **mixed)) == {"terminate": person, "stop": person}

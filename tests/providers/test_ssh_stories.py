@@ -82,6 +82,7 @@ def test_a_host_that_is_away_is_unknown_and_the_other_one_is_read(lab: SshSubjec
     lab.host(here).stop()
     listing = lab.provider.machines()
     assert (listing.unreachable, listing.machines) == ({"gpu1"}, (other,))
+    assert listing.unread("gpu1").startswith("gpu1 cannot be reached: ")
     with pytest.raises(ProviderUnavailable, match="gpu1 cannot be reached"):
         lab.provider.find(ref(here, machine.machine_id))
     with pytest.raises(ProviderUnavailable, match="gpu1 cannot be reached"):

@@ -17,8 +17,8 @@ from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import MACHINES, Absent, Part, Seen, machines_in
+from supervisor.domain.machines import Away, Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.observation import MACHINES, Absent, Part, Seen, Unknown, machines_in
 from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import MAX_PAGE, IsKnown, Page, StoreUnavailable
@@ -142,6 +142,38 @@ def test_each_zone_is_watched_since_its_own_moment() -> None:
     assert MACHINES in snapshot.fresh
     assert since[machines_in("local-a")] == first[machines_in("local-a")]
     assert since[machines_in("local-b")] == since[MACHINES] == snapshot.taken_at
+
+
+def test_a_zone_that_cannot_be_read_is_away_since_its_last_reading() -> None:
+    bench = Bench()
+    read_at = bench.observe().taken_at
+    bench.provider.unreachable.add("local-b")
+    first = bench.observe()
+    expected = {("local", "local-b"): Away("local-b", read_at, "local-b does not answer")}
+    second = bench.observe()
+    assert (first.away, second.away, bench.observer.away) == (expected, expected, expected)
+    bench.provider.down = True
+    away = bench.observe().away["local", "local-a"]
+    assert (away.since, away.reason) == (second.taken_at, "machines cannot be read: the platform does not answer")
+    bench.observer.restart()
+    again = bench.observe()
+    assert {each.since for each in again.away.values()} == {again.taken_at}, (
+        "an earlier leadership knows nothing of now"
+    )
+    bench.provider.down = False
+    bench.provider.unreachable.clear()
+    assert bench.observe().away == {}
+
+
+def test_a_host_that_left_the_settings_is_away_since_our_start() -> None:
+    bench = Bench()
+    began = bench.observe().taken_at
+    bench.provider.settings_zones = frozenset({"local-a"})
+    bench.observe()
+    part = bench.observations().machine(MachineRef("local", "local-b", "m", "id"), "1.1.1")
+    assert isinstance(part, Unknown)
+    assert part.away is not None
+    assert (part.away.since, part.away.lasting) == (began, True)
 
 
 def test_a_zone_that_no_run_allows_does_not_make_a_listing_incomplete() -> None:

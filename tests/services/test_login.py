@@ -21,7 +21,7 @@ def test_of_a_live_machine(bed: Bed) -> None:
         200,
         {
             "run_id": "digits-7", "machine": "m-a1", "zone": "local-a", "command": "ssh local-a",
-            "folder": "/machines/m-a1",
+            "folder": "/machines/m-a1", "ssh_config": None, "ssh_known_hosts": None,
         },
     )  # fmt: skip
     answer = Client(bed.services).get("/v1/runs/nobody/login")

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.callers import LOCAL, Caller, Scope
-from supervisor.domain.machines import ZoneRecord
+from supervisor.domain.machines import Away, ZoneRecord
 from supervisor.domain.status import Status
+from supervisor.services.reading.health import LoopStatus
 from supervisor.services.reading.offers import zones_json
 from supervisor.services.views import formats
 from supervisor.services.views.formats import Json
@@ -17,8 +18,8 @@ from tests.services.bed import Bed
 OTHER = Caller(owner="other", scopes=frozenset({Scope.READ}))
 
 
-def told(bed: Bed, caller: Caller = LOCAL) -> dict[str, Json]:
-    return {one["zone"]: one for one in zones_json(bed.parts, caller)["zones"] if one["spot"]}
+def told(bed: Bed, caller: Caller = LOCAL, loop: LoopStatus = LoopStatus()) -> dict[str, Json]:  # noqa: B008
+    return {one["zone"]: one for one in zones_json(bed.parts, caller, loop)["zones"] if one["spot"]}
 
 
 def learn(bed: Bed, zone: str, record: ZoneRecord) -> None:
@@ -45,7 +46,22 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
         "last_stock_out_at": None,
         "preemptions": 0,
         "last_preemption_at": None,
+        "no_contact_since": None,
     }
+
+
+def test_a_zone_that_cannot_be_read_says_since_when_and_why(any_bed: Bed) -> None:
+    now = any_bed.clock.now()
+    learn(any_bed, "local-a", ZoneRecord(2, now + 300, "no_capacity", "the zone is full", (), now))
+    away = {
+        ("local", "local-a"): Away("local-a", now - 60, "no route to host"),
+        ("far", "local-b"): Away("b", now, "x"),
+    }
+    found = told(any_bed, loop=LoopStatus(away=away))
+    zone = found["local-a"]
+    assert (zone["state"], zone["cause"], zone["detail"]) == ("no_contact", None, "no route to host")
+    assert zone["no_contact_since"] == formats.time_text(now - 60)
+    assert found["local-b"]["state"] == "unknown", "another provider's zone of the same name"
 
 
 def test_refusals_pauses_and_losses(any_bed: Bed) -> None:

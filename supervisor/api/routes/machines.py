@@ -74,7 +74,7 @@ async def refresh_prices(request: Request, body: bodies.RefreshBody) -> Refreshe
 async def list_zones(request: Request) -> ZoneList:
     """List the record of each offer of the provider: capacity, refusals and backoffs, preemptions."""
     services, caller = services_of(request), caller_of(request)
-    return await run_in_threadpool(zones_json, services.parts, caller)
+    return await run_in_threadpool(lambda: zones_json(services.parts, caller, services.loop()))
 
 
 @routes.on("GET /v1/providers", Scope.READ)

@@ -1,8 +1,9 @@
 """attach and tunnel: a shell on the machine of a run, and a port of it on this computer.
 
 Both use the user's own `ssh`, with the user's own keys and known hosts. The server says which host it is, and that name
-is checked: nothing else in its response becomes a word of a command that is run here. Where another program opens the
-shell, the command is printed.
+is checked. The SSH configuration and known hosts of the supervisor count only where it runs on this computer, and where
+they are files of this user that nobody else can change. Nothing else in its response becomes a word of a command that
+is run here. Where another program opens the shell, the command is printed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import click
 
@@ -26,6 +29,8 @@ from supervisor.cli.output import safe
 
 HOST = re.compile(r"ssh ([A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 FOLDER = re.compile(r"(~/)?[A-Za-z0-9._/-]{1,512}")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+FILE = re.compile(r"/[A-Za-z0-9._/-]{1,512}")
 LOG = "work/output.log"
 TUNNEL_OPTIONS = ("-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15")
 PORT_MAX = 65535
@@ -48,7 +53,7 @@ def attach(*, client: Client, run_id: str | None, ssh_config: str | None) -> Non
     if folder and not FOLDER.fullmatch(folder):
         raise CliError(f"The folder of {login['machine']} has an unusual name: {safe(folder)}.")
     if login["command"] is not None:
-        _run(login, ssh_config, ("-t",), _shell_in(folder) if folder else "")
+        _run(login, _files(client, login, ssh_config), ("-t",), _shell_in(folder) if folder else "")
     elif os.path.isdir(folder):
         _become(["/bin/sh", "-c", _shell_in(folder)])
     else:
@@ -81,14 +86,36 @@ def tunnel(
         text = f"The machine of {login['run_id']} is the supervisor's computer: open 127.0.0.1:{there} there."
         raise CliError(text, FAILED, "NOT_SUPPORTED")
     output.note(f"127.0.0.1:{here} leads to port {there} of {safe(login['machine'])} until Ctrl-C (--local: another).")
-    _run(login, ssh_config, ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
+    _run(login, _files(client, login, ssh_config), ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
 
 
 def _login(client: Client, run_id: str | None) -> Json:
     return dict(client.get(run_path(choose_run(client, run_id), "login")))
 
 
-def _run(login: Json, ssh_config: str | None, options: Sequence[str], command: str = "") -> None:
+def _files(client: Client, login: Json, ssh_config: str | None) -> list[str]:
+    """The options of ssh for its files."""
+    if ssh_config is not None:
+        return ["-F", ssh_config]
+    if urlsplit(client.url).hostname not in LOOPBACK:
+        return []
+    config, known = (_own_file(login.get(name)) for name in ("ssh_config", "ssh_known_hosts"))
+    return [*(["-F", config] if config else []), *(["-o", f"UserKnownHostsFile={known}"] if known else [])]
+
+
+def _own_file(path: object) -> str:
+    """The path, where it is a file of this user that nobody else can change; else ""."""
+    if not isinstance(path, str) or not FILE.fullmatch(path):
+        return ""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return path if ours else ""
+
+
+def _run(login: Json, files: Sequence[str], options: Sequence[str], command: str = "") -> None:
     """Become the user's ssh; else print what the user can run."""
     host = HOST.fullmatch(str(login["command"]))
     if host is None:
@@ -98,8 +125,7 @@ def _run(login: Json, ssh_config: str | None, options: Sequence[str], command: s
     ssh = shutil.which("ssh")
     if ssh is None:
         raise CliError("There is no ssh on this computer.", FAILED, hints=("install OpenSSH's client",))
-    config = ["-F", ssh_config] if ssh_config else []
-    _become([ssh, *config, *options, "--", host[1], *([command] if command else [])])
+    _become([ssh, *files, *options, "--", host[1], *([command] if command else [])])
 
 
 def _shell_in(folder: str) -> str:

@@ -24,7 +24,7 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED, NOT_FOUND, USAGE, CliError
 from supervisor.cli.options import output_options
 from supervisor.cli.output import Table, safe
-from supervisor.cli.views.profile import profile_lines
+from supervisor.cli.views.profile import other_lines, profile_lines
 from supervisor.wiring import settings as wired
 from supervisor.wording.figures import DASH, duration, epoch, money
 
@@ -87,10 +87,11 @@ def show(client: Client, form: str, name: str) -> None:
         text = f"There is no provider {safe(name)}. This supervisor has {names}."
         raise CliError(text, NOT_FOUND, "PROVIDER_UNKNOWN", ("spot provider list",))
     if not output.emit(chosen, [chosen], form, PROVIDERS.key):
-        output.show(output.labeled(_facts(chosen)))
-        for described in (part for part in (chosen, *chosen["places"]) if part.get("profile")):
-            heading = [f"In {safe(described['zone'])}:"] if "zone" in described else []
-            output.show(["", *heading, *profile_lines(described["profile"])])
+        general = chosen.get("profile")
+        output.show([*output.labeled(_facts(chosen)), *(["", *profile_lines(general)] if general else [])])
+        for place in (place for place in chosen["places"] if place.get("profile")):
+            others = other_lines(place["profile"], general)
+            output.show(["", f"In {safe(place['zone'])}, where that differs:", *others] if others else [])
 
 
 def _facts(provider: Json) -> list[tuple[str, str]]:
@@ -177,7 +178,9 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _state(zone: Json) -> str:
-    until, refused = epoch(zone["cool_until"]), epoch(zone["last_stock_out_at"])
+    lost, until, refused = map(epoch, (zone["no_contact_since"], zone["cool_until"], zone["last_stock_out_at"]))
+    if lost is not None:
+        return f"no contact for {duration(max(0.0, time.time() - lost))}"
     if until is not None:
         return f"{safe(zone['state'])}, retry in {duration(max(0.0, until - time.time()))}"
     ago = "" if refused is None else f", no capacity {duration(max(0.0, time.time() - refused))} ago"

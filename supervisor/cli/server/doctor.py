@@ -20,6 +20,7 @@ from supervisor.cli.options import json_flag, json_option, json_options, target_
 from supervisor.cli.output import check_advice, check_lines, json_text, paragraph, safe, show
 from supervisor.cli.views import runs as views
 from supervisor.domain.errors import SpotError
+from supervisor.wording.figures import duration, epoch
 
 EXITS = {"ok": 0, "warn": 1, "fail": 2}
 HEADINGS = {"local": "This computer", "alerts": "Alerts", "orphans": "Machines without a run"}
@@ -42,12 +43,17 @@ def health(ctx: click.Context, /, client: Client, form: str) -> None:
     # Without the database runs cannot be listed; its check says so.
     summary = client.get("/v1/runs", page_size=1)["summary"] if ready else {}
     needing = _needing(client) if ready else []
+    away = _away(client) if ready else []
     patrol = patrol_line(summary, needing) if ready else "not ready; runs cannot be listed"
     if form == "json":
-        click.echo(json_text({**response, "patrol": patrol, "needs_person": needing, "summary": summary}))
+        click.echo(
+            json_text({**response, "patrol": patrol, "needs_person": needing, "no_contact": away, "summary": summary})
+        )
     else:
         for check in response["checks"]:
             _show_check({**check, "result": "ok" if check["ok"] else "fail"}, NAME_WIDTH)
+        for zone in away:
+            _show_check({"name": "contact", "result": "warn", "fact": _no_contact(zone)}, NAME_WIDTH)
         show(paragraph(patrol))
     ctx.exit(exits.OK if ready else exits.FAILED)
 
@@ -56,6 +62,20 @@ def _needing(client: Client) -> list[str]:
     """Ids of the runs that need the user."""
     runs = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)["runs"]
     return [run["run_id"] for run in runs if run["needs_person"] or run["status"] == "awaiting_teardown"]
+
+
+def _away(client: Client) -> list[Json]:
+    """Hosts and zones that cannot be read, each once."""
+    zones = client.get("/v1/zones")["zones"]
+    away = {(zone["provider"], zone["zone"]): zone for zone in zones if zone["no_contact_since"]}
+    names = ("provider", "zone", "detail", "no_contact_since")
+    return [{name: zone[name] for name in names} for zone in away.values()]
+
+
+def _no_contact(zone: Json) -> str:
+    lasted = duration(max(0.0, time.time() - (epoch(zone["no_contact_since"]) or 0.0)))
+    place, why = safe(f"{zone['zone']} of {zone['provider']}"), safe(zone["detail"])
+    return f"none with {place} for {lasted}: {why}. Its runs wait for it; nothing is ended or started for that"
 
 
 def patrol_line(summary: Json, needing: list[str]) -> str:

@@ -118,14 +118,28 @@ def survival_lines(profile: Json) -> list[str]:
 
 def profile_lines(profile: Json) -> list[str]:
     """All of it, in paragraphs."""
-    lines = ["What survives which end:", *survival_lines(profile)]
+    parts = []
     if profile["clocks"]:
         priced = f"at the price of {safe(profile['offer'])}" if profile["offer"] else "without an offer"
-        lines = [f"Dangers, {priced}:", *danger_lines(profile), "", *lines]
+        parts.append([f"Dangers, {priced}:", *danger_lines(profile)])
+    if profile["tiers"]:
+        parts.append(["What survives which end:", *survival_lines(profile)])
     if profile["verbs"]:
-        lines += ["", "How a machine is given back:", *_VERBS.lines(profile["verbs"])]
-        lines += paragraphs((text for verb in profile["verbs"] for text in _leaves(verb)), "    ")
-    return [*lines, "", "Facts:", *labeled(_fact_rows(profile))]
+        leaves = paragraphs((text for verb in profile["verbs"] for text in _leaves(verb)), "    ")
+        parts.append(["How a machine is given back:", *_VERBS.lines(profile["verbs"]), *leaves])
+    if profile["facts"]:
+        parts.append(["Facts:", *labeled(_fact_rows(profile))])
+    return [line for part in parts for line in ("", *part)][1:]
+
+
+def other_lines(profile: Json, general: Json) -> list[str]:
+    """What one zone has otherwise than the provider."""
+    kinds = ("clocks", "tiers", "verbs", "facts")
+    return profile_lines({**profile, **{kind: _others(profile[kind], general[kind]) for kind in kinds}})
+
+
+def _others(parts: Sequence[Json], general: Sequence[Json]) -> list[Json]:
+    return [part for part in parts if part not in general]
 
 
 def _leaves(verb: Json) -> list[str]:

@@ -35,6 +35,7 @@ LOOKS = {  # the most urgent first
 EXPLAINED = ("SCOPE_MISSING", "UNAVAILABLE")  # refusals that this page explains itself
 
 OFFER_LOOKS = {  # the most urgent first
+    "no_contact": Look("▲", "bad", "no contact"),
     "cooling": Look("◔", "wait", "cooling"),
     "refused": Look("✗", "bad", "refused"),
     "good": Look("●", "good", "good"),
@@ -46,6 +47,7 @@ MEANINGS = {
     "minutes.",
     "refused": "The last request was refused, and the backoff is over: a new request is possible.",
     "unknown": "Nothing is known yet, or all of it is too old.",
+    "no_contact": "Its machines cannot be read. They may still work, so nothing is ended and nothing started there.",
 }
 ORDERS = {"": "urgency", "price": "price", "provider": "the provider's preference"}
 FILTERS = ("state", "region", "shape", "market")

@@ -52,9 +52,9 @@ def problem(run: Run, now: float) -> Problem | None:
     of_person = bool(needs_person(run)) and not loss_accepted(run)
     of_person = of_person or (run.status == Status.AWAITING_TEARDOWN and not answered)
     waits = run.status == Status.WAITING and run.cause not in OWN_WAITS  # our own runs are no problem
-    if run.terminal or not (of_person or run.hold or waits):
+    if run.terminal or not (of_person or run.hold or waits or run.away is not None):
         return None
-    since = run.waiting.since if run.status == Status.WAITING else None
+    since = run.waiting.since if run.status == Status.WAITING else None if run.away is None else run.away.since
     if of_person:
         since = run.person.since
     at = run.status_since if since is None else since

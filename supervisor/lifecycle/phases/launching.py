@@ -49,7 +49,8 @@ from supervisor.lifecycle.phases.stopping import CREATE_SETTLED_S, begin_stoppin
 from supervisor.wording.figures import age_text, clock_text
 
 CALL_S = 60.0  # the deadline of a create call: its machine may appear so late
-LOOKING_AFTER_S = 60.0  # earlier, a platform that looks for capacity is not worth a sentence
+LOOKING_AFTER_S = 60.0  # earlier, a request that takes its time is not worth a sentence
+SENDING_S = 120.0  # without a piece for so long, no files are on their way: a call with one is ended after 45 s
 
 
 def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -102,6 +103,8 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
     if machines.is_written_off(obs):
         failed = CreateFailed(try_.launch_id, Cause.NO_CAPACITY, "the machine was written off")
         return _try_failed(run, try_, failed, world, now)
+    if _is_sending(obs, try_, now) and isinstance(obs.machine, Absent):
+        return _keep_sending(run, try_, overdue_at, now)
     if now >= overdue_at and isinstance(obs.machine, Seen | Absent):
         return _give_up(run, try_, obs, world, now)
     taken = isinstance(obs.machine, Unknown) and obs.machine.taken
@@ -118,6 +121,20 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         hold = f"the cloud is looking for capacity in {try_.placement.zone}, until {until} at most"
     after = run if run.hold == hold else replace(run, hold=hold)
     return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
+
+
+def _is_sending(obs: Observation, try_: Try, now: float) -> bool:
+    """Before the machine is requested, the run's files travel to its host. That takes as long as the line needs."""
+    sent = obs.sent.value if isinstance(obs.sent, Seen) else None
+    return sent is not None and sent.launch_id == try_.launch_id and now - sent.at < SENDING_S
+
+
+def _keep_sending(run: Run, try_: Try, overdue_at: float, now: float) -> Decision:
+    """The time of the request begins again where it is over: with another host, what this one has received is lost."""
+    hold = f"its files are on their way to {try_.placement.zone}" if now - try_.requested_at >= LOOKING_AFTER_S else ""
+    again = replace(try_, requested_at=now) if now >= overdue_at else try_
+    after = replace(run, try_=again, hold=hold or run.hold)
+    return Decision(after, actions=(Launch(again, holder_gone=not run.retiring),))
 
 
 def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:

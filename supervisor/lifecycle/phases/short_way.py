@@ -59,13 +59,14 @@ def _stop_is_as_before(run: Run, obs: Observation, beat: Beat) -> bool:
 
 
 def _machine_is_as_before(run: Run, obs: Observation, world: World) -> bool:
-    """It is listed, it is not stopping, its id is known, no earlier one retires, and the settings have its provider."""
+    """It is listed, as it was, it is not stopping, no earlier one retires, and the settings have its provider."""
     machine = obs.machine
     return (
         isinstance(machine, Seen)
         and machine.value.state not in STOPPING_STATES
         and not run.retiring
         and not run.hold
+        and run.away is None
         and not lacks(run, world)
     )
 

@@ -48,7 +48,7 @@ def open_provider(name: str, s: SshSettings, context: ProviderContext) -> Opened
 
     return OpenedProvider(
         provider=provider,
-        platform=SshPlatform(provider, s.ssh_folder, s.ssh_python),
+        platform=SshPlatform(provider, s),
         scope=name,  # a host may be added or removed, and the runs stay where they are
         disasters=provider,
         checks=lambda: host_checks(provider.hosts, provider.meters),

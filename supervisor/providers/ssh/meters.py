@@ -17,20 +17,22 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from supervisor.domain.machines import How, MachineRef, Meter
-from supervisor.domain.profile import Profile, merge
+from supervisor.domain.profile import UNKNOWN, By, Fact, Profile, Source, merge
 from supervisor.domain.texts import clause, visible
 from supervisor.machinefolder import secrets
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.opening import Hook
 from supervisor.ports.provider import MeterFailed, ProviderUnavailable
-from supervisor.providers.ssh.presets import of_user, preset
-from supervisor.providers.ssh.settings import NO_DAY, SshSettings, meter_of
+from supervisor.providers.ssh.presets import GENERIC, of_user, preset
+from supervisor.providers.ssh.settings import NO_DAY, NO_METER, SshSettings, meter_of
 
 COMMAND_S = 50.0
 TEXT_MAX, OUTPUT_BYTES = 200, 4096
 HOST_WORD, VERB_WORD = "{host}", "{verb}"
+UNPRICED = "if it costs nothing, say so: ssh_meters = HOST=none; else set ssh_prices"
 GIVE_BACK = "give back"  # where the profile of the hosts names no verb
 STOP_KIND = "stop_meter"  # the type of the message is run.stop_meter
 
@@ -91,6 +93,29 @@ def _meter(s: SshSettings, how: How, profile: Profile) -> Meter:
     if how is How.COMMAND and not any(VERB_WORD in word for word in s.ssh_meter_command):
         others = ()
     return Meter(how, usual, (usual, *others), confirms=bool(s.ssh_meter_confirm))
+
+
+def with_meter(profile: Profile, s: SshSettings, hosts: Sequence[str], on: str) -> Profile:
+    """The profile as the settings say: who gives these hosts back, or that nobody is billed for them. Unchanged where
+    they differ in that. `on`: the day of the settings, YYYY-MM-DD."""
+    hows = {meter_of(s, host) for host in hosts}
+    if len(hows) != 1:
+        return profile
+    how = hows.pop()
+    if how is not None:
+        meter = _meter(s, how, profile)
+        verbs = (replace(verb, by=_BY[how] if verb.verb in meter.verbs else By.PERSON) for verb in profile.verbs)
+        return replace(profile, verbs=tuple(verbs))
+    if all(s.ssh_meters.get(host) == NO_METER for host in hosts):
+        stays = Fact(False, Source.USER, on, "ssh_meters: the host stays")
+        return replace(profile, meter_stop=Fact("", Source.USER, on, "ssh_meters"), irreversible=stays, verbs=())
+    priced = any(host in s.ssh_prices for host in hosts)
+    if priced or s.ssh_preset != GENERIC or "meter_stop" in s.ssh_facts:
+        return profile
+    return replace(profile, meter_stop=Fact(None, note=UNPRICED), irreversible=UNKNOWN)
+
+
+_BY = {How.COMMAND: By.COMMAND, How.WEBHOOK: By.WEBHOOK, How.ASK: By.PERSON}
 
 
 def _run(setting: str, argv: Sequence[str], host: str, verb: str) -> tuple[int, str]:

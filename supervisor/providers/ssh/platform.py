@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
@@ -11,13 +12,15 @@ from supervisor.machinefolder.provider import launch_values
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported
 from supervisor.providers.ssh.provider import SshProvider
+from supervisor.providers.ssh.settings import SshSettings
 
 
 class SshPlatform:
     log_service = ""
 
-    def __init__(self, provider: SshProvider, folder: str, python: str) -> None:
-        self._provider, self._folder, self._python = provider, folder, python
+    def __init__(self, provider: SshProvider, s: SshSettings) -> None:
+        self._provider, self._folder, self._python = provider, s.ssh_folder, s.ssh_python
+        self._config, self._known_hosts = map(_absolute, (s.ssh_config, s.ssh_known_hosts))
 
     def account(self) -> Account:
         return Account(self._provider.name)
@@ -26,7 +29,7 @@ class SshPlatform:
         return self.account()
 
     def login(self, ref: MachineRef) -> Login:
-        return Login(f"ssh {ref.zone}", self._folder_of(ref.name))
+        return Login(f"ssh {ref.zone}", self._folder_of(ref.name), self._config, self._known_hosts)
 
     def _folder_of(self, name: str) -> str:
         return f"{self._folder}/machines/{name}"
@@ -77,3 +80,7 @@ class SshPlatform:
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
         raise NotSupported("no log service keeps the consoles of hosts")
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path else ""

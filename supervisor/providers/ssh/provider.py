@@ -30,7 +30,7 @@ from supervisor.ports.traits import Traits
 from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.facts import Readings
 from supervisor.providers.ssh.hosts import Answer, Host, probe_all
-from supervisor.providers.ssh.meters import SshMeters
+from supervisor.providers.ssh.meters import SshMeters, with_meter
 from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import RELAY, SshSettings, most_machines, offers
 from supervisor.providers.ssh.stays import SshRelay
@@ -59,7 +59,7 @@ class SshProvider:
         store_url: str,
     ) -> None:
         """`on`: the day of the settings, YYYY-MM-DD. `store_url`: of our object store."""
-        self.name, self._settings, self._connections = name, s, connections
+        self.name, self._settings, self._connections, self._on = name, s, connections, on
         self.meters: Meters | None = meters if meters.by_zone else None
         facts = {**s.ssh_facts, "store_reach": RELAY} if s.ssh_store == RELAY else s.ssh_facts
         self._base = merge(preset(s.ssh_preset), of_user(facts, on))
@@ -76,6 +76,7 @@ class SshProvider:
     def profile(self, zone: str = "") -> Profile:
         base, probe = self._base, self._probes.get(zone)
         profile = base if probe is None else merge(base, _measured(base, probe))
+        profile = with_meter(profile, self._settings, [zone] if zone else self._settings.ssh_hosts, self._on)
         return self._readings.with_host(profile, zone, probe) if zone in self._hosts else profile
 
     def pin(self, image: str) -> str:
@@ -114,15 +115,17 @@ class SshProvider:
         questions = {**self._common(), **self._readings.questions(self._probes)}
         answers = probe_all(tuple(self._hosts.values()), self._connections, **questions)
         good = {alias: answer for alias, answer in answers.items() if not isinstance(answer, str)}
-        if not good:
-            raise ProviderUnavailable("; ".join(str(answer) for answer in answers.values()))
+        reasons = {alias: answer for alias, answer in answers.items() if isinstance(answer, str)}
         self._probes.update(self._readings.kept(good))
         for alias, answer in good.items():
             self._also_note(alias, answer)
-        unreachable = {alias for alias in answers if alias not in good or good[alias]["unreadable"]}
+        for alias, answer in good.items():
+            for name, why in answer["unreadable"].items():
+                reasons[alias] = f"the folder of {name} on {alias} cannot be read: {why}"
         machines = [machine_of(values) for answer in good.values() for values in answer["machines"]]
         zones = {alias: self._left(answer) for alias, answer in good.items()}
-        return MachineListing(tuple(machines), frozenset(unreachable), Capacity(zones=zones), frozenset(self._hosts))
+        own = frozenset(self._hosts)
+        return MachineListing(tuple(machines), frozenset(reasons), Capacity(zones=zones), own, reasons)
 
     def find(self, ref: MachineRef) -> Machine | None:
         values = self._call(ref, "find")["machine"]

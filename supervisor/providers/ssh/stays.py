@@ -112,14 +112,21 @@ class SshRelay:
 class HostStore:
     """StayStore of ports/objectstore.py."""
 
-    def __init__(self, relay: SshRelay, zone: str, stay: str, url: str) -> None:
-        self._relay, self._zone, self._stay, self.url = relay, zone, stay, url
+    def __init__(
+        self, relay: SshRelay, zone: str, stay: str, url: str, note: Callable[[], None] = lambda: None
+    ) -> None:
+        self._relay, self._zone, self._stay, self.url, self._note = relay, zone, stay, url, note
+
+    def noting(self, note: Callable[[], None]) -> HostStore:
+        return HostStore(self._relay, self._zone, self._stay, self.url, note)
 
     def put(
         self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
         values = {"content": _text(data), "if_generation": if_generation, "metadata": dict(metadata or {})}
-        return _info(self._call("put", key=key, **values)["info"])
+        answer = self._call("put", key=key, **values)
+        self._note()
+        return _info(answer["info"])
 
     def put_file(self, key: str, path: StrPath, if_generation: str | None = None) -> ObjectInfo:
         """Goes on where an earlier call with the same content was cut off. Without conditions only."""
@@ -141,6 +148,7 @@ class HostStore:
                 within_s = finish_s if is_last else PIECE_S
                 piece = {"offset": offset, "content": _text(content), **values}
                 answer = self._relay.piece(self._zone, "receive", within_s, **piece)
+                self._note()
             return _info(answer["info"])
 
     def get(self, key: str) -> tuple[bytes, ObjectInfo]:
@@ -156,6 +164,7 @@ class HostStore:
             piece = base64.b64decode(answer["content"])
             if len(piece) > wanted or hashlib.sha256(piece).hexdigest() != answer["sha256"]:
                 raise StoreUnavailable(f"{self._zone}: {key} arrived with another content")
+            self._note()
             if piece:
                 yield piece
             offset += len(piece)

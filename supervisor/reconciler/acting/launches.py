@@ -17,7 +17,7 @@ from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Unknown
+from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
@@ -114,6 +114,7 @@ class Launcher:
             try_.placement,
             holder_gone=action.holder_gone,
             needs=() if code is None else (runfiles.code(code),),
+            note=lambda: self.outcomes.sent(run.key, Sent(try_.launch_id, self.clock.now())),
         )
 
     def _is_current(self, run: Run, action: Launch, first: bool = False) -> bool:

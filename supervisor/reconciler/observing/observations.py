@@ -14,7 +14,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id
 from supervisor.domain.attempt import Attempt, Retiring, Try
-from supervisor.domain.machines import Machine, MachineRef
+from supervisor.domain.machines import Away, Machine, MachineRef
 from supervisor.domain.observation import (
     LATE_LISTING,
     LISTING,
@@ -79,6 +79,7 @@ class Observations:
             beat=beat,
             stop=reported.stop,
             create=reported.create,
+            sent=reported.sent,
             pin=reported.pin,
             verification=reported.verification,
             verb=reported.verb,
@@ -100,11 +101,12 @@ class Observations:
         if report is None:
             return Unknown(f"provider {ref.provider} is not in the settings")
         machine = report.machine(ref.zone, ref.name)
+        away = self.snapshot.away.get((ref.provider, ref.zone))
         if report.listing is None and machine is None:
-            return Unknown(report.problem)
+            return Unknown(report.problem, away)
         unread = "" if report.listing is None else report.listing.unread(ref.zone)
-        if unread:
-            return Unknown(unread)
+        if unread:  # a zone that is not offered may be unread too
+            return Unknown(unread, away or Away(ref.zone, self.snapshot.began_at, unread, report.lasting))
         late_s = report.late_s
         age_s = max(0.0, self.now - self.snapshot.taken_at) + late_s
         if machine is None and late_s > 0 and (there_at is None or there_at > self.snapshot.taken_at - late_s):

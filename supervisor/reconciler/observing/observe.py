@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines import Capacity, Machine, MachineListing
+from supervisor.domain.machines import Away, Capacity, Machine, MachineListing
 from supervisor.domain.observation import BEATS, gap_s, machines_in, sources_of, zone_name
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
@@ -40,6 +40,11 @@ class ProviderListing:
     machines: Mapping[str, Mapping[str, Machine]] = field(default_factory=dict)
     late_s: float = 0.0
 
+    @property
+    def lasting(self) -> bool:
+        """A zone that it does not contain may be away for good."""
+        return self.listing is not None and self.listing.zones is not None
+
     def machine(self, zone: str, name: str) -> Machine | None:
         in_zone = self.machines.get(zone)
         return None if in_zone is None else in_zone.get(name)
@@ -48,7 +53,8 @@ class ProviderListing:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The bulk reads of one tick, by provider. `fresh`: source -> age in seconds, of those that were read completely.
-    `unread`: zones that no listing reached."""
+    `unread`: zones that no listing reached; `away`: the same by provider and zone. `began_at`: the first read since our
+    start, or since a new leadership."""
 
     taken_at: float
     monotonic: float
@@ -58,6 +64,8 @@ class Snapshot:
     fresh: Mapping[str, float]
     observing_since: Mapping[str, float]
     unread: frozenset[str] = frozenset()
+    away: Mapping[tuple[str, str], Away] = field(default_factory=dict)
+    began_at: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -97,6 +105,8 @@ class Observer:
     fleet: Fleet = field(init=False)
     beats: BeatReader = field(init=False)
     freshness: Freshness = field(init=False)
+    away: Mapping[tuple[str, str], Away] = field(default_factory=dict)  # replaced whole: other threads read it
+    _began_at: float | None = None
     _sources: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +120,11 @@ class Observer:
     def store_trouble(self) -> str:
         """Why the last tick could not write and list the object store; "" = it could."""
         return self.beats.store_trouble
+
+    def restart(self) -> None:
+        """Nothing that was remembered of the sources can be trusted."""
+        self.freshness.reset()
+        self.away, self._began_at = {}, None
 
     def observe(self) -> Snapshot:
         self._last = None  # never two listings of all machines in memory
@@ -145,6 +160,7 @@ class Observer:
         stored = self.beats.with_relayed(self.beats.read(), self.relayed())
         now, monotonic = self.clock.now(), self.clock.monotonic()
         listings = {name: self._listing(name, answer, monotonic) for name, answer in answers.items()}
+        self._began_at = now if self._began_at is None else self._began_at
         fresh, unread = self._note_machines(listings, now, monotonic)
         if stored.fresh:
             fresh[BEATS] = 0.0
@@ -158,6 +174,8 @@ class Observer:
             fresh=fresh,
             observing_since=self.freshness.since(now),
             unread=unread,
+            away=self.away,
+            began_at=self._began_at,
         )
 
     def _listing(self, name: str, answer: Listed | ProviderUnavailable, monotonic: float) -> ProviderListing:
@@ -182,6 +200,7 @@ class Observer:
         gap is noted for all its zones: it ends the gap, and every limit starts again."""
         fresh: dict[str, float] = {}
         unread: set[str] = set()
+        away: dict[tuple[str, str], Away] = {}
         for name, report in listings.items():
             source, late_s = self._sources[name], report.late_s
             own = frozenset(offer.placement.zone for offer in self.providers[name].offers())
@@ -190,11 +209,22 @@ class Observer:
             if not missed:
                 fresh[source] = late_s
             unread |= {zone_name(name, zone, source) for zone in missed}
+            away |= {(name, zone): self._away(name, zone, report, now, monotonic) for zone in missed}
             old = self.freshness.is_gap(late_s)
             read = [machines_in(zone, source) for zone in (own if old else own - missed)]
             for noted in read if missed and not old else (*read, source):
                 self.freshness.note(noted, now, monotonic, late_s)
+        self.away = away
         return fresh, frozenset(unread)
+
+    def _away(self, name: str, zone: str, report: ProviderListing, now: float, monotonic: float) -> Away:
+        before, age_s = (
+            self.away.get((name, zone)),
+            self.freshness.age_s(machines_in(zone, self._sources[name]), monotonic),
+        )
+        since = before.since if before is not None else now if age_s is None else now - age_s
+        reason = report.problem if report.listing is None else report.listing.unread(zone)
+        return Away(zone, since, reason, report.lasting)
 
 
 class Freshness:

@@ -52,13 +52,16 @@ class ConsoleText(TypedDict):
 
 class MachineLogin(TypedDict):
     """`command`: opens a shell there; null: the machine is the supervisor's own computer. `folder`: of the machine,
-    with its output in work/output.log; null: it has none."""
+    with its output in work/output.log; null: it has none. `ssh_config`, `ssh_known_hosts`: files of the supervisor's
+    computer that its own connections use; null: those of its user."""
 
     run_id: str
     machine: str
     zone: str
     command: str | None
     folder: str | None
+    ssh_config: str | None
+    ssh_known_hosts: str | None
 
 
 def show_console(
@@ -215,4 +218,6 @@ def machine_login(parts: Parts, queries: Queries, run_id: str) -> MachineLogin:
         "zone": ref.zone,
         "command": login.command or None,
         "folder": login.folder or None,
+        "ssh_config": login.ssh_config or None,
+        "ssh_known_hosts": login.ssh_known_hosts or None,
     }

@@ -14,6 +14,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from supervisor.domain.errors import SchemaMismatch
+from supervisor.domain.machines import Away
 from supervisor.ports.store import StoreDown
 from supervisor.services.parts import Parts
 
@@ -61,7 +62,7 @@ class LoopStatus:
     how late it started; `ticks`: how many there were. `leases`: name -> whether this process holds it. `trouble`: why
     the leader's last tick could not write the database or the object store; "" = it could. `listing_ages`: provider ->
     age in seconds of its last complete listing, absent before the first; `breakers_open`: provider -> is the breaker of
-    its machines open? Both are known to the leader alone."""
+    its machines open? `away`: by provider and zone. These are known to the leader alone."""
 
     last_tick_age_s: float | None = None
     leader: bool = False
@@ -73,6 +74,7 @@ class LoopStatus:
     trouble: str = ""
     listing_ages: Mapping[str, float] = field(default_factory=dict)
     breakers_open: Mapping[str, bool] = field(default_factory=dict)
+    away: Mapping[tuple[str, str], Away] = field(default_factory=dict)
 
     @property
     def elsewhere(self) -> bool:

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotSupportedHere, Unavailable
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
+from supervisor.domain.machines import Away, Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import World, gap_s
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.lessons import LOST_WINDOW_S, lost_lately
@@ -32,7 +32,7 @@ from supervisor.services.views.formats import usd
 from supervisor.services.views.run_view import GpuOf, PlacementJson, placement_json
 from supervisor.wording.figures import plural
 
-COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
+COOLING, REFUSED, GOOD, UNKNOWN, NO_CONTACT = "cooling", "refused", "good", "unknown", "no_contact"
 CHANGES_IN_EVENT = 100
 NO_RECORD = ZoneRecord(failures=0, cool_until=0.0, cause="", detail="")
 MachinePrice = Annotated[
@@ -44,14 +44,15 @@ MachinePrice = Annotated[
 class ZoneShown(PlacementJson):
     """One offer of the provider: a shape in a zone, spot or on-demand. `machines`: of your runs there now (for an
     admin: of all runs). `failures`: refused requests in a row, with the `cause` and `detail` of the last one; a
-    request that brings a machine ends the row."""
+    request that brings a machine ends the row. Where there is no contact, `detail` says why."""
 
     price_usd_per_h: Annotated[float | None, Field(description="null: unknown")]
     state: Annotated[
         str,
         Field(
-            description="good, unknown (no result yet), cooling (no request before cool_until) or refused (the last "
-            "request was refused, and its backoff is over); clients must accept other words"
+            description="good, unknown (no result yet), cooling (no request before cool_until), refused (the last "
+            "request was refused, and its backoff is over) or no_contact (its machines cannot be read since "
+            "no_contact_since, so nothing is started there); clients must accept other words"
         ),
     ]
     machines: int
@@ -62,6 +63,7 @@ class ZoneShown(PlacementJson):
     preemptions: Annotated[int, Field(description="machines that were preempted within window_s, 8 at most")]
     last_stock_out_at: formats.Time | None
     last_preemption_at: formats.Time | None
+    no_contact_since: Annotated[formats.Time | None, Field(description="null: it is read, or another supervisor leads")]
 
 
 class ZoneList(TypedDict):
@@ -199,7 +201,7 @@ def _places(parts: Parts, provider: Provider) -> list[ProviderPlace]:
     ]
 
 
-def zones_json(parts: Parts, caller: Caller) -> ZoneList:
+def zones_json(parts: Parts, caller: Caller, loop: LoopStatus) -> ZoneList:
     """`machines`: of the caller's own runs; for an admin of all runs. Raises StoreDown."""
     now, owner = parts.clock.now(), caller.visible_owner(None)
     offers: list[ZoneShown] = []
@@ -207,7 +209,10 @@ def zones_json(parts: Parts, caller: Caller) -> ZoneList:
         cell = parts.cells[name]
         world = World(knobs=parts.knobs, zones=parts.store.zones(cell))
         machines = parts.store.machines(cell, owner)
-        offers += [_zone(offer, world, machines, now, parts.gpu) for offer in provider.offers()]
+        for offer in provider.offers():
+            zone = _zone(offer, world, machines, now, parts.gpu)
+            away = loop.away.get((name, offer.placement.zone))
+            offers.append(zone if away is None else _without_contact(zone, away))
     return {"zones": offers, "window_s": LOST_WINDOW_S}
 
 
@@ -230,6 +235,17 @@ def _zone(
         "last_stock_out_at": formats.maybe_time(record.stocked_out_at or None),
         "preemptions": len(lost),
         "last_preemption_at": formats.maybe_time(lost[-1] if lost else None),
+        "no_contact_since": None,
+    }
+
+
+def _without_contact(zone: ZoneShown, away: Away) -> ZoneShown:
+    return {
+        **zone,
+        "state": NO_CONTACT,
+        "cause": None,
+        "detail": away.reason,
+        "no_contact_since": formats.time_text(away.since),
     }
 
 
