@@ -132,8 +132,8 @@ relay() { # the container's output, with limits for each line and their number, 
 }
 
 explain() { # exit codes of docker run: https://docs.docker.com/engine/containers/run/#exit-status
-    local words
-    words=$(grep -v -e '^$' -e "docker run --help" "$BOOT/container.log" 2>/dev/null | tail -n 3)
+    local words # a TERM in the middle closes the pipe of `tail`, which would complain
+    words=$({ grep -v -e '^$' -e "docker run --help" "$BOOT/container.log" | tail -n 3; } 2>/dev/null)
     say end "the container has ended" "code=$CODE"
     case $CODE in
         125)
