@@ -4,7 +4,8 @@ Shared with the agent: Python 3.8, standard library only. Every function takes t
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. It is one object
 because with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
 section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation, move_in, move_out,
-write_off and purge; an agent may claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
+write_off and purge; an agent may claim, take_back, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results
+and finish.
 
 A run on a host that cannot reach the supervisor's store has its baton in a folder there, its `home`. The supervisor's
 own object then says where that is, and holds the last state of it whose files are all in the supervisor's store. The
@@ -252,6 +253,16 @@ def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Bat
     if verdict != CLAIM or baton.next is None:
         raise BatonRefused("cannot claim: %s" % verdict)
     return replace(baton, holder=Holder(baton.next.attempt, launch_id, machine_id))
+
+
+def take_back(baton: Baton, launch_id: str, machine_id: str) -> Baton:
+    """For an agent that is started again on its machine: its own earlier process, which is dead for certain, may have
+    left at the shutdown of the computer. Unchanged where the run is over, or where a newer try is next."""
+    holder, own = baton.holder, baton.next is not None and baton.next.launch_id == launch_id
+    is_over = baton.closed is not None or baton.done is not None
+    if holder is None or not own or is_over or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
+        return baton
+    return replace(baton, holder=replace(holder, left=False))
 
 
 def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:

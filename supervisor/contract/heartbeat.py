@@ -18,6 +18,8 @@ MAX_BYTES = 10_240
 # A stored beat is custom metadata of its object too: a bucket takes 8 KiB of it, names and values together.
 MAX_STORED_BYTES = 8_000
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
+# More than one start of an agent sends. A further start on the same machine counts on from the next multiple.
+BEATS_OF_A_START = 10**9
 MAX_TEXT = 300
 MAX_METRICS = 16
 MAX_NAME = 64  # characters of a metric's name

@@ -49,6 +49,7 @@ class EventKind(StrEnum):
     SWEEP_REFUSED = "sweep_refused"
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
+    AGENT_RESTARTED = "agent_restarted"  # by its own machine, after a reboot
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it

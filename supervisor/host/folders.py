@@ -23,13 +23,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+from supervisor.contract.heartbeat import BEATS_OF_A_START
 from supervisor.contract.stores.durable import sync_folder
 from supervisor.host.files import Unreadable, private_opener, read_json, remove, write_json
 from supervisor.host.processes import Identity
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 SECRETS = ("nonce", "env")
-KEPT = frozenset({"job.json", "agent.json", "console.log", "notice.json", "record.json", "gone.json"})
+KEPT = frozenset({"job.json", "agent.json", "identity.json", "console.log", "notice.json", "record.json", "gone.json"})
 RELEASED_KEPT = 100
 DRAFT = ".new-"  # prefix of folders that are being made or removed
 
@@ -85,7 +86,10 @@ class Folder:
         return self._read("job.json", _job)
 
     def agent(self) -> Optional[Identity]:
-        return self._read("agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"])))
+        given = self._read("identity.json", lambda d: str(d["machine_id"])) or ""
+        return self._read(
+            "agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"]), given)
+        )
 
     def notice(self) -> Optional[Notice]:
         return self._read(
@@ -123,6 +127,19 @@ class Folder:
     def write_cards(self, gpu_ids: Sequence[str]) -> None:
         """Replace the cards in job.json; only before the start of the agent."""
         self._change_job(lambda job: {**job, "gpus": len(gpu_ids), "gpu_ids": list(gpu_ids)})
+
+    def write_relaunch(self, at: float) -> None:
+        """Change job.json for another agent of this machine: its beats count on, and so does the machine's time."""
+
+        def changed(job: Dict[str, Any]) -> Dict[str, Any]:
+            starts = int(job.get("sequence_from") or 0) // BEATS_OF_A_START
+            after = {**job, "relaunched": True, "relaunched_at": at, "sequence_from": (starts + 1) * BEATS_OF_A_START}
+            begun, limit_s = job.get("relaunched_at") or job.get("created_at"), job.get("machine_max_s")
+            if begun is not None and limit_s is not None:
+                after["machine_max_s"] = max(1.0, float(limit_s) - max(0.0, at - float(begun)))
+            return after
+
+        self._change_job(changed)
 
     def remove_secrets(self) -> None:
         """Remove the secrets from job.json; they are not needed any more."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from supervisor.host import processes
+from supervisor.host import processes, relaunching
 from supervisor.host.files import ACTION, Unreadable, clause, remove
 from supervisor.host.folders import Folder, Folders, Job, Notice
 from supervisor.host.inspector import (
@@ -194,7 +194,10 @@ class Machines:
         try:
             if cut_off is not None:
                 admission.renew(folder, cut_off)
-            self.agents.start(folder, start())
+            begin = start()
+            if relaunching.wants(folder):
+                relaunching.prepare(folder, begin.environment)
+            self.agents.start(folder, begin)
         except Unreadable:
             raise
         except Exception as error:

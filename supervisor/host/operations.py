@@ -31,6 +31,7 @@ from supervisor.host.folders import Folders
 from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
 from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
+from supervisor.host.relaunching import RELAUNCH, BootLine, relaunch
 from supervisor.host.starting import Agents, Start
 from supervisor.host.stays import Stays
 
@@ -58,7 +59,7 @@ class Host:
         root = Path(os.path.expanduser(request["root"]))
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folders, agents = Folders(root.resolve(), OWN), Agents(sys.executable)
-        self._root = root
+        self._root, self._agents = root, agents
         self._cards = Cards(
             request.get("promised") or {},
             folders,
@@ -73,6 +74,8 @@ class Host:
         the driver is asked for its version too."""
         survey = self._machines.survey()
         self._machines.archive_old(survey.over)
+        with suppress(refusals.Refused, Unreadable):  # the next probe repeats it
+            self._boot_line().remove_unneeded(self._machines.folders)
         cards, cuda = None, None
         with suppress(CardsUnread):  # then a launch says why, and the capacity is not known
             cards = self._cards.refresh(survey)
@@ -106,8 +109,21 @@ class Host:
         )
         _check_store(str(request["launch"].get("store_url") or ""))
         archive = Path(sys.argv[0]).resolve()
+        relaunches = request["launch"].get("on_reboot") == RELAUNCH
+        if relaunches:  # a host that cannot do it refuses the launch
+            self._boot_line().install()
         machine = self._machines.launch(request["launch"], archive, admission, lambda: _start(request))
+        if relaunches:  # a probe beside this launch may have removed the line, because no machine wanted it yet
+            self._boot_line().install()
         return {"machine": machine_values(machine)}
+
+    def relaunch(self) -> Dict[str, Any]:
+        """After a reboot, and before each request that looks at machines."""
+        return {"started": relaunch(self._machines.folders, self._agents, detaching_prefix, time.time())}
+
+    def _boot_line(self) -> BootLine:
+        root = self._root.resolve()
+        return BootLine(root, Path(sys.argv[0]).resolve(), lingers(), root / OWN / "boot_line")
 
     def find(self) -> Dict[str, Any]:
         machine = self._machines.find(*self._ref())
@@ -115,6 +131,7 @@ class Host:
 
     def release(self) -> Dict[str, Any]:
         self._machines.release(*self._ref())
+        self._boot_line().remove_unneeded(self._machines.folders)
         return {}
 
     def stop(self) -> Dict[str, Any]:
@@ -178,22 +195,33 @@ OPERATIONS = {
     name: getattr(Host, name)
     for name in (
         "probe", "cards", "launch", "find", "release", "stop", "console", "bring_back", "preempt", "kill", "freeze",
-        "stay",
+        "stay", "relaunch",
     )
 }  # type: Dict[str, Callable[[Host], Dict[str, Any]]]  # fmt: skip
+
+
+LOOKS = (Host.probe, Host.find, Host.launch)  # they may see a machine whose agent a reboot has ended
 
 
 def main() -> int:
     """Exit code 0: there is a response; 2: the request is not understood."""
     try:
-        request = json.load(sys.stdin)
+        words = sys.argv[2:]  # from the line that runs after a reboot
+        request = {"operation": words[0], "root": words[1]} if words else json.load(sys.stdin)
         operation = OPERATIONS[request["operation"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         sys.stderr.write("spot: not a request: %r\n" % error)
         return 2
-    response = respond(lambda: operation(Host(request)))
+    response = respond(lambda: _responded(Host(request), operation))
     sys.stdout.write("\n%s%s\n" % (ANSWER, json.dumps(response)))
     return 0
+
+
+def _responded(host: Host, operation: Callable[[Host], Dict[str, Any]]) -> Dict[str, Any]:
+    if operation in LOOKS:
+        with suppress(OSError, Unreadable):  # then the machines are as any others after a reboot
+            host.relaunch()
+    return operation(host)
 
 
 def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:

@@ -35,10 +35,11 @@ class Identity:
     pid: int
     start_ticks: int
     boot_id: str
+    given_id: str = ""  # of a machine that stays the same over a reboot
 
     @property
     def machine_id(self) -> str:
-        return process_machine_id(self.boot_id, self.pid, self.start_ticks)
+        return self.given_id or process_machine_id(self.boot_id, self.pid, self.start_ticks)
 
 
 @dataclass(frozen=True)

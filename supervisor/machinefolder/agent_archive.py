@@ -28,7 +28,7 @@ if sys.version_info < (3, 8):
     )
     sys.exit(4)
 
-if sys.argv[1:] == ["host"]:
+if sys.argv[1:2] == ["host"]:
     from supervisor.host.operations import main
 else:
     from supervisor.agent.__main__ import main

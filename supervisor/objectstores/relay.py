@@ -139,7 +139,7 @@ class Homes:
                 sync_stop(self.own, there, run_id, batons.decode(_read_there(there, run_id)[0]))
                 return there.url
             if home is not None and home.ready:
-                self._move_out(run_id, launch_id, baton, info, holder_gone, note)
+                self._move_out(run_id, launch_id, baton, info, holder_gone=holder_gone, note=note)
             elif home is not None and (relay is None or not is_here):
                 self._set(run_id, replace(baton, home=None), info)  # nothing was started there
             elif relay is not None:
@@ -175,7 +175,7 @@ class Homes:
             raise StoreUnavailable(f"the previous machine of {run_id} has not left yet")
 
     def _move_out(
-        self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, holder_gone: bool, note: Callable[[], None]
+        self, run_id: str, launch_id: str, own: Baton, info: ObjectInfo, *, holder_gone: bool, note: Callable[[], None]
     ) -> None:
         assert own.home is not None
         there = store_of(self.relays, own.home).noting(note)

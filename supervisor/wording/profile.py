@@ -151,10 +151,9 @@ def _bills(profile: Profile, clock: Clock) -> str:
     if clock.usd_per_h is None:
         price += ", at an unknown price,"
     if not clock.verb:
-        known = clock.usd_per_h is not None
-        first = (
-            f"{price} until it is given back, and it is unknown how" if known else "It is unknown whether it is billed"
-        )
+        first = f"{price} until it is given back, and it is unknown how"
+        if clock.usd_per_h is None:
+            first = "It is unknown whether it is billed"
         return f"{first}; {clock.fact.note or 'ask its owner before the launch'}."
     verb = profile.meter_verb
     by_us = verb is not None and verb.by is By.SUPERVISOR

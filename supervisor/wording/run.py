@@ -81,8 +81,8 @@ def _without_contact(run: Run, away: Away, clauses: list[str], now: float, live_
     contact = f"No contact with {zone} for {age_text(now - away.since)}: {clip(away.reason, 100)}"
     if not out_of_contact(run, now, live_age_s):
         return [*clauses[:-1], contact, clauses[-1] + lost]
-    known = f"Last known: {clauses[0][:1].lower()}{clauses[0][1:]}"
-    return [contact, known, f"Next: nothing is ended or started elsewhere until it responds{lost}"]
+    last = f"Last known: {clauses[0][:1].lower()}{clauses[0][1:]}"
+    return [contact, last, f"Next: nothing is ended or started elsewhere until it responds{lost}"]
 
 
 def _of_status(run: Run, now: float, live_age_s: float | None) -> list[str]:
@@ -236,6 +236,8 @@ def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
 def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     for_text = age_text(now - pulse.phase_since)
     limits = run.policy.stall
+    if pulse.phase in heartbeat.BEFORE_CLAIM:
+        return f"The machine was rebooted, and its agent starts again, for {for_text}"
     if pulse.phase == heartbeat.RESTORE:
         return f"Restoring {step_text(run.files.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
     if pulse.phase == heartbeat.CHECKPOINT:
@@ -244,11 +246,13 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         return f"Evaluating at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.evaluation_s)})"
     if pulse.phase in (heartbeat.FINISHING, heartbeat.FINISHED):
         return f"The command has ended; its results are being saved for {for_text}"
-    if pulse.step is not None:
-        return _steps(run, pulse, now)
+    return _steps(run, pulse, now) if pulse.step is not None else _without_steps(run, attempt, pulse, now)
+
+
+def _without_steps(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
     trained_s = _trained_s(attempt, pulse, now)
     if run.reported:
-        limit = age_text(limits.first_progress_s)
+        limit = age_text(run.policy.stall.first_progress_s)
         return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
     if trained_s < SILENT_STEPS_AFTER_S:
         return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"

@@ -20,6 +20,7 @@ from tests import forked
 from tests.acceptance.cloud_story import DIGITS, STEPS, twin
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
+from tests.providers import crontab
 from tests.providers.local_machines import end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.providers.test_ssh_stories import OTHER_BOOT, mounts
@@ -37,11 +38,13 @@ class Lab:
         database: str | None = None,
         store: str = "direct",
         aliases: tuple[str, ...] = ("gpu1",),
+        path: str = "",
         **more: str,
     ) -> None:
-        """`more`: variables of the supervisor."""
+        """`path`: PATH of the hosts, where it is another one. `more`: variables of the supervisor."""
         self.folder, self.store = folder, store
-        self.hosts = [Sshd(alias, folder / alias) for alias in aliases]
+        options = {"SetEnv": f"PATH={path}"} if path else {}
+        self.hosts = [Sshd(alias, folder / alias, dict(options)) for alias in aliases]
         self.host = self.hosts[0]
         for host in self.hosts:
             host.make()
@@ -142,3 +145,38 @@ def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: 
     jobs = [json.loads(path.read_text()) for path in (lab.host.home / MACHINES).glob("**/job.json")]
     assert {job["store_url"].startswith(f"file://{lab.host.home}/") for job in jobs} == {lab.store == "relay"}
     wait_for(lambda: not list((lab.host.home / MACHINES).glob("stays/*")), 60, "the folder of the run to be gone")
+
+
+def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tmp_path: Path) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("11111111-2222-3333-4444-555555555555\n")
+    lab = Lab(tmp_path, None, "relay", path=crontab.make_crontab(tmp_path / "bin"))
+    home = lab.host.home
+    try:
+        result = ("--result", "weights.npz", "--on-reboot", "relaunch", "--", sys.executable, "train.py", *STEPS)
+        lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
+        lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
+        lab.daemon.kill()
+        with mounts(OTHER_BOOT, str(boot)) as wrapper:
+            lab.host.end_all()
+            crontab.after_a_reboot(home, wrapper)
+            wait_for(lambda: _is_done(home), 120, "the training to end on its host")
+            lab.host.wrapper = wrapper
+            lab.host.start()
+            lab.daemon.start()
+            lab.until("digits", lambda run: run["status"] == "completed", "digits to complete")
+        attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
+        assert [attempt["cause"] for attempt in attempts] == ["finished"]
+        events = lab.daemon.call("GET", "/v1/runs/digits/events?limit=200")["events"]
+        assert [event["kind"] for event in events].count("agent_restarted") == 1
+        weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
+        assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+        wait_for(lambda: not crontab.lines(home), 60, "the line of the host to be gone")
+    finally:
+        lab.close()
+
+
+def _is_done(home: Path) -> bool:
+    """The baton in the run's folder on the host says so."""
+    batons = list((home / MACHINES).glob("stays/*/store/runs/digits/baton.json"))
+    return len(batons) == 1 and json.loads(batons[0].read_text())["done"] is not None

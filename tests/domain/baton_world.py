@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from supervisor.contract.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, standing
 
-UPLOAD, CLAIM, MOVE, FINISH, LEAVE, RAISE, GONE, CLOSE, REOPEN = (
-    "upload", "claim", "move", "finish", "leave", "raise", "gone", "close", "reopen",
+UPLOAD, CLAIM, MOVE, FINISH, LEAVE, TAKE, RAISE, GONE, CLOSE, REOPEN = (
+    "upload", "claim", "move", "finish", "leave", "take", "raise", "gone", "close", "reopen",
 )  # fmt: skip
 OF_THE_POINTER = (MOVE, FINISH)
 

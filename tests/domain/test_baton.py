@@ -137,6 +137,16 @@ def test_the_next_agent_waits_for_a_holder_that_neither_left_nor_is_gone() -> No
     assert real.standing(real.claim(raised, "1.2.1", "m2", 150), "1.1.1", "m1", 0) == real.OUTDATED
 
 
+def test_an_agent_that_is_started_again_takes_its_baton_back_unless_others_go_on() -> None:
+    held = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
+    left = real.leave(held, "1.1.1", "m1")
+    assert real.standing(left, "1.1.1", "m1", 0) == real.OUTDATED
+    assert real.take_back(left, "1.1.1", "m1") == real.take_back(held, "1.1.1", "m1") == held
+    assert real.take_back(left, "1.1.1", "m2") == left, "another machine"
+    for after in (real.raise_next(left, "1.2.1", "n", False), real.close(left, "stopped"), real.create("s", 1)):
+        assert real.take_back(after, "1.1.1", "m1") == after
+
+
 def test_a_checkpoint_that_does_not_verify_is_replaced_by_the_previous_one() -> None:
     baton = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
     pointers = [Pointer(step, f"checkpoints/{step}/", ()) for step in (1, 2, 3, 4)]

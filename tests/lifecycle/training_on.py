@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
-from supervisor.contract.heartbeat import LEFT, PHASES, Beat, Exit, Pruned
+from supervisor.contract.heartbeat import BEATS_OF_A_START, LEFT, PHASES, Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
@@ -185,6 +185,7 @@ CHANGES: tuple[Change, ...] = (
     _pulse(stall_polls=(9, 10, 11), progress_at=(None, NOW - 300)),
     _beat(launch_id=("1.1.1", "1.3.1")),
     _beat(phase=PHASES),
+    _beat(sequence=(BEATS_OF_A_START + 3,)),
     _beat(left=LEFT),
     _beat(notice_s=(0.0, 30.0)),
     _beat(stop_generation=("77", "78")),

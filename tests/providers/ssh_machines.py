@@ -25,7 +25,7 @@ HOSTS = ("gpu1", "gpu2")
 ENTRY = b"""\
 import sys
 
-if sys.argv[1:] == ["host"]:
+if sys.argv[1:2] == ["host"]:
     from supervisor.host.operations import main
 
     sys.exit(main())

@@ -26,7 +26,7 @@ from supervisor.agent.machine.nvml import driver_version
 from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
 from supervisor.agent.watch.ends import Ending
 from supervisor.contract import heartbeat
-from supervisor.contract.baton import BatonRefused, Pointer
+from supervisor.contract.baton import BatonRefused, Pointer, take_back
 from supervisor.contract.stores.promise import ObjectStore
 
 # Between two checks of the command: long trainings are checked less often. A notice is seen within 0.2 s all the same.
@@ -91,6 +91,8 @@ class Supervision:
         retrier = parts.retrier(parts.must_end)
         # Before the claim: the present holder may continue until this machine can compute.
         cuda_problem = self._cuda_problem() if job.gpus and parts.unfit is None else ""
+        if job.relaunched:
+            retrier.call("taking the baton back", parts.keeper.change, take_back)
         baton = claim(parts.keeper, retrier, lambda text: parts.beat_state.note("claim", text))
         _log.info("holding the baton as %s", parts.machine_id)
         parts.beat_state.update(phase=heartbeat.RESTORE)

@@ -108,6 +108,7 @@ class Job:
     first_dump_s: Optional[float] = None  # the same before the first step
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
+    relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
     steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
     stays_after_success: bool = False  # the machine is kept for a person, so its agent stays
     stays_after_failure: bool = False
@@ -118,7 +119,7 @@ _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme",
 )  # fmt: skip
-_FLAGS = ("own_login", "steps_from_zero", "stays_after_success", "stays_after_failure")
+_FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb",
@@ -252,6 +253,12 @@ class MachineFolder:
     def write_agent(self, pid: int, start_ticks: int, boot_id: str) -> None:
         """Tell the provider which process this machine is. The first action of an agent."""
         self._write_json("agent.json", {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
+
+    def write_left(self, by_shutdown: bool) -> None:
+        """Tell the host why this agent ends: by the shutdown of the computer, or for a reason that a new start of it
+        would not change."""
+        with suppress(OSError):
+            self._write_json("left.json", {"by_shutdown": by_shutdown})
 
     def prepare(self) -> None:
         """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""

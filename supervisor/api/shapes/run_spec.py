@@ -252,6 +252,13 @@ class RunSpec(Strict):
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"
     keep_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
+    on_reboot: Annotated[
+        Literal["resume", "relaunch"],
+        Field(
+            description="of a host that stays: the supervisor starts the next attempt (resume), or the host itself "
+            "starts the agent again, also while nobody can reach it (relaunch)"
+        ),
+    ] = "resume"
 
     @model_validator(mode="after")
     def _sizes(self) -> RunSpec:

@@ -99,8 +99,9 @@ def _files(client: Client, login: Json, ssh_config: str | None) -> list[str]:
         return ["-F", ssh_config]
     if urlsplit(client.url).hostname not in LOOPBACK:
         return []
-    config, known = (_own_file(login.get(name)) for name in ("ssh_config", "ssh_known_hosts"))
-    return [*(["-F", config] if config else []), *(["-o", f"UserKnownHostsFile={known}"] if known else [])]
+    config, known_hosts = (_own_file(login.get(name)) for name in ("ssh_config", "ssh_known_hosts"))
+    keys = ["-o", f"UserKnownHostsFile={known_hosts}"] if known_hosts else []
+    return [*(["-F", config] if config else []), *keys]
 
 
 def _own_file(path: object) -> str:

@@ -129,6 +129,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _list("results", "--result", "Result that must exist; repeatable.", "GLOB", lambda path: {"path": path}),
         _choice("on_success", "--on-success", "What happens to the machine.", "release", "keep", "ask"),
         _choice("on_failure", "--on-failure", "The same after a final failure.", "release", "keep"),
+        _choice("on_reboot", "--on-reboot", "Who goes on after a reboot of a host by SSH.", "resume", "relaunch"),
         _time("keep_s", "--keep", "How long `keep` keeps the machine (30m, 2h)."),
     ),
     "Submit": (

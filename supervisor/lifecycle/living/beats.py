@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.contract import heartbeat
-from supervisor.contract.heartbeat import Beat
+from supervisor.contract.heartbeat import BEATS_OF_A_START, Beat
 from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run, with_pulse
@@ -81,6 +82,16 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         telemetry=beat.telemetry or pulse.telemetry,
         recent=beat.recent,
     )
+
+
+def restart(before: Pulse | None, after: Pulse | Beat | None) -> tuple[Event, ...]:
+    """The event of an agent that was started again on its machine, by the count of its beats."""
+    if before is None or after is None or before.launch_id != after.launch_id:
+        return ()
+    if after.sequence // BEATS_OF_A_START <= before.sequence // BEATS_OF_A_START:
+        return ()
+    text = "The machine was rebooted, and has started its agent again: the training goes on from its last checkpoint."
+    return (Event(EventKind.AGENT_RESTARTED, text),)
 
 
 def identified(attempt: Attempt, obs: Observation) -> Attempt:

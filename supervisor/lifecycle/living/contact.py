@@ -20,7 +20,8 @@ LOST_AFTER_S = 120.0  # a reconnect or a slow listing is no news
 
 
 def with_contact(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ...]]:
-    """(the run, the events) after what this tick knows of the places of its machines."""
+    """(the run, the events) after what this tick knows of the places of its machines. The same run and no events where
+    that is no news: the row is not written again for another reason, or for a listing that was only late."""
     before, parts = run.away, tuple(_parts(run, obs))
     lost = next((part.away for part in parts if isinstance(part, Unknown) and _is_lost(part.away, now)), None)
     if lost is not None:
@@ -30,8 +31,12 @@ def with_contact(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Eve
     if before is None or any(isinstance(part, Unknown) for part in parts):
         return run, ()
     after = replace(run, away=None)
-    is_read = any(isinstance(part, Seen) or (isinstance(part, Absent) and part.source != WRITTEN_OFF) for part in parts)
-    return after, (_back_event(before, now),) if is_read else ()
+    return after, (_back_event(before, now),) if any(map(_is_read, parts)) else ()
+
+
+def _is_read(part: Part[Machine]) -> bool:
+    """A machine that a person wrote off was not read."""
+    return isinstance(part, Seen) or (isinstance(part, Absent) and part.source != WRITTEN_OFF)
 
 
 def _parts(run: Run, obs: Observation) -> Iterator[Part[Machine]]:

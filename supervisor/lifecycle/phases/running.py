@@ -16,7 +16,7 @@ from supervisor.lifecycle.decision import Decision, after_events, moved, new_eve
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, gpu_fault
-from supervisor.lifecycle.living.beats import beat_of, with_beat
+from supervisor.lifecycle.living.beats import beat_of, restart, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
@@ -33,13 +33,14 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
         run = stopped_by(run, beat.stop_generation, now)
     if run.stop is not None:
         return begin_stopping(run, now)
-    telemetry_before = run.pulse.telemetry if run.pulse is not None else ""
+    before = run.pulse
+    telemetry_before = before.telemetry if before is not None else ""
     run = with_beat(run, obs, world, now)
     events: tuple[Event, ...] = ()
     if beat is not None:
         run, fresh_start = with_fresh_start(run, attempt, beat)
         run, rejection = with_rejection(run, beat)
-        events = (*rejection, *fresh_start)
+        events = (*restart(before, run.pulse), *rejection, *fresh_start)
     ended = _end_of_command(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before) if beat else None
     return after_events(events, ended or _judge(run, beat, obs, world, now))
 

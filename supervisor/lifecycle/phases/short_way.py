@@ -17,7 +17,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.machines import STOPPING_STATES
 from supervisor.lifecycle.events.warnings import with_warnings
-from supervisor.lifecycle.living.beats import with_beat
+from supervisor.lifecycle.living.beats import restart, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.offers.choosing import lacks
 
@@ -32,7 +32,7 @@ def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision 
         beat.launch_id == attempt.launch_id
         and _stop_is_as_before(run, obs, beat)
         and _machine_is_as_before(run, obs, world)
-        and _phase_is_as_before(attempt, beat)
+        and _phase_is_as_before(attempt, run.pulse, beat)
         and _checkpoints_are_as_before(obs, beat)
     ):
         return None
@@ -71,9 +71,9 @@ def _machine_is_as_before(run: Run, obs: Observation, world: World) -> bool:
     )
 
 
-def _phase_is_as_before(attempt: Attempt, beat: Beat) -> bool:
-    """It trains, and has trained before."""
-    return beat.phase == TRAINING and attempt.training_at is not None
+def _phase_is_as_before(attempt: Attempt, pulse: Pulse | None, beat: Beat) -> bool:
+    """It trains, and has trained before, in the same start of the agent."""
+    return beat.phase == TRAINING and attempt.training_at is not None and not restart(pulse, beat)
 
 
 def _checkpoints_are_as_before(obs: Observation, beat: Beat) -> bool:

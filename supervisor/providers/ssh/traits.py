@@ -26,4 +26,5 @@ TRAITS = Traits(
     irreplaceable=False,
     meter="nothing stops the meter of a host by itself: what it costs ends where its owner ends it",
     price_setting="ssh_prices",
+    relaunches=True,
 )

@@ -189,6 +189,7 @@ def launch_request(
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "stage": spec.get("stage") or [],
+        "on_reboot": spec.get("on_reboot"),
         "results_generation": run.generation,
         "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
         "machine_max_s": run.policy.limits.machine_max_s,

@@ -32,6 +32,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
 
 REQUIRE = "require"  # of same_region
+RELAUNCH = "relaunch"  # of on_reboot
 KEEP_S = 3600.0  # how long a machine is kept if `keep` is set and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
 NEXT_BEFORE_DEADLINE = "next_provider_before_deadline_s"
@@ -74,6 +75,7 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
             raise _unknown(pointer, name, sorted(parts.providers), "provider")
         check_kinds(spec, name, traits.secrets)
         _check_job(spec, traits)
+    _check_reboot(spec, parts, names)
     policy = _filled(spec, parts)
     if policy.max_parallel is not None and not policy.group:
         text = "max_parallel limits the runs of a group, and the spec names no group. Nothing was stored."
@@ -93,6 +95,17 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
+
+
+def _check_reboot(spec: Spec, parts: Parts, names: Sequence[str]) -> None:
+    if spec.get("on_reboot") != RELAUNCH:
+        return
+    if not any(parts.traits(name).relaunches for name in names):
+        text = f"Machines of {', '.join(names)} cannot start an agent again by themselves. Nothing was stored."
+        raise InvalidRequest(text, {}, [("#/spec/on_reboot", "is possible on hosts by SSH only")])
+    if spec.get("secrets"):
+        text = "A host keeps no secrets, so it cannot start a run with secrets again. Nothing was stored."
+        raise InvalidRequest(text, {}, [("#/spec/on_reboot", "is not possible together with secrets")])
 
 
 class SecretUnreadable(InvalidRequest):
