@@ -18,6 +18,7 @@ from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.local.provider import LocalPlatform
 from supervisor.providers.ssh.platform import SshPlatform
+from supervisor.providers.ssh.settings import SshSettings
 from tests.cloud.discovery import Oracle
 from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.web import Request, Response
@@ -68,7 +69,7 @@ class LocalStage(FolderStage):
 class SshStage(FolderStage):
     def __init__(self, folder: Path) -> None:
         subject = SshSubject(folder)
-        super().__init__(subject, SshPlatform(subject.provider, "~/.spot-machines", "python3"))
+        super().__init__(subject, SshPlatform(subject.provider, SshSettings()))
 
 
 class GceStage(PlatformStage):

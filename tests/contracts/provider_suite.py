@@ -194,12 +194,17 @@ class ProviderContract:
         assert subject.provider.machines().unreachable == frozenset()
         assert subject.listed(request) == machine
 
-    def test_when_nothing_can_be_read_there_is_no_listing_at_all(self, subject: Subject) -> None:
+    def test_when_nothing_can_be_read_no_listing_says_that_a_zone_is_empty(self, subject: Subject) -> None:
+        """There is none, or it names each zone that it looks at as unread."""
         request = subject.request()
         machine = subject.up(request)
         with subject.all_unreadable():
-            with pytest.raises(ProviderUnavailable):
-                subject.provider.machines()
+            with suppress(ProviderUnavailable):
+                listing = subject.provider.machines()
+                assert listing.machines == ()
+                assert request.placement.zone in listing.unreachable
+                assert listing.unreachable == listing.zones
+                assert all(listing.reasons[zone] for zone in listing.unreachable)
             with pytest.raises(ProviderUnavailable):
                 subject.provider.find(ref(request))
             with pytest.raises(ProviderUnavailable):

@@ -69,8 +69,8 @@ def a_stock_out_is_no_answer(subject: GceSubject) -> None:
 Promise = Callable[..., None]
 CAUGHT: list[tuple[Callable[[GceSubject], None], Promise]] = [
     (hides_what_was_not_reached, P.test_what_cannot_be_read_is_unknown_not_absent),
-    (an_error_is_a_404, P.test_when_nothing_can_be_read_there_is_no_listing_at_all),
-    (a_failed_list_is_an_empty_one, P.test_when_nothing_can_be_read_there_is_no_listing_at_all),
+    (an_error_is_a_404, P.test_when_nothing_can_be_read_no_listing_says_that_a_zone_is_empty),
+    (a_failed_list_is_an_empty_one, P.test_when_nothing_can_be_read_no_listing_says_that_a_zone_is_empty),
     (adopts_any_name, P.test_a_name_that_another_launch_has_is_refused_and_left_alone),
     (deletes_by_name, P.test_a_release_leaves_a_machine_with_another_id_alone),
     (a_stock_out_is_no_answer, A.test_a_machine_that_is_asked_for_may_come_to_nothing),

@@ -200,7 +200,7 @@ CAUGHT: list[tuple[type[FakeProvider], Promise]] = [
     (FindsByName, P.test_find_asks_for_one_machine_by_name_and_id),
     (UnreadableIsEmpty, P.test_what_cannot_be_read_is_unknown_not_absent),
     (UnansweredIsAbsent, P.test_what_cannot_be_read_is_unknown_not_absent),
-    (DownIsEmpty, P.test_when_nothing_can_be_read_there_is_no_listing_at_all),
+    (DownIsEmpty, P.test_when_nothing_can_be_read_no_listing_says_that_a_zone_is_empty),
     (TakesOverAnyName, P.test_a_name_that_another_launch_has_is_refused_and_left_alone),
     (StartsTwice, P.test_a_repeated_launch_finds_the_first_ones_machine),
     (StartsTwice, P.test_many_launches_of_one_request_at_once_make_one_machine),

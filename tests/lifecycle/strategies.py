@@ -163,7 +163,9 @@ def _retiring(draw: st.DrawFn) -> Retiring:
 
 def _part(draw: st.DrawFn, value: Callable[[], Any], *more: Unknown) -> Part[Any]:
     """`value()` as it was read, its certain absence, or that it could not be read."""
-    kind = draw(among(*more, Seen, Absent, UNKNOWN, OUT_OF_CONTACT))
+    kind = draw(among(*more, Seen, Absent, UNKNOWN))
+    if kind is UNKNOWN:
+        return draw(among(UNKNOWN, OUT_OF_CONTACT))
     if kind is Seen:
         return Seen(value(), draw(ages), "listing")
     return Absent(draw(ages)) if kind is Absent else kind

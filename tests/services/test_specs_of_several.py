@@ -35,6 +35,19 @@ def asked(stage: TwoProviders, spec: dict[str, Any]) -> Any:
     return submit(stage.parts, SubmitRequest(spec, run_id="digits"), ACTOR)
 
 
+def test_only_hosts_that_stay_start_an_agent_again_and_no_secrets_with_it(stage: TwoProviders) -> None:
+    spec = {**BOTH, "on_reboot": "relaunch"}
+    with pytest.raises(InvalidRequest, match="Machines of far, local cannot start an agent again by themselves"):
+        asked(stage, spec)
+    far = stage.parts.providers["far"]
+    far.traits = replace(far.traits, relaunches=True)
+    with pytest.raises(InvalidRequest, match="A host keeps no secrets"):
+        policy_from({**spec, "secrets": {"API_TOKEN": "env:API_TOKEN"}}, stage.parts, stage.clock.now())
+    asked(stage, spec)
+    stage.run_for(5.0)
+    assert stage.row("digits").policy.providers == ("far", "local")
+
+
 def test_the_run_starts_with_the_first_provider(stage: TwoProviders) -> None:
     asked(stage, BOTH)
     run = stage.row("digits")

@@ -178,7 +178,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _state(zone: Json) -> str:
-    lost, until, refused = map(epoch, (zone["no_contact_since"], zone["cool_until"], zone["last_stock_out_at"]))
+    lost, until, refused = map(epoch, (zone.get("no_contact_since"), zone["cool_until"], zone["last_stock_out_at"]))
     if lost is not None:
         return f"no contact for {duration(max(0.0, time.time() - lost))}"
     if until is not None:

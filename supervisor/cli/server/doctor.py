@@ -67,7 +67,7 @@ def _needing(client: Client) -> list[str]:
 def _away(client: Client) -> list[Json]:
     """Hosts and zones that cannot be read, each once."""
     zones = client.get("/v1/zones")["zones"]
-    away = {(zone["provider"], zone["zone"]): zone for zone in zones if zone["no_contact_since"]}
+    away = {(zone["provider"], zone["zone"]): zone for zone in zones if zone.get("no_contact_since")}
     names = ("provider", "zone", "detail", "no_contact_since")
     return [{name: zone[name] for name in names} for zone in away.values()]
 
