@@ -128,8 +128,13 @@ class Folder:
         """Replace the cards in job.json; only before the start of the agent."""
         self._change_job(lambda job: {**job, "gpus": len(gpu_ids), "gpu_ids": list(gpu_ids)})
 
-    def write_relaunch(self, at: float) -> None:
-        """Change job.json for another agent of this machine: its beats count on, and so does the machine's time."""
+    def is_relaunched_in(self, boot_id: str) -> bool:
+        """Another agent of this machine was started in this boot, or is about to be."""
+        return self._read("relaunch.json", lambda d: d["boot_id"] == boot_id) or False
+
+    def write_relaunch(self, boot_id: str, at: float) -> None:
+        """For another agent of this machine: its beats count on, and so does the machine's time."""
+        write_json(self.path / "relaunch.json", {"boot_id": boot_id, "at": at})
 
         def changed(job: Dict[str, Any]) -> Dict[str, Any]:
             starts = int(job.get("sequence_from") or 0) // BEATS_OF_A_START

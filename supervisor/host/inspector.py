@@ -1,7 +1,7 @@
 """The state of one machine at this instant, read from its files and its processes.
 
     the agent or any other process lives            up; ending while a notice runs
-    no agent.json of this boot, but a process       starting
+    no agent.json (of this boot), but a process     starting
     nothing lives, a record or an unsettled notice  ended, with the record
     nothing lives, the computer was rebooted since  ended, host_rebooted
     nothing lives, none of these                    gone: not a machine any more (gone.json says since when)
@@ -111,7 +111,7 @@ class Inspector:
             end_processes(folder, agent, INSPECTION_KILL_WAIT_S)
             if self._lives(folder, agent):
                 return self._living(job, agent, notice)
-        elif not (agent is not None and self._is_of_this_boot(agent)) and self.members(folder, None):
+        elif (agent is None or folder.is_relaunched_in(self._boot)) and self.members(folder, None):
             return Inspection(job, agent, STARTING)
         return self._dead(folder, job, agent, notice)
 

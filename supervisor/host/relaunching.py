@@ -78,8 +78,8 @@ def _is_due(folder: Folder, boot: str) -> bool:
     agent = folder.agent()
     if agent is None or processes.same_boot(agent.boot_id, boot) or folder.notice() is not None or not wants(folder):
         return False
-    left, tried = (read_json(folder.path / name) or {} for name in ("left.json", "relaunch.json"))
-    return left.get("by_shutdown", True) is True and tried.get("boot_id") != boot
+    left = read_json(folder.path / "left.json") or {}
+    return left.get("by_shutdown", True) is True and not folder.is_relaunched_in(boot)
 
 
 def _start(folder: Folder, agents: Agents, prefix: Sequence[str], boot: str, now: float) -> bool:
@@ -88,8 +88,7 @@ def _start(folder: Folder, agents: Agents, prefix: Sequence[str], boot: str, now
     environment = read_json(folder.path / ENVIRONMENT)
     if environment is None:
         return False
-    write_json(folder.path / "relaunch.json", {"boot_id": boot, "at": now})
-    folder.write_relaunch(now)
+    folder.write_relaunch(boot, now)
     for name in os.listdir(folder.path / "work") if (folder.path / "work").is_dir() else ():
         if name != OUTPUT:
             remove(folder.path / "work" / name)
