@@ -30,6 +30,7 @@ PROMISED = {
     "db_per_run_day_kb": 300.0,
     "beats_per_s": 3500.0,
     "spot_help_ms": 150.0,
+    "provider_show_ms": 300.0,
     "cloud_tick_requests": None,
     "cloud_stop_reads": None,
     "cloud_tick_cpu_s": 1.0,

@@ -39,6 +39,14 @@ def spot_help(size: Size) -> Mapping[str, Figure]:
     return {"spot_help_ms": Figure(median_s * 1000, _wall(["-c", "pass"], size) * 1000)}
 
 
+def provider_show(size: Size) -> Mapping[str, Figure]:
+    """The command with the longest answer of a supervisor that has nothing to do: a profile with its sources."""
+    with scene.folder() as folder, house.plain(folder / "data") as daemon:
+        words = [str(SPOT), "provider", "show", "local", "--url", daemon.url, "--data-dir", str(folder / "data")]
+        median_s = _median([words for _ in range(4 * size.times)])
+    return {"provider_show_ms": Figure(median_s * 1000, _wall(["-c", "pass"], size) * 1000)}
+
+
 def _wall(arguments: list[str], size: Size) -> float:
     return _median([[sys.executable, *arguments] for _ in range(2 * size.times)])
 
@@ -57,4 +65,5 @@ BENCHES = (
     Bench(boot, (Row("boot_to_readyz_s", "s", target=1.0),)),
     Bench(idle_memory, (Row("idle_rss_mb", "MB", target=70.0),)),
     Bench(spot_help, (Row("spot_help_ms", "ms", target=150.0),)),
+    Bench(provider_show, (Row("provider_show_ms", "ms", target=300.0),)),
 )
