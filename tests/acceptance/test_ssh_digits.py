@@ -17,7 +17,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from tests import forked
-from tests.acceptance.cloud_story import DIGITS, STEPS, twin
+from tests.acceptance.cloud_story import DIGITS, training, twin
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
 from tests.providers import crontab
@@ -121,13 +121,14 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
 def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: Path) -> None:
     boot = tmp_path / "boot_id"
     boot.write_text("11111111-2222-3333-4444-555555555555\n")
-    result = ("--result", "weights.npz", "--", sys.executable, "train.py", *STEPS)
+    result = ("--result", "weights.npz", "--", *training(tmp_path / "gate"))
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
         lab.host.end_all()
         lab.host.wrapper = wrapper
         lab.host.start()
+        (tmp_path / "gate").touch()
         run = lab.until("digits", lambda run: run["status"] == "completed", "digits to complete")
     attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
     assert [attempt["cause"] for attempt in attempts] == ["host_rebooted", "finished"]
