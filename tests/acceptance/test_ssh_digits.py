@@ -61,6 +61,8 @@ class Lab:
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_SSH_STORE": store,
             "SPOT_BEAT_STORE_S": "1",
+            # Each poll of a relay is several commands on the host, and each command a process.
+            **({"SPOT_POLL_INTERVAL_S": "1"} if store == "relay" else {}),
             **({"SPOT_DATABASE_URL": database} if database else {}),
             **more,
         }
@@ -154,12 +156,13 @@ def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tm
     lab = Lab(tmp_path, None, "relay", path=crontab.make_crontab(tmp_path / "bin"))
     home = lab.host.home
     try:
-        result = ("--result", "weights.npz", "--on-reboot", "relaunch", "--", sys.executable, "train.py", *STEPS)
+        result = ("--result", "weights.npz", "--on-reboot", "relaunch", "--", *training(tmp_path / "gate"))
         lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
         lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
         lab.daemon.kill()
         with mounts(OTHER_BOOT, str(boot)) as wrapper:
             lab.host.end_all()
+            (tmp_path / "gate").touch()
             crontab.after_a_reboot(home, wrapper)
             wait_for(lambda: _is_done(home), 120, "the training to end on its host")
             lab.host.wrapper = wrapper
