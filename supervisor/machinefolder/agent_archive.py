@@ -6,14 +6,14 @@ from its sources at each call. The same sources give the same bytes: order and t
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import marshal
 import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from supervisor.host.starting import compiled
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
@@ -35,7 +35,6 @@ else:
 
 sys.exit(main())
 """
-_UNCHECKED_HASH = (0b01).to_bytes(4, "little")  # PEP 552: a hash of the source that Python does not compare
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -57,21 +56,6 @@ def with_bytecode(archive: Path, target: Path) -> Path:
         return _write(target, compiled(archive.read_bytes()))
     except (OSError, zipfile.BadZipFile):
         return archive
-
-
-def compiled(content: bytes) -> bytes:
-    """The archive with these bytes, and beside each source its bytecode. BadZipFile."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
-        for info in plain.infolist():
-            source = plain.read(info)
-            target.writestr(info, source)
-            if info.filename.endswith(".py"):
-                code = compile(source, info.filename, "exec", dont_inherit=True)
-                # Unchecked: a user who can change one of the two files can also change the other.
-                header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
-                target.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
-    return buffer.getvalue()
 
 
 def _write(target: Path, content: bytes) -> Path:

@@ -25,7 +25,9 @@ from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
-STEPS = ("--steps", "250", "--checkpoint-every", "10", "--step-delay-s", "0.03")
+PACED = Path(__file__).with_name("paced.py")
+# A minute, unless its gate opens.
+STEPS = ("--steps", "600", "--checkpoint-every", "10", "--step-delay-s", "0.1")
 PACE = {**QUICK, "SPOT_BEAT_STORE_S": "1", "SPOT_COOLDOWN_MIN_S": "1", "SPOT_COOLDOWN_MAX_S": "2"}
 # Seconds that Google takes for what takes it a minute.
 DURATIONS = {"create_s": 0.5, "delete_s": 0.5, "stop_s": 0.5, "fail_s": 0.3, "queue_s": 0.1}
@@ -40,12 +42,18 @@ class CloudStory:
     # --- what people do -----------------------------------------------------------------------------------------------
 
     def submit(self, run_id: str, *steps: str, providers: Sequence[str] = ()) -> None:
-        """examples/digits as a code bundle, in an image of the registry."""
+        """examples/digits as a code bundle, in an image of the registry. It trains on until `open_gate`."""
         self.spot(
             "submit", "--run-id", run_id, "--code", ".", "--image", self.cloud.image("train:1"),
             *(f"--provider={name}" for name in providers),
-            "--result", "weights.npz", "--", sys.executable, "train.py", *(steps or STEPS),
+            "--result", "weights.npz", "--", *training(self.gate(run_id), *steps),
         )  # fmt: skip
+
+    def gate(self, run_id: str) -> Path:
+        return self.folder / f"{run_id}.gate"
+
+    def open_gate(self, run_id: str) -> None:
+        self.gate(run_id).touch()
 
     def spot(self, *words: str, folder: Path = DIGITS) -> str:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
@@ -83,6 +91,8 @@ class CloudStory:
         return self.until(run_id, holds, f"{run_id} to train")
 
     def completed(self, run_id: str) -> Any:
+        """Let it end."""
+        self.open_gate(run_id)
         run = self.until(run_id, lambda run: run["status"] in ENDED, f"{run_id} to end")
         assert run["status"] == "completed", self.told(run_id)
         gone = lambda _: all(one["gone_at"] for one in self.attempts(run_id))  # noqa: E731
@@ -119,9 +129,14 @@ def free_port() -> int:
         return int(made.getsockname()[1])
 
 
-def twin(folder: Path, *steps: str) -> str:
+def training(gate: Path, *steps: str) -> list[str]:
+    """The command of a training that ends when its gate is open."""
+    return [sys.executable, str(PACED), str(gate), "train.py", *(steps or STEPS)]
+
+
+def twin(folder: Path) -> str:
     """sha256 of the weights of the same training, left alone."""
-    command = [sys.executable, "train.py", *(steps or STEPS), "--step-delay-s", "0", "--out", str(folder)]
+    command = [sys.executable, "train.py", *STEPS, "--step-delay-s", "0", "--out", str(folder)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
     subprocess.run(command, cwd=DIGITS, env=environ, check=True, stdout=subprocess.DEVNULL, timeout=60)
     return hashlib.sha256((folder / "results" / "weights.npz").read_bytes()).hexdigest()

@@ -12,7 +12,6 @@ from tests.acceptance.cloud_story import ENDED, CloudStory, cloud_story, twin
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("stories-cloud")
-STEPS = ("--steps", "600", "--checkpoint-every", "10", "--step-delay-s", "0.03")
 SECTIONS = """
 [providers.cloud]
 kind = "gce"
@@ -49,7 +48,7 @@ def test_a_run_moves_from_the_cloud_to_this_computer_and_back(tmp_path: Path) ->
     file = tmp_path / "spot.toml"
     file.write_text(SECTIONS, encoding="utf-8")
     with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE}) as story:
-        story.submit("digits", *STEPS, providers=("cloud", "lab"))
+        story.submit("digits", providers=("cloud", "lab"))
         assert trains_on(story, "digits", 1) == "cloud"
         story.cloud.compute.stock_out("*")
         story.cloud.compute.preempt(story.vm("digits").name)
@@ -63,6 +62,6 @@ def test_a_run_moves_from_the_cloud_to_this_computer_and_back(tmp_path: Path) ->
         assert [one["cause"] for one in attempts] == ["preempted", "preempted", "finished"]
         kept = [one["step_from"] or 0 for one in attempts]
         assert kept == sorted(set(kept)), "each went on from what the one before had kept"
-        assert story.weights("digits") == twin(tmp_path / "twin", *STEPS)
+        assert story.weights("digits") == twin(tmp_path / "twin")
         assert story.cloud.compute.names() == []
         assert "in bench of lab" in story.told("digits")

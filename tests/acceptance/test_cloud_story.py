@@ -85,6 +85,7 @@ def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twi
         story.trains("digits")
         vm = story.vm("digits")
         story.daemon.kill(signal.SIGKILL)
+        story.open_gate("digits")
         wait_for(lambda: story.cloud.compute.instance(vm.name).status == "TERMINATED", 90, "the machine to be off")
         story.daemon.start()
         run = story.completed("digits")

@@ -17,7 +17,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from tests import forked
-from tests.acceptance.cloud_story import DIGITS, STEPS, twin
+from tests.acceptance.cloud_story import DIGITS, training, twin
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
 from tests.providers import crontab
@@ -61,6 +61,8 @@ class Lab:
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_SSH_STORE": store,
             "SPOT_BEAT_STORE_S": "1",
+            # Each poll of a relay is several commands on the host, and each command a process.
+            **({"SPOT_POLL_INTERVAL_S": "1"} if store == "relay" else {}),
             **({"SPOT_DATABASE_URL": database} if database else {}),
             **more,
         }
@@ -121,13 +123,14 @@ def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
 def test_the_weights_are_the_same_over_a_reboot_of_the_host(lab: Lab, tmp_path: Path) -> None:
     boot = tmp_path / "boot_id"
     boot.write_text("11111111-2222-3333-4444-555555555555\n")
-    result = ("--result", "weights.npz", "--", sys.executable, "train.py", *STEPS)
+    result = ("--result", "weights.npz", "--", *training(tmp_path / "gate"))
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     with mounts(OTHER_BOOT, str(boot)) as wrapper:
         lab.host.end_all()
         lab.host.wrapper = wrapper
         lab.host.start()
+        (tmp_path / "gate").touch()
         run = lab.until("digits", lambda run: run["status"] == "completed", "digits to complete")
     attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
     assert [attempt["cause"] for attempt in attempts] == ["host_rebooted", "finished"]
@@ -153,12 +156,13 @@ def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tm
     lab = Lab(tmp_path, None, "relay", path=crontab.make_crontab(tmp_path / "bin"))
     home = lab.host.home
     try:
-        result = ("--result", "weights.npz", "--on-reboot", "relaunch", "--", sys.executable, "train.py", *STEPS)
+        result = ("--result", "weights.npz", "--on-reboot", "relaunch", "--", *training(tmp_path / "gate"))
         lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
         lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
         lab.daemon.kill()
         with mounts(OTHER_BOOT, str(boot)) as wrapper:
             lab.host.end_all()
+            (tmp_path / "gate").touch()
             crontab.after_a_reboot(home, wrapper)
             wait_for(lambda: _is_done(home), 120, "the training to end on its host")
             lab.host.wrapper = wrapper

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cloud_story import cloud_story, twin
-from tests.acceptance.test_cloud_moves import PAUSE, STEPS, cooling, trains_on
+from tests.acceptance.test_cloud_moves import PAUSE, cooling, trains_on
 from tests.providers.local_machines import end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
@@ -47,7 +47,7 @@ def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(store: 
             host.start()
             story.daemon.submit("other", command=WAITS.format(gate=gate), provider="lab")
             story.until("other", lambda run: run["status"] == "running", "the other run to have the host")
-            story.submit("digits", *STEPS, providers=("lab", "cloud"))
+            story.submit("digits", providers=("lab", "cloud"))
             assert trains_on(story, "digits", 1) == "cloud"
             gate.touch()
             story.completed("other")
@@ -58,7 +58,7 @@ def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(store: 
             attempts = story.attempts("digits")
             assert [one["placement"]["provider"] for one in attempts] == ["cloud", "lab"]
             assert [one["cause"] for one in attempts] == ["preempted", "finished"]
-            assert story.weights("digits") == twin(tmp_path / "twin", *STEPS)
+            assert story.weights("digits") == twin(tmp_path / "twin")
             assert story.cloud.compute.names() == []
     finally:
         end_processes_of(host.home / ".spot-machines")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore
-from tests.acceptance.cloud_story import STEPS, twin
+from tests.acceptance.cloud_story import training, twin
 from tests.acceptance.test_ssh_digits import MACHINES, Lab
 from tests.waiting import wait_for
 
@@ -34,8 +33,7 @@ def step_in(store: FolderStore) -> int:
 
 
 def test_cut_off_then_back_then_lost_and_written_off(lab: Lab, tmp_path: Path) -> None:
-    steps = (*STEPS, "--step-delay-s", "0.15")  # slower, and the same weights
-    result = ("--result", "weights.npz", "--", sys.executable, "train.py", *steps)
+    result = ("--result", "weights.npz", "--", *training(tmp_path / "gate"))
     lab.spot("submit", "--run-id", "digits", "--code", ".", *result)
     lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
     here = FolderStore(lab.objects)
@@ -57,6 +55,7 @@ def test_cut_off_then_back_then_lost_and_written_off(lab: Lab, tmp_path: Path) -
     run = lab.daemon.run("digits")
     assert (run["status"], run["counters"]["attempts"]) == ("running", 1), lab.told("digits")
     kept = step_in(here)
+    (tmp_path / "gate").touch()
     lab.spot("approve", "digits", "--write-off", "the box burned", "--yes")
     run = lab.until("digits", lambda run: run["status"] == "completed", "digits to complete elsewhere")
     attempts = lab.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]

@@ -102,9 +102,9 @@ def test_a_checkpoint_that_is_interrupted_goes_on_at_its_byte(
     kept, offsets = part.stat().st_size, []
     piece = relay.piece
 
-    def noted(zone: str, method: str, **values: Any) -> Any:
+    def noted(zone: str, method: str, within_s: float, **values: Any) -> Any:
         offsets.append(values["offset"])
-        return piece(zone, method, **values)
+        return piece(zone, method, within_s, **values)
 
     monkeypatch.setattr(relay, "piece", noted)
     wait_for(lambda: carried(store, own, entry, parts), 60, "the rest of the checkpoint")

@@ -94,7 +94,7 @@ class SshRelay:
             raise OUTCOMES.get(outcome, StoreUnavailable)(f"{zone}: {answer['text']}")
         return answer
 
-    def piece(self, zone: str, method: str, within_s: float = PIECE_S, /, **values: object) -> Answer:
+    def piece(self, zone: str, method: str, within_s: float, /, **values: object) -> Answer:
         """A call with a piece of a content. Its size is halved for later ones when it fails, else it grows."""
         size = self.piece_bytes(zone)
         try:
@@ -160,7 +160,7 @@ class HostStore:
             wanted = self._relay.piece_bytes(self._zone)
             wanted = wanted if left is None else min(left, wanted)
             values = {"stay": self._stay, "key": key, "offset": offset, "max_bytes": wanted}
-            answer = self._relay.piece(self._zone, "read", **values)
+            answer = self._relay.piece(self._zone, "read", PIECE_S, **values)
             piece = base64.b64decode(answer["content"])
             if len(piece) > wanted or hashlib.sha256(piece).hexdigest() != answer["sha256"]:
                 raise StoreUnavailable(f"{self._zone}: {key} arrived with another content")
