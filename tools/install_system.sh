@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# install_system.sh [npm|chromium|sshd ...] - install what the dashboard and the tests need beside Python, if it is missing
-# and we are root on Debian or Ubuntu: npm, a Chromium without a window, an SSH server; without arguments all of them.
-# Elsewhere do nothing: make and the tests say what is missing.
+# install_system.sh [npm|chromium|sshd|slurm ...] - install what the dashboard and the tests need beside Python, if it is
+# missing and we are root on Debian or Ubuntu: npm, a Chromium without a window, an SSH server, Slurm; without arguments
+# all of them. Elsewhere do nothing: make and the tests say what is missing.
 set -euo pipefail
 
-[ $# -gt 0 ] || set -- npm chromium sshd
+[ $# -gt 0 ] || set -- npm chromium sshd slurm
 wants() {
     [[ " $asked " == *" $1 "* ]]
 }
@@ -15,6 +15,9 @@ if wants npm && ! command -v npm >/dev/null; then
 fi
 if wants sshd && ! { [ -x "${SSHD:-/usr/sbin/sshd}" ] || command -v sshd >/dev/null; }; then
     wanted+=(openssh-server)
+fi
+if wants slurm && ! { [ -x "${SLURMD:-/usr/sbin/slurmd}" ] && command -v sbatch >/dev/null; }; then
+    wanted+=(slurmctld slurmd slurm-client)
 fi
 if wants chromium && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
     wanted+=(chromium-headless-shell)

@@ -65,6 +65,36 @@ def test_term_on_a_rented_machine_leaves_the_time_of_a_shutdown() -> None:
     assert bench.end_reasons.check() == ending, "the clock moves"
 
 
+def test_a_signal_is_the_notice_of_a_preemption() -> None:
+    bench = Bench(notice_from="signal", notice_s=30.0, upload_reserve_s=8.0)
+    bench.clock.now += 500.0 - 90.0
+    bench.end_reasons.warned = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.NOTICED, 1432.0, 1439.5)
+    assert bench.end_reasons.notice_left_s == 30.0
+    bench.clock.now += 5.0
+    assert bench.end_reasons.check() == ending, "the signal counts once"
+
+
+def test_a_signal_shortly_before_the_time_limit_is_about_that_limit() -> None:
+    bench = Bench(notice_from="signal", notice_s=30.0, cut_off_s=5000.0)
+    bench.clock.now += 1000.0 - 90.0
+    bench.end_reasons.warned = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at) == (heartbeat.EXPIRED, bench.clock.now + 120.0)
+    assert bench.end_reasons.notice_left_s is None
+
+
+def test_where_signals_announce_it_term_is_a_stop_with_its_whole_grace() -> None:
+    bench = Bench(notice_from="signal", notice_s=30.0)
+    bench.end_reasons.term_received = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at) == (heartbeat.STOPPED, 1120.0)
+
+
 def test_a_notice_kills_the_reserve_before_its_deadline() -> None:
     bench = Bench(upload_reserve_s=8.0)
     bench.notice = 30.0

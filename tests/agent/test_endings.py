@@ -68,6 +68,15 @@ def test_term_to_the_agent_is_passed_on_and_the_last_checkpoint_is_kept(rig: Rig
     assert rig.baton.holder.left
 
 
+def test_a_signal_that_announces_the_end_is_passed_on_as_a_notice(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"), notice_from="signal", notice_s=20.0)
+    rig.at_step(5)
+    rig.agent.send_signal(signal.SIGUSR1)
+    last = rig.ended()
+    assert (last.left, last.checkpoint_step) == (heartbeat.NOTICED, 5)
+    assert rig.exit_record()["left"] == heartbeat.NOTICED
+
+
 def test_exit_0_after_our_term_is_not_the_end_of_the_work(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "polite"))
     rig.at_step(5)

@@ -13,11 +13,12 @@ REAL = ("bash", "timeout", "env")
 @pytest.mark.parametrize(
     ("there", "user", "wanted", "installed"),
     [
-        ((), "0", (), "npm openssh-server chromium-headless-shell"),
-        (("npm", "sshd"), "0", (), "chromium-headless-shell"),
+        ((), "0", (), "npm openssh-server slurmctld slurmd slurm-client chromium-headless-shell"),
+        (("npm", "sshd", "slurmd", "sbatch"), "0", (), "chromium-headless-shell"),
+        (("slurmd",), "0", ("slurm",), "slurmctld slurmd slurm-client"),
         ((), "0", ("npm",), "npm"),
         ((), "0", ("chromium", "sshd"), "openssh-server chromium-headless-shell"),
-        (("chromium", "npm", "sshd"), "0", (), ""),
+        (("chromium", "npm", "sshd", "slurmd", "sbatch"), "0", (), ""),
         ((), "1000", (), ""),
     ],
 )
@@ -33,6 +34,11 @@ def test_only_what_is_missing_is_installed(
         (folder / name).chmod(0o755)
     for name in REAL:
         (folder / name).symlink_to(next(p for d in os.get_exec_path() if (p := Path(d, name)).exists()))
-    subprocess.run([SCRIPT, *wanted], env={"PATH": str(folder), "SSHD": str(folder / "sshd")}, check=True, timeout=30)
+    subprocess.run(
+        [SCRIPT, *wanted],
+        env={"PATH": str(folder), "SSHD": str(folder / "sshd"), "SLURMD": str(folder / "slurmd")},
+        check=True,
+        timeout=30,
+    )
     calls = log.read_text().splitlines() if log.exists() else []
     assert [call.rpartition("recommends ")[2] for call in calls] == ([installed] if installed else [])

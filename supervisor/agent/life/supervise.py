@@ -24,7 +24,7 @@ from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prep
 from supervisor.agent.machine.downloads import Downloads, hub_folder
 from supervisor.agent.machine.nvml import driver_version
 from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
-from supervisor.agent.watch.ends import Ending
+from supervisor.agent.watch.ends import SIGNAL, Ending
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused, Pointer, take_back
 from supervisor.contract.stores.promise import ObjectStore
@@ -46,6 +46,8 @@ class Supervision:
     def run(self) -> None:
         """The whole attempt; returns when there is nothing left to do on this machine."""
         signal.signal(signal.SIGTERM, self._on_term)
+        if self._parts.job.notice_from == SIGNAL:
+            signal.signal(signal.SIGUSR1, self._on_warning)
         self._parts.vitals_loop.start()
         self._parts.push_loop.start()
         if self._parts.preemption_loop is not None:
@@ -196,6 +198,9 @@ class Supervision:
         self._parts.end_reasons.term_received = True
         if not self._end_requested:
             self._request_end(heartbeat.STOPPED)
+
+    def _on_warning(self, number: int, frame: Optional[FrameType]) -> None:
+        self._parts.end_reasons.warned = True  # the next check ends the command
 
     def _request_end(self, reason: str) -> None:
         """The file before TERM: a library with a TERM handler of its own (Lightning) leaves at the end of the step, and

@@ -39,6 +39,8 @@ SAVE_S = 600.0  # how long uploads may continue after a stop; the supervisor clo
 NOTICE_SHARE = 0.4  # of a short notice that is reserved for the upload
 POINTER_S = 1.5  # of the time for uploads, reserved for moving the baton
 LAST_BEAT_S = 0.5  # of a notice, reserved for the last beat
+SIGNAL = "signal"  # a value of notice_from
+EARLY_S = 90.0  # a signal that announces the time limit may come so early
 SHUTDOWN_S = 25.0  # of the 30 s at best between the system's shutdown and the end
 PREEMPTED = "instance/preempted"
 WAIT_S = 60.0  # after this time the metadata server responds without a change
@@ -68,7 +70,8 @@ class Ending:
 
 
 class EndReasons:
-    """Safe to use from every thread; `term_received` may be set by a signal handler, which must not wait for a lock."""
+    """Safe to use from every thread; `term_received` and `warned` may be set by a signal handler, which must not wait
+    for a lock."""
 
     def __init__(
         self, job: Job, contact: Contact, monotonic: Callable[[], float], notice_s: Callable[[], Optional[float]]
@@ -78,7 +81,7 @@ class EndReasons:
         self._lock = threading.Lock()
         self._ending: Optional[Ending] = None
         self._term_counted = False
-        self.term_received = False
+        self.term_received = self.warned = False
         self.notice_left_s: Optional[float] = None  # at the time when the notice was first seen
 
     def add(self, reason: str, may_write: bool = True) -> None:
@@ -99,6 +102,8 @@ class EndReasons:
         if notice_left_s is not None:
             self.notice_left_s = notice_left_s
             self._end_within(heartbeat.NOTICED, notice_left_s)
+        if self.warned and self.notice_left_s is None:
+            self._count_warning()
         if self.term_received and not self._term_counted:
             self._term_counted = True
             self._count_term()
@@ -126,10 +131,18 @@ class EndReasons:
         if self._ending is None:
             self.add(reason)
 
+    def _count_warning(self) -> None:
+        """Near the time limit the warning is about that limit, else about a preemption."""
+        if self._monotonic() >= self._expires_at - EARLY_S:
+            self._add_first(heartbeat.EXPIRED)
+        else:
+            self.notice_left_s = self._job.notice_s
+            self._end_within(heartbeat.NOTICED, self._job.notice_s)
+
     def _count_term(self) -> None:
         """Checked after the notice: at the end of a preemption the system shuts the machine down and sends TERM. A
-        rented machine has no more than that time, whatever shuts it down."""
-        if self._job.notice_from is None:
+        rented machine has no more than that time, whatever shuts it down. Where signals announce it, TERM is a stop."""
+        if self._job.notice_from in (None, SIGNAL):
             self._add_first(heartbeat.STOPPED)
         else:
             self._end_within(heartbeat.STOPPED, SHUTDOWN_S)

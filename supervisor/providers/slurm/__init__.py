@@ -1,0 +1,1 @@
+"""Machines that are jobs of a Slurm cluster."""

@@ -1,0 +1,82 @@
+"""The doctor's lines about a Slurm cluster: what it answers, its partitions, its warnings, and the shared folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.providers.slurm.cluster import WARNS, Cluster, ClusterReader
+from supervisor.providers.slurm.jobs import Keeper
+from supervisor.providers.slurm.profile import preempts
+from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.providers.slurm.traits import TRAITS
+from supervisor.wording.figures import age_text, size_text
+
+NAME = "cluster"
+HINT = "try it by hand: squeue --me"
+FREE_BYTES = 10 * 2**30
+
+
+def cluster_checks(reader: ClusterReader, s: SlurmSettings) -> list[Check]:
+    return [Check(NAME, partial(_cluster, reader, s), TRAITS.group, FAIL, HINT)]
+
+
+def _cluster(reader: ClusterReader, s: SlurmSettings) -> Sequence[Finding]:
+    try:
+        cluster = reader.read_now()
+    except ProviderUnavailable as error:
+        return [Finding(NAME, FAIL, "it does not answer", str(error), HINT, TRAITS.group)]
+    return list(findings(cluster, s))
+
+
+def findings(cluster: Cluster, s: SlurmSettings) -> Iterator[Finding]:
+    yield _finding(NAME, OK, f"{cluster.name}, Slurm {cluster.version}; ended jobs are in {cluster.keeper}")
+    for zone in s.slurm_partitions:
+        yield _partition(cluster, zone)
+    if cluster.keeper is Keeper.CONTROLLER:
+        kept = age_text(cluster.min_job_age_s)
+        fact = f"the controller forgets the end of a job after {kept} (MinJobAge)"
+        cause = "accounting is off, so an end that the supervisor did not see in time has no known cause"
+        yield _finding("ends", WARN, fact, cause, "ask for AccountingStorageType or JobCompType=jobcomp/filetxt")
+    yield _folder(Path(s.slurm_folder))
+
+
+def _partition(cluster: Cluster, zone: str) -> Finding:
+    partition = cluster.partitions.get(zone)
+    if partition is None:
+        names = ", ".join(cluster.partitions) or "none"
+        return _finding(zone, FAIL, "the cluster has no such partition", f"it has: {names}", "change slurm_partitions")
+    limit = "no time limit" if partition.max_s is None else f"at most {age_text(partition.max_s)}"
+    fact = f"{partition.nodes} nodes, {limit}"
+    if partition.state.upper() != "UP":
+        return _finding(zone, WARN, fact, f"its state is {partition.state}", "no job starts there until it is up")
+    if not preempts(cluster, partition):
+        return _finding(zone, OK, f"{fact}, no preemption")
+    if not cluster.warns:
+        cause = f"SlurmctldParameters has no {WARNS}, so a preemption gives no warning"
+        fix = f"ask for {WARNS}; until then save checkpoints often"
+        return _finding(zone, WARN, f"{fact}, preempts", cause, fix)
+    return _finding(zone, OK, f"{fact}, preempts with {partition.grace_s:g} s grace")
+
+
+def _folder(folder: Path) -> Finding:
+    """Whether the nodes see it too is known only from a job."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        fix = "set slurm_folder to a folder of yours on the shared file system"
+        return _finding("folder", FAIL, str(folder), f"it cannot be written: {error.strerror or error}", fix)
+    if free < FREE_BYTES:
+        return _finding("folder", WARN, f"{folder}, {size_text(free)} free", "it is almost full", "make space on it")
+    return _finding("folder", OK, f"{folder}, {size_text(free)} free")
+
+
+def _finding(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
+    return Finding(name, result, fact, cause, fix, TRAITS.group)

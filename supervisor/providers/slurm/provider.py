@@ -1,0 +1,312 @@
+"""Machines that are jobs of a Slurm cluster, with Slurm's own commands on a computer of the cluster.
+
+A launch makes the machine's folder on the shared file system, then submits a job whose name carries the launch. A lost
+answer of `sbatch` is no problem: the same launch finds the job by its name. A job that waits is not obtained yet, and
+while the last listing shows it, the repeated launch sends no command.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
+from supervisor.domain.profile import Profile
+from supervisor.host.files import write_json
+from supervisor.host.folders import Folder
+from supervisor.machinefolder import secrets
+from supervisor.machinefolder.observer import as_unavailable
+from supervisor.machinefolder.provider import launch_values
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, MachineMissing, Meters, ProviderUnavailable
+from supervisor.ports.traits import Traits
+from supervisor.providers.slurm import profile as profiles
+from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Commands, Partition
+from supervisor.providers.slurm.jobs import Job, JobName
+from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of
+from supervisor.providers.slurm.settings import SlurmSettings, gpu_words, offers
+from supervisor.providers.slurm.states import UnknownState, wait
+from supervisor.providers.slurm.submitting import (
+    NOTICE_FROM,
+    SECRETS,
+    Submit,
+    job_id_of,
+    limit_s,
+    refusal,
+    refused,
+    walltime_min,
+    warning_s,
+)
+from supervisor.providers.slurm.survey import Surveyor
+from supervisor.providers.slurm.traits import TRAITS
+
+SUBMIT_S = 30.0
+LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
+CONSOLE_WORDS = 300
+
+
+class SlurmProvider:
+    """Provider of ports/provider.py. `name`: of its section in the settings. `agent()`: the archive. `on`: the day of
+    the settings, YYYY-MM-DD. `now`: epoch seconds."""
+
+    traits: Traits = TRAITS
+    meters: Meters | None = None
+
+    def __init__(
+        self, name: str, s: SlurmSettings, *, agent: Callable[[], Path], now: Callable[[], float], on: str
+    ) -> None:
+        self.name, self._settings, self._agent, self._now = name, s, agent, now
+        self.commands = Commands(s.slurm_conf)
+        self.cluster = ClusterReader(self.commands, now)
+        self._surveyor = Surveyor(self.commands, self.cluster, Path(s.slurm_folder), now)
+        self._base = profiles.documented(s, on)
+        self._offers = offers(name, s)
+        self._jobs: tuple[float, Mapping[str, Job]] = (0.0, {})  # monotonic time and jobs of the last listing
+
+    def profile(self, zone: str = "") -> Profile:
+        return profiles.profile(self._base, self.cluster.last, zone)
+
+    def pin(self, image: str) -> str:
+        return ""
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self._offers
+
+    def gpus(self, shape: str) -> str:
+        count, kind = gpu_words(self._settings.slurm_gres.get(shape, ""))
+        if not count:
+            return ""
+        return (kind.upper()[:30] or "GPU") if count == 1 else f"{count} × {kind.upper()[:30] or 'GPU'}"
+
+    # --- launching ----------------------------------------------------------------------------------------------------
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        placement = request.placement
+        if placement not in {offer.placement for offer in self._offers}:
+            raise LaunchRejected(f"{placement.shape} in partition {placement.zone} is not in the settings")
+        name = _name(request)
+        job = self._waiting(name) if request.repeated else None
+        if job is not None:
+            return self._as_machine(name, (job,))
+        with as_unavailable(f"launch of {request.name}"), self._surveyor.locked():
+            jobs = self._living(name)
+            if jobs:
+                return self._as_machine(name, jobs)
+            folder = self._folder(request)
+            ended = self._ended(name, folder)
+            return self._submit(request, name, folder) if ended is None else ended
+
+    def _waiting(self, name: JobName) -> Job | None:
+        """The job of this launch, if the last listing shows it waiting."""
+        read_at, jobs = self._jobs
+        job = jobs.get(name.machine) if time.monotonic() - read_at < LISTED_S else None
+        return job if job is not None and job.name == name and not is_over(job) else None
+
+    def _living(self, name: JobName) -> tuple[Job, ...]:
+        """The jobs of this launch that have not ended. Raises LaunchRejected for another launch of this name,
+        ProviderUnavailable."""
+        same = [job for job in self._surveyor.queue.jobs() if job.name.machine == name.machine and not is_over(job)]
+        other = next((job for job in same if job.name != name), None)
+        if other is not None:
+            owner = f"launch {other.name.launch_id} of run {other.name.run_id}"
+            raise LaunchRejected(f"job {name.machine} already exists, of {owner}")
+        return tuple(sorted(same, key=lambda job: int(job.job_id)))
+
+    def _as_machine(self, name: JobName, jobs: tuple[Job, ...]) -> Machine:
+        """The oldest one; a later one is of an answer that came too late. Raises a refusal for a wait that does not
+        end by itself, after the job was cancelled."""
+        first, *late = jobs
+        if late:
+            self._cancel([job.job_id for job in late])
+        try:
+            machine = machine_of(Sighting(name, first), {})
+        except (UnknownState, NotOver) as error:
+            raise ProviderUnavailable(f"{name.machine}: {error}") from None
+        assert machine is not None  # the job has not ended
+        if machine.state is MachineState.ASKED:
+            why = wait(first.state, first.reason)
+            if why.cause is not None:
+                self._cancel([first.job_id])
+                raise refused(why.cause, why.text)
+        return machine
+
+    def _folder(self, request: LaunchRequest) -> Folder:
+        """Of an earlier call of this launch, or none yet. Raises LaunchRejected, Unreadable, OSError."""
+        try:
+            folder = self._surveyor.folders.folder(request.name)
+        except ValueError as error:
+            raise LaunchRejected(str(error)) from None
+        job = folder.job()
+        if job is not None and not job.is_of(launch_values(request)):
+            raise LaunchRejected(f"machine {job.name} already exists, of launch {job.launch_id} of run {job.run_id}")
+        return folder
+
+    def _ended(self, name: JobName, folder: Folder) -> Machine | None:
+        """The machine of an earlier call, which is over already. None = there was none."""
+        if not (folder.path / "job.json").exists():
+            return None
+        survey = self._surveyor.survey(name.machine)
+        sighting = survey.sightings.get(name.machine)
+        if name.machine in survey.unread:
+            raise ProviderUnavailable(survey.unread[name.machine][1])
+        if sighting is None or not (sighting.job or sighting.job_id or sighting.first_start):
+            return None
+        machine = survey.machines.get(name.machine)
+        if machine is not None:
+            return machine
+        if folder.agent() is None:
+            words = " ".join(folder.console(CONSOLE_WORDS).decode(errors="replace").split()) or "it printed nothing"
+            self._surveyor.mark_released(folder)
+            raise LaunchRejected(f"job {sighting.machine_id} of {name.machine} ended before its agent began: {words}")
+        return Machine(
+            sighting.machine_id,
+            name.machine,
+            name.zone,
+            MachineState.ENDED,
+            name.supervisor_id,
+            name.run_id,
+            name.launch_id,
+            detail="started and already ended",
+        )
+
+    def _submit(self, request: LaunchRequest, name: JobName, folder: Folder) -> Machine:
+        """The folder first, complete by one rename, then the job. A refusal removes the folder."""
+        values = secrets.read_all(request.secrets)
+        self.cluster.read()
+        submit = self._sbatch(request, name, folder.path)
+        if not (folder.path / "job.json").exists():
+            self._surveyor.folders.make(self._job(request, submit), self._agent(), self._now())
+        write_json(folder.path / SECRETS, values)
+        try:
+            job_id = job_id_of(self.commands.run(*submit.words(), timeout_s=SUBMIT_S))
+        except CommandFailed as error:
+            definite = refusal(error.stderr)
+            if definite is None:
+                raise
+            self._surveyor.folders.discard(folder)
+            raise definite from None
+        except ValueError as error:
+            raise ProviderUnavailable(str(error)) from None
+        self._surveyor.mark_submitted(folder, job_id)
+        machine = machine_of(Sighting(name, Job(job_id, name, "PENDING", "None", 0, self._now())), {})
+        assert machine is not None
+        return machine
+
+    def words(self, request: LaunchRequest) -> tuple[str, ...]:
+        """The command that submits it, by what is known of the cluster. Sends no request. Raises LaunchRejected."""
+        folder = Path(self._settings.slurm_folder) / "machines" / request.name
+        return self._sbatch(request, _name(request), folder).words()
+
+    def _sbatch(self, request: LaunchRequest, name: JobName, folder: Path) -> Submit:
+        s, shape, partition = self._settings, request.placement.shape, self._partition(request)
+        most_s = None if partition is None else partition.max_s
+        minutes = walltime_min(request.machine_max_s, limit_s(s.slurm_time), most_s)
+        return Submit(
+            name=name.text,
+            partition=request.placement.zone,
+            folder=folder,
+            python=s.slurm_python,
+            minutes=minutes,
+            warning_s=warning_s(None, 60.0 * minutes),
+            modules=s.slurm_modules,
+            gres=s.slurm_gres.get(shape, ""),
+            cpus=s.slurm_cpus.get(shape, 0),
+            memory=s.slurm_memory.get(shape, ""),
+            account=s.slurm_account,
+            qos=s.slurm_qos,
+        )
+
+    def _partition(self, request: LaunchRequest) -> Partition | None:
+        cluster = self.cluster.last
+        return None if cluster is None else cluster.partitions.get(request.placement.zone)
+
+    def _job(self, request: LaunchRequest, submit: Submit) -> dict[str, object]:
+        """job.json. The agent ends its work before the walltime does, also where no signal comes."""
+        cluster, partition = self.cluster.last, self._partition(request)
+        grace_s = 0.0 if partition is None else partition.grace_s
+        gpus, _ = gpu_words(submit.gres)
+        return {
+            **launch_values(request),
+            "own_login": True,
+            "notice_from": NOTICE_FROM,
+            "notice_s": grace_s + (30.0 if cluster is None else cluster.kill_wait_s),
+            "machine_max_s": min(request.machine_max_s, 60.0 * submit.minutes - submit.warning_s),
+            **({"gpus": gpus} if gpus else {}),
+        }
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def machines(self) -> MachineListing:
+        survey = self._surveyor.survey()
+        self._jobs = (time.monotonic(), {name: jobs[0] for name, jobs in survey.jobs.items() if len(jobs) == 1})
+        return survey.listing(self._settings.slurm_partitions)
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        survey = self._surveyor.survey(ref.name)
+        if ref.name in survey.unread:
+            raise ProviderUnavailable(survey.unread[ref.name][1])
+        machine = survey.machines.get(ref.name)
+        return machine if machine is not None and survey.sightings[ref.name].has_id(ref.machine_id) else None
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        with as_unavailable(f"console of {ref.name}"):
+            return self._surveyor.folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
+        """(bytes, the offset of the first); a negative start counts from the end. Raises MachineMissing,
+        ProviderUnavailable."""
+        with as_unavailable(f"console of {ref.name}"):
+            folder = self._surveyor.folders.folder(ref.name)
+            sighting = self._surveyor.seen(folder)
+            if sighting is None or not sighting.has_id(ref.machine_id):
+                raise MachineMissing(f"there is no machine {ref.name}")
+            return folder.console_after(start, max_bytes)
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        return {reference: secrets.problem(reference) for reference in references}
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def release(self, ref: MachineRef) -> None:
+        """Cancel the job, also one that Slurm has put back into the queue. Its folder is archived when the job is
+        over."""
+        with as_unavailable(f"release of {ref.name}"):
+            survey = self._surveyor.survey(ref.name)
+            sighting, jobs = survey.sightings.get(ref.name), survey.jobs.get(ref.name, ())
+            if sighting is None and ref.name in survey.unread:
+                raise ProviderUnavailable(survey.unread[ref.name][1])
+            if sighting is None or not sighting.has_id(ref.machine_id):
+                return
+            folder = self._surveyor.folders.folder(ref.name)
+            if folder.path.is_dir():
+                self._surveyor.mark_released(folder)
+            living = [job.job_id for job in jobs if not is_over(job)]
+            if living:
+                self._cancel(living)
+            elif folder.path.is_dir():
+                self._surveyor.archive(folder)
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        """TERM to the agent, which is the batch shell."""
+        survey = self._surveyor.survey(ref.name)
+        sighting, jobs = survey.sightings.get(ref.name), survey.jobs.get(ref.name, ())
+        if sighting is None or sighting.started_again or not sighting.has_id(ref.machine_id):
+            return
+        for job in jobs[:1]:
+            if not is_over(job):
+                self.commands.run("scancel", "--signal=TERM", "--batch", job.job_id)
+
+    def _cancel(self, job_ids: Collection[str]) -> None:
+        """Raises ProviderUnavailable."""
+        self.commands.run("scancel", *job_ids)
+
+
+def _name(request: LaunchRequest) -> JobName:
+    """Raises LaunchRejected."""
+    zone = request.placement.zone
+    name = JobName(request.name, request.supervisor_id, request.run_id, request.launch_id, zone)
+    try:
+        name.text  # noqa: B018 - raises
+    except ValueError as error:
+        raise LaunchRejected(str(error)) from None
+    return name

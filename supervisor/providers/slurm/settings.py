@@ -1,0 +1,112 @@
+"""The settings of a Slurm cluster: its partitions, the shapes of jobs, and the folder on its shared file system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.findings import Finding
+from supervisor.providers.slurm.traits import TRAITS
+from supervisor.settings.kinds import StoreForm, match, need
+from supervisor.settings.values import LARGEST_COUNT, Argv, Rules, check_keys
+
+if TYPE_CHECKING:
+    from supervisor.domain.machines import Offer
+
+STORE = StoreForm("file:///FOLDER", re.compile(r"file:///.*", re.DOTALL))
+GRES = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
+MEMORY = re.compile(r"[1-9]\d{0,8}[KMGT]?")
+RULES = Rules(
+    counts={"slurm_cpus": (1, LARGEST_COUNT)},
+    pairs={
+        "slurm_gres": "shape=gres pairs, such as a100=gpu:a100:1,a100x2=gpu:a100:2",
+        "slurm_cpus": "shape=CPUs pairs, such as a100=8,a100x2=16",
+        "slurm_memory": "shape=memory pairs, such as a100=64G,a100x2=128G",
+    },
+    texts={"slurm_gres": GRES, "slurm_memory": MEMORY},
+    empty=frozenset({"slurm_time", "slurm_account", "slurm_qos", "slurm_conf", "slurm_folder"}),
+)
+_PATH = r"/[^\x00-\x1f]{1,3000}"
+_WORD = r"[A-Za-z0-9_.,@+-]{1,100}"
+_FORMS: Mapping[str, tuple[str, str]] = {
+    "slurm_folder": (_PATH, "an absolute path on the file system that all nodes share"),
+    "slurm_conf": (_PATH, "the absolute path of slurm.conf"),
+    "slurm_time": (
+        r"(\d{1,4}-)?\d{1,6}(:\d{1,2}){0,2}",
+        "a time limit of Slurm, such as 90 (minutes), 12:00:00 or 2-00",
+    ),
+    "slurm_python": (r"[A-Za-z0-9._/+-]{1,300}", "a program, such as python3 or /opt/conda/bin/python"),
+    "slurm_account": (_WORD, "the name of an account"),
+    "slurm_qos": (_WORD, "the name of a QOS"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings:
+    """`slurm_folder`: of the machines, under the same path on every node. `slurm_partitions`: in the order of
+    preference; each is a zone. `slurm_gres`, `slurm_cpus`, `slurm_memory`: of one job, by shape; absent = the
+    cluster's default. `slurm_time`: the time limit of a job; empty = machine_max_s of the run, within the partition's.
+    `slurm_python`: 3.8 or newer, on the compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own
+    way to find it."""
+
+    slurm_folder: str = ""
+    slurm_partitions: tuple[str, ...] = ()
+    slurm_shapes: tuple[str, ...] = ("cpu",)
+    slurm_gres: Mapping[str, str] = field(default_factory=dict)
+    slurm_cpus: Mapping[str, int] = field(default_factory=dict)
+    slurm_memory: Mapping[str, str] = field(default_factory=dict)
+    slurm_time: str = ""
+    slurm_account: str = ""
+    slurm_qos: str = ""
+    slurm_modules: Argv = ()
+    slurm_python: str = "python3"
+    slurm_conf: str = ""
+
+
+def check(s: SlurmSettings) -> None:
+    """Raises SettingsRefused."""
+    for name in ("slurm_gres", "slurm_cpus", "slurm_memory"):
+        check_keys(name, getattr(s, name), "slurm_shapes", s.slurm_shapes)
+    match(s, _FORMS)
+    for module in s.slurm_modules:
+        if not re.fullmatch(r"[A-Za-z0-9_.+/-]{1,100}", module) or module.startswith("-"):
+            text = f"slurm_modules = {module}: expected names of modules, such as cuda/12.4"
+            raise SettingsRefused(text, {"name": "slurm_modules"})
+
+
+def complete(s: SlurmSettings) -> None:
+    """Raises SettingsRefused."""
+    need(TRAITS.kind, s, {"slurm_folder": "/scratch/me/spot", "slurm_partitions": "scavenger,gpu"})
+
+
+def offers(name: str, s: SlurmSettings) -> tuple[Offer, ...]:
+    """Every partition of a shape, then the next shape. Whether a partition preempts is the cluster's decision, so each
+    serves both. A cluster uses up walltime and fairshare; it bills no dollars."""
+    from supervisor.domain.machines import Offer, Placement
+
+    return tuple(
+        Offer(Placement(name, TRAITS.kind, partition, shape, spot), 0.0, 0.0)
+        for spot in (True, False)
+        for shape in s.slurm_shapes
+        for partition in s.slurm_partitions
+    )
+
+
+def meaning(s: SlurmSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
+    """The settings in effect, in words."""
+    text = f"machines are jobs in {', '.join(s.slurm_partitions)}, with their folders in {s.slurm_folder}"
+    return f"{text}; objects in {store_url}", ()
+
+
+def gpu_words(gres: str) -> tuple[int, str]:
+    """(how many GPUs, their type in words or "") of a --gres text such as `gpu:a100:2,tmp:10G`."""
+    for part in gres.split(","):
+        name, *rest = part.removeprefix("gres/").split(":")
+        if name == "gpu":
+            count = int(rest[-1]) if rest and rest[-1].isdigit() else 1
+            kind = rest[0] if rest and not rest[0].isdigit() else ""
+            return count, kind
+    return 0, ""

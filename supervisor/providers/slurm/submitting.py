@@ -1,0 +1,159 @@
+"""One `sbatch`: its words, its time limit, its warning, and what its refusals mean. Pure.
+
+Slurm warns the agent N seconds before the time limit. It promises the signal up to 60 s early (sbatch(1)) and was
+measured 5 s late, so N has a minute more than two checkpoints take. The agent also counts the time itself, and ends its
+work N seconds before the limit even where no signal comes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.domain.causes import Cause
+from supervisor.ports.provider import LaunchFailed, LaunchRejected, QuotaExceeded
+
+SCRIPT = Path(__file__).with_name("batch_script.sh")
+WARNING_S = 120  # at least
+SLACK_S = 60.0  # the signal may come so early
+MOST_WARNING_S = 65535  # sbatch(1): --signal
+SIGNAL = "USR1"
+NOTICE_FROM = "signal"  # of job.json
+CONSOLE, SECRETS, STARTS = "console.log", "secrets.json", "starts"  # files of a machine's folder
+
+
+def warning_s(checkpoint_s: float | None, walltime_s: float | None, short_s: float = 0.0) -> int:
+    """N: twice the measured time of a checkpoint and a minute, and twice a warning that was too short. At most half of
+    the walltime. None = not known."""
+    wanted = max(WARNING_S, 2.0 * (checkpoint_s or 0.0) + SLACK_S, 2.0 * short_s)
+    most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
+    return int(min(math.ceil(wanted), most))
+
+
+def limit_s(text: str) -> float | None:
+    """Seconds of a time limit: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]. None =
+    no limit, or not known. ValueError."""
+    if text.upper() in ("", "UNLIMITED", "INFINITE", "NONE", "N/A", "NOT_SET"):
+        return None
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time limit")
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return 86400.0 * int(days) + 3600.0 * hours + 60.0 * minutes + seconds
+    if len(numbers) == 3:
+        return 3600.0 * numbers[0] + 60.0 * numbers[1] + numbers[2]
+    return 60.0 * numbers[0] + (numbers[1] if len(numbers) == 2 else 0)
+
+
+def walltime_min(machine_max_s: float, setting_s: float | None, partition_s: float | None) -> int:
+    """--time, in minutes: the dead man's switch of the machine, within what the settings and the partition allow."""
+    limits = [each for each in (machine_max_s, setting_s) if each is not None]
+    minutes = math.ceil(min(limits) / 60)
+    return max(1, minutes if partition_s is None else min(minutes, int(partition_s // 60)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """`gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
+
+    name: str
+    partition: str
+    folder: Path
+    python: str
+    minutes: int
+    warning_s: int
+    modules: Sequence[str] = ()
+    gres: str = ""
+    cpus: int = 0
+    memory: str = ""
+    account: str = ""
+    qos: str = ""
+
+    def words(self) -> tuple[str, ...]:
+        """No word of a user is among them. --export=NONE: the job has the environment of a login on its node, and
+        nothing of the supervisor's."""
+        options: Mapping[str, str | int] = {
+            "job-name": self.name,
+            "partition": self.partition,
+            "nodes": 1,
+            "ntasks": 1,
+            "time": self.minutes,
+            "signal": f"B:{SIGNAL}@{self.warning_s}",
+            "open-mode": "append",
+            "output": f"{_plain(self.folder)}/{CONSOLE}",
+            "chdir": str(self.folder),
+            "export": "NONE",
+            "cpus-per-task": self.cpus,
+            "mem": self.memory,
+            "gres": self.gres,
+            "account": self.account,
+            "qos": self.qos,
+        }
+        given = tuple(f"--{name}={value}" for name, value in options.items() if value)
+        return ("sbatch", "--parsable", "--requeue", *given, str(SCRIPT), str(self.folder), self.python, *self.modules)
+
+
+def _plain(folder: Path) -> str:
+    """A file name is a pattern for Slurm, where %j is the job's id."""
+    return str(folder).replace("%", "%%")
+
+
+def job_id_of(output: str) -> str:
+    """`12` or `12;cluster`. ValueError."""
+    first = output.strip().partition(";")[0]
+    if not first.isdigit():
+        raise ValueError(f"sbatch has printed {output[:100]!r} in place of a job id")
+    return first
+
+
+# Texts of slurm_strerror. Any other failure says nothing: the job may exist.
+_QUOTA = (
+    "job violates accounting/qos policy",
+    "job submit limit",
+    "qosmax",
+    "assocmax",
+    "assocgrp",
+    "qosgrp",
+    "exceeded the maximum number of jobs",
+)
+_REJECTED = (
+    "invalid partition",
+    "invalid account",
+    "invalid qos",
+    "invalid generic resource",
+    "invalid feature specification",
+    "invalid job constraint",
+    "requested node configuration is not available",
+    "requested time limit is invalid",
+    "requested partition configuration not available",
+    "memory specification can not be satisfied",
+    "cpu count per node can not be satisfied",
+    "node count specification invalid",
+    "user's group not permitted to use this partition",
+    "access/permission denied",
+    "unable to open file",
+    "unrecognized option",
+    "pathname of a file, directory or other parameter too long",
+)
+
+
+def refusal(stderr: str) -> LaunchFailed | None:
+    """What a failed `sbatch` says for certain; None = nothing is known."""
+    text = " ".join(line.removeprefix("sbatch: error: ") for line in stderr.splitlines() if line.strip())
+    lower = text.lower()
+    if any(words in lower for words in _QUOTA):
+        return QuotaExceeded(f"Slurm refuses the job: {text}", "region")
+    if any(words in lower for words in _REJECTED):
+        return LaunchRejected(f"Slurm refuses the job: {text}")
+    return None
+
+
+def refused(cause: Cause, text: str) -> LaunchFailed:
+    """A pending job that will not start as it is."""
+    return QuotaExceeded(text, "region") if cause is Cause.QUOTA else LaunchRejected(text)

@@ -1,0 +1,68 @@
+"""A provider of a real Slurm cluster for tests, with a folder of its own for each test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.slurm.provider import SlurmProvider
+from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.reconciler.system_clock import SystemClock
+from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject
+from tests.providers.slurm_cluster import SlurmCluster
+from tests.waiting import wait_for
+
+DAY = "2026-11-26"
+
+
+class SlurmSubject(FolderSubject):
+    gpus = {"cpu": "", "v100": "V100", "any2": "2 × GPU"}
+
+    def __init__(self, cluster: SlurmCluster, folder: Path, agent: Path = SCRIPTED_AGENT, **settings: Any) -> None:
+        super().__init__()
+        self.cluster, self.data_dir, self.agent = cluster, folder, agent
+        self._conf = folder / "slurm.conf"
+        self._conf.write_text(cluster.conf.read_text())
+        self.settings = {
+            "slurm_folder": str(folder / "shared"),
+            "slurm_partitions": ("spot", "prod"),
+            "slurm_shapes": ("cpu", "v100", "any2"),
+            "slurm_gres": {"v100": "gpu:v100:1", "any2": "gpu:2"},
+            "slurm_python": sys.executable,
+            "slurm_conf": str(self._conf),
+            **settings,
+        }
+        self.provider = self.fresh()
+
+    def fresh(self, **settings: Any) -> SlurmProvider:
+        """Another provider of the same cluster and folder, as after a restart of the supervisor."""
+        s = SlurmSettings(**{**self.settings, **settings})
+        return SlurmProvider("cluster", s, agent=lambda: self.agent, now=SystemClock().now, on=DAY)
+
+    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_for(condition, what=what, deadline_s=60)
+
+    def folder(self, request: LaunchRequest) -> Path:
+        return self.data_dir / "shared" / "machines" / request.name
+
+    def job_id(self, request: LaunchRequest) -> str:
+        machine = self.listed(request)
+        assert machine is not None
+        return machine.machine_id.partition(".")[0]
+
+    @contextmanager
+    def all_unreadable(self) -> Iterator[None]:
+        """Its commands fail at once: their slurm.conf, a copy for this test, makes no sense."""
+        text = self._conf.read_text()
+        self._conf.write_text("Nonsense=1\n")
+        try:
+            yield
+        finally:
+            self._conf.write_text(text)
+
+    def end_all(self) -> None:
+        self.cluster.cancel_all()

@@ -1,0 +1,215 @@
+"""One sbatch: the warning, the time limit, the words of the command, and what a refusal says."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.causes import Cause
+from supervisor.ports.provider import LaunchRejected, QuotaExceeded
+from supervisor.providers.slurm.settings import gpu_words
+from supervisor.providers.slurm.submitting import (
+    SCRIPT,
+    Submit,
+    job_id_of,
+    limit_s,
+    refusal,
+    refused,
+    walltime_min,
+    warning_s,
+)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "walltime_s", "short_s", "warning"),
+    [
+        (None, 86400.0, 0.0, 120),
+        (5.0, 86400.0, 0.0, 120),
+        (30.0, 86400.0, 0.0, 120),
+        (30.1, 86400.0, 0.0, 121),
+        (300.0, 86400.0, 0.0, 660),
+        (300.0, 86400.0, 660.0, 1320),  # it was too short last time
+        (None, 86400.0, 120.0, 240),
+        (300.0, 600.0, 0.0, 300),  # half of the walltime is for the training
+        (90_000.0, None, 0.0, 65535),  # the most that sbatch takes
+        (None, 60.0, 0.0, 30),
+    ],
+)
+def test_the_warning_is_two_checkpoints_and_a_minute(
+    checkpoint_s: float | None, walltime_s: float | None, short_s: float, warning: int
+) -> None:
+    assert warning_s(checkpoint_s, walltime_s, short_s) == warning
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800.0), ("30:15", 1815.0), ("2:00:00", 7200.0), ("1-00:00:00", 86400.0), ("2-12", 216000.0),
+        ("1-01:30", 91800.0), ("UNLIMITED", None), ("infinite", None), ("NONE", None), ("", None),
+    ],
+)  # fmt: skip
+def test_time_limits_of_slurm(text: str, seconds: float | None) -> None:
+    assert limit_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "1:2:3:4", "-5", "1-", "1 2"])
+def test_anything_else_is_no_time_limit(text: str) -> None:
+    with pytest.raises(ValueError, match="not a time limit"):
+        limit_s(text)
+
+
+@pytest.mark.parametrize(
+    ("machine_max_s", "setting_s", "partition_s", "minutes"),
+    [
+        (86400.0, None, None, 1440),
+        (86401.0, None, None, 1441),
+        (86400.0, 7200.0, None, 120),
+        (86400.0, None, 7230.0, 120),  # never more than the partition allows
+        (86400.0, 200_000.0, 172_800.0, 1440),
+        (10.0, None, None, 1),
+        (86400.0, None, 30.0, 1),
+    ],
+)
+def test_the_walltime_is_the_dead_mans_switch(
+    machine_max_s: float, setting_s: float | None, partition_s: float | None, minutes: int
+) -> None:
+    assert walltime_min(machine_max_s, setting_s, partition_s) == minutes
+
+
+def submit(**values: object) -> Submit:
+    wanted = {
+        "name": "m:s:r:1.1.1:spot", "partition": "spot", "folder": Path("/scratch/50%/m"), "python": "python3",
+        "minutes": 90, "warning_s": 120, **values,
+    }  # fmt: skip
+    return Submit(**wanted)  # type: ignore[arg-type]
+
+
+def test_the_words_of_sbatch() -> None:
+    full = submit(gres="gpu:a100:2", cpus=16, memory="64G", account="lab", qos="low", modules=("cuda/12.4",))
+    assert full.words() == (
+        "sbatch", "--parsable", "--requeue", "--job-name=m:s:r:1.1.1:spot", "--partition=spot", "--nodes=1",
+        "--ntasks=1", "--time=90", "--signal=B:USR1@120", "--open-mode=append", "--output=/scratch/50%%/m/console.log",
+        "--chdir=/scratch/50%/m", "--export=NONE", "--cpus-per-task=16", "--mem=64G", "--gres=gpu:a100:2",
+        "--account=lab", "--qos=low", str(SCRIPT), "/scratch/50%/m", "python3", "cuda/12.4",
+    )  # fmt: skip
+
+
+def test_what_the_settings_leave_out_is_the_clusters_own_choice() -> None:
+    words = " ".join(submit().words())
+    assert not any(option in words for option in ("--cpus-per-task", "--mem", "--gres", "--account", "--qos"))
+
+
+@pytest.mark.parametrize(("output", "job_id"), [("12\n", "12"), ("12;east\n", "12")])
+def test_the_id_that_sbatch_prints(output: str, job_id: str) -> None:
+    assert job_id_of(output) == job_id
+
+
+@pytest.mark.parametrize("output", ["", "Submitted batch job 12", "12a"])
+def test_another_answer_is_no_id(output: str) -> None:
+    with pytest.raises(ValueError, match="in place of a job id"):
+        job_id_of(output)
+
+
+FAILED = "sbatch: error: Batch job submission failed: "
+QUOTA, REJECTED = QuotaExceeded, LaunchRejected
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", QUOTA),
+        (FAILED + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", QUOTA),
+        ("sbatch: error: AssocMaxSubmitJobLimit", QUOTA),
+        ("sbatch: error: invalid partition specified: x\n" + FAILED + "Invalid partition name specified", REJECTED),
+        (FAILED + "Requested node configuration is not available", REJECTED),
+        ("sbatch: error: Memory specification can not be satisfied", REJECTED),
+        (FAILED + "Invalid account or account/partition combination specified", REJECTED),
+        (FAILED + "Invalid qos specification", REJECTED),
+        (FAILED + "Invalid generic resource (gres) specification", REJECTED),
+        (FAILED + "Requested time limit is invalid (missing or exceeds some limit)", REJECTED),
+        (FAILED + "User's group not permitted to use this partition", REJECTED),
+        (FAILED + "Access/permission denied", REJECTED),
+        (FAILED + "Socket timed out on send/recv operation", None),
+        (FAILED + "Unable to contact slurm controller (connect failure)", None),
+        (FAILED + "Zero Bytes were transmitted or received", None),
+        (FAILED + "Slurm controller in standby mode, use primary", None),
+        (FAILED + "Unexpected message received", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_only_a_clear_refusal_ends_a_try(stderr: str, kind: type | None) -> None:
+    error = refusal(stderr)
+    assert type(error) is (type(None) if kind is None else kind)
+    assert error is None or "sbatch: error" not in str(error)
+
+
+def test_a_pending_job_that_is_refused_keeps_its_cause() -> None:
+    assert refused(Cause.QUOTA, "x").cause is Cause.QUOTA
+    assert refused(Cause.LAUNCH_REJECTED, "x").cause is Cause.LAUNCH_REJECTED
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:a100:2", (2, "a100")), ("gpu:4", (4, "")), ("gpu", (1, "")), ("gpu:v100", (1, "v100")),
+        ("tmp:10G,gpu:h100:8", (8, "h100")), ("gres/gpu:a100:1", (1, "a100")), ("tmp:10G", (0, "")), ("", (0, "")),
+    ],
+)  # fmt: skip
+def test_the_gpus_of_a_gres_text(gres: str, gpus: tuple[int, str]) -> None:
+    assert gpu_words(gres) == gpus
+
+
+AGENT = """\
+import json, os, signal, sys
+answer = {"argv": sys.argv[1:], "stdin": sys.stdin.read(), "folder": os.environ["SPOT_MACHINE_DIR"],
+          "name": os.environ["SPOT_MACHINE"], "srun": os.environ.get("SRUN_CPUS_PER_TASK"),
+          "export": os.environ.get("SLURM_EXPORT_ENV"), "pid": os.getpid(),
+          "ignored": signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN}
+print(json.dumps(answer))
+"""
+
+
+def start(folder: Path, restart: str | None, python: str) -> dict[str, object]:
+    """Run the script as a node does."""
+    import json
+
+    own = {"SLURM_JOB_ID": "12", "SLURM_CPUS_PER_TASK": "4", "SLURM_EXPORT_ENV": "NONE", "PATH": "/usr/bin:/bin"}
+    if restart is not None:
+        own["SLURM_RESTART_COUNT"] = restart
+    child = subprocess.Popen(["/bin/bash", str(SCRIPT), str(folder), python], env=own, stdout=subprocess.PIPE)
+    output, _ = child.communicate(timeout=30)
+    return {**json.loads(output), "child": child.pid}
+
+
+def test_the_script_becomes_the_agent_and_says_which_start_it_is(tmp_path: Path) -> None:
+    import json
+    import sys
+
+    folder = tmp_path / "with space $(id)"
+    folder.mkdir()
+    (folder / "agent.pyz").write_text(AGENT)
+    (folder / "secrets.json").write_text('{"A": "b"}')
+    answer = start(folder, None, sys.executable)
+    assert answer["pid"] == answer["child"], "a signal to the batch shell is a signal to the agent"
+    assert answer["ignored"], "a warning before the agent listens must not end it"
+    assert (answer["argv"], answer["stdin"]) == ([str(folder)], '{"A": "b"}')
+    assert (answer["folder"], answer["name"]) == (str(folder), folder.name)
+    assert (answer["srun"], answer["export"]) == ("4", None)
+    assert json.loads((folder / "identity.json").read_text()) == {"machine_id": "12.0"}
+    start(folder, "1", sys.executable)
+    assert json.loads((folder / "identity.json").read_text()) == {"machine_id": "12.1"}
+    assert (folder / "starts").read_text() == "12.0\n12.1\n"
+
+
+def test_a_module_that_cannot_be_loaded_ends_the_job(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/bash", str(SCRIPT), str(tmp_path), "python3", "no/such"],
+        env={"SLURM_JOB_ID": "12", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 6
+    assert not (tmp_path / "starts").exists()
