@@ -14,6 +14,9 @@ from supervisor.domain.status import Status
 from supervisor.wording.figures import DASH, age_text, clip, until_text
 
 
+ROUNDED_S = 2.0  # ages of beats and of listings are known to about a second
+
+
 @dataclass(frozen=True, slots=True)
 class NextAction:
     """`what` as it is shown ('launch in 4 s'); `at`: its time in epoch seconds, None = unknown."""
@@ -42,17 +45,20 @@ def eta_s(run: Run, now: float) -> float | None:
     return left_s if left_s >= 1.0 else None
 
 
-def is_silent(run: Run, now: float, beat_age_s: float | None = None) -> bool:
-    """No beat of the live attempt within its limit. `beat_age_s`: where the caller has a newer beat than the row."""
+def is_silent(run: Run, now: float) -> bool:
+    """No beat of the live attempt within its limit."""
     pulse = live_pulse(run)
-    if beat_age_s is None:
-        beat_age_s = 0.0 if pulse is None else now - pulse.beat_at
-    return pulse is not None and beat_age_s > run.policy.stall.silence_s
+    return pulse is not None and now - pulse.beat_at > run.policy.stall.silence_s
 
 
 def out_of_contact(run: Run, now: float, beat_age_s: float | None = None) -> bool:
-    """Nothing is known of its training now: its host or zone cannot be read, and no beat arrives."""
-    return run.status == Status.RUNNING and run.away is not None and is_silent(run, now, beat_age_s)
+    """Nothing is known of its training now: its host or zone cannot be read, and no beat has arrived since by another
+    way. `beat_age_s`: where the caller has a newer beat than the row."""
+    pulse = live_pulse(run)
+    if run.status != Status.RUNNING or run.away is None or pulse is None:
+        return False
+    beat_at = pulse.beat_at if beat_age_s is None else now - beat_age_s
+    return beat_at <= run.away.since + ROUNDED_S
 
 
 def stalling(run: Run) -> bool:

@@ -81,6 +81,13 @@ def test_the_sentence_while_its_beats_arrive_by_another_way() -> None:
     assert next_action(lost, NOW).what == "ETA 20 min"
 
 
+def test_a_host_whose_beats_came_with_its_listing_is_silent_before_the_limit_of_silence() -> None:
+    lost = replace(running(away=AWAY), pulse=pulse(step=1200, total=5000, steps_per_s=3.1, beat_at=SINCE + 1))
+    assert status_text(lost, NOW).startswith("No contact with gpu1 for 3 min: ")
+    assert next_action(lost, NOW).what == "no contact"
+    assert status_text(lost, NOW, live_age_s=8.0).startswith("Training at step 1,200 of 5,000")
+
+
 def test_old_beats_promise_no_end() -> None:
     silent = running()
     assert "ETA" not in status_text(silent, NOW)

@@ -92,6 +92,13 @@ def test_a_host_that_is_away_is_unknown_and_the_other_one_is_read(lab: SshSubjec
     assert lab.listed(here) == machine
 
 
+def test_a_host_without_a_price_is_not_called_billed_once_it_was_read(lab: SshSubject) -> None:
+    before = lab.provider.profile("gpu1").meter_stop
+    lab.provider.machines()
+    assert lab.provider.profile("gpu1").meter_stop == before == lab.provider.profile().meter_stop
+    assert before.note.startswith("if it costs nothing, say so")
+
+
 def test_a_host_that_left_the_settings_is_unknown_too(lab: SshSubject) -> None:
     request = lab.request()
     machine = lab.up(request)

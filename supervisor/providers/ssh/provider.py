@@ -76,8 +76,9 @@ class SshProvider:
     def profile(self, zone: str = "") -> Profile:
         base, probe = self._base, self._probes.get(zone)
         profile = base if probe is None else merge(base, _measured(base, probe))
-        profile = with_meter(profile, self._settings, [zone] if zone else self._settings.ssh_hosts, self._on)
-        return self._readings.with_host(profile, zone, probe) if zone in self._hosts else profile
+        if zone in self._hosts:
+            profile = self._readings.with_host(profile, zone, probe)
+        return with_meter(profile, self._settings, [zone] if zone else self._settings.ssh_hosts, self._on)
 
     def pin(self, image: str) -> str:
         return ""
