@@ -13,7 +13,6 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.wording.figures import DASH, age_text, clip, until_text
 
-
 ROUNDED_S = 2.0  # ages of beats and of listings are known to about a second
 
 
