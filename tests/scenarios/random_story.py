@@ -20,12 +20,15 @@ from supervisor.ports.provider import MachineMissing
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.runs.resume import ResumeRequest, resume
 from tests.fakes.callers import OPS
+from tests.properties import examples
 from tests.scenarios.play import VERBS, history
 from tests.scenarios.script import ScenarioError, line_of
 from tests.scenarios.stage import Settings, Stage
 
 RUNS = ("alpha", "beta", "gamma", "delta")
 GROUP = "sweep"
+# A step takes a second. The last ones outlive the failures, which come for an hour and a half.
+STEPS = (600, 6000, examples(12000, 30000))
 CALM = (
     "cloud capacity-takes 0s", "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal",
     "store up", "store current",
@@ -65,7 +68,7 @@ def story(seed: int, misfortunes: int, limit: int | None = None) -> list[str]:
     chance = random.Random(seed)
     more = "max_attempts=1000" + ("" if limit is None else f" group={GROUP} max_parallel={limit}")
     lines = [
-        f"submit {run} zones=a,b,c steps={chance.choice((600, 6000, 30000))} checkpoint={chance.choice((50, 200))} "
+        f"submit {run} zones=a,b,c steps={chance.choice(STEPS)} checkpoint={chance.choice((50, 200))} "
         f"push={chance.choice(('yes', 'no'))} boot={chance.choice(('5s', '4min'))} "
         f"after={chance.choice(('gone', 'ended', 'stays'))} save={chance.choice(('1s', '40s'))} {more}"
         for run in RUNS
