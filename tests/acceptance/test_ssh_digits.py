@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,7 @@ def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tm
         lab.until("digits", lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint of digits")
         lab.daemon.kill()
         with mounts(OTHER_BOOT, str(boot)) as wrapper:
+            _shut_down(lab)
             lab.host.end_all()
             (tmp_path / "gate").touch()
             crontab.after_a_reboot(home, wrapper)
@@ -178,6 +180,13 @@ def test_a_host_goes_on_by_itself_after_a_reboot_while_the_supervisor_is_away(tm
         wait_for(lambda: not crontab.lines(home), 60, "the line of the host to be gone")
     finally:
         lab.close()
+
+
+def _shut_down(lab: Lab) -> None:
+    """As an orderly reboot begins: each process gets TERM, so the agent saves a checkpoint and leaves the baton."""
+    (path,) = (lab.host.home / MACHINES / "machines").glob("*/agent.json")
+    os.kill(json.loads(path.read_text())["pid"], signal.SIGTERM)
+    wait_for(lambda: (path.parent / "left.json").exists() and not lab.machine_pids(), 60, "the agent to leave")
 
 
 def _is_done(home: Path) -> bool:

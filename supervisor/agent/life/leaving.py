@@ -267,7 +267,7 @@ class Leaving:
         parts.beat_state.note("waiting", "")
         parts.beat_state.update(phase=heartbeat.FINISHED, exit=end, left=left)
         ending = parts.end_reasons.ending
-        parts.folder.write_left(end is None and left == heartbeat.STOPPED and parts.end_reasons.term_received)
+        parts.folder.write_left(left == heartbeat.STOPPED and parts.end_reasons.term_received)
         if parts.store_loop.started and (ending is None or ending.may_write):
             self._store_last_beat(end, left)
         parts.push_loop.stop(LAST_BEAT_S)
