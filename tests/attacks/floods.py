@@ -67,7 +67,7 @@ def endless(house: House) -> Iterator[None]:
         thread.join(30)
 
 
-def p99_s(house: House, count: int = 150) -> float:
+def p99_s(house: House, count: int) -> float:
     """How long another client waits for the list of runs, each time on a connection of its own."""
     request, waits = ask("GET", "/v1/runs", token=house.admin), []
     for _ in range(count):
