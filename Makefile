@@ -68,9 +68,10 @@ check-links: env
 check-openapi: env
 	$(PY) -m tools.checks openapi
 
-# Three workers on two cores: tests of real processes wait more than they compute.
+# Four workers on two cores: tests of real processes wait more than they compute.
+WORKERS := 4
 test: env agent  ## Run the whole suite, on SQLite and on a real PostgreSQL; ARGS="..." goes to pytest
-	$(PY) -m pytest -n 3 --dist loadgroup --durations=10 $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 demo: env agent  ## Run a real training through five failures to the same model
 	@$(PY) -m examples.demo
