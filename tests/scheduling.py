@@ -16,7 +16,8 @@ from xdist.scheduler import LoadGroupScheduling
 # Beginnings of groups and files, dearest first; docs/benchmarks.md has the seconds.
 WAITING = (
     "stories-cloud", "browser", "stories-", "replicas", "postgres", "tests/acceptance/", "tests/agent/",
-    "tests/examples/", "tests/providers/test_startup", "tests/deploy/",
+    "tests/examples/", "tests/providers/test_startup", "tests/deploy/", "tests/providers/test_slurm_stories",
+    "tests/providers/test_slurm_reading", "tests/contracts/test_slurm",
 )  # fmt: skip
 COMPUTING = (
     "tests/api/test_conformance", "tests/scenarios/", "tests/attacks/", "tests/domain/test_baton", "tests/lifecycle/",
