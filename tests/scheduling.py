@@ -19,6 +19,7 @@ WAITING = (
     "stories-cloud", "browser", "tests/examples/", "tests/acceptance/test_stories_results", "stories-secrets",
     "replicas", "tests/acceptance/", "tests/providers/test_ssh", "stories-", "tests/agent/test_endings",
     "tests/agent/test_failures", "postgres", "tests/agent/", "tests/deploy/", "tests/providers/test_startup",
+    "tests/providers/test_slurm_stories", "tests/providers/test_slurm_reading", "tests/contracts/test_slurm",
 )  # fmt: skip
 COMPUTING = (
     "tests/acceptance/test_ssh_digits", "tests/acceptance/test_cloud_faults", "tests/scenarios/",

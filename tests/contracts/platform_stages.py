@@ -26,7 +26,7 @@ from tests.contracts.platform_suite import PlatformStage
 from tests.contracts.provider_subject import ref
 from tests.fakes.platform import FakePlatform
 from tests.providers.gce_subject import GceSubject
-from tests.providers.local_machines import LocalSubject
+from tests.providers.local_machines import FolderSubject, LocalSubject
 from tests.providers.ssh_machines import SshSubject
 
 AT = 1_790_000_000.0
@@ -37,7 +37,7 @@ class FolderStage(PlatformStage):
 
     tells_history = False
 
-    def __init__(self, subject: LocalSubject | SshSubject, platform: Platform) -> None:
+    def __init__(self, subject: FolderSubject, platform: Platform) -> None:
         self.subject, self.platform = subject, platform
         self.request = subject.request()
         machine = subject.up(self.request)

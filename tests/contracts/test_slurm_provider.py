@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.providers.slurm.platform import SlurmPlatform
+from supervisor.providers.slurm.settings import SlurmSettings
+from tests.contracts.platform_stages import FolderStage
+from tests.contracts.platform_suite import PlatformContract
 from tests.contracts.provider_suite import ProviderContract
-from tests.providers.slurm_cluster import SlurmCluster
+from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.providers.slurm_machines import SlurmSubject
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        cluster.start()
+def cluster() -> Iterator[SlurmCluster]:
+    with running() as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture
@@ -29,3 +29,16 @@ def subject(cluster: SlurmCluster, tmp_path: Path) -> Iterator[SlurmSubject]:
 
 class TestSlurmProvider(ProviderContract):
     pass
+
+
+class SlurmStage(FolderStage):
+    """The console is a file: while its folder is no folder, nothing of it can be read."""
+
+    def __init__(self, subject: SlurmSubject) -> None:
+        super().__init__(subject, SlurmPlatform(subject.provider, SlurmSettings(**subject.settings)))
+
+
+class TestSlurmPlatform(PlatformContract):
+    @pytest.fixture
+    def stage(self, subject: SlurmSubject) -> SlurmStage:
+        return SlurmStage(subject)

@@ -12,7 +12,9 @@ import shutil
 import signal
 import socket
 import subprocess
-from contextlib import ExitStack, suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.components import require_component
@@ -21,6 +23,7 @@ from tests.waiting import wait_for
 NODES = ("spot1", "spot2")
 GRACE_S, KILL_WAIT_S, LOST_AFTER_S = 3, 2, 6
 SBIN = "/usr/sbin"
+NODE = "CLUSTER_NODE"  # a variable of the daemons of one node; jobs do not inherit it
 CONFIG = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -60,6 +63,19 @@ NodeName=spot[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={node_ports} CPUs
 PartitionName=spot Nodes=ALL Default=YES MaxTime=2-00 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime={grace}
 PartitionName=prod Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
+
+
+@contextmanager
+def running(**how: bool) -> Iterator[SlurmCluster]:
+    """A cluster, until the end of the block. `how`: as in SlurmCluster. Its folder has a short name: the sockets of a
+    job lie in it, and a longer path than 108 characters ends each job before its start."""
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        cluster = SlurmCluster(Path(folder), **how)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def require_slurm() -> None:
@@ -102,7 +118,7 @@ class SlurmCluster:
         self._start("slurmctld", "slurmctld", "-D")
         for node in NODES:
             self.start_node(node)
-        wait_for(self._idle, what="two idle nodes", deadline_s=60)
+        wait_for(self.idle, what="two idle nodes", deadline_s=60)
 
     def start_node(self, node: str) -> None:
         self._start(node, "slurmd", "-D", "-N", node)
@@ -157,7 +173,7 @@ class SlurmCluster:
         self._daemons.clear()
         self._end_processes()
 
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
         with suppress(AssertionError):
             return self.run("sinfo", "--noheader", "--partition=spot", "--format=%D %T") == "2 idle"
         return False
@@ -166,7 +182,7 @@ class SlurmCluster:
         with (self.folder / "log" / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", f"{SBIN}/{program}", *words],
-                env=self._environment(),
+                env={**self._environment(), NODE: name},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -179,13 +195,16 @@ class SlurmCluster:
         return {**kept, "SLURM_CONF": str(self.conf)}
 
     def _end_processes(self, node: str = "") -> None:
-        """Kill what belongs to this cluster, by its slurm.conf in the environment; `node`: only what belongs to it."""
-        marker, own = b"SLURM_CONF=" + os.fsencode(self.conf), f"SLURMD_NODENAME={node}".encode()
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                variables = (entry / "environ").read_bytes().split(b"\0")
-                if marker in variables and (not node or own in variables) and int(entry.name) != os.getpid():
-                    os.kill(int(entry.name), signal.SIGKILL)
+        """Kill what this cluster (`node`: only that node) has left, by its environment. What watches a job first: it
+        would report the death of the job."""
+        conf = b"SLURM_CONF=" + os.fsencode(self.conf)
+        for marker in (f"{NODE}={node}", f"SLURMD_NODENAME={node}"):
+            for entry in Path("/proc").iterdir():
+                with suppress(OSError, ValueError):
+                    variables = (entry / "environ").read_bytes().split(b"\0")
+                    mine = conf in variables and (not node or marker.encode() in variables)
+                    if mine and int(entry.name) != os.getpid():
+                        os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _port(sockets: ExitStack) -> int:

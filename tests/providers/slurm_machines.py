@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.slurm.jobs import Job
 from supervisor.providers.slurm.provider import SlurmProvider
 from supervisor.providers.slurm.settings import SlurmSettings
 from supervisor.reconciler.system_clock import SystemClock
@@ -66,3 +67,25 @@ class SlurmSubject(FolderSubject):
 
     def end_all(self) -> None:
         self.cluster.cancel_all()
+
+
+def queue(subject: SlurmSubject) -> list[str]:
+    return subject.cluster.run("squeue", "--me", "--noheader", "--format=%T").split()
+
+
+class Calls:
+    """The commands that a provider runs; `instead(words)`: what happens in place of one, None = nothing else."""
+
+    def __init__(self, provider: SlurmProvider) -> None:
+        self.made: list[tuple[str, ...]] = []
+        self._run, self.instead = provider.commands.run, lambda words: None
+        provider.commands.run = self.run  # type: ignore[method-assign]
+
+    def run(self, *words: str, timeout_s: float = 15.0) -> str:
+        self.made.append(words)
+        answer = self.instead(words)
+        return answer if isinstance(answer, str) else self._run(*words, timeout_s=timeout_s)
+
+
+def jobs_of(subject: SlurmSubject) -> tuple[Job, ...]:
+    return subject.provider._surveyor.queue.jobs()

@@ -26,14 +26,15 @@ from supervisor.providers.slurm.jobs import (
     parse_name,
 )
 from supervisor.providers.slurm.machines import NotOver, Sighting, end_of, machine_of, one_each
-from supervisor.providers.slurm.states import UnknownState
+from supervisor.providers.slurm.states import STATES, UnknownState
 
 NAME = JobName("spot-0a1b2c3d-a1-t1", "5f3e1c2d", "digits-7", "1.1.1", "spot")
 TEXT = "spot-0a1b2c3d-a1-t1:5f3e1c2d:digits-7:1.1.1:spot"
 
 
 def job(state: str = "RUNNING", restarts: int = 0, job_id: str = "12", reason: str = "None") -> Job:
-    return Job(job_id, NAME, state, reason, restarts, 100.0, 200.0)
+    over = state in STATES and STATES[state].state is MachineState.ENDED
+    return Job(job_id, NAME, state, reason, restarts, 100.0, 200.0 if over else None)
 
 
 class TestName:

@@ -52,7 +52,7 @@ def _partition(cluster: Cluster, zone: str) -> Finding:
         names = ", ".join(cluster.partitions) or "none"
         return _finding(zone, FAIL, "the cluster has no such partition", f"it has: {names}", "change slurm_partitions")
     limit = "no time limit" if partition.max_s is None else f"at most {age_text(partition.max_s)}"
-    fact = f"{partition.nodes} nodes, {limit}"
+    fact = f"{partition.nodes} {'node' if partition.nodes == 1 else 'nodes'}, {limit}"
     if partition.state.upper() != "UP":
         return _finding(zone, WARN, fact, f"its state is {partition.state}", "no job starts there until it is up")
     if not preempts(cluster, partition):

@@ -15,7 +15,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from supervisor.providers.slurm.states import state_word
+from supervisor.domain.machines import MachineState
+from supervisor.providers.slurm.states import STATES, state_word
 
 SEPARATOR = ":"
 PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -106,11 +107,11 @@ def _jobs_of_json(rows: list[Mapping[str, Any]]) -> Iterator[Job]:
             yield Job(
                 job_id=str(int(row["job_id"])),
                 name=name,
-                state=state_word(row["job_state"]),
+                state=(state := state_word(row["job_state"])),
                 reason=str(row.get("state_reason") or ""),
                 restarts=int(_number(row.get("restart_cnt")) or 0),
                 submitted_at=_number(row.get("submit_time")) or None,
-                ended_at=_number(row.get("end_time")) or None,
+                ended_at=_if_over(state, _number(row.get("end_time")) or None),
             )
 
 
@@ -134,10 +135,15 @@ def from_text(text: str) -> tuple[Job, ...]:
             continue
         if not (row["JobID"].isdigit() and row["State"] and row["RestartCnt"].isdigit()):
             raise Unclear(f"squeue has printed a job that cannot be read: {line[:100]!r}")
-        restarts, submitted_at, ended_at = int(row["RestartCnt"]), moment(row["SubmitTime"]), moment(row["EndTime"])
-        state = state_word(row["State"])
+        restarts, submitted_at, state = int(row["RestartCnt"]), moment(row["SubmitTime"]), state_word(row["State"])
+        ended_at = _if_over(state, moment(row["EndTime"]))
         jobs.append(Job(row["JobID"], name, state, row["Reason"], restarts, submitted_at, ended_at))
     return tuple(jobs)
+
+
+def _if_over(state: str, at: float | None) -> float | None:
+    """The end of a job that waits or runs is the one that its time limit sets."""
+    return at if state in STATES and STATES[state].state is MachineState.ENDED else None
 
 
 def moment(text: str) -> float | None:

@@ -131,7 +131,7 @@ def _machine(sighting: Sighting, state: MachineState, record: MachineRecord | No
         supervisor_id=name.supervisor_id,
         run_id=name.run_id,
         launch_id=name.launch_id,
-        created_at=None if job is None else job.submitted_at,
+        created_at=None if job is None or sighting.started_again else job.submitted_at,
         record=record,
         detail=detail if record is None else record.detail,
         labels={SUPERVISOR_LABEL: name.supervisor_id, RUN_LABEL: name.run_id, LAUNCH_LABEL: name.launch_id},

@@ -21,15 +21,14 @@ class SlurmPlatform:
         self._provider, self._folder = provider, s.slurm_folder
 
     def account(self) -> Account:
-        cluster = self._provider.cluster.last
-        return Account(self._provider.name if cluster is None else cluster.name)
+        return Account(self._provider.name)
 
     def account_so_far(self) -> Account:
         return self.account()
 
     def login(self, ref: MachineRef) -> Login:
         job_id = (ref.machine_id or "").partition(".")[0]
-        command = f"srun --jobid={job_id} --overlap --pty bash -l" if job_id.isdigit() else ""
+        command = f"srun --jobid={job_id} --partition={ref.zone} --overlap --pty bash -l" if job_id.isdigit() else ""
         return Login(command, f"{self._folder}/machines/{ref.name}")
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:

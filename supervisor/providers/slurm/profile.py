@@ -5,6 +5,8 @@ What Slurm's manual says is documented; the grace times and limits of the partit
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from supervisor.domain.policies import Limits
@@ -31,12 +33,24 @@ from supervisor.providers.slurm.traits import TRAITS
 DAY = "2026-11-26"
 SBATCH, CONF = "Slurm: sbatch(1)", "Slurm: slurm.conf(5)"
 OWN_PAGE = "docs/providers/slurm.md"
+NODE_PATHS = ("/tmp", "/var/tmp")  # noqa: S108 - where TMPDIR of a job lies
 YES, NO, VERIFY = Survival.YES, Survival.NO, Survival.VERIFY
 SCANCEL = "scancel"
 
 
-def documented(s: SlurmSettings, on: str) -> Profile:
-    """The same in all partitions. `on`: the day when the settings were read."""
+def mount_of(folder: str) -> str:
+    """The mount point of the file system that has this folder; "" = the root's, or one in memory: not shared as a
+    whole."""
+    path = Path(folder)
+    while not os.path.ismount(path):
+        path = path.parent
+    mount = str(path)
+    return "" if mount in ("/", *NODE_PATHS, *MEMORY_PATHS) else mount
+
+
+def documented(s: SlurmSettings, on: str, mount: str = "") -> Profile:
+    """The same in all partitions. `on`: the day when the settings were read. `mount`: of the shared file system, "" =
+    only slurm_folder is known to be shared."""
     return Profile(
         kind=TRAITS.kind,
         title=TRAITS.title,
@@ -56,7 +70,7 @@ def documented(s: SlurmSettings, on: str) -> Profile:
         shared_fs=Fact(s.slurm_folder, Source.USER, on, "the setting slurm_folder") if s.slurm_folder else Fact(),
         local_nvme=Fact(note="TmpFS of the cluster: scontrol show config"),
         store_reach=_fact(Reach.DIRECT, f"{OWN_PAGE}: the agent opens the object store itself"),
-        tiers=_tiers(s),
+        tiers=_tiers(s, mount),
         verbs=(
             Verb(
                 SCANCEL,
@@ -98,12 +112,12 @@ def _fact(value: Any, note: str) -> Fact[Any]:
     return Fact(value, Source.DOCUMENTED, DAY, note)
 
 
-def _tiers(s: SlurmSettings) -> tuple[Tier, ...]:
+def _tiers(s: SlurmSettings, mount: str) -> tuple[Tier, ...]:
     folder = s.slurm_folder or "/SLURM_FOLDER"
     return (
         Tier(
             "shared file system",
-            (folder, "~"),
+            (folder, "~", *([mount] if mount else [])),
             **_survives(f"{OWN_PAGE}: every node sees it", YES, YES, YES, YES),
             bytes_cap=Fact(note=f"measure it: df -B1 {folder}"),
             inodes_cap=Fact(note=f"measure it: df -i {folder}"),
@@ -117,7 +131,7 @@ def _tiers(s: SlurmSettings) -> tuple[Tier, ...]:
         ),
         Tier(
             "node's own disk",
-            ("/", "/tmp", "/var/tmp"),  # noqa: S108 - where TMPDIR of a job lies
+            ("/", *NODE_PATHS),
             **_survives("Slurm: TmpFS, $TMPDIR: of this node only, and often removed with the job", VERIFY, NO, NO, NO),
             bytes_cap=Fact(note="measure it on the node: df -B1 /tmp"),
             inodes_cap=Fact(note="measure it on the node: df -i /tmp"),

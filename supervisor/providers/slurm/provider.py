@@ -59,7 +59,7 @@ class SlurmProvider:
         self.commands = Commands(s.slurm_conf)
         self.cluster = ClusterReader(self.commands, now)
         self._surveyor = Surveyor(self.commands, self.cluster, Path(s.slurm_folder), now)
-        self._base = profiles.documented(s, on)
+        self._base = profiles.documented(s, on, profiles.mount_of(s.slurm_folder))
         self._offers = offers(name, s)
         self._jobs: tuple[float, Mapping[str, Job]] = (0.0, {})  # monotonic time and jobs of the last listing
 

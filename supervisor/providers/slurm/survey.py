@@ -28,7 +28,7 @@ from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Com
 from supervisor.providers.slurm.jobs import Ends, Job, JobName, Unclear
 from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of, one_each
 from supervisor.providers.slurm.states import UnknownState
-from supervisor.providers.slurm.submitting import STARTS
+from supervisor.providers.slurm.submitting import SECRETS, STARTS
 from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
@@ -215,7 +215,8 @@ class Surveyor:
             return {}, f"the ends of jobs cannot be read: {error}"
 
     def _settle(self, name: str, machine: Machine | None) -> None:
-        """So that later ticks need no history. A failure is repeated by the next tick."""
+        """So that later ticks need no history. A later start of the job is no machine, so the secrets go too. A failure
+        is repeated by the next tick."""
         folder = self.folders.folder(name)
         try:
             if machine is not None and machine.record is not None:
@@ -223,6 +224,7 @@ class Surveyor:
                 folder.write_record(Record(record.cause.value, record.detail, record.at or self._now()))
             else:
                 folder.write_gone(self._now())
+            (folder.path / SECRETS).unlink(missing_ok=True)
         except OSError as error:
             extra = {telemetry.ACTION: "machine_end_unwritten", telemetry.MACHINE: name}
             LOG.warning("The end of machine %s could not be written down: %s.", name, error, extra=extra)

@@ -1,0 +1,238 @@
+"""What befalls jobs on a real cluster: preemption, requeue, a lost node, a person's scancel, answers that are lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable, QuotaExceeded
+from tests.contracts.provider_subject import ref
+from tests.providers.local_machines import alive
+from tests.providers.slurm_cluster import SlurmCluster, running
+from tests.providers.slurm_machines import Calls, SlurmSubject, jobs_of, queue
+from tests.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def subject(cluster: SlurmCluster, tmp_path: Path) -> Iterator[SlurmSubject]:
+    subject = SlurmSubject(cluster, tmp_path)
+    yield subject
+    subject.end_all()
+
+
+def until_ended(subject: SlurmSubject, request: LaunchRequest) -> Machine:
+    """The machine with its record. It must be in every listing until then: a job that is put back is not gone."""
+
+    def look() -> Machine | None:
+        machine = subject.listed(request)
+        assert machine is not None, "it was absent for a moment"
+        return machine if machine.state is MachineState.ENDED else None
+
+    return wait_for(look, 60, "the machine to end")
+
+
+class TestEnds:
+    def test_a_prod_job_preempts_it(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        subject.cluster.submit_prod(600.0)
+        over = until_ended(subject, request)
+        assert over.record is not None
+        assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.PREEMPTED)
+        assert "PREEMPTED" in over.record.detail
+        assert over.record.at is not None
+        assert subject.provider.find(ref(request, machine.machine_id)) == over
+        assert "PENDING" in queue(subject), "Slurm has put it back"
+        subject.provider.release(ref(request, machine.machine_id))
+        subject.gone(request)
+        assert "PENDING" not in queue(subject), "the job does not start again beside the next attempt"
+        assert not subject.folder(request).exists()
+
+    def test_somebody_puts_it_back_by_hand(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        subject.pids(request)
+        subject.cluster.run("scontrol", "requeue", subject.job_id(request))
+        over = until_ended(subject, request)
+        assert over.record is not None
+        assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.PREEMPTED)
+        assert "does not say why" in over.record.detail
+        starts = subject.folder(request) / "starts"
+        wait_for(lambda: len(starts.read_text().split()) == 2, 60, "its second start")
+        again = subject.listed(request)
+        assert again is not None
+        assert not (subject.folder(request) / "secrets.json").exists()
+        assert (again.machine_id, again.state) == (machine.machine_id, MachineState.ENDED), "it is no machine"
+        identity = subject.folder(request) / "identity.json"
+        wait_for(lambda: json.loads(identity.read_text())["machine_id"] != machine.machine_id, 30, "its other id")
+        subject.provider.release(ref(request, machine.machine_id))
+        subject.gone(request)
+
+    def test_somebody_cancels_it(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        subject.up(request)
+        subject.cluster.run("scancel", subject.job_id(request))
+        over = until_ended(subject, request)
+        assert over.record is not None
+        assert over.record.cause is Cause.MACHINE_DELETED
+
+    def test_its_walltime_is_over(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        subject.up(request)
+        subject.cluster.run("scontrol", "update", f"JobId={subject.job_id(request)}", "EndTime=now")
+        over = until_ended(subject, request)
+        assert over.record is not None
+        assert over.record.cause is Cause.TIME_LIMIT
+
+    def test_a_training_that_ends_by_itself_has_no_record(self, subject: SlurmSubject) -> None:
+        request = subject.scripted(subject.request(), runs_s=0.2)
+        machine = subject.provider.launch(request)
+        subject.eventually((subject.folder(request) / "agent.json").exists, "its start")
+        subject.gone(request)
+        assert subject.provider.find(ref(request, machine.machine_id)) is None
+        late = subject.provider.launch(request)
+        assert (late.state, late.detail) == (MachineState.ENDED, "started and already ended")
+
+    def test_its_node_is_lost(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        pids = subject.pids(request)
+        node = subject.cluster.run("squeue", "--me", "--noheader", "--format=%N")
+        subject.cluster.kill_node(node)
+        try:
+            wait_for(lambda: not alive(pids["agent"]), 30, "the agent to be dead")
+            over = until_ended(subject, request)
+            assert over.record is not None
+            assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.HOST_ERROR)
+        finally:
+            subject.provider.release(ref(request))
+            subject.cluster.start_node(node)
+            wait_for(subject.cluster.idle, 60, "the node to be back")
+
+    def test_a_stop_is_term_to_the_agent(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        pids = subject.pids(request)
+        subject.provider.ask_to_stop(ref(request, machine.machine_id))
+        wait_for(lambda: not alive(pids["agent"]), 30, "the agent to leave")
+        subject.gone(request)
+
+    def test_a_release_kills_an_agent_that_does_not_listen(self, subject: SlurmSubject) -> None:
+        request = subject.scripted(subject.request(), bare=True)
+        machine = subject.up(request)
+        pids = subject.pids(request)
+        subject.provider.release(ref(request, machine.machine_id))
+        subject.gone(request)
+        assert not any(alive(pid) for pid in pids.values() if pid)
+
+
+class TestLaunches:
+    def test_an_agent_that_never_began_is_a_refusal_with_its_last_words(self, subject: SlurmSubject) -> None:
+        request = subject.scripted(subject.request(), refuse=True)
+        subject.provider.launch(request)
+        subject.gone(request)
+        wait_for(lambda: not queue(subject), 30, "the job to end")
+        with pytest.raises(LaunchRejected, match=r"ended before its agent began: the scripted agent refuses"):
+            subject.provider.launch(request)
+        subject.provider.machines()
+        assert not subject.folder(request).exists()
+
+    def test_the_lost_answer_of_sbatch_is_adopted_by_name(self, subject: SlurmSubject) -> None:
+        request, calls = subject.request(), Calls(subject.provider)
+
+        def lost(words: tuple[str, ...]) -> None:
+            if words[0] == "sbatch":
+                calls._run(*words)
+                raise ProviderUnavailable("the answer was lost")
+
+        calls.instead = lost
+        with pytest.raises(ProviderUnavailable):
+            subject.provider.launch(request)
+        calls.instead = lambda words: None
+        machine = subject.fresh().launch(replace(request, repeated=True))
+        assert len(queue(subject)) == 1
+        assert subject.up(request).machine_id == machine.machine_id
+
+    def test_a_second_job_of_an_answer_that_came_too_late_is_cancelled(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        subject.cluster.run(*subject.provider.words(request))
+        wait_for(lambda: len(queue(subject)) == 2, 30, "two jobs of one name")
+        assert subject.provider.launch(request).machine_id == machine.machine_id
+        wait_for(lambda: len(queue(subject)) == 1, 30, "the younger job to be gone")
+        assert subject.listed(request) == machine
+
+    def test_a_job_that_waits_is_asked_for_and_says_why(self, subject: SlurmSubject) -> None:
+        subject.cluster.submit_prod(600.0)
+        wait_for(lambda: queue(subject) == ["RUNNING"], 30, "a full cluster")
+        request = replace(subject.request(), repeated=True)
+        subject.provider.launch(request)
+        waiting = wait_for(
+            lambda: (m := subject.listed(request)) and "waits" in m.detail and m, 30, "the reason of the wait"
+        )
+        assert (waiting.state, waiting.detail) == (MachineState.ASKED, "it waits for free nodes")
+        calls = Calls(subject.provider)
+        assert subject.provider.launch(request) == waiting
+        assert calls.made == [], "the last listing answers the repeated launch"
+        subject.provider.release(ref(request))
+        assert subject.listed(request) is None
+
+    def test_a_held_job_is_cancelled_and_needs_a_person(self, subject: SlurmSubject) -> None:
+        subject.cluster.submit_prod(600.0)
+        wait_for(lambda: queue(subject) == ["RUNNING"], 30, "a full cluster")
+        request = replace(subject.request(), repeated=True)
+        machine = subject.provider.launch(request)
+        subject.cluster.run("scontrol", "hold", machine.machine_id.partition(".")[0])
+        subject.provider.machines()
+        with pytest.raises(LaunchRejected, match="scontrol release"):
+            subject.provider.launch(request)
+        assert queue(subject) == ["RUNNING"]
+
+    def test_a_limit_of_the_account_is_quota(self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch) -> None:
+        request = replace(subject.request(), repeated=True)
+        subject.up(request)
+        limited = [replace(job, state="PENDING", reason="QOSMaxGRESPerUser") for job in jobs_of(subject)]
+        monkeypatch.setattr(subject.provider._surveyor.queue, "jobs", lambda: tuple(limited))
+        subject.provider.machines()
+        with pytest.raises(QuotaExceeded, match="QOSMaxGRESPerUser"):
+            subject.provider.launch(request)
+        wait_for(lambda: not queue(subject), 30, "the job to be cancelled")
+
+    def test_a_request_that_no_node_can_fulfill_is_refused(self, subject: SlurmSubject) -> None:
+        provider = subject.fresh(slurm_memory={"cpu": "9T"})
+        with pytest.raises(LaunchRejected, match="Requested node configuration is not available"):
+            provider.launch(subject.request())
+        assert not subject.folder(subject.request()).exists()
+
+    def test_the_command_of_the_user_is_in_a_file_and_in_no_word(self, subject: SlurmSubject) -> None:
+        request = subject.request()
+        command = "python train.py --name '$(id)'; `reboot` \n#SBATCH --nodes=9"
+        request = replace(request, job={**request.job, "command": command})
+        calls = Calls(subject.provider)
+        subject.up(request)
+        assert json.loads((subject.folder(request) / "job.json").read_text())["command"] == command
+        assert not any("train.py" in word for words in calls.made for word in words)
+
+    def test_secrets_reach_the_agent_and_are_gone_with_the_machine(self, subject: SlurmSubject) -> None:
+        request = replace(subject.request(), secrets={"API_KEY": subject.keep_secret("a secret value")})
+        subject.up(request)
+        subject.pids(request)
+        assert json.loads((subject.folder(request) / "given").read_text()) == {"API_KEY": "a secret value"}
+        secrets_file = subject.folder(request) / "secrets.json"
+        assert secrets_file.stat().st_mode & 0o077 == 0
+        subject.provider.release(ref(request))
+        subject.gone(request)
+        left = [path for path in (subject.data_dir / "shared").rglob("*") if path.is_file()]
+        assert not [path for path in left if b"a secret value" in path.read_bytes()]
