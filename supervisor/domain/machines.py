@@ -111,7 +111,8 @@ class MachineRecord:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone."""
+    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone. `queued`:
+    it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for."""
 
     machine_id: str
     name: str
@@ -126,6 +127,7 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     shape: str = ""  # its name in the settings if they offer it, else the platform's name; "" = not known
     spot: bool | None = None  # None = not known
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

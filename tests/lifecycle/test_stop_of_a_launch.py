@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.actions import Release
+from supervisor.domain.actions import Launch, Release
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import MachineState, offer_key
+from supervisor.domain.machines import Machine, MachineState, offer_key
 from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
-from supervisor.domain.run import StopRequest
+from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import Decision
 from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, WORLD, machine_of, open_try, run_in
 
@@ -58,6 +59,43 @@ def test_no_search_for_a_machine_that_was_obtained() -> None:
     obtained = decide(waits.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
     assert obtained.run.live_attempt is not None
     assert "looking for capacity" not in status_text(obtained.run, now)
+
+
+class TestQueueOfThePlatform:
+    """A machine that keeps its place in a queue, such as a job of a cluster."""
+
+    RUN = run_in(Status.LAUNCHING, try_=TRY)
+    ASKED = machine_of(TRY, machine_id="12.0", state=MachineState.ASKED)
+    QUEUED = replace(ASKED, queued=True, detail="others are first")
+
+    def decided(self, run: Run, now: float, machine: Machine = QUEUED) -> Decision:
+        return decide(run, replace(OBS, create=NOT_READ, machine=Seen(machine)), WORLD, now)
+
+    def test_the_wait_says_for_what(self) -> None:
+        waits = self.decided(self.RUN, TRY.requested_at + 120).run
+        assert f"it is in the queue of {TRY.placement.zone}, until" in status_text(waits, TRY.requested_at + 120)
+        assert "others are first" in waits.hold
+
+    def test_it_keeps_its_place_as_long_as_the_run_may_wait(self) -> None:
+        limit_s = self.RUN.policy.limits.wait_for_capacity_s
+        assert limit_s > WORLD.knobs.launch_timeout_s
+        (again,) = self.decided(self.RUN, TRY.requested_at + limit_s - 1).actions
+        assert isinstance(again, Launch)
+        over = self.decided(self.RUN, TRY.requested_at + limit_s)
+        assert [type(action) for action in over.actions] == [Release]
+        assert over.run.waiting.since == TRY.requested_at, "the wait for capacity began with the queue"
+
+    def test_without_a_queue_the_request_is_given_up_after_its_own_time(self) -> None:
+        """The broken variant: a cloud that looks for capacity for a day would hold its run for a day."""
+        over = self.decided(self.RUN, TRY.requested_at + WORLD.knobs.launch_timeout_s, self.ASKED)
+        assert [type(action) for action in over.actions] == [Release]
+        assert over.run.waiting.since is None
+
+    def test_a_short_patience_is_not_shorter_than_a_request(self) -> None:
+        limits = replace(self.RUN.policy.limits, wait_for_capacity_s=1.0)
+        run = replace(self.RUN, policy=replace(self.RUN.policy, limits=limits))
+        (again,) = self.decided(run, TRY.requested_at + 100).actions
+        assert isinstance(again, Launch)
 
 
 def test_a_request_is_canceled_only_when_the_baton_could_be_read() -> None:

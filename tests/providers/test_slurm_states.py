@@ -115,10 +115,10 @@ REASONS: list[tuple[str, str, Cause | None]] = [
 def test_each_reason_of_a_pending_job(word: str, reason: str, cause: Cause | None) -> None:
     why = wait(word, reason)
     assert why.cause is cause
+    assert why.text, "a run in the queue says what it waits for"
     if cause is not None:
         assert cause in NEEDS_PERSON
         assert rule_for(cause).kind is Kind.PACED
-        assert why.text
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin"])

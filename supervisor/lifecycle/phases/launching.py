@@ -67,7 +67,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 def _follow_machine(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Adopt the machine, follow its beats, or request it again."""
-    called_off = now >= _overdue_at(try_, world, now) and machines.is_stopping(obs.machine)
+    called_off = now >= _overdue_at(run, try_, obs, world, now) and machines.is_stopping(obs.machine)
     if run.live_attempt is None and isinstance(obs.machine, Seen) and not (_is_requested(obs) or called_off):
         return _adopt(run, try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
@@ -91,15 +91,23 @@ def _is_requested(obs: Observation) -> bool:
     return isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ASKED
 
 
-def _overdue_at(try_: Try, world: World, now: float) -> float:
-    """When the wait for this request is over, whatever the platform makes of it."""
+def _queued(obs: Observation) -> str:
+    """What it waits for in the platform's own queue; "" = it is in none."""
+    return obs.machine.value.detail if isinstance(obs.machine, Seen) and obs.machine.value.queued else ""
+
+
+def _overdue_at(run: Run, try_: Try, obs: Observation, world: World, now: float) -> float:
+    """When the wait for this request is over, whatever the platform makes of it. A place in a queue is kept as long as
+    the run may wait for capacity: a new request would begin at the end of the queue."""
     watched = machines_since(world, try_.placement, try_.requested_at, now)
+    if _queued(obs):
+        return watched + max(world.knobs.launch_timeout_s, run.policy.limits.wait_for_capacity_s)
     return watched + world.knobs.launch_timeout_s
 
 
 def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Machine absent or requested, and no end of the create call: the same Launch, never another zone."""
-    overdue_at = _overdue_at(try_, world, now)
+    overdue_at = _overdue_at(run, try_, obs, world, now)
     if machines.is_written_off(obs):
         failed = CreateFailed(try_.launch_id, Cause.NO_CAPACITY, "the machine was written off")
         return _try_failed(run, try_, failed, world, now)
@@ -118,7 +126,10 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
     hold = ""
     if _is_requested(obs) and now - try_.requested_at >= LOOKING_AFTER_S:
         until = clock_text(overdue_at, now)
-        hold = f"the cloud is looking for capacity in {try_.placement.zone}, until {until} at most"
+        zone, reason = try_.placement.zone, _queued(obs)
+        hold = f"the cloud is looking for capacity in {zone}, until {until} at most"
+        if reason:
+            hold = f"it is in the queue of {zone}, until {until} at most: {reason}"
     after = run if run.hold == hold else replace(run, hold=hold)
     return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
 
@@ -141,6 +152,8 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
     """The request has not ended in time: what it may still become is deleted. It is not sent again. Once nothing can
     come of it and no machine is there, the next zone is tried. A request that was never sent is sent now."""
     if isinstance(obs.machine, Seen):
+        if _queued(obs) and run.waiting.since is None:  # the wait in the queue was the run's wait for capacity
+            run = replace(run, waiting=replace(run.waiting, since=try_.requested_at))
         return cancel_request(run, try_, obs, "the request for it did not end in time")
     blind = hold_unread_store(run, obs, now)
     if blind is not None:  # only the baton says whether the request was sent
@@ -150,7 +163,7 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, now: float) ->
         unsent_try = replace(try_, requested_at=now)
         unsent = replace(run, try_=unsent_try, hold="")
         return Decision(unsent, actions=(Launch(unsent_try, holder_gone=not run.retiring),))
-    settled_at = _overdue_at(try_, world, now) + CREATE_SETTLED_S
+    settled_at = _overdue_at(run, try_, obs, world, now) + CREATE_SETTLED_S
     if now < settled_at:
         return unchanged(run, check_after=settled_at)
     if not isinstance(obs.lookup, Absent):

@@ -8,7 +8,7 @@ A job that was put back before its first start has written a line is the machine
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
@@ -103,7 +103,8 @@ def machine_of(sighting: Sighting, ends: Ends) -> Machine | None:
         record = record_of(JobEnd(job.state, job.ended_at), machine_id)
         return None if record is None else _machine(sighting, MachineState.ENDED, record)
     detail = wait(job.state, job.reason).text if word.state is MachineState.ASKED else word.text
-    return _machine(sighting, word.state, None, detail)
+    machine = _machine(sighting, word.state, None, detail)
+    return replace(machine, queued=True) if word.state is MachineState.ASKED else machine
 
 
 def _past_record(sighting: Sighting, ends: Ends) -> MachineRecord | None:

@@ -110,6 +110,8 @@ SAID: Mapping[str, str] = {
     "Resources": "it waits for free nodes",
     "Priority": "jobs with a higher priority wait before it",
     "BeginTime": "Slurm starts it again soon",
+    "None": "Slurm has not looked at it yet",
+    "": "Slurm has not looked at it yet",
 }
 
 
@@ -123,4 +125,5 @@ def wait(word: str, reason: str) -> Wait:
         return Wait(Cause.LAUNCH_REJECTED, f"{first}: {REFUSALS[first]}")
     if first.startswith(QUOTA):
         return Wait(Cause.QUOTA, f"{first}: a limit of the account or the QOS is reached")
-    return Wait(None, SAID.get(first, STATES[word].text if word in STATES else "") or first)
+    text = STATES[word].text if word in STATES else ""
+    return Wait(None, text or SAID.get(first, first))
