@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from supervisor.providers.slurm.cluster import Cluster, ClusterReader, parse
 from supervisor.providers.slurm.doctor import FREE_BYTES, cluster_checks, findings
 from supervisor.providers.slurm.jobs import Keeper, Unclear
 from supervisor.providers.slurm.profile import documented, mount_of, profile
+from supervisor.providers.slurm.provider import SlurmProvider
 from supervisor.providers.slurm.settings import SlurmSettings
 from supervisor.wiring import settings as wired
 
@@ -258,3 +262,34 @@ class TestSettings:
             ("a", "spot"), ("a", "prod"), ("b", "spot"), ("b", "prod"),
         ]  # fmt: skip
         assert {offer.price_usd_per_h for offer in each} == {0.0}
+
+
+def test_a_thousand_jobs_are_one_command_and_little_cpu(tmp_path: Path) -> None:
+    """Of each job Slurm 22.05 prints about 100 fields."""
+    s = replace(S, slurm_folder=str(tmp_path))
+    provider = SlurmProvider("c", s, agent=lambda: tmp_path, now=lambda: 1e9, on=DAY)
+    fields = {f"field_{number}": "some text" for number in range(95)}
+    jobs = []
+    for number in range(1000):
+        machine = f"spot-{number:08x}-a1-t1"
+        (tmp_path / "machines" / machine).mkdir(parents=True)
+        name = f"{machine}:3f72d204eac7b08e:run-{number}:1.1.1:spot"
+        own = {"job_id": number + 1, "name": name, "job_state": "RUNNING", "submit_time": 1, "restart_cnt": 0}
+        jobs.append({**fields, **own})
+    answer, made = json.dumps({"errors": [], "jobs": jobs}, indent=2), []
+
+    def run(*words: str, timeout_s: float = 0.0) -> str:
+        made.append(words[0])
+        return answer
+
+    provider.commands.run = run  # type: ignore[method-assign]
+    began = time.process_time()
+    assert len(provider.machines().machines) == 1000
+    assert time.process_time() - began < 1.0
+    assert made == ["squeue"]
+    assert len(provider._surveyor._zones) == 1000
+    answer = json.dumps({"errors": [], "jobs": []})
+    shutil.rmtree(tmp_path / "machines")
+    (tmp_path / "machines").mkdir()
+    assert provider.machines().machines == ()
+    assert provider._surveyor._zones == {}, "nothing is kept of machines that are gone"

@@ -83,7 +83,7 @@ class Surveyor:
     def __init__(self, commands: Commands, cluster: ClusterReader, root: Path, now: Callable[[], float]) -> None:
         self.queue, self._commands, self._cluster, self._root, self._now = Queue(commands), commands, cluster, root, now
         self._lock, self._holds = threading.RLock(), False
-        self._zones: dict[str, str] = {}  # machine name -> zone, of all that were ever read
+        self._zones: dict[str, str] = {}  # machine name -> zone, as it was last read
 
     @cached_property
     def folders(self) -> Folders:
@@ -110,7 +110,10 @@ class Surveyor:
         survey = Survey(one_each(self.queue.jobs()))
         with as_unavailable(f"the folder of machines {self._root}"):
             entries = self._entries()
-        for name in sorted({*survey.jobs, *entries}) if only is None else [only]:
+        names = {*survey.jobs, *entries}
+        if only is None:
+            self._zones = {name: zone for name, zone in self._zones.items() if name in names}
+        for name in sorted(names) if only is None else [only]:
             try:
                 sighting = self._sighting(name, survey.jobs.get(name, ()), entries, began_at)
             except (Unreadable, OSError) as error:
