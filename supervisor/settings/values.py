@@ -21,6 +21,7 @@ ENDPOINT = "_endpoint"  # settings with this ending are addresses; empty = the s
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
+MIXED_WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 Number = TypeVar("Number", int, float)
 Argv = tuple[str, ...]  # the words of a command; no shell reads them
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -30,13 +31,14 @@ TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 class Rules:
     """Bounds of settings, by their names. `empty`: texts that may be empty. `zero`: seconds that may be 0. `counts`:
     (lowest, highest) of whole numbers, else 1 to LARGEST_COUNT. `pairs`: the syntax of pairs, in words. `texts`: the
-    pattern of the second half of a pair of texts."""
+    pattern of the second half of a pair of texts. `mixed_case`: lists of names that may have upper-case letters."""
 
     empty: frozenset[str] = frozenset()
     zero: frozenset[str] = frozenset()
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     pairs: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    mixed_case: frozenset[str] = frozenset()
 
 
 CORE = Rules(
@@ -153,12 +155,14 @@ def _words(name: str, raw: object, rules: Rules) -> tuple[str, ...]:
     parts = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(parts, list | tuple) or not parts:
         raise _Malformed("one or more names, as a list or separated by commas")
-    pattern, port = WORD, ""
+    pattern, letters, port = WORD, "lower-case letters", ""
+    if name in rules.mixed_case:
+        pattern, letters = MIXED_WORD, "letters"
     if name == "webhook_allow_hosts":
         pattern, port = WORD + r"(:[0-9]{1,5})?", ", with :PORT or without"
     for part in parts:
         if not isinstance(part, str) or not re.fullmatch(pattern, part):
-            raise _Malformed(f"names of lower-case letters, digits, dots, dashes and underscores{port}")
+            raise _Malformed(f"names of {letters}, digits, dots, dashes and underscores{port}")
     if len(set(parts)) != len(parts):
         raise _Malformed("names that differ from each other")
     return tuple(parts)

@@ -249,12 +249,18 @@ class TestSettings:
     def test_they_are_variables_too(self, tmp_path: Path) -> None:
         environ = {
             "HOME": str(tmp_path), "SPOT_PROVIDER": "slurm", "SPOT_SLURM_FOLDER": "/scratch/me",
-            "SPOT_SLURM_PARTITIONS": "scavenger,gpu", "SPOT_SLURM_SHAPES": "a100", "SPOT_SLURM_CPUS": "a100=8",
+            "SPOT_SLURM_PARTITIONS": "Scavenger,gpu_A100", "SPOT_SLURM_SHAPES": "a100", "SPOT_SLURM_CPUS": "a100=8",
             "SPOT_SLURM_GRES": "a100=gpu:a100:1", "SPOT_SLURM_MODULES": "cuda/12.4 gcc",
         }  # fmt: skip
         values = wired.load(environ=environ).sections["slurm"].values
-        assert (values.slurm_partitions, values.slurm_gres) == (("scavenger", "gpu"), {"a100": "gpu:a100:1"})
+        assert (values.slurm_partitions, values.slurm_gres) == (("Scavenger", "gpu_A100"), {"a100": "gpu:a100:1"})
         assert (values.slurm_cpus, values.slurm_modules) == ({"a100": 8}, ("cuda/12.4", "gcc"))
+
+    @pytest.mark.parametrize("name", ["-x", "a:b", "ä", "a;b", ""])
+    def test_a_partition_is_a_plain_word(self, tmp_path: Path, name: str) -> None:
+        environ = {"HOME": str(tmp_path), "SPOT_PROVIDER": "slurm", "SPOT_SLURM_FOLDER": "/s"}
+        with pytest.raises(SettingsRefused, match="slurm_partitions"):
+            wired.load(environ={**environ, "SPOT_SLURM_PARTITIONS": name})
 
     def test_every_partition_of_a_shape_comes_before_the_next_shape(self) -> None:
         each = settings.offers("c", replace(S, slurm_shapes=("a", "b")))

@@ -27,6 +27,7 @@ RULES = Rules(
         "slurm_memory": "shape=memory pairs, such as a100=64G,a100x2=128G",
     },
     texts={"slurm_gres": GRES, "slurm_memory": MEMORY},
+    mixed_case=frozenset({"slurm_partitions"}),
     empty=frozenset({"slurm_time", "slurm_account", "slurm_qos", "slurm_conf", "slurm_folder"}),
 )
 _PATH = r"/[^\x00-\x1f]{1,3000}"
