@@ -93,3 +93,18 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
     assert not list((tmp_path / "shared" / "machines").glob("*/secrets.json"))
+
+
+def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:
+    lines = {line["name"]: line["result"] for line in lab.daemon.call("GET", "/v1/doctor")["checks"]}
+    assert (lines["cluster"], lines["spot"]) == ("ok", "ok")
+    steps = ("--steps", "60000", "--checkpoint-every", "10", "--step-delay-s", "0.05")
+    lab.spot("submit", "--run-id", "digits", "--code", ".", "--", sys.executable, "train.py", *steps)
+    lab.until(lambda run: (run["checkpoint_step"] or 0) >= 10, "a checkpoint")
+    lab.spot("stop", "digits")
+    run = lab.daemon.wait_status("digits", "stopped")
+    assert run["checkpoint_step"] >= 10
+    (attempt,) = lab.attempts()
+    assert attempt["cause"] == "stop_requested"
+    assert "0 steps lost" in lab.events()
+    wait_for(lambda: not lab.job_ids(), 60, "the job to be gone")

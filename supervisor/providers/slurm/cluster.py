@@ -25,7 +25,7 @@ from supervisor.providers.slurm.submitting import limit_s
 TIMEOUT_S = 15.0
 INHERITED = frozenset({"SLURM_CONF"})
 FOREIGN = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SPOT_")
-KEPT_S = 3600.0
+KEPT_S, RETRY_S = 3600.0, 60.0
 LINE = re.compile(r"^(\w[\w:]*)\s*=\s*(.*?)\s*$", re.MULTILINE)
 WARNS = "preempt_send_user_signal"
 
@@ -155,7 +155,7 @@ class ClusterReader:
         self._commands, self._now = commands, now
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
-        self._due = 0.0  # monotonic
+        self._problem, self._due = "", 0.0  # monotonic
 
     @property
     def last(self) -> Cluster | None:
@@ -165,14 +165,13 @@ class ClusterReader:
     def read(self) -> Cluster:
         """At most KEPT_S old; an older one where the cluster does not answer now. Raises ProviderUnavailable."""
         with self._lock:
-            if self._cluster is not None and time.monotonic() < self._due:
-                return self._cluster
-            try:
-                self._cluster = self.read_now()
-                self._due = time.monotonic() + KEPT_S
-            except ProviderUnavailable:
-                if self._cluster is None:
-                    raise
+            if time.monotonic() >= self._due:
+                try:
+                    self._cluster, self._due = self.read_now(), time.monotonic() + KEPT_S
+                except ProviderUnavailable as error:
+                    self._problem, self._due = str(error), time.monotonic() + RETRY_S
+            if self._cluster is None:
+                raise ProviderUnavailable(self._problem)
             return self._cluster
 
     def read_now(self) -> Cluster:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
@@ -238,6 +239,8 @@ class SlurmProvider:
 
     def machines(self) -> MachineListing:
         survey = self._surveyor.survey()
+        with suppress(ProviderUnavailable):  # once an hour; then the profile has fewer measured facts
+            self.cluster.read()
         self._jobs = (time.monotonic(), {name: jobs[0] for name, jobs in survey.jobs.items() if len(jobs) == 1})
         return survey.listing(self._settings.slurm_partitions)
 
