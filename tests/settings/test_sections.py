@@ -81,7 +81,10 @@ def test_without_sections_the_kind_is_the_name(tmp_path: Path) -> None:
         ('[providers]\nlab = "local"\n', r"providers.lab: expected a section \[providers.lab\]"),
         ('[providers.Lab]\nkind = "local"\n', r"\[providers.Lab\]: a name is a lower-case letter"),
         ("[providers.lab]\n", r"\[providers.lab\]: kind is not set: expected local or gce"),
-        ('[providers.lab]\nkind = "locla"\n', r"kind = locla: expected local or gce or .*; did you mean local\?"),
+        (
+            '[providers.lab]\nkind = "locla"\n',
+            r"kind = locla: expected local or gce or ssh or slurm; did you mean local\?",
+        ),
         ('[providers.lab]\nkind = "aws"\n', r"kind = aws: expected local or gce or ssh or slurm$"),
         (LAB + "zone = 1\n", r"\[providers.lab\]: zone is not a setting of local; did you mean zones\?"),
         (LAB + "colour = 1\n", "colour is not a setting of local; local has zones, shapes, capacity"),
