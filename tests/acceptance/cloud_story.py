@@ -26,8 +26,8 @@ from tests.waiting import wait_for
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
 PACED = Path(__file__).with_name("paced.py")
-# A minute, unless its gate opens.
-STEPS = ("--steps", "600", "--checkpoint-every", "10", "--step-delay-s", "0.1")
+# Two minutes, unless its gate opens.
+STEPS = ("--steps", "600", "--checkpoint-every", "10", "--step-delay-s", "0.2")
 PACE = {**QUICK, "SPOT_BEAT_STORE_S": "1", "SPOT_COOLDOWN_MIN_S": "1", "SPOT_COOLDOWN_MAX_S": "2"}
 # Seconds that Google takes for what takes it a minute.
 DURATIONS = {"create_s": 0.5, "delete_s": 0.5, "stop_s": 0.5, "fail_s": 0.3, "queue_s": 0.1}
