@@ -197,15 +197,23 @@ def _request(handler: _Handler) -> Request:
 
 
 def _body(handler: _Handler) -> bytes:
+    """Raises ConnectionError where the client is gone before its end: nobody asks for anything then."""
     headers = handler.headers
     if headers.get("transfer-encoding", "").lower() != "chunked":
-        return handler.rfile.read(int(headers.get("content-length") or 0))
+        return _whole(handler, int(headers.get("content-length") or 0))
     pieces = []
-    while size := int(handler.rfile.readline().split(b";")[0], 16):
-        pieces.append(handler.rfile.read(size))
+    while size := int(handler.rfile.readline().split(b";")[0] or b"-1", 16):
+        pieces.append(_whole(handler, size))
         handler.rfile.readline()
     handler.rfile.readline()
     return b"".join(pieces)
+
+
+def _whole(handler: _Handler, size: int) -> bytes:
+    data = handler.rfile.read(size) if size >= 0 else b""
+    if len(data) != size:
+        raise ConnectionError("the client is gone")
+    return data
 
 
 def _send(handler: _Handler, response: Response) -> None:
