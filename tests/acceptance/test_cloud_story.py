@@ -40,6 +40,8 @@ def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
     story.trains("digits")
     story.cloud.registry.push("train", "1", "another image")
     story.cloud.compute.preempt(story.vm("digits").name)
+    second = runfiles.facts("digits", 2)  # its agent gathers them beside the training, which may end at once
+    wait_for(lambda: story.cloud.storage.find(BUCKET, second) is not None, LONG_S, "the facts of attempt 2")
     run = story.completed("digits")
     one, two = story.attempts("digits")
     assert (one["cause"], two["cause"]) == ("preempted", "finished")
