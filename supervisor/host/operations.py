@@ -74,8 +74,7 @@ class Host:
         the driver is asked for its version too."""
         survey = self._machines.survey()
         self._machines.archive_old(survey.over)
-        with suppress(refusals.Refused, Unreadable):  # the next probe repeats it
-            self._boot_line().remove_unneeded(self._machines.folders)
+        self._drop_boot_line()
         cards, cuda = None, None
         with suppress(CardsUnread):  # then a launch says why, and the capacity is not known
             cards = self._cards.refresh(survey)
@@ -121,6 +120,11 @@ class Host:
         """After a reboot, and before each request that looks at machines."""
         return {"started": relaunch(self._machines.folders, self._agents, detaching_prefix, time.time())}
 
+    def _drop_boot_line(self) -> None:
+        """Where no machine wants it any more. What cannot be removed, or not be known, stays until the next probe."""
+        with suppress(refusals.Refused, Unreadable, OSError):
+            self._boot_line().remove_unneeded(self._machines.folders)
+
     def _boot_line(self) -> BootLine:
         root = self._root.resolve()
         return BootLine(root, Path(sys.argv[0]).resolve(), lingers(), root / OWN / "boot_line")
@@ -131,7 +135,7 @@ class Host:
 
     def release(self) -> Dict[str, Any]:
         self._machines.release(*self._ref())
-        self._boot_line().remove_unneeded(self._machines.folders)
+        self._drop_boot_line()
         return {}
 
     def stop(self) -> Dict[str, Any]:

@@ -16,12 +16,13 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, List, Mapping, Sequence
 
 from supervisor.host import processes
-from supervisor.host.files import clause, read_json, remove, write_json, write_text
+from supervisor.host.files import Unreadable, clause, read_json, remove, write_json, write_text
 from supervisor.host.folders import Folder, Folders
 from supervisor.host.refusals import Refused
 from supervisor.host.starting import Agents, Start
@@ -63,13 +64,15 @@ def wants(folder: Folder) -> bool:
 
 def relaunch(folders: Folders, agents: Agents, prefix: Callable[[], Sequence[str]], now: float) -> List[str]:
     """Start the agents of machines that were alive at the end of the boot before this one. Their names. An agent that
-    cannot be started leaves its machine as any other one after a reboot. OSError, Unreadable: of the folders."""
+    cannot be started leaves its machine as any other one after a reboot, and a folder that cannot be read stops no
+    other. OSError: not even the names of the folders can be read."""
     boot, started = processes.boot_id(), []
     for folder in folders.all():
-        if _is_due(folder, boot):
-            with folders.locked():
-                if _is_due(folder, boot) and _start(folder, agents, prefix(), boot, now):
-                    started.append(folder.name)
+        with suppress(OSError, Unreadable):
+            if _is_due(folder, boot):
+                with folders.locked():
+                    if _is_due(folder, boot) and _start(folder, agents, prefix(), boot, now):
+                        started.append(folder.name)
     return started
 
 

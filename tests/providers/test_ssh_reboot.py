@@ -94,6 +94,28 @@ def test_the_line_of_the_host_starts_the_agent_again_and_goes_with_the_last_mach
     assert crontab.lines(home) == []
 
 
+def test_a_folder_that_cannot_be_read_stops_no_other(lab: SshSubject, reboot: Any) -> None:
+    torn, request = relaunchable(lab, run="a-torn-one"), relaunchable(lab, run="whole")
+    lab.up(torn)
+    lab.up(request)
+    (lab.folder(torn) / "agent.json").write_text("{")
+    (output,) = crontab.after_a_reboot(lab.hosts[0].home, reboot())
+    assert json.loads(output.partition(":")[2])["started"] == [request.name]
+
+
+def test_a_line_that_cannot_be_removed_fails_no_release_and_goes_later(lab: SshSubject, tmp_path: Path) -> None:
+    request, home, program = relaunchable(lab), lab.hosts[0].home, tmp_path / "bin" / "crontab"
+    machine = lab.up(request)
+    good = program.read_text()
+    program.write_text("#!/bin/sh\necho 'not now' >&2; exit 1\n")
+    lab.provider.release(ref(request, machine.machine_id))
+    assert lab.listed(request) is None
+    assert len(crontab.lines(home)) == 1
+    program.write_text(good)
+    lab.provider.machines()
+    assert crontab.lines(home) == []
+
+
 def test_without_the_line_the_next_listing_does_it_and_once_in_each_boot(lab: SshSubject, reboot: Any) -> None:
     request = relaunchable(lab)
     machine = lab.up(request)
