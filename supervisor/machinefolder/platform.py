@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machines import MachineRef, Offer, OfferKey
-from supervisor.machinefolder.provider import FolderProvider
 from supervisor.machinefolder.secrets import variables, without_secrets
 from supervisor.ports.platform import Account, ConsolePart, DataPlace, Login, PlanQuestion, PlatformEvent, ShapePrice
 from supervisor.ports.provider import LaunchRequest, NotSupported
@@ -35,13 +35,22 @@ def preview(data_dir: Path, request: LaunchRequest) -> Mapping[str, object]:
     }
 
 
+class ReadsFolders(Protocol):
+    def offers(self) -> tuple[Offer, ...]: ...
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
+        """(bytes, the offset of the first); a negative start counts from the end."""
+        ...
+
+
 class FolderPlatform:
-    """Platform of ports/platform.py. A subclass has the place in words: `this computer`."""
+    """Platform of ports/platform.py. A subclass has the place in words: `this computer`. One whose folders are on other
+    computers has an account, a login, a preview and prices of its own."""
 
     log_service = ""
     place: str
 
-    def __init__(self, provider: FolderProvider, data_dir: Path) -> None:
+    def __init__(self, provider: ReadsFolders, data_dir: Path) -> None:
         self._provider, self._data_dir = provider, data_dir
 
     def account(self) -> Account:
