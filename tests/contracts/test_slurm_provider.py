@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.providers.slurm.platform import SlurmPlatform
+from supervisor.providers.slurm.provider import SlurmPlatform
 from supervisor.providers.slurm.settings import SlurmSettings
 from tests.contracts.platform_stages import FolderStage
 from tests.contracts.platform_suite import PlatformContract

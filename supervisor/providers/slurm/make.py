@@ -28,8 +28,7 @@ def open_provider(name: str, s: SlurmSettings, context: ProviderContext) -> Open
     from supervisor.domain.profile import day_of
     from supervisor.ports.opening import OpenedProvider
     from supervisor.providers.slurm.doctor import cluster_checks
-    from supervisor.providers.slurm.platform import SlurmPlatform
-    from supervisor.providers.slurm.provider import SlurmProvider
+    from supervisor.providers.slurm.provider import SlurmPlatform, SlurmProvider
 
     clock = context.clock
     provider = SlurmProvider(name, s, agent=lambda: context.agent, now=clock.now, on=day_of(clock.now()))
