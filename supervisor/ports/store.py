@@ -158,8 +158,9 @@ class Tokens(Protocol):
     """The records of tokens and their HMACs, never the tokens themselves. A change and its event are one transaction.
     All calls may raise StoreDown."""
 
-    def add(self, token: Token, digest: str, event: Event) -> None:
-        """A new row and its event, at the time of the token."""
+    def add(self, token: Token, digest: str, event: Event) -> bool:
+        """A new row and its event, at the time of the token. False = there is a token with this digest: neither row nor
+        event is written."""
 
     def find(self, digest: str) -> Token | None:
         """Also an expired or revoked one; None = there is no such token."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor.domain.errors import SettingsRefused
+from supervisor.settings.credentials import check_file
 from supervisor.settings.values import check_own_url, is_loopback
 
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
@@ -23,15 +24,16 @@ NO_TOKENS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings:
-    """`insecure_loopback`: no token is required. `allowed_hosts`: further host names of requests, besides this
-    computer's; a numeric `host` is included. `rate_per_s`: requests of one token, 0 = no limit; `rate_burst` at once.
-    `streams_max`: open event streams, of which one token may have `streams_per_token`. `dashboard_url`: the address of
-    this supervisor for people; "" = messages have no links. `docs_public`: the description of the API needs no
-    token."""
+    """`insecure_loopback`: no token is required. `admin_token`: one with all rights, or file:/PATH; "" = the data
+    folder gets its own. `allowed_hosts`: further host names of requests, besides this computer's; a numeric `host` is
+    included. `rate_per_s`: requests of one token, 0 = no limit; `rate_burst` at once. `streams_max`: open event
+    streams, of which one token may have `streams_per_token`. `dashboard_url`: the address of this supervisor for
+    people; "" = messages have no links. `docs_public`: the description of the API needs no token."""
 
     host: str = "127.0.0.1"
     port: int = 8787
     insecure_loopback: bool = False
+    admin_token: str = field(default="", repr=False)
     allowed_hosts: tuple[str, ...] = ()
     rate_per_s: int = 100
     rate_burst: int = 200
@@ -50,6 +52,7 @@ def check(s: AccessSettings) -> None:
             "itself, other computers get one from `spot token create`), or listen on 127.0.0.1",
             {"host": s.host},
         )
+    check_file("admin_token", s.admin_token)
     check_own_url("dashboard_url", s.dashboard_url)
     if not PLAIN_URL.fullmatch(s.dashboard_url):
         raise SettingsRefused(

@@ -1,8 +1,9 @@
-"""Settings that are credentials: the alert address, the secret that signs alerts, and the database address.
+"""Settings that are credentials: the admin token, the alert address, the secret that signs alerts, and the address of
+the database.
 
 Such a setting may name a file instead, `file:/PATH`; its value is the first line of that file. So no environment, unit
-or compose file has to contain a password: containers and service managers provide files. The alert address and its
-secret are never shown.
+or compose file has to contain a password: containers and service managers provide files. The first
+three are never shown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.settings.values import safe_address
 
 FILE = "file:"
-SECRET = ("alert_url", "alert_secret")  # shown by `shown` only
+SECRET = ("admin_token", "alert_url", "alert_secret")  # shown by `shown` only
 
 
 @dataclass(frozen=True, kw_only=True)

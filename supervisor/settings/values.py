@@ -42,7 +42,9 @@ class Rules:
 
 
 CORE = Rules(
-    empty=frozenset({"alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "record_file"}),
+    empty=frozenset(
+        {"admin_token", "alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "record_file"}
+    ),
     zero=frozenset(
         {
             "gpu_timeout_s",

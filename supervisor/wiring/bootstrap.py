@@ -26,6 +26,7 @@ from supervisor.reconciler.system_clock import EventWake
 from supervisor.services.access.data_folder import Ownership, ensure_admin_token
 from supervisor.services.reading.health import ticks
 from supervisor.settings import access as settings_access
+from supervisor.settings import credentials
 from supervisor.settings.loading import Settings
 from supervisor.settings.serving_process import ServiceManager, began
 from supervisor.storage import store as storage
@@ -82,7 +83,8 @@ def _open(settings: Settings, start_over: bool, opened: contextlib.ExitStack) ->
     opened.callback(store.close)
     ownership.keep(store.supervisor_id)
     if not settings.access.insecure_loopback:
-        ensure_admin_token(store, settings.data_dir, time.time())
+        given = credentials.secret_of("admin_token", settings.access.admin_token)
+        ensure_admin_token(store, settings.data_dir, time.time(), given)
     application = build(settings, store, opened.enter_context(_wakes(store)))
     server_file = opened.enter_context(ServerFile(settings.data_dir / "server.json", server.url_of(listener)))
     began(settings.data_dir)

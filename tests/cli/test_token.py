@@ -12,6 +12,7 @@ import pytest
 from supervisor.cli import output
 from supervisor.cli.output import utc_minute, when
 from supervisor.cli.server import token as token_command
+from supervisor.domain import callers
 from supervisor.wording.figures import DASH
 
 SHOWN = {
@@ -107,3 +108,10 @@ def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.Mo
 def test_moments_are_exact_elsewhere() -> None:
     assert when("2026-11-22T06:50:21.000Z") == utc_minute("2026-11-22T06:50:21.000Z") == "2026-11-22 06:50Z"
     assert when(None) == DASH
+
+
+def test_a_token_for_the_settings_needs_no_supervisor(spot) -> None:
+    first, second = spot("token", "generate"), spot("token", "generate")
+    assert callers.is_token(first.out.strip())
+    assert first.out != second.out
+    assert (first.err, first.code) == ("", 0)

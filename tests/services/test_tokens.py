@@ -114,10 +114,10 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def started(bed: Bed, folder: Path) -> str:
-    """The token in the folder after one more start."""
+def started(bed: Bed, folder: Path, given: str = "") -> str:
+    """The token in the folder after one more start. `given`: the setting admin_token."""
     bed.clock.advance(10)
-    ensure_admin_token(bed.store, folder, bed.clock.now())
+    ensure_admin_token(bed.store, folder, bed.clock.now(), given)
     return (folder / "admin-token").read_text().strip()
 
 
@@ -206,3 +206,65 @@ def test_an_unwritable_folder_is_reported(bed: Bed, folder: Path, caplog: pytest
     (folder / "admin-token").mkdir()
     with pytest.raises(SettingsRefused, match="admin-token"):
         started(bed, folder)
+
+
+# --- the token of the settings ---------------------------------------------------------------------------------------
+
+GIVEN = callers.write(b"\x09" * 32)
+
+
+def test_replicas_share_the_token_of_the_settings(any_bed: Bed, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    for replica in (folder, tmp_path / "two", folder):
+        assert started(any_bed, replica, GIVEN) == GIVEN, "where `spot` finds it"
+        assert stat.S_IMODE((replica / "admin-token").stat().st_mode) == 0o600
+    [made] = any_bed.store.tokens.newest(9)
+    assert (made.scopes, made.owner, made.valid(any_bed.clock.now())) == ({Scope.ADMIN}, "local", True)
+    assert found(any_bed, GIVEN) == made
+    assert [str(stored.event.kind) for stored in any_bed.store.events(None, 0, 10)] == ["token_created"]
+
+
+def test_two_replicas_that_store_it_at_once_leave_one_row(any_bed: Bed, folder: Path) -> None:
+    """The second one has looked before the first one wrote."""
+    store, find = any_bed.store, any_bed.store.tokens.find
+    started(any_bed, folder, GIVEN)
+    (folder / "admin-token").unlink()
+    with pytest.MonkeyPatch.context() as late:
+        late.setattr(store.tokens, "find", lambda digest: None)
+        assert started(any_bed, folder, GIVEN) == GIVEN
+    assert store.tokens.find == find
+    assert len(store.tokens.newest(9)) == 1
+
+
+def test_it_replaces_the_folders_own_which_is_revoked(any_bed: Bed, folder: Path) -> None:
+    own = started(any_bed, folder)
+    assert started(any_bed, folder, GIVEN) == GIVEN
+    before, after = found(any_bed, own), found(any_bed, GIVEN)
+    assert before is not None
+    assert after is not None
+    assert (before.revoked_at is None, after.revoked_at is None) == (False, True)
+
+
+def test_one_that_was_revoked_is_not_stored_again(
+    any_bed: Bed, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also long after, when rows of revoked tokens are deleted, and in a folder that has never seen it."""
+    started(any_bed, folder, GIVEN)
+    made = found(any_bed, GIVEN)
+    assert made is not None
+    revoke(any_bed.parts, any_bed.services.identity, made.token_id, OPS)
+    any_bed.store.prune(any_bed.clock.now() + 91 * 86_400.0, 1000)
+    (tmp_path / "two").mkdir()
+    started(any_bed, tmp_path / "two", GIVEN)
+    [still] = any_bed.store.tokens.newest(9)
+    assert not still.valid(any_bed.clock.now())
+    assert "set another admin_token" in caplog.text
+    assert GIVEN not in caplog.text
+
+
+@pytest.mark.parametrize("text", ["hunter2", GIVEN[:-1] + "!", GIVEN + "x"])
+def test_another_text_is_refused_and_not_repeated(bed: Bed, folder: Path, text: str) -> None:
+    with pytest.raises(SettingsRefused, match="spot token generate") as refused:
+        started(bed, folder, text)
+    assert text not in refused.value.detail
+    assert list(folder.iterdir()) == []

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.domain import callers
 from supervisor.domain.errors import SettingsRefused
-from supervisor.wiring.settings import load
+from supervisor.settings import credentials
+from supervisor.wiring.settings import digest, load
 
 URL = "postgresql://spot:pa55word@db/spot"
 
@@ -41,3 +43,14 @@ def test_an_unusable_value_is_refused_by_name(tmp_path: Path, content: bytes, pa
 def test_a_file_is_named_by_its_whole_path(tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match="needs the whole path"):
         database_url(tmp_path, "file:url")
+    with pytest.raises(SettingsRefused, match="needs the whole path"):
+        load({"data_dir": str(tmp_path)}, {"SPOT_ADMIN_TOKEN": "file:admin-token", "HOME": "/"})
+
+
+def test_the_admin_token_is_shown_nowhere() -> None:
+    token = callers.write(b"\x03" * callers.RANDOM_BYTES)
+    settings = load({}, {"SPOT_ADMIN_TOKEN": token, "HOME": "/"})
+    assert settings.access.admin_token == token
+    assert token not in repr(settings)
+    assert credentials.shown("admin_token", token) == "***"
+    assert digest(settings) == digest(load({}, {"SPOT_ADMIN_TOKEN": token[::-1], "HOME": "/"})), "no guess to test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ import click
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import duration_s, json_flag, json_options, output_options
 from supervisor.cli.output import Table, emit, note, safe, suggest, utc_minute, when
+from supervisor.domain import callers
 from supervisor.domain.callers import Scope
 from supervisor.wording.figures import DASH
 
@@ -81,6 +83,12 @@ def create(
     click.echo(safe(created["token"]))
     note(f"Use it:     {_first_use(client.url, created['scopes'])}")
     note(f"Revoke it:  spot token revoke {token_id}")
+
+
+@token.command()
+def generate() -> None:
+    """Print a new token for the setting `admin_token`; it counts where a supervisor starts with it."""
+    click.echo(callers.write(secrets.token_bytes(callers.RANDOM_BYTES)))
 
 
 @token.command()

@@ -196,6 +196,7 @@ def _environ(plan: Plan, token: str) -> dict[str, str]:
     }
     empty = (
         "gce_prices", "gce_data_disk", "gce_data_disk_zone", "public_url", "dashboard_url", "alert_url", "alert_secret",
+        "admin_token",
     )  # fmt: skip
     return {settings_of.env_name(name): value for name, value in {**own, **dict.fromkeys(empty, "")}.items()}
 

@@ -119,19 +119,27 @@ class Ownership:
         return None
 
 
-def ensure_admin_token(store: Store, data_dir: Path, now: float) -> None:
-    """After this, the file holds a token of this database, or a revoked one. Raises SettingsRefused if the file cannot
-    be read or written, StoreDown."""
+def ensure_admin_token(store: Store, data_dir: Path, now: float, given: str = "") -> None:
+    """After this, the file holds a token of this database, or a revoked one. `given`: the token of the setting
+    admin_token; "" = the folder makes its own. Raises SettingsRefused if it is none, or if the file cannot be read or
+    written; StoreDown."""
+    if given and not callers.is_token(given):
+        text = "admin_token: it is not a token. `spot token generate` prints a new one"
+        raise SettingsRefused(text, {"name": "admin_token"})
     path = data_dir / ADMIN_FILE
     try:
         text = _read_private(path)
+        if given and text != given:
+            _revoke_earlier(store, path, now)
+            write_private(path, given)
+            text = given
         token = store.tokens.find(callers.digest(store.secret, text)) if callers.is_token(text) else None
         if token is None:
-            _make_admin_token(store, path, now)
+            _make_admin_token(store, path, now, given)
         elif not token.valid(now):
             fields = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token.token_id}
-            text = "The admin token of this data folder is revoked. For a new one, remove %s and start again."
-            log.warning(text, path, extra=fields)
+            fix = "set another admin_token" if given else f"remove {path}"
+            log.warning("The admin token is revoked. For a new one, %s and start again.", fix, extra=fields)
     except OSError as error:
         raise _unusable(path, error, "admin token") from None
 
@@ -154,14 +162,29 @@ def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
 
-def _make_admin_token(store: Store, path: Path, now: float) -> None:
-    place = f"{callers.FOLDER_CREATOR}{socket.gethostname()}:{path.parent}"
+def _revoke_earlier(store: Store, path: Path, now: float) -> None:
+    """Those that this folder has made."""
     for earlier in store.tokens.newest(TOKENS_READ):
-        if earlier.created_by == place and earlier.revoked_at is None:
+        if earlier.created_by == _creator(path) and earlier.revoked_at is None:
             tokens.revoke_token(store, earlier, _SUPERVISOR, now)
+
+
+def _creator(path: Path) -> str:
+    return f"{callers.FOLDER_CREATOR}{socket.gethostname()}:{path.parent}"
+
+
+def _make_admin_token(store: Store, path: Path, now: float, given: str) -> None:
+    """Replicas with the same `given` token may do this at once: one row is left."""
+    if not given:
+        _revoke_earlier(store, path, now)
     token_id = f"tok-{secrets.token_hex(tokens.ID_BYTES)}"
-    made = Token(token_id, ADMIN_NAME, ADMIN_NAME, frozenset({Scope.ADMIN}), now, place)
-    write_private(path, tokens.add(store, made, _SUPERVISOR))
+    creator = f"{callers.FOLDER_CREATOR}the setting admin_token" if given else _creator(path)
+    made = Token(token_id, ADMIN_NAME, ADMIN_NAME, frozenset({Scope.ADMIN}), now, creator)
+    text = given or callers.write(secrets.token_bytes(callers.RANDOM_BYTES))
+    tokens.add(store, made, _SUPERVISOR, text)
+    if given:
+        return
+    write_private(path, text)
     fields = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token_id}
     log.info("An admin token was created; `spot` finds it in its file.", extra=fields)
 

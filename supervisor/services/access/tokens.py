@@ -102,13 +102,13 @@ def create(parts: Parts, request: TokenRequest, caller: Caller, random: Random =
         expires_at=None if request.expires_in_s is None else now + request.expires_in_s,
         max_active_runs=request.max_active_runs,
     )
-    text = add(parts.store, made, caller, random)
+    text = callers.write(random(callers.RANDOM_BYTES))
+    add(parts.store, made, caller, text)
     return {**token_json(made, now), "token": text}
 
 
-def add(store: Store, made: Token, caller: Caller, random: Random = secrets.token_bytes) -> str:
-    """Store a new token: its text. Raises StoreDown."""
-    text = callers.write(random(callers.RANDOM_BYTES))
+def add(store: Store, made: Token, caller: Caller, text: str) -> None:
+    """Store a new token with this text; one that another process has stored in this moment stays. Raises StoreDown."""
     facts = {
         "token_id": made.token_id,
         "name": made.name,
@@ -123,7 +123,6 @@ def add(store: Store, made: Token, caller: Caller, random: Random = secrets.toke
     )
     digest = callers.digest(store.secret, text)
     store.tokens.add(made, digest, caller.event(EventKind.TOKEN_CREATED, sentence, facts))
-    return text
 
 
 def listing(parts: Parts) -> TokenList:

@@ -36,7 +36,7 @@ _RECORD = (
     tokens.c.id, tokens.c.name, tokens.c.owner, tokens.c.scopes, tokens.c.created_at, tokens.c.created_by,
     tokens.c.expires_at, tokens.c.max_active_runs, tokens.c.last_used_at, tokens.c.revoked_at,
 )  # fmt: skip
-INSERT = Statement(lambda dialect: insert_one(tokens, dialect))
+INSERT = Statement(lambda dialect: insert_one(tokens, dialect).on_conflict_do_nothing(index_elements=["hash"]))
 FIND = Statement(sa.select(*_RECORD).where(tokens.c.hash == bindparam("hash")))
 GET = Statement(sa.select(*_RECORD).where(tokens.c.id == bindparam("id")))
 NEWEST = Statement(
@@ -91,12 +91,14 @@ class SqlTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, token: Token, digest: str, event: Event) -> None:
+    def add(self, token: Token, digest: str, event: Event) -> bool:
         fields = {column.key: getattr(token, column.key) for column in _RECORD if column.key not in ("id", "scopes")}
         row = {"id": token.token_id, "hash": digest, "scopes": dumps(sorted(token.scopes)), **fields}
         with self._database.writing() as session:
-            session.run(INSERT, row)
+            if session.run(INSERT, row).rowcount == 0:
+                return False
             events.add_own(session, [event], token.created_at)
+            return True
 
     def find(self, digest: str) -> Token | None:
         return self._read_token(FIND, {"hash": digest})
