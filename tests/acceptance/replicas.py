@@ -72,7 +72,7 @@ def pair(folder: Path, database: str, same_machines: bool, **more: str) -> Itera
     (folder / "objects").mkdir()
     environ = environment(database, folder / "objects", **more)
     if same_machines:
-        link_machines(folder)
+        link_machines(folder / "one", folder / "two")
     daemons = Pair(folder, Daemon(folder / "one", environ), Daemon(folder / "two", environ))
     try:
         daemons.one.start()
@@ -84,12 +84,13 @@ def pair(folder: Path, database: str, same_machines: bool, **more: str) -> Itera
         daemons.one.close()
 
 
-def link_machines(folder: Path) -> None:
-    for name in ("one", "two"):
-        (folder / name).mkdir()
+def link_machines(one: Path, two: Path) -> None:
+    """The two data folders share their machines."""
+    for folder in (one, two):
+        folder.mkdir(parents=True)
     for part in ("machines", "local"):
-        (folder / "one" / part).mkdir()
-        (folder / "two" / part).symlink_to(folder / "one" / part)
+        (one / part).mkdir()
+        (two / part).symlink_to(one / part)
 
 
 def checks(daemon: Daemon) -> Mapping[str, str]:
