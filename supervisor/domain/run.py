@@ -143,7 +143,7 @@ class Files:
 
     checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
     checkpoint_bytes: int | None = None  # size of the newest one that the baton was read with; None = not read yet
-    # The longest time of a checkpoint with its upload, in the last ended attempt that measured one; None = no attempt did.
+    # The longest time of a checkpoint with its upload, in the last ended attempt that measured one; None = none did.
     checkpoint_s: float | None = None
     outcome: Outcome | None = None
     pulled_sha256: str | None = None  # of the results that a user pulled completely (as in `outcome`)

@@ -1,5 +1,5 @@
-"""A training on a real Slurm cluster, over a preemption by a job of a higher priority, a requeue by hand and a walltime,
-and one that two preemptions move to the cloud: the same weights as without interruption, bit for bit."""
+"""A training on a real Slurm cluster, over a preemption by a job of a higher priority, a requeue by hand, a walltime,
+and two preemptions that move it to the cloud: the same weights as without interruption, bit for bit."""
 
 from __future__ import annotations
 
