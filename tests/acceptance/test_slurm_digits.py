@@ -21,7 +21,6 @@ from tests.acceptance.test_cloud_moves import PAUSE, trains_on
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.waiting import wait_for
 
-
 CLOCK_OFF = """\
 import time
 now = time.time

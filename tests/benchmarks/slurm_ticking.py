@@ -139,9 +139,7 @@ def _count(made: Counter[str]) -> None:
     Commands.run = counted  # type: ignore[method-assign]
 
 
-BENCHES = (
-    Bench(ticking, (Row("slurm_tick_commands", "commands"), Row("slurm_tick_cpu_s", "s of CPU", target=1.0))),
-)
+BENCHES = (Bench(ticking, (Row("slurm_tick_commands", "commands"), Row("slurm_tick_cpu_s", "s of CPU", target=1.0))),)
 
 
 if __name__ == "__main__":
