@@ -132,6 +132,7 @@ class Beat:
     from_zero: Optional[bool] = None  # steps are counted from 0; None = no step was reported yet
     up_s: Optional[float] = None  # how long the agent has run, by its own monotonic clock
     recent: str = ""  # text for recent_points.decode: points of a young training; "" = none in this beat
+    save_s: Optional[float] = None  # the longest time of a checkpoint of this attempt with its upload; None = none yet
 
 
 def encode(beat: Beat) -> bytes:
@@ -228,6 +229,7 @@ def parse(raw: bytes) -> Beat:
         from_zero=data["from_zero"] if isinstance(data.get("from_zero"), bool) else None,
         up_s=_seconds(data, "up_s"),
         recent=_recent(data.get("recent")),
+        save_s=_seconds(data, "save_s"),
     )
 
 

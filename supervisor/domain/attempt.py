@@ -104,6 +104,7 @@ class Pulse:
     up_s: float | None = None  # uptime of the agent, by its monotonic clock; None = not reported
     telemetry: str = ""  # the newest one in a beat, as text (contract/beat_telemetry)
     recent: str = ""  # points in the newest beat, as text (contract/recent_points); not stored
+    save_s: float | None = None  # the longest time of a checkpoint with its upload; None = not reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def _is_plain(text: str, longest: int = MAX_TEXT) -> bool:
 def _has_plain_numbers(beat: Beat) -> bool:
     step, total, saved, resumed = beat.step, beat.total, beat.checkpoint_step, beat.resumed_from
     rejected, rate, notice_s, up_s = beat.rejected_checkpoint, beat.steps_per_s, beat.notice_s, beat.up_s
+    save_s = beat.save_s
     if not (
         0 <= beat.sequence <= MAX_COUNT
         and (step is None or 0 <= step <= MAX_COUNT)
@@ -96,6 +97,7 @@ def _has_plain_numbers(beat: Beat) -> bool:
         and (rate is None or -1e18 < rate < 1e18)
         and (notice_s is None or -1e18 < notice_s < 1e18)
         and (up_s is None or 0 <= up_s < 1e18)
+        and (save_s is None or 0 <= save_s < 1e18)
         and len(beat.metrics) <= heartbeat.MAX_METRICS
     ):
         return False

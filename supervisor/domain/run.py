@@ -31,6 +31,7 @@ class Counters:
     streak: int = 0  # ends in a row that need backoff
     deleted_at: tuple[float, ...] = ()  # removals of a machine by a person, within the last hour
     preempted_at: tuple[float, ...] = ()  # the last preemptions, if the policy's escalation counts them
+    timed_out: int = 0  # attempts that a time limit of the platform has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,8 @@ class Files:
 
     checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
     checkpoint_bytes: int | None = None  # size of the newest one that the baton was read with; None = not read yet
+    # The longest time of a checkpoint with its upload, in the last ended attempt that measured one; None = none did.
+    checkpoint_s: float | None = None
     outcome: Outcome | None = None
     pulled_sha256: str | None = None  # of the results that a user pulled completely (as in `outcome`)
     purging: bool = False  # the files are being deleted; a purge that was cut off is finished by repeating it

@@ -116,6 +116,8 @@ class LaunchRequest:
     # agent gets it beside the job, never in it. An unreadable one raises SecretRefused with its name.
     secrets: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False  # the same call may have been sent before, also by another process
+    checkpoint_s: float | None = None  # the longest measured time of a checkpoint with its upload; None = not measured
+    timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
 
 
 class Provider(Protocol):

@@ -1,12 +1,12 @@
-"""A training on a real Slurm cluster, over a preemption by a job of a higher priority and a requeue by hand: the same
-weights as without interruption, bit for bit."""
+"""A training on a real Slurm cluster, over a preemption by a job of a higher priority, a requeue by hand, a walltime,
+and two preemptions that move it to the cloud: the same weights as without interruption, bit for bit."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,45 @@ import pytest
 
 from supervisor.contract import runfiles
 from tests import forked
-from tests.acceptance.cloud_story import DIGITS, STEPS, twin
+from tests.acceptance.cloud_story import DIGITS, STEPS, cloud_story, training, twin
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
+from tests.acceptance.test_cloud_moves import PAUSE, trains_on
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.waiting import wait_for
 
+CLOCK_OFF = """\
+import time
+now = time.time
+time.time = lambda: now() + 90.0
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+WALLTIME = {"SPOT_SLURM_TIME": "2"}
+SECTIONS = """
+[providers.lab]
+kind = "slurm"
+folder = "{folder}"
+partitions = ["spot"]
+python = "{python}"
+conf = "{conf}"
+
+[providers.cloud]
+kind = "gce"
+"""
+
 
 class Lab:
-    def __init__(self, cluster: SlurmCluster, folder: Path) -> None:
+    def __init__(self, cluster: SlurmCluster, folder: Path, settings: Mapping[str, str]) -> None:
         self.cluster, self.objects = cluster, folder / "shared" / "objects"
         environ = {
             **QUICK,
             "SPOT_PROVIDER": "slurm",
             "SPOT_SLURM_FOLDER": str(folder / "shared"),
             "SPOT_SLURM_PARTITIONS": "spot",
-            "SPOT_SLURM_PYTHON": sys.executable,
             "SPOT_SLURM_CONF": str(cluster.conf),
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_BEAT_STORE_S": "1",
+            **settings,
         }
         self.daemon = Daemon(folder / "data", environ)
         self.daemon.start()
@@ -67,12 +87,33 @@ class Lab:
         return self.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def python_with(folder: Path, **variables: str) -> Path:
+    """The Python of the nodes, with these variables."""
+    path = folder / "python-of-nodes"
+    exports = "".join(f"export {name}='{value}'\n" for name, value in variables.items())
+    path.write_text(f'#!/bin/bash\n{exports}exec {sys.executable} "$@"\n')
+    path.chmod(0o700)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
     with running() as cluster:
-        lab = Lab(cluster, tmp_path)
+        yield cluster
+
+
+@pytest.fixture
+def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Its nodes have a clock that is 90 s ahead. A test may give more settings."""
+    (tmp_path / "ahead").mkdir()
+    (tmp_path / "ahead" / "sitecustomize.py").write_text(CLOCK_OFF)
+    python = python_with(tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
+    lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **getattr(request, "param", {})})
+    try:
         yield lab
+    finally:
         lab.daemon.close()
+        cluster.cancel_all()
 
 
 def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: Lab, tmp_path: Path) -> None:
@@ -93,6 +134,50 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
     assert not list((tmp_path / "shared" / "machines").glob("*/secrets.json"))
+
+
+@pytest.mark.parametrize("lab", [WALLTIME], indirect=True)
+def test_the_weights_are_the_same_over_a_walltime(lab: Lab, tmp_path: Path) -> None:
+    """Of two minutes. The warning comes a minute before their end, and Slurm may send it half a minute earlier."""
+    gate = tmp_path / "gate"
+    lab.spot("submit", "--run-id", "digits", "--code", ".", "--result", "weights.npz", "--", *training(gate))
+    lab.until(lambda run: len(lab.attempts()) == 2, "the second attempt")
+    gate.touch()
+    lab.until(lambda run: run["status"] == "completed", "digits to complete")
+    first, second = lab.attempts()
+    assert [first["cause"], second["cause"]] == ["expired", "finished"], lab.events()
+    assert second["step_from"] == first["step_last"] > 0, "it has saved in time"
+    weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
+
+
+def test_two_preemptions_within_an_hour_move_a_run_to_the_cloud(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """From the scavenger partition to spot machines, with one object store."""
+    python, file = tmp_path / "python-of-nodes", tmp_path / "spot.toml"
+    file.write_text(SECTIONS.format(folder=tmp_path / "shared", python=python, conf=cluster.conf), encoding="utf-8")
+    escalate = ("--escalate-after", "2", "--escalate-within", "1h", "--escalate-to", "next_provider")
+    with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE}) as story:
+        login = {"STORAGE_EMULATOR_HOST": story.cloud.storage.url, **story.cloud.metadata.environment()}
+        python_with(tmp_path, **login)
+        story.spot(
+            "submit", "--run-id", "digits", "--code", ".", "--image", story.cloud.image("train:1"),
+            "--provider=lab", "--provider=cloud", *escalate, "--result", "weights.npz",
+            "--", *training(story.gate("digits")),
+        )  # fmt: skip
+        for number in (1, 2):
+            assert trains_on(story, "digits", number) == "lab"
+            cluster.submit_prod(1.0)
+        assert trains_on(story, "digits", 3) == "cloud", story.told("digits")
+        story.completed("digits")
+        attempts = story.attempts("digits")
+        assert [attempt["placement"]["provider"] for attempt in attempts] == ["lab", "lab", "cloud"]
+        assert [attempt["cause"] for attempt in attempts] == ["preempted", "preempted", "finished"]
+        assert "the next provider first, after 2 preemptions within 1 h" in story.told("digits")
+        assert story.weights("digits") == twin(tmp_path / "twin")
+        assert story.cloud.compute.names() == []
+        jobs = ("squeue", "--me", "--noheader", "--format=%i")
+        wait_for(lambda: not cluster.run(*jobs), 60, "all jobs to be gone")
 
 
 def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:

@@ -50,6 +50,7 @@ class Bench:
         self.steps: dict[str, int] = {}
         self.notes: list[str] = []
         self.moved: list[int] = []
+        self.took: list[float] = []
         self.pruned: list[Pruned] = []
         self.before_step: Callable[[], object] = lambda: None
         self.saver = self.new_saver(folder)
@@ -62,7 +63,7 @@ class Bench:
             self.keeper,
             place=(RUN, 1, str(folder / "staging")),
             retrier=patient(self.clock, until),
-            hooks=Hooks(self._step_of, self.notes.append, self.moved.append),
+            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append),
             results=no_results(self.store, folder, self.clock),
             masker=masker,
         )

@@ -31,6 +31,33 @@ def test_uploaded_read_back_pointed_to_in_this_order(bench: Bench) -> None:
     assert bench.moved == [5]
 
 
+def test_a_save_is_measured_from_its_first_byte_to_its_pointer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seconds were seen of the writing, and the upload takes forty."""
+    now = 100.0
+    monkeypatch.setattr("supervisor.agent.checkpoints.checkpointsaver.time.monotonic", lambda: now)
+
+    def upload_takes_long() -> None:
+        nonlocal now
+        now += 40.0
+
+    bench.write("step-5.pt", "fi")
+    bench.renamed.clear()
+    bench.save()
+    bench.clock.now += 3.0
+    bench.write("step-5.pt", "five")
+    bench.renamed.clear()
+    bench.save()
+    assert bench.took == []
+    bench.clock.now += 10.0
+    bench.before_step = upload_takes_long
+    bench.save()
+    assert bench.took == [43.0]
+    bench.before_step = lambda: None
+    bench.write("step-6.pt", "six")
+    bench.save()
+    assert bench.took == [43.0, 0.0], "it appeared by a rename, so nothing is known of its writing"
+
+
 def test_an_upload_with_wrong_content_is_repeated(bench: Bench) -> None:
     bench.store.corrupt_uploads = 2
     bench.write("step-5.pt")

@@ -38,6 +38,8 @@ PROMISED = {
     "cloud_boot_to_readyz_s": 1.2,
     "cloud_reinsert_push_p99_s": 0.3,
     "cloud_reinsert_poll_p99_s": None,
+    "slurm_tick_commands": None,
+    "slurm_tick_cpu_s": 1.0,
 }
 
 

@@ -30,6 +30,7 @@ from tests.benchmarks import (
     queueing,
     reading,
     scraping,
+    slurm_ticking,
     streaming,
     submit,
     ticking,
@@ -40,7 +41,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages, long_logs, looking, queueing, hosts,
+    live_pages, long_logs, looking, queueing, hosts, slurm_ticking,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

@@ -62,12 +62,12 @@ VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         ("attempt", "sequence", "step", "total", "checkpoint_step", "resumed_from", "rejected_checkpoint"), NUMBERS
     ),
-    **dict.fromkeys(("steps_per_s", "notice_s", "up_s"), NUMBERS),
+    **dict.fromkeys(("steps_per_s", "notice_s", "up_s", "save_s"), NUMBERS),
 }
 VALID: dict[str, Any] = {
     "run_id": "run-1", "attempt": 1, "launch_id": "1.1.1", "machine_id": "local:0f4c:12:3", "boot_id": "0f4c3c4e",
     "sequence": 7, "phase": "training", "nonce": "5f1c0e2d", "step": 210, "total": 50_000, "steps_per_s": 3.1,
-    "metrics": {"loss": 0.71}, "telemetry": FULL, "up_s": 12.5,
+    "metrics": {"loss": 0.71}, "telemetry": FULL, "up_s": 12.5, "save_s": 3.5,
 }  # fmt: skip
 
 

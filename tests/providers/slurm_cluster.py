@@ -125,10 +125,14 @@ class SlurmCluster:
 
     def kill_node(self, node: str) -> None:
         """The daemon and all jobs of this node, as a power cut does."""
+        self.kill_daemon(node)
+        self._end_processes(node)
+
+    def kill_daemon(self, node: str) -> None:
+        """slurmd alone: its jobs live on."""
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait(30)
-        self._end_processes(node)
 
     def signal_controller(self, number: int) -> None:
         self._daemons["slurmctld"].send_signal(number)

@@ -39,10 +39,11 @@ class SlurmSubject(FolderSubject):
         }
         self.provider = self.fresh()
 
-    def fresh(self, **settings: Any) -> SlurmProvider:
-        """Another provider of the same cluster and folder, as after a restart of the supervisor."""
-        s = SlurmSettings(**{**self.settings, **settings})
-        return SlurmProvider("cluster", s, agent=lambda: self.agent, now=SystemClock().now, on=DAY)
+    def fresh(self, ahead_s: float = 0.0, **settings: Any) -> SlurmProvider:
+        """Another provider of the same cluster and folder, as after a restart of the supervisor. `ahead_s`: of its
+        clock before the cluster's."""
+        s, clock = SlurmSettings(**{**self.settings, **settings}), SystemClock()
+        return SlurmProvider("cluster", s, agent=lambda: self.agent, now=lambda: clock.now() + ahead_s, on=DAY)
 
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         return wait_for(condition, what=what, deadline_s=60)

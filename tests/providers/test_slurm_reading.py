@@ -13,6 +13,7 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.providers.slurm.jobs import Keeper
 from tests.contracts.provider_subject import ref
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.providers.slurm_machines import Calls, SlurmSubject, jobs_of, queue
@@ -51,6 +52,28 @@ class TestReading:
         calls.made.clear()
         assert later.machines().machines == (over,)
         assert calls.made == [], "an end is read once"
+
+    @pytest.mark.parametrize("remembers", [True, False])
+    def test_where_accounting_is_off_the_controller_says_how_it_ended_and_then_forgets_it(
+        self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch, remembers: bool
+    ) -> None:
+        """What it has forgotten is gone without a cause: the baton and the last beat say how the work ended."""
+        request = subject.request()
+        machine = subject.up(request)
+        subject.cluster.run("scancel", subject.job_id(request))
+        wait_for(lambda: not queue(subject), 30, "the job to end")
+        later = subject.fresh()
+        off = replace(later.cluster.read(), keeper=Keeper.CONTROLLER)
+        monkeypatch.setattr(later.cluster, "read", lambda: off)
+        monkeypatch.setattr(later._surveyor.queue, "jobs", tuple)
+        monkeypatch.setattr("supervisor.providers.slurm.survey.YOUNG_S", -3600.0)
+        calls = Calls(later)
+        calls.instead = lambda words: None if remembers else ""
+        causes = [each.record.cause for each in later.machines().machines if each.record is not None]
+        assert causes == ([Cause.MACHINE_DELETED] if remembers else [])
+        assert [words[:3] for words in calls.made] == [("scontrol", "show", "job")]
+        assert (later.find(ref(request, machine.machine_id)) is None) == (not remembers)
+        assert (subject.folder(request) / "gone.json").exists() == (not remembers)
 
     def test_where_the_history_does_not_answer_the_partition_is_unknown(
         self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch

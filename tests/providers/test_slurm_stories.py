@@ -69,6 +69,9 @@ class TestEnds:
         assert over.record is not None
         assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.PREEMPTED)
         assert "does not say why" in over.record.detail
+        reasons = ("squeue", "--me", "--noheader", "--format=%r")
+        wait_for(lambda: subject.cluster.run(*reasons) == "BeginTime", 30, "the delay of a requeue")
+        assert subject.listed(request) == over, "a job that Slurm will start again later is not gone"
         starts = subject.folder(request) / "starts"
         wait_for(lambda: len(starts.read_text().split()) == 2, 60, "its second start")
         again = subject.listed(request)
@@ -120,6 +123,43 @@ class TestEnds:
             subject.provider.release(ref(request))
             subject.cluster.start_node(node)
             wait_for(subject.cluster.idle, 60, "the node to be back")
+
+    def test_its_slurmd_is_killed_and_its_agent_lives_on(self, subject: SlurmSubject) -> None:
+        """The controller gives the node up and puts the job back, while its first start still works. Its machine has
+        ended, the second start is cancelled, and the baton keeps the two apart until slurmd is back."""
+        request = subject.request()
+        machine = subject.up(request)
+        pids = subject.pids(request)
+        node = subject.cluster.run("squeue", "--me", "--noheader", "--format=%N")
+        subject.cluster.kill_daemon(node)
+        try:
+            over = until_ended(subject, request)
+            assert over.record is not None
+            assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.HOST_ERROR)
+            assert alive(pids["agent"])
+            subject.provider.release(ref(request, machine.machine_id))
+            subject.gone(request)
+            wait_for(lambda: not queue(subject), 30, "its second start to be cancelled")
+        finally:
+            subject.cluster.start_node(node)
+            wait_for(subject.cluster.idle, 60, "the node to be back")
+        wait_for(lambda: not alive(pids["agent"]), 60, "slurmd to end what the controller has given up")
+
+    @pytest.mark.parametrize("ahead_s", [-90.0, 90.0])
+    def test_a_clock_that_is_90_s_off_ends_nothing(self, subject: SlurmSubject, ahead_s: float) -> None:
+        """The clock of the supervisor against those of the controller and the nodes."""
+        request = subject.request()
+        subject.provider = subject.fresh(ahead_s)
+        machine = subject.provider.launch(request)
+        assert [each.machine_id for each in subject.provider.machines().machines] == [machine.machine_id]
+        assert subject.up(request).machine_id == machine.machine_id
+        assert subject.folder(request).is_dir()
+        subject.cluster.run("scancel", subject.job_id(request))
+        over = until_ended(subject, request)
+        assert over.record is not None
+        assert over.record.cause is Cause.MACHINE_DELETED
+        subject.provider.release(ref(request, machine.machine_id))
+        subject.gone(request)
 
     def test_a_stop_is_term_to_the_agent(self, subject: SlurmSubject) -> None:
         request = subject.request()

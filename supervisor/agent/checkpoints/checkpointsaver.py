@@ -48,6 +48,8 @@ class Hooks(NamedTuple):
     step_of: Callable[[str], int]  # the step of an entry by its name
     note: Callable[[str], None]  # a text for the beat; "" = none
     moved: Callable[[int], None]  # the pointer now names this step
+    # How long a checkpoint took: its writing, as far as a scan saw it, and everything from its copy to the pointer.
+    took: Callable[[float], None] = lambda seconds: None
 
 
 class Results(NamedTuple):
@@ -77,7 +79,7 @@ class CheckpointSaver:
         self._run_id, self._attempt, self._staging = place
         self._retrier = retrier
         self._transfer = Transfer(pruner.store, retrier, "uploading a checkpoint")
-        self._step_of, self._note, self._moved = hooks
+        self._step_of, self._note, self._moved, self._took = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
 
@@ -140,6 +142,7 @@ class CheckpointSaver:
         self._point(Pointer(step, prefix, tuple(entries), results), best)
         self._note("")
         took_s = time.monotonic() - started
+        self._took(candidate.written_s + took_s)
         size = sum(entry.size for entry in entries)
         _log.info("checkpoint %s (step %d, %d bytes) is saved after %.1f s", candidate.name, step, size, took_s)
 

@@ -26,11 +26,13 @@ _log = logging.getLogger("agent")
 
 @dataclass(frozen=True)
 class Candidate:
-    """`in_place`: no rename was seen, so a process may still write to it while it is copied."""
+    """`in_place`: no rename was seen, so a process may still write to it while it is copied. `written_s`: between the
+    first and the last change that a scan saw."""
 
     name: str
     signature: Signature
     in_place: bool
+    written_s: float = 0.0
 
     @property
     def files(self) -> Tuple[str, ...]:
@@ -42,6 +44,7 @@ class Candidate:
 class _Entry:
     signature: Signature
     since: float
+    began: float
     renamed: bool = False
     at_rest: bool = False
     done: bool = False
@@ -69,7 +72,7 @@ class CheckpointFolder:
         for name in self._names():
             signature = self.signature(name)
             if signature is not None:
-                self._entries[name] = _Entry(signature, 0.0, done=True)
+                self._entries[name] = _Entry(signature, 0.0, 0.0, done=True)
 
     def ready(self, now: float, all_at_rest: bool = False) -> List[Candidate]:
         """New complete entries, the newest last. `all_at_rest`: no process is left that could write."""
@@ -77,7 +80,7 @@ class CheckpointFolder:
         self._scan(now)
         self.scan_s = time.monotonic() - started
         candidates = [
-            Candidate(name, entry.signature, not entry.renamed)
+            Candidate(name, entry.signature, not entry.renamed, entry.since - entry.began)
             for name, entry in self._entries.items()
             if not entry.done and (entry.renamed or all_at_rest or now - entry.since >= self._rest_s)
         ]
@@ -110,7 +113,8 @@ class CheckpointFolder:
                 continue
             entry = self._entries.get(name)
             if entry is None or entry.signature != signature:
-                entry = self._entries[name] = _Entry(signature, now)
+                began = now if entry is None or entry.done or name in renamed else entry.began
+                entry = self._entries[name] = _Entry(signature, now, began)
             elif not entry.done and not entry.at_rest:
                 entry.at_rest = True
                 self._at_rest(name)

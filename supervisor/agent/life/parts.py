@@ -168,7 +168,10 @@ class Parts:
             place=(job.run_id, job.attempt, self.folder.staging),
             retrier=Retrier(self.end_reasons.uploads_over, lambda text: self.beat_state.note("saving", text)),
             hooks=Hooks(
-                self.progress.step_of, lambda text: self.beat_state.note("checkpoint", text), self._checkpoint_moved
+                self.progress.step_of,
+                lambda text: self.beat_state.note("checkpoint", text),
+                self._checkpoint_moved,
+                self._checkpoint_took,
             ),
             masker=self.masker,
             results=self.results,
@@ -203,6 +206,10 @@ class Parts:
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)
         self.beat_state.update(checkpoint_step=step)
+
+    def _checkpoint_took(self, seconds: float) -> None:
+        longest_s = max(seconds, self.beat_state.now.save_s or 0.0)
+        self.beat_state.update(save_s=round(longest_s, 1))
 
 
 class Loop:

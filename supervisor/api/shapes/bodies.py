@@ -172,6 +172,9 @@ class HeartbeatBody(BaseModel):
     steps_per_s: float | None = None
     metrics: dict[str, float] = {}
     up_s: float | None = Field(None, ge=0, description="how long the agent has run, by its own monotonic clock")
+    save_s: float | None = Field(
+        None, ge=0, description="the longest time of a checkpoint of this attempt with its upload"
+    )
     recent: str = Field(
         "", description="points of its first minutes, as text; ignored where it cannot be read or is too long"
     )

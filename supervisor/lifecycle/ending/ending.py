@@ -121,7 +121,11 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
             on_demand_usd=run.money.on_demand_usd + on_demand_usd(closed, now),
             all_known=run.money.all_known and closed.price_usd_per_h is not None,
         ),
-        files=replace(run.files, checkpoint_step=newest_checkpoint(run)),
+        files=replace(
+            run.files,
+            checkpoint_step=newest_checkpoint(run),
+            checkpoint_s=run.files.checkpoint_s if last is None or last.save_s is None else last.save_s,
+        ),
         reported=run.reported or bool(last and last.first_progress_at is not None),
         from_zero=last.from_zero if last is not None and last.from_zero is not None else run.from_zero,
     )
@@ -172,6 +176,7 @@ def _counted(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
         preempted_at=with_preemption(counters.preempted_at, after.policy, now)
         if cause == Cause.PREEMPTED
         else counters.preempted_at,
+        timed_out=counters.timed_out + (cause == Cause.TIME_LIMIT),
     )
 
 

@@ -81,6 +81,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         up_s=beat.up_s if beat.up_s is not None else pulse.up_s,
         telemetry=beat.telemetry or pulse.telemetry,
         recent=beat.recent,
+        save_s=beat.save_s if beat.save_s is not None else pulse.save_s,
     )
 
 

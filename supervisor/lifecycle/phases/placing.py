@@ -118,7 +118,8 @@ def _with_late_beat(run: Run, obs: Observation) -> tuple[Run, tuple[Event, ...],
         return run, (), finished
     kept = value.checkpoint_step if newer else kept
     steps = [step for step in (run.files.checkpoint_step, kept) if step is not None]
-    files = replace(run.files, checkpoint_step=max(steps, default=None))
+    save_s = run.files.checkpoint_s if value.save_s is None else value.save_s
+    files = replace(run.files, checkpoint_step=max(steps, default=None), checkpoint_s=save_s)
     after = replace(run, attempt=replace(attempt, step_kept=kept, step_last=last), files=files)
     if not newer:
         return after, (), finished

@@ -217,7 +217,7 @@ class SlurmProvider:
             folder=folder,
             python=s.slurm_python,
             minutes=minutes,
-            warning_s=warning_s(None, 60.0 * minutes),
+            warning_s=warning_s(request.checkpoint_s, 60.0 * minutes, request.timed_out),
             modules=s.slurm_modules,
             gres=s.slurm_gres.get(shape, ""),
             cpus=s.slurm_cpus.get(shape, 0),

@@ -20,15 +20,16 @@ SCRIPT = Path(__file__).with_name("batch_script.sh")
 WARNING_S = 120  # at least
 SLACK_S = 60.0  # the signal may come so early
 MOST_WARNING_S = 65535  # sbatch(1): --signal
+MOST_DOUBLINGS = 4
 SIGNAL = "USR1"
 NOTICE_FROM = "signal"  # of job.json
 CONSOLE, SECRETS, STARTS = "console.log", "secrets.json", "starts"  # files of a machine's folder
 
 
-def warning_s(checkpoint_s: float | None, walltime_s: float | None, short_s: float = 0.0) -> int:
-    """N: twice the measured time of a checkpoint and a minute, and twice a warning that was too short. At most half of
-    the walltime. None = not known."""
-    wanted = max(WARNING_S, 2.0 * (checkpoint_s or 0.0) + SLACK_S, 2.0 * short_s)
+def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: int = 0) -> int:
+    """N: twice the measured time of a checkpoint and a minute. Twice as long for each attempt (`timed_out`) that Slurm
+    had to end at its walltime, because the warning was too short. At most half of the walltime. None = not known."""
+    wanted = max(WARNING_S, 2.0 * (checkpoint_s or 0.0) + SLACK_S) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
     most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
     return int(min(math.ceil(wanted), most))
 

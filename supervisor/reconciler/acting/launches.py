@@ -213,4 +213,6 @@ def launch_request(
         job=job,
         image=run.image.digest or run.policy.image,
         secrets=spec.get("secrets") or {},
+        checkpoint_s=run.files.checkpoint_s,
+        timed_out=run.counters.timed_out,
     )

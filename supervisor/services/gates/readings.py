@@ -98,10 +98,19 @@ def audit_facts(watched: Watched) -> Audit:
         inodes_used_pct=base.inodes_used_pct if disk is None else _used_inodes_pct(disk),
         limit_s=skip_if(watched.here and run.policy.expect_checkpoint_every_s is None, HERE, base.limit_s),
         restore_s=_last_restore_s(watched.attempts) if watched.attempts else base.restore_s,
-        checkpoint_s=skip_if(watched.here or not _is_spot(watched), NOT_PREEMPTED),
+        **_saves(watched),
         builds=_builder(spec.get("command", "")),
         **_gpu_facts(watched, base),
     )
+
+
+def _saves(watched: Watched) -> dict[str, Any]:
+    """The agent measures a save and its upload together, so the upload alone counts as long."""
+    pulse = watched.pulse
+    measured_s = watched.run.files.checkpoint_s if pulse is None or pulse.save_s is None else pulse.save_s
+    save_s = None if measured_s is None else 0.0
+    unneeded = watched.here or not _is_spot(watched)
+    return {"checkpoint_s": skip_if(unneeded, NOT_PREEMPTED, save_s), "upload_s": measured_s}
 
 
 def _gpu_facts(watched: Watched, base: Audit) -> dict[str, Any]:
