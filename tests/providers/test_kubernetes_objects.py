@@ -137,6 +137,14 @@ def test_a_shape_is_gpus_cpus_memory_and_nodes(agent: objects.Agent) -> None:
     assert objects.resources(SETTINGS, plain.shape) == {"ephemeral-storage": "20Gi"}
 
 
+def test_a_tag_is_pulled_again_and_a_digest_is_not(agent: objects.Agent) -> None:
+    policies = []
+    for image in (request().image, "registry.example/train:v3"):
+        (container,) = job(agent, image=image)["spec"]["template"]["spec"]["containers"]
+        policies.append(container["imagePullPolicy"])
+    assert policies == ["IfNotPresent", "Always"]
+
+
 def test_what_the_settings_leave_out_is_not_in_the_pod(agent: objects.Agent) -> None:
     plain, full = (job(agent, s)["spec"]["template"]["spec"] for s in (SETTINGS, FULL))
     assert set(full) - set(plain) == {"tolerations", "imagePullSecrets", "serviceAccountName", "priorityClassName"}

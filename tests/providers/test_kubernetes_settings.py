@@ -22,6 +22,8 @@ from supervisor.providers.kubernetes.doctor import RIGHTS, cluster_checks
 from supervisor.providers.kubernetes.platform import KubernetesPlatform
 from supervisor.providers.kubernetes.profile import profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings, offers, toleration
+from supervisor.reconciler.system_clock import SystemClock
+from supervisor.wiring import adapters
 from supervisor.wiring import settings as wired
 from tests.providers.kubernetes_script import DAY, SETTINGS, Bench, ref, status
 from tools.project_files import ROOT
@@ -301,3 +303,19 @@ def test_the_events_of_a_machine_are_those_of_its_job_and_of_its_pod(bench: Benc
     assert history[0].at < history[1].at
     assert platform.history([ref(wanted)], history[1].at) == (history[1],)
     assert platform.history([MachineRef("cluster", "spot", "never")], 0.0) == platform.history([], 0.0) == ()
+
+
+def test_opening_sends_no_request_and_a_cluster_that_is_not_there_is_unknown(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    path = tmp_path / "spot.toml"
+    path.write_text(TOML.replace("file:///checkpoints", f"file://{tmp_path}") + f'kubeconfig = "{config}"\n')
+    known = wired.load({"data_dir": str(tmp_path / "data")}, {"HOME": str(tmp_path)}, path)
+    chosen = adapters.choose(known, None, SystemClock())
+    try:
+        opened = chosen.opened["cluster"]
+        assert opened.scope == "cluster"
+        with pytest.raises(ProviderUnavailable, match="kubeconfig"):
+            opened.provider.machines()
+        assert [finding.result for check in opened.checks() for finding in check.ask()] == [FAIL]
+    finally:
+        chosen.close()

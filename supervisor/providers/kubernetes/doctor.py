@@ -45,7 +45,7 @@ class Right:
 
 RIGHTS = (
     *(Right(verb, "jobs", "batch") for verb in ("create", "get", "list", "delete")),
-    *(Right(verb, "pods") for verb in ("get", "list")),
+    Right("list", "pods"),
     Right("get", "pods", subresource="log"),
     Right("create", "secrets"),
     Right("create", "configmaps"),

@@ -175,7 +175,7 @@ def _container(s: KubernetesSettings, request: LaunchRequest) -> Json:
     return {
         "name": CONTAINER,
         "image": request.image,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": "IfNotPresent" if "@" in request.image else "Always",  # a tag may have moved
         "command": ["/bin/sh", f"{AGENT}/start.sh"],
         "env": [
             {"name": "SPOT_MACHINE", "value": request.name},
