@@ -271,3 +271,10 @@ def test_a_mount_that_is_not_there_ends_with_a_code_of_its_own(tmp_path: Path) -
     own = {"PATH": "/usr/bin:/bin", "SPOT_MACHINE_DIR": str(tmp_path / "m"), "SPOT_AGENT_DIR": str(tmp_path / "none")}
     command = ["/bin/sh", str(objects.SCRIPT)]
     assert subprocess.run(command, env=own, capture_output=True, timeout=30, check=False).returncode == 5
+
+
+@pytest.mark.parametrize(("setting_s", "grace_s"), [(None, 120), (25.0, 25), (1.5, 2)])
+def test_the_grace_time_is_what_the_setting_says(agent: objects.Agent, setting_s: float | None, grace_s: int) -> None:
+    s = replace(SETTINGS, kubernetes_grace_s=setting_s)
+    assert job(agent, s)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
+    assert objects.job_json(s, request(), "")["notice_s"] == max(1.0, grace_s - 5.0)

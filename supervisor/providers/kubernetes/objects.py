@@ -35,6 +35,7 @@ CONTAINER = "training"
 MACHINES, AGENT, JOB, SHM = "/spot/machines", "/spot/agent", "/spot/job", "/dev/shm"  # noqa: S108 - mounts of the pod
 BEFORE_START_S = 1800.0  # a pod may wait so long, which counts for the limit of its Job
 FINISHED_S = 3600  # an ended Job is kept for people, with its log
+GRACE_S = 120.0
 NOTICE_FROM, KILL_MARGIN_S = "term", 5.0
 MOST_BYTES = 1_000_000  # of a Secret or a ConfigMap: the API takes 1 MiB
 RUN_S = (60, 365 * 86400)
@@ -158,8 +159,8 @@ def selector(s: KubernetesSettings, zone: str, shape: str) -> dict[str, str]:
 
 
 def grace_s(s: KubernetesSettings) -> int:
-    """From TERM to KILL."""
-    return math.ceil(s.kubernetes_grace_s)
+    """From TERM to KILL. A setting is what the nodes give, and counts as it is."""
+    return math.ceil(GRACE_S if s.kubernetes_grace_s is None else s.kubernetes_grace_s)
 
 
 def _container(s: KubernetesSettings, request: LaunchRequest) -> Json:

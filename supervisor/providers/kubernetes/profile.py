@@ -37,9 +37,6 @@ DELETE, SHRINK = "delete the Job", "shrink the pool"
 
 def profile(s: KubernetesSettings, on: str) -> Profile:
     """The same in all pools. `on`: the day when the settings were read."""
-    grace = Fact(
-        float(grace_s(s)), Source.USER, on, "the setting kubernetes_grace_s; a node that shuts down gives less"
-    )
     return Profile(
         kind=TRAITS.kind,
         title=TRAITS.title,
@@ -48,7 +45,7 @@ def profile(s: KubernetesSettings, on: str) -> Profile:
         detach=_fact("a Job", f"{JOBS}: a pod belongs to no connection"),
         preemptible=_fact(True, f"{DISRUPTIONS}: preemption by priority, drains, and nodes that end"),
         notice_s=_fact(0.0, f"{PODS}: TERM is the notice"),
-        kill_grace_s=grace,
+        kill_grace_s=_grace(s, on),
         survives_connection_drop=_fact(True, f"{JOBS}: a pod belongs to no connection"),
         survives_reboot=_fact(False, f"{OWN_PAGE}: restartPolicy Never; the supervisor starts the next attempt"),
         native_requeue=_fact(False, f"{OWN_PAGE}: backoffLimit 0; the supervisor starts the next attempt"),
@@ -70,6 +67,13 @@ def profile(s: KubernetesSettings, on: str) -> Profile:
 
 def _fact(value: Any, note: str) -> Fact[Any]:
     return Fact(value, Source.DOCUMENTED, DAY, note)
+
+
+def _grace(s: KubernetesSettings, on: str) -> Fact[Any]:
+    if s.kubernetes_grace_s is None:
+        note = f"{OWN_PAGE}: terminationGracePeriodSeconds; a node that shuts down itself gives less"
+        return _fact(float(grace_s(s)), note)
+    return Fact(float(grace_s(s)), Source.USER, on, "the setting kubernetes_grace_s")
 
 
 def _shared(s: KubernetesSettings, on: str) -> Fact[Any]:

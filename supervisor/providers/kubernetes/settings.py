@@ -69,7 +69,7 @@ class KubernetesSettings:
     empty = that of the context. `_pools`: in the order of preference; each is a zone: its name -> labels of its nodes.
     `_spot_pools`: those that are preempted; none = each pool serves both kinds of requests. `_nodes`: labels of the
     nodes of a shape. `_disk`: the limit of the container's files and of the machine's folder. `_grace_s`: from TERM to
-    KILL. `_claim`: mounted at `_claim_mount` in each pod. `_queue`: Kueue's."""
+    KILL; None = two minutes. `_claim`: mounted at `_claim_mount` in each pod. `_queue`: Kueue's."""
 
     kubernetes_kubeconfig: str = ""
     kubernetes_context: str = ""
@@ -89,7 +89,7 @@ class KubernetesSettings:
     kubernetes_pull_secrets: tuple[str, ...] = ()
     kubernetes_claim: str = ""
     kubernetes_claim_mount: str = "/checkpoints"
-    kubernetes_grace_s: float = 120.0
+    kubernetes_grace_s: float | None = None
     kubernetes_queue: str = ""
     kubernetes_priority_class: str = ""
     kubernetes_prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
