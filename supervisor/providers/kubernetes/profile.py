@@ -40,7 +40,7 @@ def profile(s: KubernetesSettings, on: str) -> Profile:
     return Profile(
         kind=TRAITS.kind,
         title=TRAITS.title,
-        meter_stop=_fact(SHRINK, TRAITS.meter),
+        meter_stop=Fact(note=TRAITS.meter),  # no verb of ours: a release does not shrink the pool
         irreversible=_fact(False, f"{OWN_PAGE}: nothing is in the pod that the next one needs"),
         detach=_fact("a Job", f"{JOBS}: a pod belongs to no connection"),
         preemptible=_fact(True, f"{DISRUPTIONS}: preemption by priority, drains, and nodes that end"),
