@@ -13,7 +13,7 @@ from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
 from supervisor.agent.machine.masking import Masker, open_console
 from supervisor.agent.machine.processes import own_identity, run_below_init, with_platform_id
-from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets
+from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets, secrets_in
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
@@ -29,6 +29,7 @@ def main() -> int:
         _log.error("usage: python agent.pyz MACHINE_DIR")
         return USAGE
     folder, identity = MachineFolder(sys.argv[1]), own_identity()
+    secrets_dir = os.environ.pop("SPOT_SECRETS_DIR", "")
     if not folder.lock():
         _log.error("another agent uses %s", folder.root)
         return REFUSED
@@ -36,7 +37,8 @@ def main() -> int:
         job = read_job(folder.job)
         identity = with_platform_id(identity, folder.identity)
         store = open_store(job, folder.authorities)
-        secrets = read_secrets(name for name in job.secrets if name not in job.secret_refs)
+        given = [name for name in job.secrets if name not in job.secret_refs]
+        secrets = {} if secrets_dir else read_secrets(given)
     except (JobRefused, ValueError) as error:
         folder.write_agent(identity.pid, identity.start_ticks, identity.boot_id)
         _log.error("%s", error)
@@ -48,7 +50,8 @@ def main() -> int:
     unfit: Optional[Unfit] = None
     try:
         fetched = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
-        secrets = {**secrets, **fetched}
+        files = secrets_in(secrets_dir, given) if secrets_dir else {}
+        secrets = {**secrets, **files, **fetched}
     except SecretRefused as error:  # the attempt ends before the command, and its beat says why
         unfit = Unfit(error.left, str(error))
     open_console(Masker(secrets))

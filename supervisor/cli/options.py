@@ -233,15 +233,16 @@ def key_value(value: str) -> tuple[str, str]:
 
 
 def secret_reference(value: str) -> tuple[str, str]:
-    """The type of `NAME=env:OTHER`, `NAME=file:PATH`, `NAME=gcp:projects/P/secrets/S/versions/V`, and of `NAME`, which
-    is NAME=env:NAME. A path is made absolute."""
+    """The type of `NAME=env:OTHER`, `NAME=file:PATH`, `NAME=k8s:SECRET/KEY`,
+    `NAME=gcp:projects/P/secrets/S/versions/V`, and of `NAME`, which is NAME=env:NAME. A path is made absolute."""
     name, sign, reference = value.partition("=")
     if not sign:
         return name, f"env:{name}"
     kind, _, place = reference.partition(":")
-    if not name or kind not in ("env", "file", "gcp") or not place:
+    if not name or kind not in ("env", "file", "gcp", "k8s") or not place:
         # The value is not repeated: it may be the secret itself.
         raise click.BadParameter(
-            "write NAME, NAME=env:OTHER_NAME, NAME=file:PATH or NAME=gcp:projects/P/secrets/S/versions/V."
+            "write NAME, NAME=env:OTHER_NAME, NAME=file:PATH, NAME=k8s:SECRET/KEY or "
+            "NAME=gcp:projects/P/secrets/S/versions/V."
         )
     return name, reference if kind != "file" else f"file:{os.path.abspath(os.path.expanduser(place))}"

@@ -112,7 +112,8 @@ class MachineRecord:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone. `queued`:
-    it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for."""
+    it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for.
+    `waits_for`: the same of another one that is ASKED, "" = the platform does not say it."""
 
     machine_id: str
     name: str
@@ -128,6 +129,7 @@ class Machine:
     shape: str = ""  # its name in the settings if they offer it, else the platform's name; "" = not known
     spot: bool | None = None  # None = not known
     queued: bool = False
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.providers.gce import make as gce
+from supervisor.providers.kubernetes import make as kubernetes
 from supervisor.providers.local import make as local
 from supervisor.providers.slurm import make as slurm
 from supervisor.providers.ssh import make as ssh
 from supervisor.settings.kinds import Kind
 
-PROVIDERS: dict[str, Kind[Any]] = {"local": local.KIND, "gce": gce.KIND, "ssh": ssh.KIND, "slurm": slurm.KIND}
+PROVIDERS: dict[str, Kind[Any]] = {
+    "local": local.KIND,
+    "gce": gce.KIND,
+    "ssh": ssh.KIND,
+    "slurm": slurm.KIND,
+    "kubernetes": kubernetes.KIND,
+}

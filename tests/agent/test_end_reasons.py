@@ -163,3 +163,23 @@ def test_losing_the_baton_ends_writing_at_once_even_in_a_stop() -> None:
     assert ending is not None
     assert (ending.reason, ending.may_write, ending.kill_at) == (heartbeat.STOPPED, False, 1005.0)
     assert bench.end_reasons.uploads_over()
+
+
+def test_where_term_announces_the_end_it_is_a_notice_and_no_stop() -> None:
+    bench = Bench(notice_from="term", notice_s=30.0, upload_reserve_s=8.0)
+    bench.end_reasons.term_received = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.NOTICED, 1022.0, 1029.5)
+    assert bench.end_reasons.notice_left_s == 30.0
+    bench.clock.now += 5.0
+    assert bench.end_reasons.check() == ending, "it counts once"
+
+
+def test_term_after_a_stop_that_came_another_way_only_shortens_it() -> None:
+    bench = Bench(notice_from="term", notice_s=30.0, upload_reserve_s=8.0)
+    bench.end_reasons.add(heartbeat.STOPPED)
+    bench.end_reasons.term_received = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at) == (heartbeat.STOPPED, 1022.0)

@@ -77,6 +77,15 @@ def test_a_signal_that_announces_the_end_is_passed_on_as_a_notice(rig: Rig) -> N
     assert rig.exit_record()["left"] == heartbeat.NOTICED
 
 
+def test_where_term_is_the_notice_the_training_saves_and_the_agent_says_so(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"), notice_from="term", notice_s=20.0)
+    rig.at_step(5)
+    rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert (last.left, last.checkpoint_step) == (heartbeat.NOTICED, 5)
+    assert rig.exit_record()["left"] == heartbeat.NOTICED
+
+
 def test_exit_0_after_our_term_is_not_the_end_of_the_work(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "polite"))
     rig.at_step(5)

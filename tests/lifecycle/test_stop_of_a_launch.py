@@ -76,6 +76,13 @@ class TestQueueOfThePlatform:
         assert f"it is in the queue of {TRY.placement.zone}, until" in status_text(waits, TRY.requested_at + 120)
         assert "others are first" in waits.hold
 
+    def test_another_wait_says_for_what_where_the_platform_says_it(self) -> None:
+        asked = replace(self.ASKED, detail="PENDING", waits_for="no node is free")
+        waits = self.decided(self.RUN, TRY.requested_at + 120, asked).run
+        assert waits.hold.startswith("the cloud is looking for capacity in ")
+        assert waits.hold.endswith(" at most: no node is free")
+        assert "PENDING" not in waits.hold
+
     def test_it_keeps_its_place_as_long_as_the_run_may_wait(self) -> None:
         limit_s = self.RUN.policy.limits.wait_for_capacity_s
         assert limit_s > WORLD.knobs.launch_timeout_s

@@ -1,9 +1,10 @@
 """One attempt: claim the baton, restore, run the command, watch it, leave. Each step has its own file; this one
 connects them.
 
-TERM to the agent requests a stop. The signal handler itself writes the stop file and passes TERM on to the command's
-group; it does not wait for the next check. KILL follows when the grace is over. An error of the agent's own ends the
-command too. A store that does not respond decides nothing: the agent waits and pushes its beats.
+TERM to the agent requests a stop, or is the notice of its platform. The signal handler itself writes the stop file and
+passes TERM on to the command's group; it does not wait for the next check. KILL follows when the grace is over. An
+error of the agent's own ends the command too. A store that does not respond decides nothing: the agent waits and pushes
+its beats.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from supervisor.agent.machine.command import NotStarted, Unfit, fetch_code, prep
 from supervisor.agent.machine.downloads import Downloads, hub_folder
 from supervisor.agent.machine.nvml import driver_version
 from supervisor.agent.store.access import GaveUp, Retrier, StandDown, claim
-from supervisor.agent.watch.ends import SIGNAL, Ending
+from supervisor.agent.watch.ends import SIGNAL, TERM, Ending
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused, Pointer, take_back
 from supervisor.contract.stores.promise import ObjectStore
@@ -197,7 +198,7 @@ class Supervision:
         """No locks and no logging here: the main thread may be inside either."""
         self._parts.end_reasons.term_received = True
         if not self._end_requested:
-            self._request_end(heartbeat.STOPPED)
+            self._request_end(heartbeat.NOTICED if self._parts.job.notice_from == TERM else heartbeat.STOPPED)
 
     def _on_warning(self, number: int, frame: Optional[FrameType]) -> None:
         self._parts.end_reasons.warned = True  # the next check ends the command

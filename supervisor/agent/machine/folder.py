@@ -81,7 +81,8 @@ class Job:
     storage_endpoint: Optional[str] = None  # None = Google's
     secret_manager_endpoint: Optional[str] = None
     sequence_from: int = 0  # beats begin above it
-    # Who announces a preemption: "gce": the metadata server; "signal": USR1, also before the time limit of the machine.
+    # Who announces a preemption: "gce": the metadata server; "signal": USR1, also before the time limit of the machine;
+    # "term": TERM itself, which is no stop then.
     notice_from: Optional[str] = None
     notice_s: float = 0.0  # how long before the end it does
     tracker_url: Optional[str] = None

@@ -7,6 +7,8 @@ the agent refuses to start and leaves no trace, so the same launch can start it 
 
 The machine fetches others itself, with its own account: `gcp:projects/P/secrets/S/versions/V`. The error text about an
 unreadable secret names it and the service's response, and contains nothing of a value.
+
+A platform that brings secrets as files names their folder in SPOT_SECRETS_DIR: one file for each, with its name.
 """
 
 from __future__ import annotations
@@ -80,6 +82,19 @@ class SecretUnavailable(SecretRefused):
     left = NO_START
 
 
+def secrets_in(folder: str, names: Iterable[str]) -> Dict[str, str]:
+    """name -> value, of the file with that name. Raises SecretRefused for the first unavailable one."""
+    values = {}
+    for name in sorted(names):
+        try:
+            with open(os.path.join(folder, name), "rb") as source:
+                data = source.read(MAX_BYTES)
+        except OSError as error:
+            raise SecretRefused("secret %s: its file cannot be read: %s" % (name, error.strerror)) from None
+        values[name] = _checked(_text(data), "secret %s" % name, "its file")
+    return values
+
+
 def fetch_secrets(
     references: Mapping[str, str],
     endpoint: Optional[str],
@@ -108,12 +123,16 @@ def _fetched(api: GoogleApi, name: str, reference: str, policy: RetryPolicy) -> 
         raise SecretUnavailable("secret %s: %s was not answered: %s" % (name, match.group(1), error)) from None
     if response.status != 200:
         raise SecretRefused("secret %s: %s cannot be read: %s" % (name, match.group(1), error_text(response)))
-    value = _value(response)
+    return _checked(_value(response), "secret %s" % name, match.group(1))
+
+
+def _checked(value: Optional[str], secret: str, source: str) -> str:
+    """Raises SecretRefused for a value that is no text, or that cannot be masked."""
     if value is None:
-        raise SecretRefused("secret %s: %s is not a text" % (name, match.group(1)))
+        raise SecretRefused("%s: %s is not a text" % (secret, source))
     if len(value.strip()) < MIN_CHARS:
-        text = "secret %s: %s holds fewer than %d characters, which cannot be masked"
-        raise SecretRefused(text % (name, match.group(1), MIN_CHARS))
+        text = "%s: %s holds fewer than %d characters, which cannot be masked"
+        raise SecretRefused(text % (secret, source, MIN_CHARS))
     return value
 
 
@@ -131,11 +150,19 @@ def _get(api: GoogleApi, path: str, policy: RetryPolicy) -> Response:
 
 
 def _value(response: Response) -> Optional[str]:
+    """None for a response that has no value."""
+    try:
+        return _text(base64.b64decode(json.loads(response.body)["payload"]["data"], validate=True))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _text(data: bytes) -> Optional[str]:
     """Without one line break at its end, which a secret from a file has. None for a value that no environment variable
     can hold."""
     try:
-        data = base64.b64decode(json.loads(response.body)["payload"]["data"], validate=True).decode("utf-8")
-    except (ValueError, KeyError, TypeError, RecursionError):
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
         return None
-    value = data[:-1] if data.endswith("\n") else data
+    value = text[:-1] if text.endswith("\n") else text
     return None if "\x00" in value else value

@@ -39,7 +39,8 @@ SAVE_S = 600.0  # how long uploads may continue after a stop; the supervisor clo
 NOTICE_SHARE = 0.4  # of a short notice that is reserved for the upload
 POINTER_S = 1.5  # of the time for uploads, reserved for moving the baton
 LAST_BEAT_S = 0.5  # of a notice, reserved for the last beat
-SIGNAL = "signal"  # a value of notice_from
+SIGNAL = "signal"  # values of notice_from: USR1 announces the end, or TERM itself does
+TERM = "term"
 EARLY_S = 90.0  # a signal that announces the time limit may come so early
 SHUTDOWN_S = 25.0  # of the 30 s at best between the system's shutdown and the end
 PREEMPTED = "instance/preempted"
@@ -141,8 +142,12 @@ class EndReasons:
 
     def _count_term(self) -> None:
         """Checked after the notice: at the end of a preemption the system shuts the machine down and sends TERM. A
-        rented machine has no more than that time, whatever shuts it down. Where signals announce it, TERM is a stop."""
-        if self._job.notice_from in (None, SIGNAL):
+        rented machine has no more than that time, whatever shuts it down. Where a signal announces it, TERM is a stop;
+        where TERM itself does, nobody else sends it."""
+        if self._job.notice_from == TERM:
+            self.notice_left_s = self._job.notice_s
+            self._end_within(heartbeat.NOTICED, self._job.notice_s)
+        elif self._job.notice_from in (None, SIGNAL):
             self._add_first(heartbeat.STOPPED)
         else:
             self._end_within(heartbeat.STOPPED, SHUTDOWN_S)

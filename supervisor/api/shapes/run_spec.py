@@ -22,6 +22,7 @@ from pydantic import (
     FiniteFloat,
     StringConstraints,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -87,13 +88,14 @@ Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=COMMAN
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32_768)]
+_LOCAL_REF = (
+    r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00]+"
+    r"|gcp:projects/[a-z0-9][a-z0-9.:-]*/secrets/[A-Za-z0-9_-]{1,255}/versions/[A-Za-z0-9_-]{1,63})$"
+)
+_CLUSTER_REF = r"^k8s:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]{1,253}$"
+_REFS = [{"type": "string", "pattern": pattern, "maxLength": 1024} for pattern in (_LOCAL_REF, _CLUSTER_REF)]
 SecretRef = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00]+"
-        r"|gcp:projects/[a-z0-9][a-z0-9.:-]*/secrets/[A-Za-z0-9_-]{1,255}/versions/[A-Za-z0-9_-]{1,63})$",
-        max_length=1024,
-    ),
+    str, StringConstraints(pattern=f"{_LOCAL_REF}|{_CLUSTER_REF}", max_length=1024), WithJsonSchema({"anyOf": _REFS})
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]

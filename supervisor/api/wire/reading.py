@@ -40,7 +40,7 @@ _FIELDS = {
 }
 _PATTERNS = {ONE_LINE: REFUSAL, PROSE: f"must not be empty, and {REFUSAL}"}
 _REFERENCE = (
-    "must say where the value is: env:NAME or file:/PATH of the service's computer, or "
+    "must say where the value is: env:NAME or file:/PATH of the service's computer, k8s:NAME/KEY, or "
     "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION; the value itself is never accepted"
 )
 _ADDRESS = "must be an https:// address, without spaces"

@@ -123,15 +123,20 @@ def _request_again(run: Run, try_: Try, obs: Observation, world: World, now: flo
         return blind
     if isinstance(obs.beat, Unknown):  # the machine may have reported why it left before the listing showed it once
         return unchanged(run)
-    hold = ""
-    if _is_requested(obs) and now - try_.requested_at >= LOOKING_AFTER_S:
-        until = clock_text(overdue_at, now)
-        zone, reason = try_.placement.zone, _queued(obs)
-        hold = f"the cloud is looking for capacity in {zone}, until {until} at most"
-        if reason:
-            hold = f"it is in the queue of {zone}, until {until} at most: {reason}"
+    hold = _waiting_text(obs, try_, overdue_at, now)
     after = run if run.hold == hold else replace(run, hold=hold)
     return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
+
+
+def _waiting_text(obs: Observation, try_: Try, overdue_at: float, now: float) -> str:
+    """What a request that takes its time waits for; "" = nothing to say yet."""
+    if not isinstance(obs.machine, Seen) or not _is_requested(obs) or now - try_.requested_at < LOOKING_AFTER_S:
+        return ""
+    zone, until, machine = try_.placement.zone, clock_text(overdue_at, now), obs.machine.value
+    if _queued(obs):
+        return f"it is in the queue of {zone}, until {until} at most: {machine.detail}"
+    text = f"the cloud is looking for capacity in {zone}, until {until} at most"
+    return f"{text}: {machine.waits_for}" if machine.waits_for else text
 
 
 def _is_sending(obs: Observation, try_: Try, now: float) -> bool:

@@ -1,0 +1,268 @@
+"""Requests to the API of the cluster, as plain JSON: lists in pages, creates, deletes of one object by its UID, logs.
+
+lightkube finds the cluster (the pod's own account, or a kubeconfig with its contexts, certificates, tokens and login
+programs) and signs each request. The requests themselves are made here: a delete needs the UID of its object, a log
+its bytes, and a list that has become too old (410) begins again.
+
+A request has one deadline for everything, the login program included. What has no clear response raises
+ProviderUnavailable: after a create the object may exist.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supervisor.domain.texts import clause
+from supervisor.ports.provider import ProviderUnavailable, Responded
+
+if TYPE_CHECKING:
+    import httpx2
+
+Json = dict[str, Any]
+LIMIT_S, PER_TRY_S = 25.0, 10.0  # of a request with its login, of each wait for the network
+PAGE = 500
+ROUNDS = 3  # of a list whose pages become too old
+TEXT_CHARS = 600
+
+
+class ApiError(Responded):
+    """The API refused a request. `status`: of HTTP; `reason`: the API's word, such as AlreadyExists, "" = none."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"the cluster responds with {status} {reason}: {message}".replace(" :", ":"))
+        self.status, self.reason, self.message = status, reason, message
+
+    @property
+    def missing(self) -> bool:
+        """The API itself says that the object does not exist. A 404 without its reason comes from a proxy."""
+        return self.status == 404 and self.reason == "NotFound"
+
+    @property
+    def name_taken(self) -> bool:
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """`http`: signs its requests, relative to the cluster's address. `namespace`: of the settings, else the context."""
+
+    http: httpx2.Client
+    namespace: str
+
+
+def connection(kubeconfig: str, context: str, namespace: str) -> Connection:
+    """By the settings; reads files, and sends no request. Raises what lightkube and its libraries raise."""
+    import httpx2
+    from lightkube.config.client_adapter import Client, ConnectionParams
+    from lightkube.config.kubeconfig import KubeConfig
+
+    config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+    chosen = config.get(context or None)
+    if chosen is None or chosen.user is None:
+        raise ValueError("its context has no user")
+    http = Client(chosen, ConnectionParams(timeout=httpx2.Timeout(PER_TRY_S)))
+    return Connection(http, namespace or chosen.namespace)
+
+
+class Api:
+    """`connect`: opens the connection with the first request, and again after the cluster refused its credentials. Safe
+    to use from every thread."""
+
+    def __init__(self, connect: Callable[[], Connection], limit_s: float = LIMIT_S) -> None:
+        self._connect, self._limit_s = connect, limit_s
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Raises ProviderUnavailable where the configuration cannot be read."""
+        return self._connected().namespace
+
+    def path(self, plural: str, name: str = "", group: str = "", more: str = "") -> str:
+        """Of objects in the namespace. `group`: with its version, "" = the core's."""
+        root = f"/apis/{group}" if group else "/api/v1"
+        return "/".join(part for part in (f"{root}/namespaces/{self.namespace}/{plural}", name, more) if part)
+
+    def jobs(self, name: str = "") -> str:
+        return self.path("jobs", name, "batch/v1")
+
+    def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
+        return self._json("GET", path, params=params)
+
+    def find(self, path: str) -> Json | None:
+        """None = the API says that there is none."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.missing:
+                return None
+            raise
+
+    def items(self, path: str, selector: str = "", fields: str = "") -> list[Json]:
+        """All pages of a list. One that has become too old begins again: its pages are of one moment."""
+        for _ in range(ROUNDS):
+            try:
+                return self._pages(path, selector, fields)
+            except ApiError as error:
+                if error.status != 410:
+                    raise
+        raise ProviderUnavailable("the list of the cluster becomes too old before it is read to its end")
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        return self._json("POST", path, body=body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Json:
+        """A JSON merge patch."""
+        return self._json("PATCH", path, body=body, kind="application/merge-patch+json")
+
+    def delete(self, path: str, uid: str) -> None:
+        """The object with this UID, after everything that belongs to it. One that is gone, or has another UID, is
+        success."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground",
+            "preconditions": {"uid": uid},
+        }
+        try:
+            self._json("DELETE", path, body=body)
+        except ApiError as error:
+            if not (error.missing or (error.status == 409 and error.reason == "Conflict")):
+                raise
+
+    def content(self, path: str, params: Mapping[str, str | int]) -> bytes:
+        """Of a log."""
+        return self._sent("GET", path, params=params)
+
+    def close(self) -> None:
+        with self._lock:
+            connected, self._connection = self._connection, None
+        if connected is not None:
+            connected.http.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _pages(self, path: str, selector: str, fields: str) -> list[Json]:
+        params: dict[str, str | int] = {"limit": PAGE}
+        params |= {"labelSelector": selector} if selector else {}
+        params |= {"fieldSelector": fields} if fields else {}
+        items: list[Json] = []
+        while True:
+            page = self.get(path, params)
+            part = page.get("items")
+            if not isinstance(part, list):
+                raise Responded(f"the cluster's list of {path.rpartition('/')[2]} has no items")
+            items += part
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return items
+            params["continue"] = token
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = "application/json",
+    ) -> Json:
+        content = self._sent(method, path, params=params, body=body, kind=kind)
+        try:
+            value = json.loads(content)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise Responded(f"the cluster's response to {method} {path} is not an object of JSON")
+        return value
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = "application/json",
+    ) -> bytes:
+        """The content of a good response."""
+
+        def send() -> httpx2.Response:
+            content = None if body is None else json.dumps(body).encode()
+            headers = {"Accept": "application/json, */*"} | ({} if body is None else {"Content-Type": kind})
+            http = self._connected().http
+            return http.request(method, path, params=dict(params or {}), content=content, headers=headers)
+
+        response: httpx2.Response = within(self._limit_s, send, f"{method} {path}")
+        if response.status_code == 401:
+            self.close()  # the next request reads the credentials again
+        if not response.is_success:
+            raise error_of(response.status_code, response.content)
+        return response.content
+
+    def _connected(self) -> Connection:
+        """Raises ProviderUnavailable."""
+        with self._lock:
+            if self._connection is None:
+                try:
+                    self._connection = self._connect()
+                except Exception as error:
+                    text = f"the kubeconfig cannot be used: {type(error).__name__}: {clause(error)}"
+                    raise ProviderUnavailable(text) from error
+            return self._connection
+
+
+def within(limit_s: float, call: Callable[[], Any], what: str) -> Any:
+    """The result of the call, in a thread of its own: a login program may hang, and a response may drip. Raises
+    ProviderUnavailable for every error of the network or of the login."""
+    results: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((call(), None))
+        except Exception as error:  # noqa: BLE001 - raised again below
+            results.put((None, error))
+
+    threading.Thread(target=work, name="kubernetes", daemon=True).start()
+    try:
+        value, error = results.get(timeout=limit_s)
+    except queue.Empty:
+        raise ProviderUnavailable(f"the cluster has no response to {what} within {limit_s:g} s") from None
+    if isinstance(error, ProviderUnavailable):
+        raise error
+    if error is not None:
+        text = f"the cluster does not respond to {what}: {type(error).__name__} {clause(error)}".rstrip()
+        raise ProviderUnavailable(text) from error
+    return value
+
+
+def error_of(status: int, content: bytes) -> ApiError:
+    """Of the Status object that the API sends, or of whatever a proxy sends."""
+    reason, message = "", ""
+    with suppress(ValueError):
+        value = json.loads(content)
+        if isinstance(value, dict) and value.get("kind") == "Status":
+            reason, message = str(value.get("reason") or ""), str(value.get("message") or "")
+    if not message:
+        message = content[:TEXT_CHARS].decode(errors="replace")
+    return ApiError(status, reason, clause(" ".join(message.split())[:TEXT_CHARS]) or "no message")
+
+
+def own(item: Mapping[str, Any], *keys: str) -> Any:
+    """A value below these keys; None where one of them is missing."""
+    value: Any = item
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def rows(item: Mapping[str, Any], *keys: str) -> Sequence[Json]:
+    """A list of objects below these keys; empty where there is none."""
+    value = own(item, *keys)
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
