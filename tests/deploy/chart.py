@@ -22,6 +22,7 @@ ENGINE = Path(__file__).with_name("helm_engine.py")
 RELEASE, NAMESPACE = "spot", "spot-system"
 HOW_TO_INSTALL = "make env on Linux with x86-64 or macOS with ARM, for which the wheel helm-python-sdk exists"
 SCRATCH = "/tmp"  # noqa: S108 - a path in the container; no value of the chart names it
+OF_RUNS = "SPOT_KUBERNETES_"  # what these name is in other pods
 
 Object = dict[str, Any]
 
@@ -122,9 +123,11 @@ def mounted(chart: Rendered, folder: Path, secrets: Mapping[str, Mapping[str, st
                 (place / name).write_text(here(text))
     environ = {}
     for variable in chart.server["env"]:
-        source = variable.get("valueFrom", {}).get("secretKeyRef")
-        value = here(variable["value"]) if source is None else secrets[source["name"]][source["key"]]
-        environ[variable["name"]] = value
+        name, source = variable["name"], variable.get("valueFrom", {}).get("secretKeyRef")
+        if source is not None:
+            environ[name] = secrets[source["name"]][source["key"]]
+        else:
+            environ[name] = variable["value"] if name.startswith(OF_RUNS) else here(variable["value"])
     return environ
 
 

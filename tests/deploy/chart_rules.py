@@ -15,16 +15,17 @@ ROOT = Path(__file__).parents[2]
 OPENAPI = json.loads((ROOT / "openapi/openapi.json").read_text())
 VARIABLES = {settings.env_name(name) for name in wired.load({}, {"HOME": "/h"}).flat} | {"SPOT_CONFIG"}
 ENDS_WITHIN_S = 5  # after its TERM
-# What the provider of Jobs does, and nothing else: (group, resource) -> verbs.
+# What the provider of Jobs does, and nothing else: (group, resource) -> verbs. A test compares it with the provider.
 RIGHTS = {
-    ("batch", "jobs"): {"create", "get", "list", "patch", "delete"},
-    ("", "pods"): {"get", "list", "delete"},
+    ("batch", "jobs"): {"create", "get", "list", "delete"},
+    ("", "pods"): {"list"},
     ("", "pods/log"): {"get"},
-    ("", "configmaps"): {"create", "get"},
     ("", "secrets"): {"create"},
+    ("", "configmaps"): {"create"},
     ("", "events"): {"list"},
     ("", "resourcequotas"): {"list"},
     ("", "persistentvolumeclaims"): {"get"},
+    ("kueue.x-k8s.io", "localqueues"): {"get"},
 }
 
 

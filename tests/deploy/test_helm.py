@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from supervisor.providers.kinds import PROVIDERS
+from supervisor.providers.kubernetes import doctor
 from supervisor.settings import credentials
 from supervisor.settings import loading as settings
 from supervisor.wiring import settings as wired
@@ -23,20 +24,30 @@ from tests.deploy.chart_rules import RIGHTS, granted, problems
 from tests.docs.test_pages_match_the_code import first_column, page
 
 ROOT = Path(__file__).parents[2]
+PROVIDER = ROOT / "supervisor/providers/kubernetes"
 SETTINGS = """provider = "gce"
 store_url = "gs://my-bucket/spot"
 gce_project = "my-project-123456"
 gce_zones = ["us-east1-c", "us-east1-b"]
 gce_shapes = "t4=n1-standard-8+1xnvidia-tesla-t4"
 """
-IN_A_FOLDER = 'provider = "local"\nstore_url = "file:///mnt/spot-store/objects"\n'
+AS_JOBS = """store_url = "file:///mnt/spot-store/objects"
+
+[providers.cluster]
+kind = "kubernetes"
+pools = {spot = "pool=spot"}
+"""
 SETS: Mapping[str, dict[str, Any]] = {
     "least": {},
     "one replica": {"replicas": 1},
     "sqlite": {"sqlite": {"enabled": True, "storageClass": "fast"}, "replicas": 1},
     "sqlite on a claim": {"sqlite": {"enabled": True, "claim": "old-data"}, "replicas": 1},
     "runs as jobs": {"runsNamespace": "trainings"},
-    "store on a claim": {"settings": IN_A_FOLDER, "store": {"claim": "spot-store", "path": "/mnt/spot-store"}},
+    "store on a claim": {
+        "settings": AS_JOBS,
+        "runsNamespace": "trainings",
+        "store": {"claim": "spot-store", "path": "/mnt/spot-store"},
+    },
     "ingress": {
         "ingress": {
             "enabled": True,
@@ -124,7 +135,7 @@ def broken_chart(folder: Path, file: str, before: str, after: str) -> Path:
     ("file", "before", "after"),
     [
         ("access.yaml", "verbs: [create]\n", "verbs: [create, get]\n"),
-        ("access.yaml", "verbs: [get, list, delete]", 'verbs: ["*"]'),
+        ("access.yaml", "verbs: [create, get, list, delete]", 'verbs: ["*"]'),
         ("access.yaml", "kind: RoleBinding", "kind: ClusterRoleBinding"),
         ("access.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true"),
         ("deployment.yaml", "not (empty .Values.runsNamespace)", "true"),
@@ -221,7 +232,7 @@ def test_the_server_reads_its_settings(name: str, tmp_path: Path) -> None:
     sqlite = SETS[name].get("sqlite", {}).get("enabled", False)
     assert found.database_url.startswith("sqlite:" if sqlite else "postgresql://spot:pa55word@")
     listed = first_column(page("docs/settings.md"))
-    assert [key for key in tomllib.loads(chart.settings_file) if key not in listed] == []
+    assert [key for key in tomllib.loads(chart.settings_file) if key not in (*listed, "providers")] == []
 
 
 def test_names_and_secrets_of_the_values_reach_the_server(tmp_path: Path) -> None:
@@ -232,9 +243,13 @@ def test_names_and_secrets_of_the_values_reach_the_server(tmp_path: Path) -> Non
     assert "spot.lab.example" in settings_of(chart_of("ingress"), tmp_path / "other").access.allowed_hosts
 
 
-def test_the_store_of_a_claim_is_at_its_path(tmp_path: Path) -> None:
-    found = settings_of(chart_of("store on a claim"), tmp_path)
+def test_runs_are_where_the_rights_are_and_mount_the_claim_at_the_same_path(tmp_path: Path) -> None:
+    chart = chart_of("store on a claim")
+    found = settings_of(chart, tmp_path)
     assert found.store_url == (tmp_path / "claims/spot-store/objects").as_uri()
+    runs = found.sections["cluster"].values
+    assert runs.kubernetes_namespace == chart.only("Role")["metadata"]["namespace"]
+    assert (runs.kubernetes_claim, runs.kubernetes_claim_mount) == ("spot-store", "/mnt/spot-store")
 
 
 def test_the_database_of_sqlite_is_on_its_claim(tmp_path: Path) -> None:
@@ -264,7 +279,29 @@ def test_a_migration_has_what_the_server_has() -> None:
     assert chart.only("Deployment")["spec"]["replicas"] == 1
 
 
-def test_the_provider_needs_the_rights_that_the_chart_gives() -> None:
-    if "kubernetes" not in PROVIDERS:
-        pytest.skip("the provider of Jobs is not part of this version")
-    raise AssertionError("compare with the provider's own list")
+# A request of the provider: the function that sends it, and the kind of its objects.
+REQUEST = re.compile(r'(\w+)\(\s*(?:"\w+", |api, )?[\w.]*api\.(?:(jobs)\(|path\("(\w+)")')
+VERBS = {"items": "list", "_read": "list", "find": "get", "get": "get", "_exists": "get", "content": "get"}
+VERBS |= {verb: verb for verb in ("create", "patch", "delete")}
+GROUPS = {"jobs": "batch", "localqueues": "kueue.x-k8s.io"}
+
+
+def used(sources: str) -> dict[tuple[str, str], set[str]]:
+    """The rights for all requests in these sources."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for function, jobs, other in REQUEST.findall(sources):
+        resource = "pods/log" if function == "content" else jobs or other
+        found.setdefault((GROUPS.get(resource, ""), resource), set()).add(VERBS[function])
+    return found
+
+
+def test_the_chart_gives_the_rights_that_the_provider_uses() -> None:
+    sources = "\n".join(path.read_text() for path in sorted(PROVIDER.glob("*.py")))
+    assert used(sources) == RIGHTS
+    assert used(sources + "\nself.api.patch(self.api.jobs(name), {})")["batch", "jobs"] > RIGHTS["batch", "jobs"]
+    asked = {
+        (right.group, right.resource, right.subresource, right.verb) for right in doctor.RIGHTS if right.namespaced
+    }
+    assert {
+        (group, *name.partition("/")[::2], verb) for (group, name), verbs in RIGHTS.items() for verb in verbs
+    } >= asked

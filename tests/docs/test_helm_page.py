@@ -66,8 +66,9 @@ def test_its_commands_name_what_the_chart_makes() -> None:
     found = commands(block("bash"))
     assert [words[0] for words in found].count("helm") == 1
     assert [unknown(words, chart()) for words in found if words[0] == "kubectl"] == [[]] * (len(found) - 1)
-    (created,) = (words[-1] for words in found if words[1:3] == ["create", "namespace"])
-    assert {words[words.index("--namespace") + 1] for words in found if "--namespace" in words} == {created}
+    own, runs = (words[-1] for words in found if words[1:3] == ["create", "namespace"])
+    assert {words[words.index("--namespace") + 1] for words in found if "--namespace" in words} == {own}
+    assert chart().only("Role")["metadata"]["namespace"] == runs
     (helm,) = (words for words in found if words[0] == "helm")
     assert helm[3:5] == [RELEASE, str(CHART.relative_to(ROOT))]
     assert f"# {helm[-1]};" in block("yaml")

@@ -68,6 +68,16 @@ env:
   - name: SPOT_ADMIN_TOKEN
     value: file:/etc/spot/admin-token/token
   {{- end }}
+  {{- if .Values.runsNamespace }}
+  - name: SPOT_KUBERNETES_NAMESPACE
+    value: {{ .Values.runsNamespace }}
+  {{- if .Values.store.claim }}
+  - name: SPOT_KUBERNETES_CLAIM
+    value: {{ .Values.store.claim }}
+  - name: SPOT_KUBERNETES_CLAIM_MOUNT
+    value: {{ .Values.store.path }}
+  {{- end }}
+  {{- end }}
   {{- range $name, $source := .Values.environmentFromSecrets }}
   - name: {{ $name }}
     valueFrom:
