@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 TTL_S = 8.0
 RENEW_S = 2.0
+TRY_S = 1.0  # between two tries of a supervisor that does not lead: a lease that has ended stays free for no longer
 TAKEOVER_S = 30.0  # between two searches for cells without a leader
 PAGE = 500
 
@@ -43,8 +44,8 @@ class Leader:
     def __post_init__(self) -> None:
         self._worker = Worker(
             "lease",
-            self.renew,
-            RENEW_S,
+            self.turn,
+            min(TRY_S, RENEW_S),
             failed="lease not renewed",
             fields={telemetry.ACTION: "lease", telemetry.CELL: self.cell},
             expected=StoreDown,
@@ -68,6 +69,12 @@ class Leader:
                 self.store.drop_lease(lease)
             except StoreDown as error:
                 log.warning("lease not given back", extra={telemetry.ACTION: "lease", telemetry.ERROR: str(error)})
+
+    def turn(self) -> None:
+        """Renew the lease once RENEW_S have passed since the last time, or try to get it."""
+        lease = self.lease()
+        if lease is None or lease.deadline - self.clock.monotonic() <= TTL_S - RENEW_S:
+            self.renew()
 
     def renew(self) -> None:
         before = self._lease

@@ -15,8 +15,8 @@ from tests.acceptance.replicas import checks, leading, leads, link_machines
 from tests.deploy.chart import NAMESPACE, RELEASE, Rendered, mounted, rendered
 from tests.waiting import wait_for
 
-PROMISED_S = 10.0  # the lease lasts 8 s, and a follower looks every 2 s
-TRIES = 3  # a busy computer may delay one
+PROMISED_S = 10.0  # the lease lasts 8 s, and a follower tries every second
+TRIES = 2  # a busy computer may delay one
 VALUES = {
     "settings": 'provider = "local"\nstore_url = "file:///mnt/spot-store/objects"\n',
     "store": {"claim": "spot-store", "path": "/mnt/spot-store"},

@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.machines import MachineRef
-from supervisor.ports.store import StoreDown
-from supervisor.reconciler.leader import TAKEOVER_S, Leader, Takeover
+from supervisor.ports.store import Lease, StoreDown
+from supervisor.reconciler.leader import RENEW_S, TAKEOVER_S, TRY_S, Leader, Takeover
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock
@@ -133,3 +133,35 @@ def test_another_cell_is_left_alone(store: SqlStore, cell: str, provider: str) -
     assert scene.tick() == scene.tick() == 0
     assert scene.led() == set()
     assert scene.store.calls["lease_names"] == 1, "no run is submitted there meanwhile"
+
+
+class Counted:
+    """A store of leases: how often one was requested, and whether it is given."""
+
+    def __init__(self) -> None:
+        self.requests, self.free = 0, False
+
+    def take_lease(self, cell: str, owner: str, ttl_s: float, monotonic: float, alone: bool) -> Lease | None:
+        self.requests += 1
+        return Lease(cell, owner, 1, monotonic + ttl_s) if self.free else None
+
+
+def test_a_follower_tries_every_turn_and_a_leader_renews_every_second_one() -> None:
+    store, clock = Counted(), FakeClock()
+    leader = Leader(store, OURS, "me", clock, False, lambda: None)  # type: ignore[arg-type]
+
+    def turns(count: int) -> int:
+        before = store.requests
+        for _ in range(count):
+            clock.advance(TRY_S)
+            leader.turn()
+        return store.requests - before
+
+    assert turns(6) == 6
+    store.free = True
+    assert turns(1) == 1
+    assert leader.lease() is not None
+    assert turns(6) == 6 * TRY_S / RENEW_S
+    store.free = False  # it was taken from us
+    assert turns(2) == 1
+    assert turns(3) == 3
