@@ -113,7 +113,8 @@ class MachineRecord:
 class Machine:
     """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone. `queued`:
     it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for.
-    `waits_for`: the same of another one that is ASKED, "" = the platform does not say it."""
+    `waits_for`: the same of another one that is ASKED, "" = the platform does not say it. `doubt`: it is UP, and the
+    platform does not reach its host: the record of its end, should its agent be silent too."""
 
     machine_id: str
     name: str
@@ -130,6 +131,7 @@ class Machine:
     spot: bool | None = None  # None = not known
     queued: bool = False
     waits_for: str = ""
+    doubt: MachineRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

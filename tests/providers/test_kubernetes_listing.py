@@ -102,6 +102,7 @@ def test_events_are_read_only_for_a_wait_and_at_most_once_a_minute(bench: Bench)
 def test_a_suspended_job_that_was_seen_running_was_preempted(bench: Bench) -> None:
     wanted = bench.request()
     job = bench.job(wanted, spec={"suspend": True})
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
     first = bench.listed(wanted)
     assert first is not None
     assert (first.state, first.queued) == (MachineState.ASKED, True)

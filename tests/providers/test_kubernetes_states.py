@@ -63,6 +63,20 @@ def test_a_running_pod_is_up() -> None:
     assert there.created_at == epoch(CREATED)
 
 
+def test_a_pod_on_a_node_that_is_silent_is_up_with_a_doubt() -> None:
+    def ready(word: str, containers: str = "True") -> dict[str, Any]:
+        return {"conditions": [{"type": "Ready", "status": word}, {"type": "ContainersReady", "status": containers}]}
+
+    there = machine(job(), pod(ready("False")))
+    assert there is not None
+    assert there.doubt is not None
+    assert (there.state, there.record, there.doubt.cause) == (S.UP, None, C.HOST_ERROR)
+    for fine in (ready("True"), ready("False", "False")):
+        certain = machine(job(), pod(fine))
+        assert certain is not None
+        assert certain.doubt is None
+
+
 @pytest.mark.parametrize("reason", [*DISRUPTIONS, "SomethingNew"])
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Failed", "Succeeded"])
 def test_a_disruption_is_free_whatever_its_reason(reason: str, phase: str) -> None:
@@ -219,7 +233,7 @@ def test_a_job_in_a_queue_is_asked_for_and_keeps_its_place() -> None:
     assert there.detail == "it waits to be admitted by the queue team"
     admitted = machine(job(spec={"suspend": False}, **QUEUE))
     assert admitted is not None
-    assert (admitted.state, admitted.queued) == (S.ASKED, False)
+    assert (admitted.state, admitted.queued) == (S.ASKED, True), "its pod waits for a node, and the queue comes no more"
 
 
 @pytest.mark.parametrize("how", ["seen", "late", "pod"])

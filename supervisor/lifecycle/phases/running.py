@@ -89,8 +89,11 @@ def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
     silence_s, limit_s = silent_s(run.pulse, attempt, world, now), run.policy.stall.silence_s
     if silence_s <= limit_s:
         return None
-    evidence = f"no beat for {silence_s:.0f} s (limit {limit_s:.0f} s) while the machine is up"
-    return End(Cause.AGENT_LOST, evidence, machines.readings(obs), inferred=BEATS)
+    evidence = f"no beat for {silence_s:.0f} s (limit {limit_s:.0f} s)"
+    if machine.doubt is not None:  # two signals: the platform does not reach its host either
+        text = f"{evidence}, and {machine.doubt.detail}"
+        return End(machine.doubt.cause, text, machines.readings(obs), inferred=BEATS)
+    return End(Cause.AGENT_LOST, f"{evidence} while the machine is up", machines.readings(obs), inferred=BEATS)
 
 
 def _stalled(run: Run, beat: Beat | None, obs: Observation, world: World, now: float) -> End | None:

@@ -134,7 +134,7 @@ def seen(sighting: Sighting, resource: str) -> Seen:
     if sighting.is_suspended:
         queue = sighting.labels.get(QUEUE_LABEL, "")
         wait = Wait(f"it waits to be admitted by the queue {queue}" if queue else "its Job is suspended")
-        return Seen(_asked_machine(sighting, wait, queued=True), wait)
+        return Seen(_asked_machine(sighting, wait), wait)
     if not sighting.pods:
         wait = without_pod(sighting.events)
         return Seen(_asked_machine(sighting, wait), wait)
@@ -210,14 +210,16 @@ def _suspended_again(sighting: Sighting) -> Meaning | None:
     return Meaning(state, Cause.PREEMPTED, "it was suspended again: another job has its place")
 
 
-def _asked_machine(sighting: Sighting, wait: Wait, queued: bool = False) -> Machine:
+def _asked_machine(sighting: Sighting, wait: Wait) -> Machine:
+    """A Job that its queue has admitted keeps its place, although its pod may wait for a node."""
     machine = _machine(sighting, Meaning(MachineState.ASKED, text=wait.text))
-    return replace(machine, queued=queued, waits_for=wait.text)
+    return replace(machine, queued=QUEUE_LABEL in sighting.labels, waits_for=wait.text)
 
 
 def _machine(sighting: Sighting, meaning: Meaning) -> Machine:
     labels = sighting.labels
     record = None if meaning.cause is None else MachineRecord(meaning.cause, meaning.text, _ended_at(sighting))
+    is_up = meaning.state is MachineState.UP
     return Machine(
         machine_id=sighting.uid,
         name=sighting.name,
@@ -227,7 +229,8 @@ def _machine(sighting: Sighting, meaning: Meaning) -> Machine:
         run_id=labels.get(RUN_LABEL, ""),
         launch_id=labels.get(LAUNCH_LABEL, ""),
         created_at=_created_at(sighting),
-        record=record,
+        record=None if is_up else record,
+        doubt=record if is_up else None,
         detail=meaning.text,
         labels=dict(labels),
         shape=labels.get(SHAPE_LABEL, ""),

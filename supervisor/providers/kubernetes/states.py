@@ -31,7 +31,8 @@ class UnknownState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`cause`: of the record of an end; None = it has not ended, or by its own exit."""
+    """`cause`: of the record of an end; None = it has not ended, or by its own exit. Of a machine that is UP: why it
+    may be lost."""
 
     state: MachineState
     cause: Cause | None = None
@@ -109,7 +110,15 @@ def pod_meaning(pod: Mapping[str, Any]) -> Meaning:
         return Meaning(ENDING, *disrupted(disruption))
     if deleted:
         return Meaning(ENDING, Cause.MACHINE_DELETED, "its pod was deleted, and its Job was not")
-    return Meaning(UP) if state is UP else container_meaning(pod)
+    if state is not UP:
+        return container_meaning(pod)
+    return Meaning(UP, Cause.HOST_ERROR, "its node is not ready") if _is_on_silent_node(pod) else Meaning(UP)
+
+
+def _is_on_silent_node(pod: Mapping[str, Any]) -> bool:
+    """Its containers are ready by the last word of its node, and the node controller says that the pod is not."""
+    ready = next((row for row in rows(pod, "status", "conditions") if row.get("type") == "Ready"), None)
+    return ready is not None and ready.get("status") == "False" and condition(pod, "ContainersReady") is not None
 
 
 def end_of(pod: Mapping[str, Any]) -> tuple[Cause | None, str]:
