@@ -136,6 +136,16 @@ def test_another_program_is_shown_with_what_to_append(api, spot, became) -> None
     assert became == []
 
 
+def test_a_command_that_is_whole_is_shown_as_it_is(api, spot, became) -> None:
+    command = "kubectl exec -it job/spot-7-a1 -c training -- /bin/sh  # in spot"
+    serve(api, command, folder="/spot/machines/spot-7-a1")
+    assert spot("attach", "llm-a").out.strip() == command
+    ended = spot("tunnel", "llm-a", "6006")
+    assert (ended.code, ended.out) == (1, "")
+    assert "open a port with it too" in ended.err
+    assert became == []
+
+
 def test_the_computer_of_the_supervisor(api, spot, became, tmp_path) -> None:
     folder = tmp_path / "machines" / "spot-7-a1"
     folder.mkdir(parents=True)

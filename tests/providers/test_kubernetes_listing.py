@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -168,3 +169,22 @@ def test_the_namespace_is_that_of_the_settings_else_of_the_context(tmp_path: Pat
         opened = connection(str(path), context, namespace)
         assert opened.namespace == wanted
         opened.http.close()
+
+
+def test_what_is_created_while_a_list_is_read_is_not_forgotten(bench: Bench) -> None:
+    """The list does not have that Job, and its Secret is known to be there all the same."""
+    wanted, handle = bench.request(), bench.script.handle
+
+    def first_list(request: httpx2.Request) -> httpx2.Response:
+        response = handle(request)
+        bench.script.handle = handle  # type: ignore[method-assign]
+        bench.provider.launch(wanted)
+        return response
+
+    bench.script.handle = first_list  # type: ignore[method-assign]
+    bench.provider.api.close()
+    assert bench.provider.machines().machines == ()
+    bench.provider.machines()
+    before = len(bench.script.requests)
+    assert bench.provider.launch(replace(wanted, repeated=True)).state is MachineState.ASKED
+    assert len(bench.script.requests) == before

@@ -85,6 +85,9 @@ def tunnel(
     if login["command"] is None:
         text = f"The machine of {login['run_id']} is the supervisor's computer: open 127.0.0.1:{there} there."
         raise CliError(text, FAILED, "NOT_SUPPORTED")
+    if _is_whole(login):
+        text = f"The shell of {safe(login['machine'])} is opened by another program than SSH: open a port with it too."
+        raise CliError(text, FAILED, "NOT_SUPPORTED", hints=(safe(login["command"]),))
     output.note(f"127.0.0.1:{here} leads to port {there} of {safe(login['machine'])} until Ctrl-C (--local: another).")
     _run(login, _files(client, login, ssh_config), ("-N", "-L", f"127.0.0.1:{here}:127.0.0.1:{there}", *TUNNEL_OPTIONS))
 
@@ -116,12 +119,18 @@ def _own_file(path: object) -> str:
     return path if ours else ""
 
 
+def _is_whole(login: Json) -> bool:
+    """The command has the program that runs on the machine: nothing can be appended."""
+    return " -- " in str(login["command"])
+
+
 def _run(login: Json, files: Sequence[str], options: Sequence[str], command: str = "") -> None:
     """Become the user's ssh; else print what the user can run."""
     host = HOST.fullmatch(str(login["command"]))
     if host is None:
         line = shlex.join([*options, *([command] if command else [])])
-        output.show([f"{safe(login['command'])} -- {line}"])
+        shown = safe(login["command"])
+        output.show([shown if _is_whole(login) else f"{shown} -- {line}"])
         return
     ssh = shutil.which("ssh")
     if ssh is None:

@@ -282,11 +282,13 @@ class KubernetesProvider:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def machines(self) -> MachineListing:
+        with self._lock:
+            complete_before = set(self._complete)
         entries = self._surveyor.survey()
         uids = {entry.sighting.uid for entry in entries}
         with self._lock:
             self._listed = (self._monotonic(), {entry.sighting.name: entry for entry in entries})
-            self._complete &= uids
+            self._complete -= complete_before - uids  # not those of Jobs that were created meanwhile
             now = self._monotonic()
             self._unclear = {name: until for name, until in self._unclear.items() if until > now}
         unknown = {entry.sighting.zone: entry.problem for entry in entries if entry.seen is None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,10 +61,12 @@ class Surveyor:
 
     def survey(self) -> list[Entry]:
         """Of all supervisors. Raises ProviderUnavailable."""
+        with self._lock:
+            remembered = {*self._ran, *self._released, *self._since}
         jobs = self._api.items(self._api.jobs(), SUPERVISOR_LABEL)
         pods = self._api.items(self._api.path("pods"), SUPERVISOR_LABEL)
         entries = self._entries(jobs, pods, is_whole=True)
-        self._forget(str(own(job, "metadata", "uid")) for job in jobs)
+        self._forget(remembered - {str(own(job, "metadata", "uid")) for job in jobs})
         return entries
 
     def read_one(self, name: str) -> Entry | None:
@@ -118,13 +120,12 @@ class Surveyor:
             self._since[uid] = (kind, now)
         return wait if now - self._since[uid][1] >= wait.after_s else replace(wait, cause=None)
 
-    def _forget(self, uids: Iterable[str]) -> None:
-        """What belongs to Jobs that are gone."""
-        kept = set(uids)
+    def _forget(self, gone: Set[str]) -> None:
+        """What belongs to Jobs that were remembered before a list, and are not in it."""
         with self._lock:
-            self._ran &= kept
-            self._released &= kept
-            self._since = {uid: since for uid, since in self._since.items() if uid in kept}
+            self._ran -= gone
+            self._released -= gone
+            self._since = {uid: since for uid, since in self._since.items() if uid not in gone}
 
     def _read_beside(self, sightings: Sequence[Sighting], is_whole: bool) -> None:
         """`is_whole`: these are all, so what none of them needs is forgotten."""
