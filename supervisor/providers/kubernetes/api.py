@@ -117,10 +117,6 @@ class Api:
     def create(self, path: str, body: Mapping[str, Any]) -> Json:
         return self._json("POST", path, body=body)
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Json:
-        """A JSON merge patch."""
-        return self._json("PATCH", path, body=body, kind="application/merge-patch+json")
-
     def delete(self, path: str, uid: str) -> None:
         """The object with this UID, after everything that belongs to it. One that is gone, or has another UID, is
         success."""
@@ -171,9 +167,8 @@ class Api:
         *,
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-        kind: str = "application/json",
     ) -> Json:
-        content = self._sent(method, path, params=params, body=body, kind=kind)
+        content = self._sent(method, path, params=params, body=body)
         try:
             value = json.loads(content)
         except ValueError:
@@ -189,13 +184,14 @@ class Api:
         *,
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-        kind: str = "application/json",
     ) -> bytes:
         """The content of a good response."""
 
         def send() -> httpx2.Response:
             content = None if body is None else json.dumps(body).encode()
-            headers = {"Accept": "application/json, */*"} | ({} if body is None else {"Content-Type": kind})
+            headers = {"Accept": "application/json, */*"} | (
+                {} if body is None else {"Content-Type": "application/json"}
+            )
             http = self._connected().http
             return http.request(method, path, params=dict(params or {}), content=content, headers=headers)
 
