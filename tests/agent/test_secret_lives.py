@@ -105,3 +105,28 @@ def test_an_agent_without_its_secrets_leaves_no_trace_and_can_be_started_again(r
     beat = rig.ended()
     assert beat.exit is not None
     assert beat.exit.code == 0
+
+
+def test_secrets_that_come_as_files_are_masked_and_their_folder_is_not_inherited(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "API_KEY").write_text(VALUE + "\n")
+    monkeypatch.setenv("SPOT_SECRETS_DIR", str(tmp_path))
+    code = "import os; print('folder', os.environ.get('SPOT_SECRETS_DIR'))\n" + TELLS
+    rig.start(sys.executable, "-S", "-c", code, secrets=["API_KEY"])
+    beat = rig.ended()
+    assert beat.exit is not None
+    assert beat.exit.code == 1
+    assert b"folder None\n" in rig.log()
+    assert b"with [secret API_KEY]\n" in rig.log()
+    assert shown(rig) == []
+
+
+def test_a_secret_whose_file_is_missing_ends_the_attempt_before_the_command(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPOT_SECRETS_DIR", str(tmp_path))
+    rig.start(sys.executable, "-c", "print('never')", secrets=["API_KEY"])
+    beat = rig.ended()
+    assert (beat.left, beat.exit) == (heartbeat.NO_SECRET, None)
+    assert beat.message == "secret API_KEY: its file cannot be read: No such file or directory"

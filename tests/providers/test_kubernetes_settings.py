@@ -149,11 +149,20 @@ def test_the_survival_matrix_of_the_page_is_that_of_the_profile() -> None:
     ]
 
 
+def test_the_settings_of_the_page_are_valid(tmp_path: Path) -> None:
+    path = tmp_path / "spot.toml"
+    path.write_text(PAGE.partition("<<'END'\n")[2].partition("\nEND\n")[0])
+    s = wired.load({}, {"HOME": str(tmp_path)}, path).sections["cluster"].values
+    assert [(offer.placement.zone, offer.placement.spot) for offer in offers("cluster", s)] == [
+        ("spot", True), ("steady", False),
+    ]  # fmt: skip
+
+
 def test_the_rights_of_the_page_are_those_that_the_doctor_asks_for() -> None:
     section = PAGE.partition("## Rights")[2].partition("\n## ")[0]
     for right in RIGHTS:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        (row,) = [line for line in section.splitlines() if f"`{resource}`" in line]
+        (row,) = [line for line in section.splitlines() if line.startswith("|") and f"`{resource}`" in line]
         assert right.verb in row
 
 
