@@ -273,8 +273,18 @@ def test_a_mount_that_is_not_there_ends_with_a_code_of_its_own(tmp_path: Path) -
     assert subprocess.run(command, env=own, capture_output=True, timeout=30, check=False).returncode == 5
 
 
-@pytest.mark.parametrize(("setting_s", "grace_s"), [(None, 120), (25.0, 25), (1.5, 2)])
-def test_the_grace_time_is_what_the_setting_says(agent: objects.Agent, setting_s: float | None, grace_s: int) -> None:
+@pytest.mark.parametrize(
+    ("setting_s", "checkpoint_s", "grace_s"),
+    [
+        (None, None, 120), (None, 30.0, 120), (None, 100.2, 261), (None, 5000.0, 900),
+        (25.0, None, 25), (25.0, 300.0, 25), (1.5, None, 2),
+    ],
+)  # fmt: skip
+def test_the_grace_time_is_two_checkpoints_or_what_the_setting_says(
+    agent: objects.Agent, setting_s: float | None, checkpoint_s: float | None, grace_s: int
+) -> None:
     s = replace(SETTINGS, kubernetes_grace_s=setting_s)
-    assert job(agent, s)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == grace_s
-    assert objects.job_json(s, request(), "")["notice_s"] == max(1.0, grace_s - 5.0)
+    spec = job(agent, s, checkpoint_s=checkpoint_s)["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == grace_s
+    content = objects.job_json(s, request(checkpoint_s=checkpoint_s), "")
+    assert content["notice_s"] == max(1.0, grace_s - 5.0)

@@ -35,7 +35,7 @@ CONTAINER = "training"
 MACHINES, AGENT, JOB, SHM = "/spot/machines", "/spot/agent", "/spot/job", "/dev/shm"  # noqa: S108 - mounts of the pod
 BEFORE_START_S = 1800.0  # a pod may wait so long, which counts for the limit of its Job
 FINISHED_S = 3600  # an ended Job is kept for people, with its log
-GRACE_S = 120.0
+GRACE_S, MOST_GRACE_S = 120.0, 900.0
 NOTICE_FROM, KILL_MARGIN_S = "term", 5.0
 MOST_BYTES = 1_000_000  # of a Secret or a ConfigMap: the API takes 1 MiB
 RUN_S = (60, 365 * 86400)
@@ -139,7 +139,7 @@ def _pod(s: KubernetesSettings, request: LaunchRequest, agent: Agent) -> Json:
     place = request.placement
     spec: Json = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace_s(s),
+        "terminationGracePeriodSeconds": grace_s(s, request.checkpoint_s),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "nodeSelector": selector(s, place.zone, place.shape),
@@ -158,9 +158,12 @@ def selector(s: KubernetesSettings, zone: str, shape: str) -> dict[str, str]:
     return {**labels_of(s.kubernetes_pools.get(zone, "")), **labels_of(s.kubernetes_nodes.get(shape, ""))}
 
 
-def grace_s(s: KubernetesSettings) -> int:
-    """From TERM to KILL. A setting is what the nodes give, and counts as it is."""
-    return math.ceil(GRACE_S if s.kubernetes_grace_s is None else s.kubernetes_grace_s)
+def grace_s(s: KubernetesSettings, checkpoint_s: float | None = None) -> int:
+    """From TERM to KILL: two checkpoints and a minute, where one was measured. The cluster waits so long before it can
+    use the place, so there is a limit. A setting is what the nodes give, and counts as it is."""
+    if s.kubernetes_grace_s is not None:
+        return math.ceil(s.kubernetes_grace_s)
+    return math.ceil(min(MOST_GRACE_S, max(GRACE_S, 2.0 * (checkpoint_s or 0.0) + 60.0)))
 
 
 def _container(s: KubernetesSettings, request: LaunchRequest) -> Json:
@@ -299,7 +302,7 @@ def job_json(s: KubernetesSettings, request: LaunchRequest, public_url: str) -> 
         "server_url": public_url or None,
         "server_file": None,
         "notice_from": NOTICE_FROM,
-        "notice_s": max(1.0, grace_s(s) - KILL_MARGIN_S),
+        "notice_s": max(1.0, grace_s(s, request.checkpoint_s) - KILL_MARGIN_S),
         "gpus": gpus,
         "image_digest": request.image.partition("@")[2] or None,
     }
