@@ -23,7 +23,7 @@ MOST_WARNING_S = 65535  # sbatch(1): --signal
 MOST_DOUBLINGS = 4
 SIGNAL = "USR1"
 NOTICE_FROM = "signal"  # of job.json
-CONSOLE, SECRETS, STARTS = "console.log", "secrets.json", "starts"  # files of a machine's folder
+CONSOLE = "console.log"  # of a machine's folder
 
 
 def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: int = 0) -> int:
@@ -61,7 +61,7 @@ def walltime_min(machine_max_s: float, setting_s: float | None, partition_s: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """`gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
+    """`script`: where sbatch runs. `gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
 
     name: str
     partition: str
@@ -69,6 +69,7 @@ class Submit:
     python: str
     minutes: int
     warning_s: int
+    script: Path = SCRIPT
     modules: Sequence[str] = ()
     gres: str = ""
     cpus: int = 0
@@ -97,7 +98,8 @@ class Submit:
             "qos": self.qos,
         }
         given = tuple(f"--{name}={value}" for name, value in options.items() if value)
-        return ("sbatch", "--parsable", "--requeue", *given, str(SCRIPT), str(self.folder), self.python, *self.modules)
+        arguments = (str(self.folder), self.python, *self.modules)
+        return ("sbatch", "--parsable", "--requeue", *given, str(self.script), *arguments)
 
 
 def _plain(folder: Path) -> str:
