@@ -259,6 +259,12 @@ class TestLaunches:
             provider.launch(subject.request())
         assert not subject.folder(subject.request()).exists()
 
+    @pytest.mark.parametrize("grows", [False, True])
+    def test_only_where_the_settings_say_so_a_job_gets_more_memory(self, subject: SlurmSubject, grows: bool) -> None:
+        provider = subject.fresh(slurm_memory={"cpu": "100M"}, slurm_memory_grows=grows)
+        words = provider.words(replace(subject.request(), out_of_memory=1))
+        assert ("--mem=120M" in words, "--mem=100M" in words) == (grows, not grows)
+
     def test_the_command_of_the_user_is_in_a_file_and_in_no_word(self, subject: SlurmSubject) -> None:
         request = subject.request()
         command = "python train.py --name '$(id)'; `reboot` \n#SBATCH --nodes=9"

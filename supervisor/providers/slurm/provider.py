@@ -42,6 +42,7 @@ from supervisor.providers.slurm.submitting import (
     Submit,
     job_id_of,
     limit_s,
+    memory_of,
     refusal,
     refused,
     walltime_min,
@@ -224,7 +225,7 @@ class SlurmProvider:
             modules=s.slurm_modules,
             gres=s.slurm_gres.get(shape, ""),
             cpus=s.slurm_cpus.get(shape, 0),
-            memory=s.slurm_memory.get(shape, ""),
+            memory=memory_of(s.slurm_memory.get(shape, ""), request.out_of_memory if s.slurm_memory_grows else 0),
             account=s.slurm_account,
             qos=s.slurm_qos,
         )

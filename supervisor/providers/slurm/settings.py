@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 STORE = StoreForm("file:///FOLDER", re.compile(r"file:///.*", re.DOTALL))
 GRES = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
-MEMORY = re.compile(r"[1-9]\d{0,8}[KMGT]?")
 RULES = Rules(
     counts={"slurm_cpus": (1, LARGEST_COUNT)},
     pairs={
@@ -26,7 +25,7 @@ RULES = Rules(
         "slurm_cpus": "shape=CPUs pairs, such as a100=8,a100x2=16",
         "slurm_memory": "shape=memory pairs, such as a100=64G,a100x2=128G",
     },
-    texts={"slurm_gres": GRES, "slurm_memory": MEMORY},
+    texts={"slurm_gres": GRES, "slurm_memory": re.compile(r"[1-9]\d{0,8}[KMGT]?")},
     mixed_case=frozenset({"slurm_partitions"}),
     empty=frozenset(
         f"slurm_{name}" for name in ("time", "account", "qos", "conf", "folder", "host", "host_config", "host_keys")
@@ -57,11 +56,12 @@ _FORMS: Mapping[str, tuple[str, str]] = {
 class SlurmSettings:
     """`slurm_folder`: of the machines, under the same path on every node. `slurm_partitions`: in the order of
     preference; each is a zone. `slurm_gres`, `slurm_cpus`, `slurm_memory`: of one job, by shape; absent = the
-    cluster's default. `slurm_time`: the time limit of a job; empty = machine_max_s of the run, within the partition's.
-    `slurm_python`: 3.8 or newer, on the compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own
-    way to find it. `slurm_host`: the login node; empty = this computer is a part of the cluster. `slurm_host_python`:
-    3.8 or newer, there. `slurm_host_config`, `slurm_host_keys`: the SSH configuration and the known host keys; empty =
-    those of the user."""
+    cluster's default. `slurm_memory_grows`: a fifth more after each attempt that ran out of it. `slurm_time`: the time
+    limit of a job; empty = machine_max_s of the run, within the partition's. `slurm_python`: 3.8 or newer, on the
+    compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own way to find it. `slurm_host`: the
+    login node; empty = this computer is a part of the cluster. `slurm_host_python`: 3.8 or newer, there.
+    `slurm_host_config`, `slurm_host_keys`: the SSH configuration and the known host keys; empty = those of the
+    user."""
 
     slurm_folder: str = ""
     slurm_partitions: tuple[str, ...] = ()
@@ -69,6 +69,7 @@ class SlurmSettings:
     slurm_gres: Mapping[str, str] = field(default_factory=dict)
     slurm_cpus: Mapping[str, int] = field(default_factory=dict)
     slurm_memory: Mapping[str, str] = field(default_factory=dict)
+    slurm_memory_grows: bool = False
     slurm_time: str = ""
     slurm_account: str = ""
     slurm_qos: str = ""

@@ -21,6 +21,9 @@ WARNING_S = 120  # at least
 SLACK_S = 60.0  # the signal may come so early
 MOST_WARNING_S = 65535  # sbatch(1): --signal
 MOST_DOUBLINGS = 4
+MEMORY = re.compile(r"([1-9]\d{0,8})([KMGT]?)")
+UNITS = "KMGT"
+MEMORY_GROWS, MOST_GROWTHS = 1.2, 8
 SIGNAL = "USR1"
 NOTICE_FROM = "signal"  # of job.json
 CONSOLE = "console.log"  # of a machine's folder
@@ -32,6 +35,15 @@ def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: i
     wanted = max(WARNING_S, 2.0 * (checkpoint_s or 0.0) + SLACK_S) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
     most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
     return int(min(math.ceil(wanted), most))
+
+
+def memory_of(text: str, out_of_memory: int) -> str:
+    """--mem, a fifth more for each attempt (`out_of_memory`) that needed more than it had: its MaxRSS was the limit."""
+    match = MEMORY.fullmatch(text)
+    if match is None or not out_of_memory:
+        return text
+    megabytes = int(match[1]) * 1024.0 ** UNITS.index(match[2] or "M") / 1024.0
+    return f"{math.ceil(megabytes * MEMORY_GROWS ** min(out_of_memory, MOST_GROWTHS))}M"
 
 
 def limit_s(text: str) -> float | None:
