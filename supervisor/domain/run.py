@@ -32,6 +32,7 @@ class Counters:
     deleted_at: tuple[float, ...] = ()  # removals of a machine by a person, within the last hour
     preempted_at: tuple[float, ...] = ()  # the last preemptions, if the policy's escalation counts them
     timed_out: int = 0  # attempts that a time limit of the platform has ended
+    out_of_memory: int = 0  # attempts that ended as host_oom
 
 
 @dataclass(frozen=True, slots=True)

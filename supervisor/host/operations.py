@@ -29,6 +29,7 @@ from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
 from supervisor.host.folders import Folders
 from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
+from supervisor.host.jobfolders import JobFolders
 from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.relaunching import RELAUNCH, BootLine, relaunch
@@ -172,6 +173,34 @@ class Host:
         """One method of an object store on this computer (stays.py)."""
         return Stays(self._root.resolve()).respond(self._request, self._owners)
 
+    def jobs(self) -> Dict[str, Any]:
+        """One method of the folders of a scheduler's jobs (jobfolders.py)."""
+        archive = Path(sys.argv[0]).resolve()
+        folders = JobFolders(self._machines.folders, lambda: archive, locks=True, checks_store=True)
+        return folders.respond(self._request)
+
+    def command(self) -> Dict[str, Any]:
+        """A program of this computer, without a shell. `environment`: variables that it gets beside those of the login,
+        without those whose name begins with one of `without`."""
+        request = self._request
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(tuple(request["without"]))}
+        try:
+            done = subprocess.run(
+                request["words"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=float(request["timeout_s"]),
+                env={**kept, **request["environment"]},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            text = "%s did not answer within %g s" % (request["words"][0], request["timeout_s"])
+            raise refusals.Unfinished(text) from None
+        except OSError as error:
+            raise refusals.Unfinished("%s cannot be started: %s" % (request["words"][0], error)) from None
+        texts = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+        return {"exit_code": done.returncode, **dict(zip(("output", "errors"), texts))}
+
     def _owners(self) -> List[Any]:
         """(supervisor id, run id) of each machine that is not known gone."""
         jobs = [folder.job() for folder in self._machines.folders.all() if folder.gone_at() is None]
@@ -199,7 +228,7 @@ OPERATIONS = {
     name: getattr(Host, name)
     for name in (
         "probe", "cards", "launch", "find", "release", "stop", "console", "bring_back", "preempt", "kill", "freeze",
-        "stay", "relaunch",
+        "stay", "relaunch", "jobs", "command",
     )
 }  # type: Dict[str, Callable[[Host], Dict[str, Any]]]  # fmt: skip
 

@@ -118,6 +118,7 @@ class LaunchRequest:
     repeated: bool = False  # the same call may have been sent before, also by another process
     checkpoint_s: float | None = None  # the longest measured time of a checkpoint with its upload; None = not measured
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
+    out_of_memory: int = 0  # attempts that ended because the machine's memory was too small
 
 
 class Provider(Protocol):

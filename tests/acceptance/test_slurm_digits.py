@@ -19,6 +19,7 @@ from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
 from tests.acceptance.test_cloud_moves import PAUSE, trains_on
 from tests.providers.slurm_cluster import SlurmCluster, running
+from tests.providers.slurm_machines import LoginNode
 from tests.waiting import wait_for
 
 CLOCK_OFF = """\
@@ -27,7 +28,7 @@ now = time.time
 time.time = lambda: now() + 90.0
 time.time_ns = lambda: int(time.time() * 1e9)
 """
-WALLTIME = {"SPOT_SLURM_TIME": "2"}
+WALLTIME = {"SPOT_SLURM_TIME": "2", "login_node": True}
 SECTIONS = """
 [providers.lab]
 kind = "slurm"
@@ -104,16 +105,23 @@ def cluster() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Its nodes have a clock that is 90 s ahead. A test may give more settings."""
+    """Its nodes have a clock that is 90 s ahead. A test may give more settings; `login_node`: the supervisor reaches
+    the cluster only by SSH."""
     (tmp_path / "ahead").mkdir()
     (tmp_path / "ahead" / "sitecustomize.py").write_text(CLOCK_OFF)
     python = python_with(tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
-    lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **getattr(request, "param", {})})
+    settings, node = dict(getattr(request, "param", {})), None
+    if settings.pop("login_node", False):
+        node = LoginNode(tmp_path)
+        settings |= {f"SPOT_{name.upper()}": value for name, value in node.settings.items()}
+    lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **settings})
     try:
         yield lab
     finally:
         lab.daemon.close()
         cluster.cancel_all()
+        if node is not None:
+            node.host.stop()
 
 
 def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: Lab, tmp_path: Path) -> None:
@@ -138,7 +146,8 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
 
 @pytest.mark.parametrize("lab", [WALLTIME], indirect=True)
 def test_the_weights_are_the_same_over_a_walltime(lab: Lab, tmp_path: Path) -> None:
-    """Of two minutes. The warning comes a minute before their end, and Slurm may send it half a minute earlier."""
+    """Of two minutes, on a cluster behind a login node. The warning comes a minute before their end, and Slurm may send
+    it half a minute earlier."""
     gate = tmp_path / "gate"
     lab.spot("submit", "--run-id", "digits", "--code", ".", "--result", "weights.npz", "--", *training(gate))
     lab.until(lambda run: len(lab.attempts()) == 2, "the second attempt")

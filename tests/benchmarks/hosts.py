@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.ports.opening import no_hook
-from supervisor.providers.ssh.connections import Connections
 from supervisor.providers.ssh.meters import SshMeters
 from supervisor.providers.ssh.provider import SshProvider
 from supervisor.providers.ssh.settings import SshSettings
+from supervisor.remote.connections import Connections
 from tests.benchmarks import scene
 from tests.benchmarks.row import Bench, Figure, Row, Size
 

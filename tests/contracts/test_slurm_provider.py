@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm cluster of two nodes keep a provider's promises."""
+"""Jobs of a real Slurm cluster of two nodes keep a provider's promises, on the cluster and behind a login node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.contracts.platform_stages import FolderStage
 from tests.contracts.platform_suite import PlatformContract
 from tests.contracts.provider_suite import ProviderContract
 from tests.providers.slurm_cluster import SlurmCluster, running
-from tests.providers.slurm_machines import SlurmSubject
+from tests.providers.slurm_machines import BehindLoginNode, SlurmSubject
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,14 @@ def subject(cluster: SlurmCluster, tmp_path: Path) -> Iterator[SlurmSubject]:
 
 class TestSlurmProvider(ProviderContract):
     pass
+
+
+class TestSlurmBehindALoginNode(ProviderContract):
+    @pytest.fixture
+    def subject(self, cluster: SlurmCluster, tmp_path: Path) -> Iterator[SlurmSubject]:
+        subject = BehindLoginNode(cluster, tmp_path)
+        yield subject
+        subject.end_all()
 
 
 class SlurmStage(FolderStage):

@@ -1,4 +1,4 @@
-"""How long a checkpoint takes: measured by the agent, kept by the run, and carried by the next launch."""
+"""How long a checkpoint takes, measured by the agent, and what was too little before: the next launch carries it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_an_end_by_the_platforms_limit_says_that_its_warning_was_too_short(cause
     assert after_end(running(None), cause).counters.timed_out == timed_out
 
 
-def test_the_next_launch_carries_both() -> None:
-    run = after_end(running(41.5), Cause.TIME_LIMIT)
+@pytest.mark.parametrize(("cause", "short"), [(Cause.TIME_LIMIT, (1, 0)), (Cause.HOST_OOM, (0, 1))])
+def test_the_next_launch_carries_it_and_what_was_too_short_or_too_small(cause: Cause, short: tuple[int, int]) -> None:
+    run = after_end(running(41.5), cause)
     request = launch_request(run, TRY, SPEC, nonce="n", supervisor_id="s", paces=PACES)
-    assert (request.checkpoint_s, request.timed_out) == (41.5, 1)
+    assert request.checkpoint_s == 41.5
+    assert (request.timed_out, request.out_of_memory) == short

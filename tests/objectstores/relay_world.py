@@ -18,9 +18,9 @@ from supervisor.domain.machines import Placement
 from supervisor.host.stays import Stays
 from supervisor.objectstores.mirror import Mirror
 from supervisor.objectstores.relay import Homes, RelayedStore
-from supervisor.providers.ssh.connections import NotConnected
 from supervisor.providers.ssh.stays import SshRelay
 from supervisor.reconciler.acting import batonwork
+from supervisor.remote.connections import NotConnected
 
 OURS, RUN, CODE = "sup-1", "digits", runfiles.code("c" * 64)
 LAB = {zone: Placement("lab", "region", zone, "host", True) for zone in ("gpu1", "gpu2")}

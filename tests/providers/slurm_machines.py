@@ -10,11 +10,14 @@ from typing import Any
 
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.slurm.jobs import Job
+from supervisor.providers.slurm.make import login_node
 from supervisor.providers.slurm.provider import SlurmProvider
 from supervisor.providers.slurm.settings import SlurmSettings
 from supervisor.reconciler.system_clock import SystemClock
 from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject
 from tests.providers.slurm_cluster import SlurmCluster
+from tests.providers.ssh_machines import scripted_archive
+from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
 
 DAY = "2026-11-26"
@@ -68,6 +71,46 @@ class SlurmSubject(FolderSubject):
 
     def end_all(self) -> None:
         self.cluster.cancel_all()
+
+
+class LoginNode:
+    """A real sshd, behind which the cluster is for a supervisor elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self.host = Sshd("login1", folder / "login1")
+        self.host.make()
+        self.host.start()
+        config, known = write_client_files(folder, [self.host])
+        self.settings = {
+            "slurm_host": self.host.alias,
+            "slurm_host_python": sys.executable,
+            "slurm_host_config": str(config),
+            "slurm_host_keys": str(known),
+        }
+
+
+class BehindLoginNode(SlurmSubject):
+    """The same cluster, for a supervisor that reaches it only by SSH."""
+
+    def __init__(self, cluster: SlurmCluster, folder: Path, **settings: Any) -> None:
+        self.node = LoginNode(folder)
+        self._closers: list[Callable[[], None]] = []
+        agent = folder / "agent.pyz"
+        agent.write_bytes(scripted_archive())
+        super().__init__(cluster, folder, agent, **self.node.settings, **settings)
+
+    def fresh(self, ahead_s: float = 0.0, **settings: Any) -> SlurmProvider:
+        s, clock = SlurmSettings(**{**self.settings, **settings}), SystemClock()
+        site, close = login_node(s, lambda: self.agent)
+        self._closers.append(close)
+        now = lambda: clock.now() + ahead_s  # noqa: E731
+        return SlurmProvider("cluster", s, agent=lambda: self.agent, now=now, on=DAY, site=site)
+
+    def end_all(self) -> None:
+        super().end_all()
+        for close in self._closers:
+            close()
+        self.node.host.stop()
 
 
 def queue(subject: SlurmSubject) -> list[str]:

@@ -13,10 +13,10 @@ from typing import Any
 from supervisor.machinefolder.agent_archive import build_agent
 from supervisor.ports.opening import Hook, no_hook
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.ssh.connections import Connections
 from supervisor.providers.ssh.meters import SshMeters
 from supervisor.providers.ssh.provider import SshProvider
 from supervisor.providers.ssh.settings import SshSettings
+from supervisor.remote.connections import Connections
 from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject, end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for

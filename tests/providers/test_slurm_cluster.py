@@ -22,6 +22,7 @@ from supervisor.providers.slurm.jobs import Keeper, Unclear
 from supervisor.providers.slurm.profile import documented, mount_of, profile
 from supervisor.providers.slurm.provider import SlurmProvider
 from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.providers.slurm.site import Here
 from supervisor.wiring import settings as wired
 
 # As Slurm 22.05 prints them, shortened.
@@ -47,6 +48,10 @@ PartitionName=old GraceTime=0 MaxTime=UNLIMITED PreemptMode=OFF State=DRAIN Tota
 DAY = "2026-11-20"
 S = SlurmSettings(slurm_folder="/scratch/me/spot", slurm_partitions=("spot", "prod"))
 YES, NO, VERIFY = Survival.YES, Survival.NO, Survival.VERIFY
+
+
+def here(s: SlurmSettings) -> Here:
+    return Here(Path(s.slurm_folder), lambda: Path("/no/agent"))
 
 
 def cluster(config: str = CONFIG, partitions: str = PARTITIONS) -> Cluster:
@@ -173,7 +178,7 @@ class TestProfile:
 
 class TestDoctor:
     def lines(self, said: Cluster, s: SlurmSettings) -> dict[str, tuple[str, str, str]]:
-        return {line.name: (line.result, line.fact, line.cause) for line in findings(said, s)}
+        return {line.name: (line.result, line.fact, line.cause) for line in findings(said, s, here(s))}
 
     def test_a_good_cluster(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("supervisor.providers.slurm.doctor.FREE_BYTES", 1)
@@ -211,9 +216,32 @@ class TestDoctor:
     def test_a_cluster_that_does_not_answer(self) -> None:
         commands = Commands()
         commands.trouble = ProviderUnavailable("squeue did not answer within 15 s")
-        (check,) = cluster_checks(ClusterReader(commands, lambda: 5.0), S)  # type: ignore[arg-type]
+        (check,) = cluster_checks(ClusterReader(commands, lambda: 5.0), S, here(S))  # type: ignore[arg-type]
         (line,) = check.ask()
         assert (line.result, line.cause) == (FAIL, "squeue did not answer within 15 s")
+
+    @pytest.mark.parametrize(
+        ("printed", "facts"),
+        [
+            ("root||0.0|100\n lab|me|0.423|72000\n", ["lab: 0.42, with 20 CPU hours used lately"]),
+            ("sshare: error: slurmdbd is away", []),
+            ("", []),
+        ],
+    )
+    def test_the_fairshare_is_shown_where_the_cluster_keeps_it(
+        self, tmp_path: Path, printed: str, facts: list[str]
+    ) -> None:
+        s = replace(S, slurm_folder=str(tmp_path))
+        keeps = CONFIG.replace("accounting_storage/none", "accounting_storage/slurmdbd")
+
+        class WithShares(Commands):
+            def run(self, *words: str, timeout_s: float = 0.0) -> str:
+                answer = super().run(*words, timeout_s=timeout_s)
+                return printed if words[0] == "sshare" else keeps if words[2] == "config" else answer
+
+        (check,) = cluster_checks(ClusterReader(WithShares(), lambda: 5.0), s, here(s))  # type: ignore[arg-type]
+        shown = [line.fact.partition(" (")[0] for line in check.ask() if line.name == "fairshare"]
+        assert shown == facts
 
 
 class TestSettings:
@@ -227,6 +255,9 @@ class TestSettings:
             ({"slurm_account": "a b"}, "slurm_account = a b: expected the name of an account"),
             ({"slurm_modules": ("cuda; id",)}, "slurm_modules = cuda; id: expected names of modules"),
             ({"slurm_modules": ("--help",)}, "slurm_modules = --help: expected names of modules"),
+            ({"slurm_host": "-oProxyCommand=x"}, "slurm_host = -oProxyCommand=x: expected a host name"),
+            ({"slurm_host_python": "python3 -c x"}, "slurm_host_python = python3 -c x: expected a program"),
+            ({"slurm_host": "login1", "slurm_folder": "/a b"}, "slurm_folder = /a b: with slurm_host expected letters"),
         ],
     )
     def test_a_value_that_makes_no_sense_is_refused(self, change: dict[str, Any], text: str) -> None:
@@ -246,7 +277,8 @@ class TestSettings:
     def test_without_slurms_commands_it_says_where_it_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
         with pytest.raises(SettingsRefused, match="run the supervisor on a login node"):
-            make.ready()
+            make.check_ready(S)
+        make.check_ready(replace(S, slurm_host="login1"))
 
     def test_they_are_variables_too(self, tmp_path: Path) -> None:
         environ = {

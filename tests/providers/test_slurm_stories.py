@@ -6,16 +6,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable, QuotaExceeded
+from supervisor.providers.slurm.provider import SlurmPlatform
+from supervisor.providers.slurm.settings import SlurmSettings
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import alive
 from tests.providers.slurm_cluster import SlurmCluster, running
-from tests.providers.slurm_machines import Calls, SlurmSubject, jobs_of, queue
+from tests.providers.slurm_machines import BehindLoginNode, Calls, SlurmSubject, jobs_of, queue
 from tests.waiting import wait_for
 
 
@@ -256,6 +259,12 @@ class TestLaunches:
             provider.launch(subject.request())
         assert not subject.folder(subject.request()).exists()
 
+    @pytest.mark.parametrize("grows", [False, True])
+    def test_only_where_the_settings_say_so_a_job_gets_more_memory(self, subject: SlurmSubject, grows: bool) -> None:
+        provider = subject.fresh(slurm_memory={"cpu": "100M"}, slurm_memory_grows=grows)
+        words = provider.words(replace(subject.request(), out_of_memory=1))
+        assert ("--mem=120M" in words, "--mem=100M" in words) == (grows, not grows)
+
     def test_the_command_of_the_user_is_in_a_file_and_in_no_word(self, subject: SlurmSubject) -> None:
         request = subject.request()
         command = "python train.py --name '$(id)'; `reboot` \n#SBATCH --nodes=9"
@@ -276,3 +285,69 @@ class TestLaunches:
         subject.gone(request)
         left = [path for path in (subject.data_dir / "shared").rglob("*") if path.is_file()]
         assert not [path for path in left if b"a secret value" in path.read_bytes()]
+
+
+class TestLoginNode:
+    @pytest.fixture
+    def subject(self, cluster: SlurmCluster, tmp_path: Path) -> Iterator[BehindLoginNode]:
+        subject = BehindLoginNode(cluster, tmp_path)
+        yield subject
+        subject.end_all()
+
+    def test_while_it_is_away_nothing_is_concluded(self, subject: BehindLoginNode) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        subject.node.host.stop()
+        with pytest.raises(ProviderUnavailable, match="login1"):
+            subject.provider.machines()
+        with pytest.raises(ProviderUnavailable, match="login1"):
+            subject.provider.find(ref(request, machine.machine_id))
+        with pytest.raises(ProviderUnavailable, match="login1"):
+            subject.provider.launch(subject.request(run="other"))
+        with pytest.raises(ProviderUnavailable, match="login1"):
+            subject.provider.release(ref(request, machine.machine_id))
+        subject.node.host.start()
+        assert wait_for(lambda: _listed(subject, request), 60, "the login node to be back") == machine
+        assert len(queue(subject)) == 1
+
+    def test_a_folder_store_that_it_does_not_have_refuses_the_launch(self, subject: BehindLoginNode) -> None:
+        request = subject.request()
+        elsewhere = replace(request, job={**request.job, "store_url": f"file://{subject.data_dir}/nowhere"})
+        with pytest.raises(LaunchRejected, match=r"the object store .* is not there"):
+            subject.provider.launch(elsewhere)
+        assert queue(subject) == []
+
+    def test_an_end_is_read_there_and_costs_one_call_for_all_folders(self, subject: BehindLoginNode) -> None:
+        requests = [subject.request(run=f"run-{number}") for number in range(3)]
+        for request in requests:
+            subject.up(request)
+        subject.cluster.cancel_all()
+        methods: list[str] = []
+        folders = subject.provider.site.folders
+
+        def noted(method: str, **values: Any) -> Any:
+            methods.append(method)
+            return folders(method, **values)
+
+        subject.provider.site.folders = noted  # type: ignore[method-assign]
+        causes = {each.record.cause for each in subject.provider.machines().machines if each.record is not None}
+        assert causes == {Cause.MACHINE_DELETED}
+        assert methods == ["entries", "read", "settle", "settle", "settle"]
+        methods.clear()
+        assert len(subject.provider.machines().machines) == 3
+        assert methods == ["entries", "read"]
+
+    def test_the_shell_on_a_node_goes_through_it(self, subject: BehindLoginNode) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+        platform = SlurmPlatform(subject.provider, SlurmSettings(**subject.settings))
+        login = platform.login(ref(request, machine.machine_id))
+        assert login.command.startswith(f"ssh -t login1 srun --jobid={machine.machine_id.partition('.')[0]} ")
+
+
+def _listed(subject: BehindLoginNode, request: LaunchRequest) -> Machine | None:
+    """None while the login node does not answer."""
+    try:
+        return subject.listed(request)
+    except ProviderUnavailable:
+        return None

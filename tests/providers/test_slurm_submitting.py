@@ -15,6 +15,7 @@ from supervisor.providers.slurm.submitting import (
     Submit,
     job_id_of,
     limit_s,
+    memory_of,
     refusal,
     refused,
     walltime_min,
@@ -44,6 +45,17 @@ def test_the_warning_is_two_checkpoints_and_a_minute(
     checkpoint_s: float | None, walltime_s: float | None, timed_out: int, warning: int
 ) -> None:
     assert warning_s(checkpoint_s, walltime_s, timed_out) == warning
+
+
+@pytest.mark.parametrize(
+    ("text", "out_of_memory", "memory"),
+    [
+        ("64G", 0, "64G"), ("64G", 1, "78644M"), ("64G", 2, "94372M"), ("100", 1, "120M"), ("1048576K", 1, "1229M"),
+        ("1T", 1, "1258292M"), ("100M", 8, "430M"), ("100M", 50, "430M"), ("", 3, ""),
+    ],
+)  # fmt: skip
+def test_a_job_that_ran_out_of_memory_gets_a_fifth_more(text: str, out_of_memory: int, memory: str) -> None:
+    assert memory_of(text, out_of_memory) == memory
 
 
 @pytest.mark.parametrize(

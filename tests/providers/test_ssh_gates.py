@@ -19,7 +19,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.gates.places import stopping
 from supervisor.providers.ssh import facts
-from supervisor.providers.ssh.connections import Connections
+from supervisor.remote.connections import Connections
 from tests.contracts.provider_subject import ref
 from tests.lifecycle.sample_runs import run_in
 from tests.providers.ssh_machines import SshSubject

@@ -18,8 +18,8 @@ from supervisor.contract.stores.folder import FolderStore
 from supervisor.objectstores.copying import carry
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StayStore, StoreUnavailable
 from supervisor.providers.ssh import stays
-from supervisor.providers.ssh.connections import Connections
 from supervisor.providers.ssh.stays import SshRelay
+from supervisor.remote.connections import Connections
 from tests.providers.ssh_machines import SshSubject
 from tests.waiting import wait_for
 

@@ -18,8 +18,8 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
 from supervisor.domain.profile import Source
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, LaunchRequest, NoCapacity, ProviderUnavailable
-from supervisor.providers.ssh import connections, hosts
-from supervisor.providers.ssh.hosts import Host
+from supervisor.remote import connections, hosts
+from supervisor.remote.hosts import Host
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import alive
 from tests.providers.ssh_machines import SshSubject

@@ -283,6 +283,21 @@ def test_the_danger_clocks_of_the_profile_are_facts_of_the_audit(bed: Bed) -> No
     assert "It may be preempted at any time, with 30 s to save" in verdict(shown(bed), "danger_clocks")[1]
 
 
+@pytest.mark.parametrize(
+    ("save_s", "state", "needed"),
+    [(None, "unknown", ""), (20.0, "pass", "take 1 min 40 s"), (40.0, "warn", "take 2 min")],
+)
+def test_the_notice_is_compared_with_the_save_that_the_agent_measured(
+    bed: Bed, save_s: float | None, state: str, needed: str
+) -> None:
+    bed.provider.traits = replace(bed.provider.traits, shares_computer=False)  # type: ignore[misc]
+    training(bed, {"expect_checkpoint_every_s": 600.0}, save_s=save_s)
+    with_profile(bed, notice_s=fact(90.0), kill_grace_s=fact(30.0))
+    found, text = verdict(shown(bed), "notice")
+    assert found == state
+    assert needed in text
+
+
 def test_checkpoints_on_a_tier_that_ends_with_the_machine_are_a_fail(bed: Bed) -> None:
     training(bed)
     lost = Tier("everything", (bed.parts.objects.url.rstrip("/"),), survives_destroy=fact(Survival.NO))

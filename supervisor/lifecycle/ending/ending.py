@@ -177,6 +177,7 @@ def _counted(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
         if cause == Cause.PREEMPTED
         else counters.preempted_at,
         timed_out=counters.timed_out + (cause == Cause.TIME_LIMIT),
+        out_of_memory=counters.out_of_memory + (cause == Cause.HOST_OOM),
     )
 
 

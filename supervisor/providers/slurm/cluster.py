@@ -1,8 +1,7 @@
-"""Slurm's commands, run on this computer, and what the cluster says about itself.
+"""Slurm's commands, and what the cluster says about itself.
 
 A command runs without a shell and in bounded time. It gets none of the variables that change what Slurm's commands do
-(SLURM_…, SBATCH_…), because the supervisor may itself run in a job, and no setting of the supervisor. Times are printed
-in epoch seconds.
+(SLURM_…, SBATCH_…), and no setting of the supervisor. Times are printed in epoch seconds.
 
 The limits, the grace times, and who keeps the ends of jobs are read with `scontrol show config` and `scontrol show
 partition`, once an hour. What was never read is unknown.
@@ -10,9 +9,7 @@ partition`, once an hour. What was never read is unknown.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,14 +17,15 @@ from dataclasses import dataclass, field
 
 from supervisor.ports.provider import ProviderUnavailable, Responded
 from supervisor.providers.slurm.jobs import PAIR, Keeper, Unclear
+from supervisor.providers.slurm.site import Site
 from supervisor.providers.slurm.submitting import limit_s
 
 TIMEOUT_S = 15.0
-INHERITED = frozenset({"SLURM_CONF"})
-FOREIGN = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SPOT_")
 KEPT_S, RETRY_S = 3600.0, 60.0
 LINE = re.compile(r"^(\w[\w:]*)\s*=\s*(.*?)\s*$", re.MULTILINE)
 WARNS = "preempt_send_user_signal"
+# sshare(1): without more options it prints the accounts of the user who runs it.
+SHARES = ("sshare", "--parsable2", "--noheader", "--format=Account,User,FairShare,RawUsage")
 
 
 class CommandFailed(Responded):
@@ -42,34 +40,17 @@ class CommandFailed(Responded):
 class Commands:
     """`conf`: the path of slurm.conf; "" = Slurm's own way to find it."""
 
-    def __init__(self, conf: str = "") -> None:
-        self._conf = conf
+    def __init__(self, site: Site, conf: str = "") -> None:
+        conf_path = {"SLURM_CONF": conf} if conf else {}
+        self._site, self._environment = site, {**conf_path, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
     def run(self, *words: str, timeout_s: float = TIMEOUT_S) -> str:
         """What it prints. Raises CommandFailed, and ProviderUnavailable where it did not start or did not end in time:
         what it was about to do may still happen."""
-        try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout_s,
-                env=self._environment(),
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise ProviderUnavailable(f"{words[0]} did not answer within {timeout_s:g} s") from None
-        except OSError as error:
-            text = f"{words[0]} cannot be started: {error.strerror or error}; is this computer a part of the cluster?"
-            raise ProviderUnavailable(text) from None
-        if done.returncode != 0:
-            raise CommandFailed(words[0], done.returncode, done.stderr.decode(errors="replace"))
-        return done.stdout.decode(errors="replace")
-
-    def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name in INHERITED or not name.startswith(FOREIGN)}
-        conf = {"SLURM_CONF": self._conf} if self._conf else {}
-        return {**kept, **conf, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+        done = self._site.command(words, self._environment, timeout_s)
+        if done.exit_code != 0:
+            raise CommandFailed(words[0], done.exit_code, done.errors)
+        return done.output
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +129,25 @@ def _first_number(text: str, otherwise: float) -> float:
     return otherwise if match is None else float(match[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of one account of this user. `factor`: 1 = nothing was used lately, 0 = far more than the share. `used_s`: CPU
+    seconds, weighted by the cluster and decayed."""
+
+    account: str
+    factor: float
+    used_s: float
+
+
+def shares_of(text: str) -> tuple[Share, ...]:
+    """Raises Unclear."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip()]
+    try:
+        return tuple(Share(row[0], float(row[2]), float(row[3])) for row in rows if row[1])
+    except (IndexError, ValueError) as error:
+        raise Unclear(f"sshare has printed something else: {type(error).__name__} {error}") from None
+
+
 class ClusterReader:
     """Keeps the last answer. `now`: epoch seconds."""
 
@@ -173,6 +173,13 @@ class ClusterReader:
             if self._cluster is None:
                 raise ProviderUnavailable(self._problem)
             return self._cluster
+
+    def shares(self) -> tuple[Share, ...]:
+        """Of this user. () = the cluster keeps none, or does not say."""
+        try:
+            return shares_of(self._commands.run(*SHARES))
+        except (ProviderUnavailable, Unclear):
+            return ()
 
     def read_now(self) -> Cluster:
         """Raises ProviderUnavailable."""

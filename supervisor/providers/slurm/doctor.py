@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
-from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.slurm.cluster import WARNS, Cluster, ClusterReader
+from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
+from supervisor.providers.slurm.cluster import WARNS, Cluster, ClusterReader, Share
 from supervisor.providers.slurm.jobs import Keeper
 from supervisor.providers.slurm.profile import preempts
 from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.providers.slurm.site import Site
 from supervisor.providers.slurm.traits import TRAITS
 from supervisor.wording.figures import age_text, size_text
 
@@ -22,19 +20,20 @@ HINT = "try it by hand: squeue --me"
 FREE_BYTES = 10 * 2**30
 
 
-def cluster_checks(reader: ClusterReader, s: SlurmSettings) -> list[Check]:
-    return [Check(NAME, partial(_cluster, reader, s), TRAITS.group, FAIL, HINT)]
+def cluster_checks(reader: ClusterReader, s: SlurmSettings, site: Site) -> list[Check]:
+    return [Check(NAME, partial(_cluster, reader, s, site), TRAITS.group, FAIL, HINT)]
 
 
-def _cluster(reader: ClusterReader, s: SlurmSettings) -> Sequence[Finding]:
+def _cluster(reader: ClusterReader, s: SlurmSettings, site: Site) -> Sequence[Finding]:
     try:
         cluster = reader.read_now()
     except ProviderUnavailable as error:
         return [Finding(NAME, FAIL, "it does not answer", str(error), HINT, TRAITS.group)]
-    return list(findings(cluster, s))
+    shares = map(_share, reader.shares()) if cluster.keeper is Keeper.ACCOUNTING else ()
+    return [*findings(cluster, s, site), *shares]
 
 
-def findings(cluster: Cluster, s: SlurmSettings) -> Iterator[Finding]:
+def findings(cluster: Cluster, s: SlurmSettings, site: Site) -> Iterator[Finding]:
     yield _finding(NAME, OK, f"{cluster.name}, Slurm {cluster.version}; ended jobs are in {cluster.keeper}")
     for zone in s.slurm_partitions:
         yield _partition(cluster, zone)
@@ -43,7 +42,12 @@ def findings(cluster: Cluster, s: SlurmSettings) -> Iterator[Finding]:
         fact = f"the controller forgets the end of a job after {kept} (MinJobAge)"
         cause = "accounting is off, so an end that the supervisor did not see in time has no known cause"
         yield _finding("ends", WARN, fact, cause, "ask for AccountingStorageType or JobCompType=jobcomp/filetxt")
-    yield _folder(Path(s.slurm_folder))
+    yield _folder(s.slurm_folder, site)
+
+
+def _share(share: Share) -> Finding:
+    fact = f"{share.account}: {share.factor:.2f}, with {share.used_s / 3600:.0f} CPU hours used lately"
+    return _finding("fairshare", OK, f"{fact} (1 = nothing used, 0 = far more than the share)")
 
 
 def _partition(cluster: Cluster, zone: str) -> Finding:
@@ -64,15 +68,13 @@ def _partition(cluster: Cluster, zone: str) -> Finding:
     return _finding(zone, OK, f"{fact}, preempts with {partition.grace_s:g} s grace")
 
 
-def _folder(folder: Path) -> Finding:
+def _folder(folder: str, site: Site) -> Finding:
     """Whether the nodes see it too is known only from a job."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            free = shutil.disk_usage(folder).free
-    except OSError as error:
+        free = int(site.folders("room")["free_bytes"])
+    except (ProviderUnavailable, LaunchRejected) as error:
         fix = "set slurm_folder to a folder of yours on the shared file system"
-        return _finding("folder", FAIL, str(folder), f"it cannot be written: {error.strerror or error}", fix)
+        return _finding("folder", FAIL, folder, f"it cannot be written: {error}", fix)
     if free < FREE_BYTES:
         return _finding("folder", WARN, f"{folder}, {size_text(free)} free", "it is almost full", "make space on it")
     return _finding("folder", OK, f"{folder}, {size_text(free)} free")

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
 from supervisor.domain.profile import Profile
-from supervisor.host.files import write_json
-from supervisor.host.folders import Folder
+from supervisor.host.jobfolders import JOB_SCRIPT
 from supervisor.machinefolder import secrets
 from supervisor.machinefolder.observer import as_unavailable
 from supervisor.machinefolder.platform import FolderPlatform
@@ -35,19 +34,21 @@ from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Com
 from supervisor.providers.slurm.jobs import Job, JobName
 from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of
 from supervisor.providers.slurm.settings import SlurmSettings, gpu_words, offers
+from supervisor.providers.slurm.site import Here, Site
 from supervisor.providers.slurm.states import UnknownState, wait
 from supervisor.providers.slurm.submitting import (
     NOTICE_FROM,
-    SECRETS,
+    SCRIPT,
     Submit,
     job_id_of,
     limit_s,
+    memory_of,
     refusal,
     refused,
     walltime_min,
     warning_s,
 )
-from supervisor.providers.slurm.survey import Surveyor
+from supervisor.providers.slurm.survey import Kept, Surveyor
 from supervisor.providers.slurm.traits import TRAITS
 
 SUBMIT_S = 30.0
@@ -57,19 +58,27 @@ CONSOLE_WORDS = 300
 
 class SlurmProvider:
     """Provider of ports/provider.py. `name`: of its section in the settings. `agent()`: the archive. `on`: the day of
-    the settings, YYYY-MM-DD. `now`: epoch seconds."""
+    the settings, YYYY-MM-DD. `now`: epoch seconds. `site` None: this computer is a part of the cluster."""
 
     traits: Traits = TRAITS
     meters: Meters | None = None
 
     def __init__(
-        self, name: str, s: SlurmSettings, *, agent: Callable[[], Path], now: Callable[[], float], on: str
+        self,
+        name: str,
+        s: SlurmSettings,
+        *,
+        agent: Callable[[], Path],
+        now: Callable[[], float],
+        on: str,
+        site: Site | None = None,
     ) -> None:
-        self.name, self._settings, self._agent, self._now = name, s, agent, now
-        self.commands = Commands(s.slurm_conf)
+        self.name, self._settings, self._now = name, s, now
+        self.site: Site = Here(Path(s.slurm_folder), agent) if site is None else site
+        self.commands = Commands(self.site, s.slurm_conf)
         self.cluster = ClusterReader(self.commands, now)
-        self._surveyor = Surveyor(self.commands, self.cluster, Path(s.slurm_folder), now)
-        self._base = profiles.documented(s, on, profiles.mount_of(s.slurm_folder))
+        self._surveyor = Surveyor(self.commands, self.cluster, self.site, now)
+        self._base = profiles.documented(s, on, profiles.mount_of(s.slurm_folder) if site is None else "")
         self._offers = offers(name, s)
         self._jobs: tuple[float, Mapping[str, Job]] = (0.0, {})  # monotonic time and jobs of the last listing
 
@@ -102,9 +111,9 @@ class SlurmProvider:
             jobs = self._living(name)
             if jobs:
                 return self._as_machine(name, jobs)
-            folder = self._folder(request)
-            ended = self._ended(name, folder)
-            return self._submit(request, name, folder) if ended is None else ended
+            kept = self._kept(request)
+            ended = None if kept.job is None else self._ended(name, kept)
+            return self._submit(request, name) if ended is None else ended
 
     def _waiting(self, name: JobName) -> Job | None:
         """The job of this launch, if the last listing shows it waiting."""
@@ -140,21 +149,16 @@ class SlurmProvider:
                 raise refused(why.cause, why.text)
         return machine
 
-    def _folder(self, request: LaunchRequest) -> Folder:
-        """Of an earlier call of this launch, or none yet. Raises LaunchRejected, Unreadable, OSError."""
-        try:
-            folder = self._surveyor.folders.folder(request.name)
-        except ValueError as error:
-            raise LaunchRejected(str(error)) from None
-        job = folder.job()
+    def _kept(self, request: LaunchRequest) -> Kept:
+        """Of an earlier call of this launch, or nothing yet. Raises LaunchRejected, ProviderUnavailable, Unreadable."""
+        kept = self._surveyor.kept(request.name)
+        job = kept.job
         if job is not None and not job.is_of(launch_values(request)):
             raise LaunchRejected(f"machine {job.name} already exists, of launch {job.launch_id} of run {job.run_id}")
-        return folder
+        return kept
 
-    def _ended(self, name: JobName, folder: Folder) -> Machine | None:
+    def _ended(self, name: JobName, kept: Kept) -> Machine | None:
         """The machine of an earlier call, which is over already. None = there was none."""
-        if not (folder.path / "job.json").exists():
-            return None
         survey = self._surveyor.survey(name.machine)
         sighting = survey.sightings.get(name.machine)
         if name.machine in survey.unread:
@@ -164,9 +168,10 @@ class SlurmProvider:
         machine = survey.machines.get(name.machine)
         if machine is not None:
             return machine
-        if folder.agent() is None:
-            words = " ".join(folder.console(CONSOLE_WORDS).decode(errors="replace").split()) or "it printed nothing"
-            self._surveyor.mark_released(folder)
+        if not kept.has_agent:
+            output, _ = self._surveyor.console(name.machine, None, CONSOLE_WORDS)
+            words = " ".join(output.decode(errors="replace").split()) or "it printed nothing"
+            self._surveyor.mark_released(name.machine)
             raise LaunchRejected(f"job {sighting.machine_id} of {name.machine} ended before its agent began: {words}")
         return Machine(
             sighting.machine_id,
@@ -179,49 +184,48 @@ class SlurmProvider:
             detail="started and already ended",
         )
 
-    def _submit(self, request: LaunchRequest, name: JobName, folder: Folder) -> Machine:
+    def _submit(self, request: LaunchRequest, name: JobName) -> Machine:
         """The folder first, complete by one rename, then the job. A refusal removes the folder."""
         values = secrets.read_all(request.secrets)
         self.cluster.read()
-        submit = self._sbatch(request, name, folder.path)
-        if not (folder.path / "job.json").exists():
-            self._surveyor.folders.make(self._job(request, submit), self._agent(), self._now())
-        write_json(folder.path / SECRETS, values)
+        submit = self._sbatch(request, name)
+        self._surveyor.make(self._job(request, submit), values, "" if self.site.has_script else SCRIPT.read_text())
         try:
             job_id = job_id_of(self.commands.run(*submit.words(), timeout_s=SUBMIT_S))
         except CommandFailed as error:
             definite = refusal(error.stderr)
             if definite is None:
                 raise
-            self._surveyor.folders.discard(folder)
+            self._surveyor.discard(request.name)
             raise definite from None
         except ValueError as error:
             raise ProviderUnavailable(str(error)) from None
-        self._surveyor.mark_submitted(folder, job_id)
+        self._surveyor.mark_submitted(request.name, job_id)
         machine = machine_of(Sighting(name, Job(job_id, name, "PENDING", "None", 0, self._now())), {})
         assert machine is not None
         return machine
 
     def words(self, request: LaunchRequest) -> tuple[str, ...]:
         """The command that submits it, by what is known of the cluster. Sends no request. Raises LaunchRejected."""
-        folder = Path(self._settings.slurm_folder) / "machines" / request.name
-        return self._sbatch(request, _name(request), folder).words()
+        return self._sbatch(request, _name(request)).words()
 
-    def _sbatch(self, request: LaunchRequest, name: JobName, folder: Path) -> Submit:
+    def _sbatch(self, request: LaunchRequest, name: JobName) -> Submit:
         s, shape, partition = self._settings, request.placement.shape, self._partition(request)
+        folder = Path(s.slurm_folder) / "machines" / request.name
         most_s = None if partition is None else partition.max_s
         minutes = walltime_min(request.machine_max_s, limit_s(s.slurm_time), most_s)
         return Submit(
             name=name.text,
             partition=request.placement.zone,
             folder=folder,
+            script=SCRIPT if self.site.has_script else folder / JOB_SCRIPT,
             python=s.slurm_python,
             minutes=minutes,
             warning_s=warning_s(request.checkpoint_s, 60.0 * minutes, request.timed_out),
             modules=s.slurm_modules,
             gres=s.slurm_gres.get(shape, ""),
             cpus=s.slurm_cpus.get(shape, 0),
-            memory=s.slurm_memory.get(shape, ""),
+            memory=memory_of(s.slurm_memory.get(shape, ""), request.out_of_memory if s.slurm_memory_grows else 0),
             account=s.slurm_account,
             qos=s.slurm_qos,
         )
@@ -261,18 +265,16 @@ class SlurmProvider:
         return machine if machine is not None and survey.sightings[ref.name].has_id(ref.machine_id) else None
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
-        with as_unavailable(f"console of {ref.name}"):
-            return self._surveyor.folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
+        return self._surveyor.console(ref.name, None, max_bytes)[0] if max_bytes > 0 else b""
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
         """(bytes, the offset of the first); a negative start counts from the end. Raises MachineMissing,
         ProviderUnavailable."""
         with as_unavailable(f"console of {ref.name}"):
-            folder = self._surveyor.folders.folder(ref.name)
-            sighting = self._surveyor.seen(folder)
+            sighting = self._surveyor.kept(ref.name).sighting()
             if sighting is None or not sighting.has_id(ref.machine_id):
                 raise MachineMissing(f"there is no machine {ref.name}")
-            return folder.console_after(start, max_bytes)
+            return self._surveyor.console(ref.name, start, max_bytes)
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
@@ -289,14 +291,12 @@ class SlurmProvider:
                 raise ProviderUnavailable(survey.unread[ref.name][1])
             if sighting is None or not sighting.has_id(ref.machine_id):
                 return
-            folder = self._surveyor.folders.folder(ref.name)
-            if folder.path.is_dir():
-                self._surveyor.mark_released(folder)
+            has_folder = self._surveyor.mark_released(ref.name)
             living = [job.job_id for job in jobs if not is_over(job)]
             if living:
                 self._cancel(living)
-            elif folder.path.is_dir():
-                self._surveyor.archive(folder)
+            elif has_folder:
+                self._surveyor.archive(ref.name)
 
     def ask_to_stop(self, ref: MachineRef) -> None:
         """TERM to the agent, which is the batch shell."""
@@ -320,15 +320,16 @@ class SlurmPlatform(FolderPlatform):
 
     def __init__(self, provider: SlurmProvider, s: SlurmSettings) -> None:
         super().__init__(provider, Path(s.slurm_folder))
-        self._name, self._words, self._folder = provider.name, provider.words, s.slurm_folder
+        self._name, self._words, self._folder, self._host = provider.name, provider.words, s.slurm_folder, s.slurm_host
 
     def account(self) -> Account:
         return Account(self._name)
 
     def login(self, ref: MachineRef) -> Login:
         job_id = (ref.machine_id or "").partition(".")[0]
-        command = f"srun --jobid={job_id} --partition={ref.zone} --overlap --pty bash -l" if job_id.isdigit() else ""
-        return Login(command, f"{self._folder}/machines/{ref.name}")
+        shell = f"srun --jobid={job_id} --partition={ref.zone} --overlap --pty bash -l"
+        command = f"ssh -t {self._host} {shell}" if self._host else shell
+        return Login(command if job_id.isdigit() else "", f"{self._folder}/machines/{ref.name}")
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         return {

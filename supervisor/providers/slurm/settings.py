@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 STORE = StoreForm("file:///FOLDER", re.compile(r"file:///.*", re.DOTALL))
 GRES = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
-MEMORY = re.compile(r"[1-9]\d{0,8}[KMGT]?")
 RULES = Rules(
     counts={"slurm_cpus": (1, LARGEST_COUNT)},
     pairs={
@@ -26,10 +25,13 @@ RULES = Rules(
         "slurm_cpus": "shape=CPUs pairs, such as a100=8,a100x2=16",
         "slurm_memory": "shape=memory pairs, such as a100=64G,a100x2=128G",
     },
-    texts={"slurm_gres": GRES, "slurm_memory": MEMORY},
+    texts={"slurm_gres": GRES, "slurm_memory": re.compile(r"[1-9]\d{0,8}[KMGT]?")},
     mixed_case=frozenset({"slurm_partitions"}),
-    empty=frozenset({"slurm_time", "slurm_account", "slurm_qos", "slurm_conf", "slurm_folder"}),
+    empty=frozenset(
+        f"slurm_{name}" for name in ("time", "account", "qos", "conf", "folder", "host", "host_config", "host_keys")
+    ),
 )
+PLAIN_PATH = r"/[A-Za-z0-9._/-]{0,200}"  # it is a word of a remote command, which has no quotes
 _PATH = r"/[^\x00-\x1f]{1,3000}"
 _WORD = r"[A-Za-z0-9_.,@+-]{1,100}"
 _FORMS: Mapping[str, tuple[str, str]] = {
@@ -40,6 +42,11 @@ _FORMS: Mapping[str, tuple[str, str]] = {
         "a time limit of Slurm, such as 90 (minutes), 12:00:00 or 2-00",
     ),
     "slurm_python": (r"[A-Za-z0-9._/+-]{1,300}", "a program, such as python3 or /opt/conda/bin/python"),
+    "slurm_host": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}",
+        "a host name, or a name of the SSH configuration (which sets user and port)",
+    ),
+    "slurm_host_python": (r"[A-Za-z0-9._/~-]{1,200}", "a program, such as python3 or /opt/conda/bin/python"),
     "slurm_account": (_WORD, "the name of an account"),
     "slurm_qos": (_WORD, "the name of a QOS"),
 }
@@ -49,9 +56,12 @@ _FORMS: Mapping[str, tuple[str, str]] = {
 class SlurmSettings:
     """`slurm_folder`: of the machines, under the same path on every node. `slurm_partitions`: in the order of
     preference; each is a zone. `slurm_gres`, `slurm_cpus`, `slurm_memory`: of one job, by shape; absent = the
-    cluster's default. `slurm_time`: the time limit of a job; empty = machine_max_s of the run, within the partition's.
-    `slurm_python`: 3.8 or newer, on the compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own
-    way to find it."""
+    cluster's default. `slurm_memory_grows`: a fifth more after each attempt that ran out of it. `slurm_time`: the time
+    limit of a job; empty = machine_max_s of the run, within the partition's. `slurm_python`: 3.8 or newer, on the
+    compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own way to find it. `slurm_host`: the
+    login node; empty = this computer is a part of the cluster. `slurm_host_python`: 3.8 or newer, there.
+    `slurm_host_config`, `slurm_host_keys`: the SSH configuration and the known host keys; empty = those of the
+    user."""
 
     slurm_folder: str = ""
     slurm_partitions: tuple[str, ...] = ()
@@ -59,12 +69,17 @@ class SlurmSettings:
     slurm_gres: Mapping[str, str] = field(default_factory=dict)
     slurm_cpus: Mapping[str, int] = field(default_factory=dict)
     slurm_memory: Mapping[str, str] = field(default_factory=dict)
+    slurm_memory_grows: bool = False
     slurm_time: str = ""
     slurm_account: str = ""
     slurm_qos: str = ""
     slurm_modules: Argv = ()
     slurm_python: str = "python3"
     slurm_conf: str = ""
+    slurm_host: str = ""
+    slurm_host_python: str = "python3"
+    slurm_host_config: str = ""
+    slurm_host_keys: str = ""
 
 
 def check(s: SlurmSettings) -> None:
@@ -76,6 +91,9 @@ def check(s: SlurmSettings) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.+/-]{1,100}", module) or module.startswith("-"):
             text = f"slurm_modules = {module}: expected names of modules, such as cuda/12.4"
             raise SettingsRefused(text, {"name": "slurm_modules"})
+    if s.slurm_host and not re.fullmatch(PLAIN_PATH, s.slurm_folder or "/"):
+        text = f"slurm_folder = {s.slurm_folder}: with slurm_host expected letters, digits, dots, hyphens and slashes"
+        raise SettingsRefused(text, {"name": "slurm_folder"})
 
 
 def complete(s: SlurmSettings) -> None:
@@ -98,7 +116,8 @@ def offers(name: str, s: SlurmSettings) -> tuple[Offer, ...]:
 
 def meaning(s: SlurmSettings, store_url: str, image: str) -> tuple[str, tuple[Finding, ...]]:
     """The settings in effect, in words."""
-    text = f"machines are jobs in {', '.join(s.slurm_partitions)}, with their folders in {s.slurm_folder}"
+    where = f" of {s.slurm_host}" if s.slurm_host else ""
+    text = f"machines are jobs in {', '.join(s.slurm_partitions)}, with their folders in {s.slurm_folder}{where}"
     return f"{text}; objects in {store_url}", ()
 
 

@@ -41,7 +41,7 @@ STATES: Mapping[str, Meaning] = {
     "STAGE_OUT": Meaning(ENDING, text="its files are being staged out"),
     "COMPLETED": Meaning(ENDED),
     "FAILED": Meaning(ENDED),
-    "OUT_OF_MEMORY": Meaning(ENDED, Cause.HOST_OOM, "it needed more than its memory limit (--mem)"),
+    "OUT_OF_MEMORY": Meaning(ENDED, Cause.HOST_OOM, "it needed more than its memory limit: raise slurm_memory"),
     "TIMEOUT": Meaning(ENDED, Cause.TIME_LIMIT, "it reached its time limit"),
     "DEADLINE": Meaning(ENDED, Cause.TIME_LIMIT, "it reached its deadline"),
     "PREEMPTED": Meaning(ENDED, Cause.PREEMPTED, "it was preempted"),

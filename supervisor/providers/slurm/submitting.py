@@ -21,9 +21,12 @@ WARNING_S = 120  # at least
 SLACK_S = 60.0  # the signal may come so early
 MOST_WARNING_S = 65535  # sbatch(1): --signal
 MOST_DOUBLINGS = 4
+MEMORY = re.compile(r"([1-9]\d{0,8})([KMGT]?)")
+UNITS = "KMGT"
+MEMORY_GROWS, MOST_GROWTHS = 1.2, 8
 SIGNAL = "USR1"
 NOTICE_FROM = "signal"  # of job.json
-CONSOLE, SECRETS, STARTS = "console.log", "secrets.json", "starts"  # files of a machine's folder
+CONSOLE = "console.log"  # of a machine's folder
 
 
 def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: int = 0) -> int:
@@ -32,6 +35,15 @@ def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: i
     wanted = max(WARNING_S, 2.0 * (checkpoint_s or 0.0) + SLACK_S) * 2.0 ** min(timed_out, MOST_DOUBLINGS)
     most = MOST_WARNING_S if walltime_s is None else min(MOST_WARNING_S, walltime_s / 2)
     return int(min(math.ceil(wanted), most))
+
+
+def memory_of(text: str, out_of_memory: int) -> str:
+    """--mem, a fifth more for each attempt (`out_of_memory`) that needed more than it had: its MaxRSS was the limit."""
+    match = MEMORY.fullmatch(text)
+    if match is None or not out_of_memory:
+        return text
+    megabytes = int(match[1]) * 1024.0 ** UNITS.index(match[2] or "M") / 1024.0
+    return f"{math.ceil(megabytes * MEMORY_GROWS ** min(out_of_memory, MOST_GROWTHS))}M"
 
 
 def limit_s(text: str) -> float | None:
@@ -61,7 +73,7 @@ def walltime_min(machine_max_s: float, setting_s: float | None, partition_s: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """`gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
+    """`script`: where sbatch runs. `gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
 
     name: str
     partition: str
@@ -69,6 +81,7 @@ class Submit:
     python: str
     minutes: int
     warning_s: int
+    script: Path = SCRIPT
     modules: Sequence[str] = ()
     gres: str = ""
     cpus: int = 0
@@ -97,7 +110,8 @@ class Submit:
             "qos": self.qos,
         }
         given = tuple(f"--{name}={value}" for name, value in options.items() if value)
-        return ("sbatch", "--parsable", "--requeue", *given, str(SCRIPT), str(self.folder), self.python, *self.modules)
+        arguments = (str(self.folder), self.python, *self.modules)
+        return ("sbatch", "--parsable", "--requeue", *given, str(self.script), *arguments)
 
 
 def _plain(folder: Path) -> str:

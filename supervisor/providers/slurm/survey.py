@@ -9,33 +9,62 @@ folder. A folder that cannot be read, or a word that this version does not know,
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineListing, MachineRecord, MachineState
-from supervisor.host.files import Unreadable, read_json, write_json
-from supervisor.host.folders import NAME, Folder, Folders, Record
-from supervisor.machinefolder.observer import as_unavailable
-from supervisor.ports.provider import ProviderUnavailable
+from supervisor.host import folders
+from supervisor.host.files import Unreadable
+from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
 from supervisor.providers.slurm import jobs
 from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Commands
 from supervisor.providers.slurm.jobs import Ends, Job, JobName, Unclear
 from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of, one_each
+from supervisor.providers.slurm.site import Site
 from supervisor.providers.slurm.states import UnknownState
-from supervisor.providers.slurm.submitting import SECRETS, STARTS
 from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
-OWN = "slurm"  # the folder of the provider's own files
-SUBMITTED, RELEASED = "submitted.json", "released.json"
 YOUNG_S = 5.0  # a job that was submitted so short before a read of the queue may be missing in it
 DEAD_KEPT_S = 3600.0  # as in supervisor/host: an ended machine that was not released
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the folder of a machine holds (host/jobfolders.py). `job` None: there is none, or it is another machine's: a
+    folder that is being removed, or a user's copy. `submitted_at` None: the submit was never answered."""
+
+    job: folders.Job | None
+    has_agent: bool
+    has_started: bool
+    first_start: str
+    job_id: str
+    submitted_at: float | None
+    is_released: bool
+    record: MachineRecord | None
+    gone_at: float | None
+
+    def sighting(self) -> Sighting | None:
+        """What the folder alone says. None = no machine's."""
+        job = self.job
+        if job is None:
+            return None
+        name = JobName(job.name, job.supervisor_id, job.run_id, job.launch_id, job.zone)
+        return Sighting(name, None, self.first_start, self.job_id)
+
+
+def kept_of(name: str, values: Mapping[str, Any]) -> Kept:
+    """Raises Unreadable."""
+    if "problem" in values:
+        raise Unreadable(values["problem"])
+    job, record = values["job"], values["record"]
+    fields = {key: value for key, value in values.items() if key not in ("job", "record")}
+    cause = None if record is None else MachineRecord(Cause(record["cause"]), record["detail"], record["at"] or None)
+    return Kept(job=folders.Job(**job) if job is not None and job["name"] == name else None, record=cause, **fields)
 
 
 class Queue:
@@ -78,26 +107,22 @@ class Survey:
 
 
 class Surveyor:
-    """`root`: slurm_folder. `now`: epoch seconds."""
+    """`site`: where the folders of machines are. `now`: epoch seconds."""
 
-    def __init__(self, commands: Commands, cluster: ClusterReader, root: Path, now: Callable[[], float]) -> None:
-        self.queue, self._commands, self._cluster, self._root, self._now = Queue(commands), commands, cluster, root, now
+    def __init__(self, commands: Commands, cluster: ClusterReader, site: Site, now: Callable[[], float]) -> None:
+        self.queue, self._commands, self._cluster, self._site, self._now = Queue(commands), commands, cluster, site, now
         self._lock, self._holds = threading.RLock(), False
         self._zones: dict[str, str] = {}  # machine name -> zone, as it was last read
 
-    @cached_property
-    def folders(self) -> Folders:
-        """Made with the first use. OSError."""
-        return Folders(self._root, OWN)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One launch or cleanup at a time, across threads and processes. The same thread may take it again. OSError."""
+        """One launch or cleanup at a time, across threads and processes. The same thread may take it again. Raises
+        ProviderUnavailable, OSError."""
         with self._lock:
             if self._holds:
                 yield
                 return
-            with self.folders.locked():
+            with self._site.locked():
                 self._holds = True
                 try:
                     yield
@@ -108,15 +133,16 @@ class Surveyor:
         """`only`: the name of one machine. Raises ProviderUnavailable."""
         began_at = self._now()
         survey = Survey(one_each(self.queue.jobs()))
-        with as_unavailable(f"the folder of machines {self._root}"):
-            entries = self._entries()
+        entries: Mapping[str, bool] = self._site.folders("entries")["entries"]
         names = {*survey.jobs, *entries}
         if only is None:
             self._zones = {name: zone for name, zone in self._zones.items() if name in names}
-        for name in sorted(names) if only is None else [only]:
+        wanted = sorted(names) if only is None else [only]
+        read = self._read(name for name in wanted if entries.get(name) and _needs_folder(survey.jobs.get(name, ())))
+        for name in wanted:
             try:
-                sighting = self._sighting(name, survey.jobs.get(name, ()), entries, began_at)
-            except (Unreadable, OSError) as error:
+                sighting = self._sighting(name, survey.jobs.get(name, ()), entries, read, began_at)
+            except (Unreadable, OSError, ProviderUnavailable) as error:
                 jobs_here = survey.jobs.get(name)
                 zone = jobs_here[0].name.zone if jobs_here else self._zones.get(name, "")
                 survey.unread[name] = (zone, f"the folder of {name} cannot be read: {error}")
@@ -127,66 +153,54 @@ class Surveyor:
         self._judge(survey, entries)
         return survey
 
-    def _entries(self) -> dict[str, bool]:
-        """Name -> whether it is a folder. OSError."""
-        with os.scandir(self.folders.machines) as entries:
-            return {entry.name: entry.is_dir() for entry in entries if NAME.match(entry.name)}
+    def kept(self, name: str) -> Kept:
+        """Of this machine's folder, or of none. Raises ProviderUnavailable, Unreadable, LaunchRejected."""
+        return kept_of(name, self._read([name])[name])
+
+    def _read(self, names: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Of many folders in one call."""
+        wanted = list(names)
+        answer: Mapping[str, Any] = self._site.folders("read", names=wanted) if wanted else {"folders": {}}
+        values: Mapping[str, Mapping[str, Any]] = answer["folders"]
+        return values
 
     def _sighting(
-        self, name: str, same: Sequence[Job], entries: Mapping[str, bool], began_at: float
+        self,
+        name: str,
+        same: Sequence[Job],
+        entries: Mapping[str, bool],
+        read: Mapping[str, Mapping[str, Any]],
+        began_at: float,
     ) -> Sighting | None:
-        """None = there is no machine, or it is over and released. Raises Unreadable, OSError."""
+        """None = there is no machine, or it is over and released. Raises Unreadable, ProviderUnavailable."""
         if not entries.get(name, True):
-            raise Unreadable(f"{self._root}/machines/{name} is not a folder")
+            raise Unreadable(f"machines/{name} is not a folder")
         job = same[0] if same else None
         over = job is None or is_over(job)
-        if job is not None and not over and not job.restarts:
-            return Sighting(job.name, job)
-        if name not in entries:
+        if name not in read:
             return None if over or job is None else Sighting(job.name, job)
-        folder = self.folders.folder(name)
-        if over and self._is_left(folder):
+        kept = kept_of(name, read[name])
+        if over and self._is_left(name, kept):
             return None
-        sighting = self.seen(folder)
-        if job is None and (sighting is None or not sighting.machine_id or _submitted_at(folder) > began_at - YOUNG_S):
+        sighting = kept.sighting()
+        is_young = (kept.submitted_at or 0.0) > began_at - YOUNG_S
+        if job is None and (sighting is None or not sighting.machine_id or is_young):
             return None  # the queue was read before the job was submitted
         if job is not None:
-            first_start = "" if sighting is None else sighting.first_start
-            sighting = Sighting(job.name, job, first_start)
+            sighting = Sighting(job.name, job, "" if sighting is None else sighting.first_start)
         if sighting is None or not over:
             return sighting
-        record = folder.record()
-        return replace(
-            sighting,
-            record=None if record is None else MachineRecord(Cause(record.cause), record.detail, record.at or None),
-            gone=folder.gone_at() is not None,
-        )
+        return replace(sighting, record=kept.record, gone=kept.gone_at is not None)
 
-    def seen(self, folder: Folder) -> Sighting | None:
-        """What the folder alone says. None = no machine's. Raises Unreadable, OSError."""
-        job = folder.job()
-        if job is None or job.name != folder.name:
-            return None  # being removed, or a user's copy of a machine's folder
-        name = JobName(job.name, job.supervisor_id, job.run_id, job.launch_id, job.zone)
-        submitted = read_json(folder.path / SUBMITTED) or {}
-        return Sighting(name, None, self._first_start(folder), str(submitted.get("job_id") or ""))
-
-    def _is_left(self, folder: Folder) -> bool:
-        """Released, or gone or never submitted for long: its folder is archived. Raises Unreadable, OSError."""
-        gone_at, job = folder.gone_at(), folder.job()
-        if gone_at is None and job is not None and not (folder.path / SUBMITTED).exists():
-            gone_at = None if (folder.path / STARTS).exists() else job.created_at
-        if not (folder.path / RELEASED).exists() and (gone_at is None or self._now() - gone_at < DEAD_KEPT_S):
+    def _is_left(self, name: str, kept: Kept) -> bool:
+        """Released, or gone or never submitted for long: its folder is archived. Raises ProviderUnavailable."""
+        gone_at = kept.gone_at
+        if gone_at is None and kept.job is not None and kept.submitted_at is None:
+            gone_at = None if kept.has_started else kept.job.created_at
+        if not kept.is_released and (gone_at is None or self._now() - gone_at < DEAD_KEPT_S):
             return False
-        self.archive(folder)
+        self.archive(name)
         return True
-
-    def _first_start(self, folder: Folder) -> str:
-        """Raises OSError."""
-        try:
-            return (folder.path / STARTS).read_text(encoding="utf-8").partition("\n")[0].strip()
-        except FileNotFoundError:
-            return ""
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -218,35 +232,43 @@ class Surveyor:
             return {}, f"the ends of jobs cannot be read: {error}"
 
     def _settle(self, name: str, machine: Machine | None) -> None:
-        """So that later ticks need no history. A later start of the job is no machine, so the secrets go too. A failure
-        is repeated by the next tick."""
-        folder = self.folders.folder(name)
+        """So that later ticks need no history. A failure is repeated by the next tick."""
+        record, at, values = None if machine is None else machine.record, self._now(), None
+        if record is not None:
+            values = {"cause": record.cause.value, "detail": record.detail, "at": record.at or at}
         try:
-            if machine is not None and machine.record is not None:
-                record = machine.record
-                folder.write_record(Record(record.cause.value, record.detail, record.at or self._now()))
-            else:
-                folder.write_gone(self._now())
-            (folder.path / SECRETS).unlink(missing_ok=True)
-        except OSError as error:
+            self._site.folders("settle", name=name, record=values, at=at)
+        except (ProviderUnavailable, LaunchRejected) as error:
             extra = {telemetry.ACTION: "machine_end_unwritten", telemetry.MACHINE: name}
             LOG.warning("The end of machine %s could not be written down: %s.", name, error, extra=extra)
 
     # --- folders ------------------------------------------------------------------------------------------------------
 
-    def mark_submitted(self, folder: Folder, job_id: str) -> None:
-        write_json(folder.path / SUBMITTED, {"job_id": job_id, "at": self._now()})
+    def make(self, launch: Mapping[str, object], secrets: Mapping[str, str], script: str) -> None:
+        """Raises LaunchRejected, ProviderUnavailable."""
+        values = {"launch": dict(launch), "secrets": dict(secrets), "script": script}
+        self._site.folders("make", **values, at=self._now())
 
-    def mark_released(self, folder: Folder) -> None:
-        write_json(folder.path / RELEASED, {"at": self._now()})
+    def mark_submitted(self, name: str, job_id: str) -> None:
+        self._site.folders("submitted", name=name, job_id=job_id, at=self._now())
 
-    def archive(self, folder: Folder) -> None:
-        """Of a machine without a job. OSError."""
+    def mark_released(self, name: str) -> bool:
+        """Whether the machine has a folder."""
+        return bool(self._site.folders("released", name=name, at=self._now())["there"])
+
+    def discard(self, name: str) -> None:
+        self._site.folders("discard", name=name)
+
+    def archive(self, name: str) -> None:
+        """Of a machine without a job."""
         with self.locked():
-            if folder.path.is_dir():
-                self.folders.archive(folder)
+            self._site.folders("archive", name=name)
+
+    def console(self, name: str, start: int | None, max_bytes: int) -> tuple[bytes, int]:
+        answer = self._site.folders("console", name=name, start=start, max_bytes=max_bytes)
+        return str(answer["content"]).encode("utf-8", "surrogateescape"), int(answer["start"])
 
 
-def _submitted_at(folder: Folder) -> float:
-    """Epoch seconds; 0 = the submit was never answered. Raises Unreadable."""
-    return float((read_json(folder.path / SUBMITTED) or {}).get("at") or 0.0)
+def _needs_folder(same: Sequence[Job]) -> bool:
+    """A job that has not ended, and was not started again, says everything by itself."""
+    return not same or is_over(same[0]) or same[0].restarts > 0

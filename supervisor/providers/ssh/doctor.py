@@ -12,9 +12,9 @@ from functools import partial
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.domain.machines import How, Meter
 from supervisor.ports.provider import Meters, ProviderUnavailable
-from supervisor.providers.ssh.connections import NotConnected
-from supervisor.providers.ssh.hosts import PROBE_S, Answer, Host
 from supervisor.providers.ssh.traits import TRAITS
+from supervisor.remote.connections import NotConnected
+from supervisor.remote.hosts import PROBE_S, Answer, Host
 from supervisor.wording.figures import size_text
 
 CLOCK_S = 60.0  # a larger difference makes beats look old

@@ -25,9 +25,9 @@ from supervisor.domain.profile import Fact, Profile, Source, Survival, Tier, day
 from supervisor.host.operations import file_system
 from supervisor.lifecycle.gates.access import LOGIN_MAX_S
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.ssh.connections import KEEPALIVE_S, KEEPALIVES, Access, Connections
-from supervisor.providers.ssh.hosts import Answer
 from supervisor.providers.ssh.traits import TRAITS
+from supervisor.remote.connections import KEEPALIVE_S, KEEPALIVES, Access, Connections
+from supervisor.remote.hosts import Answer
 
 FOLDER_STORE = "file://"
 KEY_KNOWN, KEY_DIFFERS = "known", "not the known one"

@@ -29,11 +29,11 @@ def ready() -> None:
 def open_provider(name: str, s: SshSettings, context: ProviderContext) -> OpenedProvider:
     from supervisor.domain.profile import day_of
     from supervisor.ports.opening import OpenedProvider
-    from supervisor.providers.ssh.connections import Connections
     from supervisor.providers.ssh.doctor import host_checks
     from supervisor.providers.ssh.meters import SshMeters
     from supervisor.providers.ssh.platform import SshPlatform
     from supervisor.providers.ssh.provider import SshProvider
+    from supervisor.remote.connections import Connections
 
     connections = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts))
     transfers = Connections(_file(s.ssh_config), _file(s.ssh_known_hosts), waits=False)

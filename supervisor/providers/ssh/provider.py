@@ -27,14 +27,14 @@ from supervisor.ports.provider import (
     SecretRefused,
 )
 from supervisor.ports.traits import Traits
-from supervisor.providers.ssh.connections import Connections, NotConnected
 from supervisor.providers.ssh.facts import Readings
-from supervisor.providers.ssh.hosts import Answer, Host, probe_all
 from supervisor.providers.ssh.meters import SshMeters, with_meter
 from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import RELAY, SshSettings, most_machines, offers
 from supervisor.providers.ssh.stays import SshRelay
 from supervisor.providers.ssh.traits import TRAITS
+from supervisor.remote.connections import Connections, NotConnected
+from supervisor.remote.hosts import Answer, Host, probe_all
 
 SETTING = "ssh_gpus"
 MIRROR = "HF_ENDPOINT"  # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables

@@ -27,8 +27,8 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.ports.provider import CapacityInUse, LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
-from supervisor.providers.ssh.connections import NotConnected
-from supervisor.providers.ssh.hosts import Answer, Host
+from supervisor.remote.connections import NotConnected
+from supervisor.remote.hosts import Answer, Host
 
 CALL_S, PIECE_S = 20.0, 45.0
 FINISH_BYTES_PER_S = 10e6  # a host with a busy disk hashes and copies a whole file, with its last piece

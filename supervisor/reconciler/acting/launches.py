@@ -215,4 +215,5 @@ def launch_request(
         secrets=spec.get("secrets") or {},
         checkpoint_s=run.files.checkpoint_s,
         timed_out=run.counters.timed_out,
+        out_of_memory=run.counters.out_of_memory,
     )

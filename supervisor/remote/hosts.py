@@ -1,4 +1,4 @@
-"""One host: its operations by `agent.pyz host` (supervisor/host/operations.py), over the connections of this folder.
+"""One host: its operations by `agent.pyz host` (supervisor/host/operations.py), over the connections beside this file.
 
 The archive of the agent lies on the host under the hash of its content. The first call finds out whether it is there; a
 missing one is sent as a program on standard input, so neither sftp nor any quoting is needed.
@@ -23,7 +23,7 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
     Responded,
 )
-from supervisor.providers.ssh.connections import Completed, Connections, NoResult, NotConnected
+from supervisor.remote.connections import Completed, Connections, NoResult, NotConnected
 
 CALL_S, PROBE_S, SEND_S = 50.0, 15.0, 50.0
 USAGE = 2  # exit code of a Python that cannot open the archive
