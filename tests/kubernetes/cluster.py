@@ -154,9 +154,10 @@ class Cluster:
             self.kubelet.cut(name)
             self.objects.remove(NODE, self.nodes.node(name))
 
-    def submit_prod(self, name: str = "prod", seconds: float = 600.0, **limits: str) -> Object:
+    def submit_prod(self, name: str = "prod", seconds: float = 600.0, claim: str = "", **limits: str) -> Object:
         """A pod of another team in the spot pool, with a higher priority; it leaves no room for another of its size."""
         container = {"name": "prod", "image": IMAGE, "command": ["/bin/sleep", str(seconds)]}
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
         pod = {
             "metadata": {"name": name},
             "spec": {
@@ -164,6 +165,7 @@ class Cluster:
                 "priorityClassName": PROD,
                 "nodeSelector": {SPOT: "true"},
                 "containers": [{**container, "resources": {"limits": limits or {"cpu": "6"}}}],
+                **({"volumes": volumes} if volumes else {}),
             },
         }
         with self.lock:

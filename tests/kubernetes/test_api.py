@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.deploy.chart_rules import RIGHTS as CHART
 from tests.kubernetes.api import NAMESPACE, TOKEN
 from tests.kubernetes.cluster import IMAGE, Cluster
 from tests.kubernetes.kinds import POD, SECRET
@@ -259,6 +260,11 @@ def test_rights_and_tokens_are_checked(client: Client, cluster: Cluster) -> None
     assert asked.json()["status"]["allowed"] is False
     cluster.api.token = "another"
     assert client.http.get(JOBS).status_code == 401
+
+
+def test_the_account_has_the_rights_of_the_chart_and_no_other(cluster: Cluster) -> None:
+    granted = {f"{verb} {resource}.{group}".rstrip(".") for (group, resource), verbs in CHART.items() for verb in verbs}
+    assert cluster.api.rights == granted
 
 
 def test_a_quota_is_counted_and_named(client: Client, cluster: Cluster) -> None:

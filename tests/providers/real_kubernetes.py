@@ -77,9 +77,9 @@ class RealSubject(SecretFiles):
 
     gpus = {"cpu": "", "t4": "T4", "any2": "2 × GPU"}
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: str) -> None:
         super().__init__()
-        self.folder, self.proxy = folder, Proxy(require_kubernetes())
+        self.folder, self.proxy = folder, Proxy(kubeconfig)
         archive = folder / "agent.pyz"
         archive.write_bytes(b"an agent")
         settings = KubernetesSettings(**{**SETTINGS, "kubernetes_pools": NOWHERE})

@@ -11,10 +11,8 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
 from tests.cloud.web import Reset
-from tests.kubernetes import images
 from tests.kubernetes.errors import internal, unavailable
-from tests.kubernetes.kinds import JOB, NODE, SECRET
-from tests.kubernetes.objects import Object
+from tests.kubernetes.kinds import JOB, SECRET
 from tests.providers.kubernetes_stage import HOUR_S, MINUTE_S, KubernetesStage, kubernetes_stage
 from tests.scenarios.conftest import memory_folder
 from tests.scenarios.sim_plan import Plan
@@ -181,46 +179,6 @@ def test_a_stop_lets_it_save_and_leaves_nothing_behind(stage: KubernetesStage) -
     assert stage.cluster.names() == set()
 
 
-@pytest.mark.parametrize("hard", [{"count/jobs.batch": "0"}, {"pods": "0"}, {"requests.cpu": "5"}])
-def test_a_quota_is_waited_for_and_leaves_no_job(stage: KubernetesStage, hard: dict[str, str]) -> None:
-    """Of Jobs the API refuses the create; of pods the Job controller says it in an event."""
-    stage.cluster.add_quota("team", hard)
-    stage.submit()
-    run = stage.until_status(Status.WAITING)
-    assert run.cause is Cause.QUOTA, stage.told()
-    assert "exceeded quota: team" in stage.told()
-    stage.until(lambda: not stage.job_names(), "no Job to be left")
-    stage.cluster.remove_quota("team")
-    stage.until_trains(within_s=HOUR_S)
-    assert stage.row().counters.attempts == 1
-
-
-@pytest.mark.parametrize("text", [images.GONE, images.DENIED])
-def test_an_image_that_cannot_be_pulled_ends_the_run(stage: KubernetesStage, text: str) -> None:
-    stage.cluster.kubelet.images.problems["train"] = text
-    stage.submit()
-    run = stage.until_status(Status.FAILED)
-    assert run.cause is Cause.IMAGE_ERROR, stage.told()
-    stage.until(lambda: not stage.job_names(), "no Job to be left")
-
-
-def test_a_registry_that_is_away_is_waited_for(stage: KubernetesStage) -> None:
-    stage.cluster.kubelet.images.problems["train"] = images.AWAY
-    stage.submit()
-    stage.run_for(3 * MINUTE_S)
-    assert stage.row().status is Status.LAUNCHING, stage.told()
-    stage.cluster.kubelet.images.problems.clear()
-    stage.until_trains()
-
-
-def test_a_full_pool_is_waited_for_and_another_one_is_tried(stage: KubernetesStage) -> None:
-    by_prod(stage)
-    stage.cluster.step()
-    stage.submit()
-    stage.until_trains(within_s=HOUR_S)
-    assert stage.attempts()[0].placement.zone == "big"
-
-
 class TestLostAnswers:
     def test_the_lost_answer_of_the_create_is_adopted(self, stage: KubernetesStage) -> None:
         stage.cluster.api.fail_next("POST", "/jobs$", Reset, lost=True)
@@ -270,42 +228,3 @@ class TestLostAnswers:
         stage.clock.advance(HOUR_S)
         stage.cluster.step()
         assert stage.cluster.objects.of(JOB) == []
-
-
-class TestGpus:
-    def test_no_gpu_to_give_is_a_matter_of_the_device_plugin(self, folder: Path) -> None:
-        from tests.kubernetes.api import NODE_RIGHTS
-
-        with kubernetes_stage(folder, kubernetes_shapes=("a100",), kubernetes_gpus={"a100": 1}, kubernetes_cpus={},
-                              kubernetes_memory={}, kubernetes_nodes={}) as stage:  # fmt: skip
-            stage.cluster.api.rights |= NODE_RIGHTS
-            for node in stage.cluster.objects.of(NODE):
-                node["status"]["allocatable"]["nvidia.com/gpu"] = "0"
-            stage.submit()
-            stage.until(lambda: "gpu_unavailable" in stage.told(), "a refusal", 30 * MINUTE_S)
-            assert "is its device plugin running?" in stage.told()
-
-
-class TestKueue:
-    @pytest.fixture
-    def queued(self, folder: Path) -> Iterator[KubernetesStage]:
-        with kubernetes_stage(folder, kubernetes_queue="gpus") as stage:
-            stage.cluster.install_kueue("gpus")
-            yield stage
-
-    def job(self, stage: KubernetesStage) -> Object:
-        return stage.cluster.job(stage.job_names()[-1])
-
-    def test_admitted_is_obtained_and_suspended_again_is_preempted(self, queued: KubernetesStage) -> None:
-        queued.submit()
-        queued.run_for(20 * MINUTE_S)
-        assert (queued.row().status, queued.cluster.pods()) == (Status.LAUNCHING, [])
-        assert "admitted by the queue gpus" in queued.told() or queued.row().open_try is not None
-        queued.cluster.kueue.admit(self.job(queued))
-        queued.until_trains()
-        queued.cluster.kueue.evict(self.job(queued))
-        queued.until(lambda: queued.causes() == [Cause.PREEMPTED], "the first attempt to be preempted")
-        queued.until(lambda: len(queued.job_names()) == 1 and not queued.cluster.pods(), "the second Job to wait")
-        queued.run_for(MINUTE_S)
-        queued.cluster.kueue.admit(self.job(queued))
-        queued.until_trains(attempt=2)
