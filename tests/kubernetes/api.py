@@ -23,9 +23,9 @@ NAMESPACE, USER, TOKEN = "training", "system:serviceaccount:training:spot", "a-t
 MOST_VIOLATIONS = 20
 # What the supervisor's account may do: the Role of its Helm chart (deploy/helm), in its namespace alone.
 RIGHTS = frozenset({
-    "create jobs.batch", "get jobs.batch", "list jobs.batch", "patch jobs.batch", "delete jobs.batch",
-    "get pods", "list pods", "delete pods", "get pods/log", "create configmaps", "get configmaps", "create secrets",
-    "list events", "list resourcequotas", "get persistentvolumeclaims",
+    "create jobs.batch", "get jobs.batch", "list jobs.batch", "delete jobs.batch", "list pods", "get pods/log",
+    "create configmaps", "create secrets", "list events", "list resourcequotas", "get persistentvolumeclaims",
+    f"get localqueues.{KUEUE}",
 })  # fmt: skip
 NODE_RIGHTS = frozenset({"get nodes", "list nodes"})  # of a ClusterRole, which a user may add
 _PATH = re.compile(

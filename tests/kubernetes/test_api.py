@@ -237,7 +237,8 @@ def test_what_belongs_to_a_job_goes_with_it(client: Client, cluster: Cluster) ->
     assert cluster.objects.of(SECRET) == []
 
 
-def test_fixed_fields_stay_and_labels_may_change(client: Client) -> None:
+def test_fixed_fields_stay_and_labels_may_change(client: Client, cluster: Cluster) -> None:
+    cluster.api.rights.add("patch jobs.batch")
     client.create(JOBS, job())
     merge = {"Content-Type": "application/merge-patch+json"}
     labelled = client.http.patch(f"{JOBS}/train", json={"metadata": {"labels": {"step": "7"}}}, headers=merge)
