@@ -109,6 +109,25 @@ class TestKueue:
         queued.cluster.kueue.admit(self.job(queued))
         queued.until_trains(attempt=2)
 
+    def test_an_admission_between_the_two_lists_is_no_preemption(
+        self, queued: KubernetesStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The Jobs were read before it, and the pods after it."""
+        queued.submit()
+        queued.run_for(MINUTE_S)
+        verbs, read = queued.cluster.api.verbs, queued.cluster.api.verbs.list
+        waiting = [self.job(queued)]
+
+        def admits(target: Target, request: Request) -> Object:
+            if target.kind is POD and waiting:
+                queued.cluster.kueue.admit(waiting.pop())
+                queued.cluster.step()
+            return read(target, request)
+
+        monkeypatch.setattr(verbs, "list", admits)
+        queued.until_trains()
+        assert (waiting, queued.causes(), queued.row().counters.tries) == ([], [], 1)
+
 
 class TestClaims:
     @pytest.fixture
