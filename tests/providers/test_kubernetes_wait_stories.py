@@ -208,3 +208,22 @@ def test_pages_that_become_too_old_are_read_again(stage: KubernetesStage, monkey
     assert len(expired) == 2
     assert {stage.row(name).counters.attempts for name in ("digits", "other")} == {1}
     assert {machine.run_id for machine in stage.provider.machines().machines} == {"digits", "other"}
+
+
+def test_jobs_that_wait_cost_no_requests_of_their_own_also_after_a_restart(stage: KubernetesStage) -> None:
+    """Two lists in each tick, whatever waits: a new process makes the Secret of each Job once more, and then knows."""
+    by_prod(stage)
+    stage.cluster.nodes.node("big-1")["spec"]["unschedulable"] = True
+    stage.cluster.step()
+    names = [f"run-{number}" for number in range(3)]
+    for name in names:
+        stage.submit(name)
+    stage.run_for(2 * MINUTE_S)
+    assert len(stage.job_names()) == len(names)
+    stage.kill()
+    stage.start()
+    stage.run_for(2 * MINUTE_S)
+    stage.cluster.api.requests.clear()
+    ticks = stage.ticks
+    stage.run_for(2 * MINUTE_S)
+    assert len(stage.cluster.api.requests) == 2 * (stage.ticks - ticks)
