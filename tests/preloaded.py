@@ -17,6 +17,7 @@ LATE = (
     "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
     "sqlalchemy.dialects.sqlite.pysqlite", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command",
     "apscheduler.executors.pool", "prometheus_client", "yaml", "google.cloud.storage", "google.cloud.compute_v1",
+    "lightkube.config.client_adapter",
 )  # fmt: skip
 
 

@@ -31,6 +31,8 @@ PROMISED = {
     "beats_per_s": 3500.0,
     "spot_help_ms": 150.0,
     "provider_show_ms": 300.0,
+    "kubernetes_tick_requests": 4.0,
+    "kubernetes_tick_cpu_s": 1.0,
     "cloud_tick_requests": None,
     "cloud_stop_reads": None,
     "cloud_tick_cpu_s": 1.0,

@@ -266,6 +266,18 @@ WAITS = [
     ("ErrImagePull", "no match for platform in manifest", S.ENDING, C.IMAGE_ERROR),
     ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found', S.ENDING, C.IMAGE_ERROR),
     ("ImagePullBackOff", 'Back-off pulling image "x"', S.STARTING, None),
+    (
+        "ErrImagePull",
+        'failed to resolve "r.io/timeout/geoformer@sha256:0429": r.io/timeout/geoformer@sha256:0429: not found',
+        S.ENDING,
+        C.IMAGE_ERROR,
+    ),
+    (
+        "ErrImagePull",
+        'failed to resolve reference "r.io/denied@sha256:a": Get "https://r.io/v2/": EOF',
+        S.STARTING,
+        None,
+    ),
     ("ErrImagePull", "net/http: TLS handshake timeout", S.STARTING, None),
     ("ErrImagePull", "dial tcp: lookup registry.example: no such host", S.STARTING, None),
     ("ErrImagePull", "toomanyrequests: access denied for now", S.STARTING, None),

@@ -204,8 +204,9 @@ def _suspended_again(sighting: Sighting) -> Meaning | None:
     since = condition(sighting.job, "Suspended")
     created_at, suspended_at = _created_at(sighting), None if since is None else epoch(since.get("lastTransitionTime"))
     late = created_at is not None and suspended_at is not None and suspended_at - created_at > RAN_S
-    if not (sighting.has_run or late or sighting.pods):
-        return None
+    is_leaving = any(own(pod, "metadata", "deletionTimestamp") is not None for pod in sighting.pods)
+    if not (sighting.has_run or late or is_leaving):
+        return None  # it waits, or was admitted after the list of Jobs and before the list of pods
     state = MachineState.ENDING if sighting.pods else MachineState.ENDED
     return Meaning(state, Cause.PREEMPTED, "it was suspended again: another job has its place")
 

@@ -42,7 +42,7 @@ from supervisor.providers.kubernetes.profile import profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings, labels_of, offers
 from supervisor.providers.kubernetes.survey import Entry, Surveyor
 from supervisor.providers.kubernetes.traits import TRAITS
-from supervisor.providers.kubernetes.waiting import creation_refused, refusal
+from supervisor.providers.kubernetes.waiting import NOT_CREATED, creation_refused, refusal
 
 LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
 AGENT_AGAIN_S = 3600.0  # somebody may have deleted the agent's ConfigMap since
@@ -135,12 +135,14 @@ class KubernetesProvider:
         return self._machine(self._surveyor.created(created))
 
     def _waiting(self, request: LaunchRequest) -> Entry | None:
-        """This launch's machine in the last listing, where that says all: it waits, and its Secret is there."""
+        """This launch's machine in the last listing, where that says all: it waits, and its Secret is there. The Secret
+        that has its name may be of an earlier Job, and goes with that: then the pod says that there is none."""
         read_at, entries = self._listed
         entry = entries.get(request.name) if self._monotonic() - read_at < LISTED_S else None
         if entry is None or entry.wait is None or not self._is_own(entry, request):
             return None
-        return entry if entry.wait.cause is not None or entry.sighting.uid in self._complete else None
+        is_complete = entry.sighting.uid in self._complete and entry.wait.text != NOT_CREATED
+        return entry if entry.wait.cause is not None or is_complete else None
 
     def _prepared(self, request: LaunchRequest) -> tuple[objects.Json, Mapping[str, str]]:
         """The Job, and the values of its secrets. Raises LaunchRejected, SecretRefused, ProviderUnavailable."""
@@ -191,7 +193,6 @@ class KubernetesProvider:
                 raise refused from None
             if not error.name_taken:
                 raise
-            return  # of an earlier call; or of an earlier Job of this name, and the next call creates it again
         with self._lock:
             self._complete.add(uid)
 

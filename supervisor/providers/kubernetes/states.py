@@ -204,7 +204,9 @@ DENIED = (
     "not found", "manifest unknown", "name unknown", "does not exist", "unauthorized", "denied", "forbidden",
     "authorization failed", "no match for platform", "no basic auth credentials", "invalid reference",
 )  # fmt: skip
-LATER = ("timeout", "timed out", "toomanyrequests", "too many requests", "429", "connection re", "no such host", "eof")
+LATER = re.compile(r"timeout|timed out|too ?many ?requests|\b429\b|connection re|no such host|\beof\b", re.IGNORECASE)
+# References of images and addresses: any word may be in a name, and 429 in a digest.
+_REFERENCES = re.compile(r'"[^"]*"|\S*(?:/|@sha256:)\S*')
 BAD_IMAGES = frozenset({"InvalidImageName", "ErrImageNeverPull", "SignatureValidationFailed"})
 PULLS = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
 CONFIG_ERRORS = frozenset({"CreateContainerConfigError"})
@@ -227,7 +229,7 @@ def waiting_meaning(reason: str, message: str) -> Meaning:
         return Meaning(ENDING, Cause.IMAGE_ERROR, f"its image cannot be pulled ({shown})")
     if reason in PULLS:
         return Meaning(STARTING, text=f"its image cannot be pulled yet ({shown})")
-    if reason in CONFIG_ERRORS and not has_any(message, LATER):
+    if reason in CONFIG_ERRORS and not LATER.search(message):
         return Meaning(ENDING, Cause.IMAGE_ERROR, f"its container cannot be made as configured ({shown})")
     if reason in START_ERRORS:
         cause, text = start_failure(message)
@@ -239,8 +241,8 @@ def waiting_meaning(reason: str, message: str) -> Meaning:
 
 def image_refused(message: str) -> bool:
     """The registry says for certain that this image cannot be had: it does not exist, or access is denied."""
-    lower = message.lower()
-    return has_any(lower, DENIED) and not has_any(lower, LATER)
+    words = _REFERENCES.sub(" ", message)
+    return has_any(words, DENIED) and not LATER.search(words)
 
 
 # --- the Job ----------------------------------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ class Surveyor:
                 nodes = self._read("nodes", NODES, selector=",".join(f"{key}={labels[key]}" for key in sorted(labels)))
                 if nodes is not None:
                     resource = self._settings.kubernetes_gpu_resource
-                    self._pools[zone, shape] = pool_of(nodes, labels, self._tolerations, resource)
+                    pool = pool_of(nodes, labels, self._tolerations, resource)
+                    self._pools = {**self._pools, (zone, shape): pool}  # other threads read the old one
 
     def _may_read(self, what: str) -> bool:
         """At most once in EVERY_S; not while its kind is denied."""

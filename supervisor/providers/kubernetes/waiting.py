@@ -22,6 +22,7 @@ from supervisor.providers.kubernetes.states import has_any, short
 BUSY_S = 600.0  # a volume may be held by a node that failed; then a person must look
 SETTLE_S = 60.0  # what is created beside the Job may be late
 NODE_S = 300.0  # a new node gets its GPUs from the device plugin after minutes
+NOT_CREATED = "its Secret is not created yet"
 TEMPORARY_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
 REFUSING = ("NoSchedule", "NoExecute")
 
@@ -172,7 +173,7 @@ def _unmounted(message: str, own_secret: str) -> Wait:
     if missing is None:
         return Wait(short(message))
     if missing["name"] == own_secret:
-        return Wait("its Secret is not created yet")
+        return Wait(NOT_CREATED)
     text = f"a secret of the run cannot be read in the pod: {short(message)}"
     return Wait(text, Cause.LAUNCH_REJECTED, SETTLE_S, of_run=True)
 

@@ -1,0 +1,136 @@
+"""A training as Jobs of a cluster, over a preemption by a pod of a higher priority: the same weights as without
+interruption, bit for bit. The cluster is the tests' own; supervisor, agent and training are real processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.contract import runfiles
+from tests import forked
+from tests.acceptance.cloud_story import DIGITS, training, twin
+from tests.acceptance.daemon import QUICK, Daemon
+from tests.acceptance.stories import DONE
+from tests.kubernetes.cluster import IMAGE, SPOT, Cluster
+from tests.kubernetes.jobs import is_over
+from tests.kubernetes.kinds import JOB
+from tests.kubernetes.processes import ProcessRuntime
+from tests.waiting import wait_for
+
+
+class Lab:
+    """`shared`: the folder of the claim, which supervisor and pods mount at the same path."""
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self.folder, self.objects = folder, shared / "objects"
+        self.cluster = Cluster(runtime=ProcessRuntime(folder / "cluster"))
+        self.cluster.add_claim("checkpoints")
+        self.cluster.run()
+        environ = {
+            **QUICK,
+            "SPOT_PROVIDER": "kubernetes",
+            "SPOT_KUBERNETES_KUBECONFIG": str(self.cluster.kubeconfig(folder)),
+            "SPOT_KUBERNETES_POOLS": f"spot={SPOT}=true",
+            "SPOT_KUBERNETES_CPUS": "cpu=6",
+            "SPOT_KUBERNETES_CLAIM": "checkpoints",
+            "SPOT_KUBERNETES_CLAIM_MOUNT": str(shared),
+            "SPOT_KUBERNETES_GRACE_S": "20",
+            "SPOT_STORE_URL": f"file://{self.objects}",
+            "SPOT_BEAT_STORE_S": "1",
+        }
+        self.daemon = Daemon(folder / "data", environ)
+        self.daemon.start()
+
+    def spot(self, *words: str) -> str:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
+        answer = forked.spot(*words, environ=environ, folder=DIGITS, timeout_s=90)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        return answer.stdout
+
+    def submit(self) -> None:
+        command = training(self.folder / "gate")
+        self.spot(
+            "submit", "--run-id", "digits", "--code", ".", "--image", IMAGE, "--result", "weights.npz", "--", *command
+        )
+
+    def until(self, holds: Callable[[Any], bool], what: str) -> Any:
+        def look() -> Any:
+            run = self.daemon.run("digits")
+            assert run["status"] not in DONE or holds(run), (run["status_text"], self.told())
+            return run if holds(run) else None
+
+        try:
+            return wait_for(look, 120, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
+
+    def told(self) -> str:
+        events = self.daemon.call("GET", "/v1/runs/digits/events?limit=200")["events"]
+        logs = [path.read_text()[-2000:] for path in (self.folder / "cluster").glob("pods/*/log")]
+        return "\n".join([*(event["text"] for event in events), *logs, self.daemon.log()])
+
+    def attempts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
+        return found
+
+    def trains(self, attempt: int, step: int) -> Any:
+        """A checkpoint of this attempt is in the store."""
+
+        def holds(run: Any) -> bool:
+            return (
+                len(self.attempts()) == attempt and run["status"] == "running" and (run["checkpoint_step"] or 0) >= step
+            )
+
+        return self.until(holds, f"attempt {attempt} to train")
+
+    def has_ended(self) -> bool:
+        """No pod of a Job runs, and each Job that is left removes itself, with its Secret."""
+        with self.cluster.lock:
+            jobs = self.cluster.objects.of(JOB)
+            assert all(job["spec"]["ttlSecondsAfterFinished"] for job in jobs)
+            return all(is_over(job) and not self.cluster.pods(job["metadata"]["name"]) for job in jobs)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    # A claim is mounted at a path of its own, and the tests' folders may lie in /dev/shm, which each pod has.
+    with tempfile.TemporaryDirectory(prefix="claim-", dir="/var/tmp") as shared:
+        lab = Lab(tmp_path, Path(shared))
+        yield lab
+        lab.daemon.close()
+        lab.cluster.close()
+
+
+def test_the_weights_are_the_same_over_a_preemption(lab: Lab, tmp_path: Path) -> None:
+    lab.submit()
+    lab.trains(1, 10)
+    lab.cluster.submit_prod("prod-1", seconds=600.0)
+    lab.cluster.submit_prod("prod-2", seconds=1.0)
+    run = lab.trains(2, 20)
+    assert run["checkpoint_step"] > 10
+    (lab.folder / "gate").touch()
+    run = lab.until(lambda run: run["status"] == "completed", "digits to complete")
+    assert run["status_text"].startswith("Completed"), run["status_text"]
+    assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "finished"], lab.told()
+    weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    wait_for(lab.has_ended, 60, "all Jobs to end")
+
+
+def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:
+    lab.submit()
+    lab.trains(1, 10)
+    lab.spot("stop", "digits")
+    lab.daemon.wait_status("digits", "stopped")
+    (attempt,) = lab.attempts()
+    assert attempt["cause"] == "stop_requested"
+    wait_for(lab.has_ended, 60, "the Job to end")
+    lines = {line["name"]: line["result"] for line in lab.daemon.call("GET", "/v1/doctor")["checks"]}
+    assert "fail" not in lines.values(), lines

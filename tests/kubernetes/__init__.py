@@ -1,0 +1,1 @@
+"""A Kubernetes control plane on loopback for the tests: a strict API, its controllers, nodes that start real pods."""
