@@ -58,6 +58,11 @@ def by_a_power_cut(stage: KubernetesStage) -> None:
     stage.cluster.kubelet.cut(stage.pod()["spec"]["nodeName"])
 
 
+def by_a_partition(stage: KubernetesStage) -> None:
+    """Its node and the API do not hear each other. Its agent trains on, until it finds that another one follows it."""
+    stage.cluster.nodes.silent[stage.pod()["spec"]["nodeName"]] = stage.cluster.objects.clock()
+
+
 def by_the_end_of_its_node(stage: KubernetesStage) -> None:
     stage.cluster.remove_node(stage.pod()["spec"]["nodeName"])
 
@@ -95,6 +100,7 @@ ENDS: list[tuple[Callable[[KubernetesStage], None], Cause]] = [
     (by_prod, Cause.PREEMPTED),
     (by_a_shutdown, Cause.PREEMPTED),
     (by_a_power_cut, Cause.HOST_ERROR),
+    (by_a_partition, Cause.HOST_ERROR),
     (by_the_end_of_its_node, Cause.PREEMPTED),  # its pod is gone, and the Job says only that it was disrupted
     (by_memory, Cause.HOST_OOM),
     (by_a_full_node, Cause.DISK_FULL),
@@ -118,6 +124,7 @@ def test_an_end_has_its_cause_and_the_run_goes_on(
     assert second.step_from, "it has the checkpoint of the first"
     if end is by_a_power_cut:  # what is on a node that nobody hears can only be deleted with the node
         stage.cluster.remove_node(node)
+    stage.cluster.kubelet.boot(node)
     stage.until(lambda: stage.attempts()[0].gone_at is not None, "the first machine to be gone")
     stage.until(lambda: stage.cluster.pods(first.machine_name) == [], "its pod to be gone")
 
