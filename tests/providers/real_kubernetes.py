@@ -7,7 +7,6 @@ be away, and which compares each object with Kubernetes' schemas.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,14 +29,6 @@ from tests.waiting import wait_for
 VARIABLE = "SPOT_TEST_KUBECONFIG"
 NOWHERE = {"one": "spot-supervisor.test/none=one", "two": "spot-supervisor.test/none=two"}
 PASSED = frozenset({"content-type", "accept"})
-
-
-def require_kubernetes() -> str:
-    """The path of the kubeconfig."""
-    path = os.environ.get(VARIABLE, "")
-    if not path:
-        pytest.skip(f"{VARIABLE} names no kubeconfig of a control plane for tests")
-    return path
 
 
 class Proxy:
