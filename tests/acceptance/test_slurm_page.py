@@ -1,5 +1,5 @@
-"""The start of docs/providers/slurm.md, typed on a computer of a real cluster: the page's own commands, from `squeue` to
-a run that is completed."""
+"""The start of docs/providers/slurm.md on a computer of a real cluster: the page's own commands, from `squeue` to a run
+that is completed."""
 
 from __future__ import annotations
 
