@@ -87,6 +87,31 @@ def test_a_signal_shortly_before_the_time_limit_is_about_that_limit() -> None:
     assert bench.end_reasons.notice_left_s is None
 
 
+def test_where_the_platform_ends_the_machine_all_of_the_time_before_is_for_the_save() -> None:
+    """The broken variant, with the grace of a stop: a save of 600 s is killed after 120 s, and one that takes just
+    these 120 s only when the platform kills it too."""
+    bench = Bench(notice_from="signal", notice_s=30.0, cut_off_s=5000.0, expiry_s=660.0, upload_reserve_s=8.0)
+    ends_at = bench.clock.now + 1000.0 + 660.0
+    bench.clock.now += 1000.0 - 60.0
+    bench.end_reasons.warned = True
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.EXPIRED, ends_at - 8.0, ends_at - 0.5)
+    bench.clock.now += 100.0
+    assert bench.end_reasons.check() == ending
+
+
+def test_a_stop_just_before_such_a_limit_has_no_more_time_than_that() -> None:
+    bench = Bench(notice_from="signal", cut_off_s=5000.0, expiry_s=30.0, upload_reserve_s=8.0)
+    bench.clock.now += 999.0
+    bench.end_reasons.add(heartbeat.STOPPED)
+    bench.clock.now += 1.0
+    ending = bench.end_reasons.check()
+    assert ending is not None
+    now = bench.clock.now
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.STOPPED, now + 22.0, now + 29.5)
+
+
 def test_where_signals_announce_it_term_is_a_stop_with_its_whole_grace() -> None:
     bench = Bench(notice_from="signal", notice_s=30.0)
     bench.end_reasons.term_received = True

@@ -99,6 +99,7 @@ class Job:
     retry_exit_codes: Tuple[int, ...] = ()
     retry_patterns: Tuple[str, ...] = ()
     machine_max_s: float = 86400.0
+    expiry_s: float = 0.0  # so much later the platform itself ends the machine; 0 = its grace is that of a stop
     stop_grace_s: float = 120.0
     beat_push_s: float = 10.0
     beat_store_s: float = 60.0
@@ -124,7 +125,7 @@ _AS_IS = (
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb", "expiry_s",
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class EndReasons:
         self._expires_at = monotonic() + job.machine_max_s
         self._lock = threading.Lock()
         self._ending: Optional[Ending] = None
-        self._term_counted = False
+        self._term_counted = self._limit_counted = False
         self.term_received = self.warned = False
         self.notice_left_s: Optional[float] = None  # at the time when the notice was first seen
 
@@ -109,7 +109,7 @@ class EndReasons:
             self._term_counted = True
             self._count_term()
         if self._monotonic() >= self._expires_at:
-            self._add_first(heartbeat.EXPIRED)
+            self._count_limit()
         if self._contact.silent_s() >= self._job.cut_off_s:
             self._add_first(heartbeat.CUT_OFF)
         return self._ending
@@ -135,10 +135,18 @@ class EndReasons:
     def _count_warning(self) -> None:
         """Near the time limit the warning is about that limit, else about a preemption."""
         if self._monotonic() >= self._expires_at - EARLY_S:
-            self._add_first(heartbeat.EXPIRED)
+            self._count_limit()
         else:
             self.notice_left_s = self._job.notice_s
             self._end_within(heartbeat.NOTICED, self._job.notice_s)
+
+    def _count_limit(self) -> None:
+        """Once. Where the platform ends the machine soon after, all of that time is for the save, also of a stop."""
+        if self._job.expiry_s <= 0:
+            self._add_first(heartbeat.EXPIRED)
+        elif not self._limit_counted:
+            self._limit_counted = True
+            self._end_within(heartbeat.EXPIRED, self._expires_at + self._job.expiry_s - self._monotonic())
 
     def _count_term(self) -> None:
         """Checked after the notice: at the end of a preemption the system shuts the machine down and sends TERM. A

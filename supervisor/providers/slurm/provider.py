@@ -239,12 +239,14 @@ class SlurmProvider:
         cluster, partition = self.cluster.last, self._partition(request)
         grace_s = 0.0 if partition is None else partition.grace_s
         gpus, _ = gpu_words(submit.gres)
+        ends_s = min(request.machine_max_s, 60.0 * submit.minutes - submit.warning_s)
         return {
             **launch_values(request),
             "own_login": True,
             "notice_from": NOTICE_FROM,
             "notice_s": grace_s + (30.0 if cluster is None else cluster.kill_wait_s),
-            "machine_max_s": min(request.machine_max_s, 60.0 * submit.minutes - submit.warning_s),
+            "machine_max_s": ends_s,
+            "expiry_s": 60.0 * submit.minutes - ends_s,
             **({"gpus": gpus} if gpus else {}),
         }
 
