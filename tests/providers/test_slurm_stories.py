@@ -68,13 +68,13 @@ class TestEnds:
         machine = subject.up(request)
         subject.pids(request)
         subject.cluster.run("scontrol", "requeue", subject.job_id(request))
+        reasons = ("squeue", "--me", "--noheader", "--format=%r")
+        wait_for(lambda: subject.cluster.run(*reasons) == "BeginTime", 30, "the delay of a requeue")
+        assert subject.listed(request) is not None, "a job that Slurm will start again later is not gone"
         over = until_ended(subject, request)
         assert over.record is not None
         assert (over.machine_id, over.record.cause) == (machine.machine_id, Cause.PREEMPTED)
         assert "does not say why" in over.record.detail
-        reasons = ("squeue", "--me", "--noheader", "--format=%r")
-        wait_for(lambda: subject.cluster.run(*reasons) == "BeginTime", 30, "the delay of a requeue")
-        assert subject.listed(request) == over, "a job that Slurm will start again later is not gone"
         starts = subject.folder(request) / "starts"
         wait_for(lambda: len(starts.read_text().split()) == 2, 60, "its second start")
         again = subject.listed(request)
