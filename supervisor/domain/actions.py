@@ -90,6 +90,17 @@ class ForgetHome:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishCheckpoint:
+    """Show the schedulers of the platform what a preemption of this machine would lose. `checkpoint_at`: when the
+    newest verified checkpoint of its attempt was safe, epoch seconds; None = it has none. `unsaved_s`: how long it has
+    trained since."""
+
+    ref: MachineRef
+    checkpoint_at: float | None
+    unsaved_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PinImage:
     """Resolve the content that `image` names now. The result (observation.Pinned) carries the same `pinned_for`."""
 
@@ -113,5 +124,5 @@ class Finalise:
 
 Action = (
     Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
-    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome
+    | VerifyResults | Finalise | StopMeter | ReadMeter | ForgetHome | PublishCheckpoint
 )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.findings import Check
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.objectstore import ObjectStore, Relay
@@ -19,6 +20,8 @@ from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, OwnCards, Provider
 
 Hook = Callable[[str, str, Notification], int]  # (address, secret that signs or "", message) -> the HTTP status
+# (machine, when its newest verified checkpoint was safe or None, seconds of training since it); ProviderUnavailable
+Publish = Callable[[MachineRef, float | None, float], None]
 
 
 def no_hook(url: str, secret: str, message: Notification) -> int:
@@ -54,7 +57,8 @@ class OpenedProvider:
     GPUs of this computer; `promised_cards`: GPUs of its largest machine. `warm`: slow imports; takes seconds, raises
     nothing. `close`: frees what was opened. `checks`: the platform's checks of the doctor. `account`: our account
     at the platform; may send a request, and raises nothing. `relay(supervisor_id)`: the object stores that its machines
-    work with; None = they open ours."""
+    work with; None = they open ours. `publish`: shows the platform's schedulers what a preemption of a machine would
+    lose, and sends nothing where they see it already; None = no scheduler there looks at it."""
 
     provider: Provider
     platform: Platform
@@ -67,4 +71,5 @@ class OpenedProvider:
     warm: Callable[[], None] = lambda: None
     account: Callable[[], str] = lambda: ""
     relay: Callable[[str], Relay] | None = None
+    publish: Publish | None = None
     close: Callable[[], None] = lambda: None

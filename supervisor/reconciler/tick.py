@@ -32,10 +32,11 @@ from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.observing.beats import RejectedBeats
 from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Pushed, Snapshot
-from supervisor.reconciler.observing.readers import Readers, Rotation, Wanted
+from supervisor.reconciler.observing.readers import Readers, Wanted
 from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.tally import Tally
 from supervisor.telemetry import logs as telemetry
 
@@ -67,11 +68,13 @@ class Tick:
     _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
     _nonces: Nonces = field(init=False)
     _rejected: RejectedBeats = field(init=False)
+    _publishing: Publishing = field(init=False)
     _restart: bool = False
 
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
         self._nonces, self._rejected = Nonces(self.store), RejectedBeats(self.store)
+        self._publishing = Publishing(self.actor.publishers, self.observer.poll_interval_s)
 
     def run(self, lease: Lease) -> float | None:
         """One tick. When the next one is due before the poll interval is over, else None. Raises StoreDown."""
@@ -278,6 +281,8 @@ class Tick:
         self.sampler.write(self.runs.values(), now, lease)
         runs, elsewhere = self.runs.values(), self._led_elsewhere
         self._record(self.sweeper.sweep(snapshot, runs, self.actor, lease=lease, now=now, led_elsewhere=elsewhere), now)
+        for run, turn in self._publishing.turns(runs, now) if self.actor.publishers else ():
+            self.actor.submit(run, turn, lease)
         self.tally.ticked(runs, self.clock.monotonic())
 
     def _led_elsewhere(self, run_id: str) -> bool:

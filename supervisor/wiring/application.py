@@ -23,7 +23,7 @@ from supervisor.objectstores.mirror import Mirrors
 from supervisor.objectstores.reading import open_objects
 from supervisor.objectstores.relay import Homes, RelayedStore
 from supervisor.ports.clock import Clock, Wake
-from supervisor.ports.opening import OpenedProvider
+from supervisor.ports.opening import OpenedProvider, Publish
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.reconciler import gauges
@@ -37,10 +37,11 @@ from supervisor.reconciler.fleet import Fleet
 from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer, Pushed
-from supervisor.reconciler.observing.readers import Readers, Rotation
+from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Sampler, SampleWriter
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.gpus import Gpus
@@ -138,7 +139,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     paces = {name: _paces(settings, parts, opened) for name, opened in adapters.opened.items()}
     homes, mirrors = _relaying(parts, adapters, settings.data_dir / "transfers")
     observer = _observer(parts, beats.take, adapters.opened[adapters.namesake].scope, mirrors)
-    tick = _tick(parts, wakes.loop, observer, inbox.forget, paces=paces, homes=homes)
+    publishers = {name: each.publish for name, each in adapters.opened.items() if each.publish is not None}
+    tick = _tick(parts, wakes.loop, observer, inbox.forget, paces=paces, homes=homes, publishers=publishers)
     cells = cells_of(settings, adapters)
     takeover = Takeover(store, leader, tuple(name for name in cells.values() if name != cell), frozenset(cells))
 
@@ -331,6 +333,7 @@ def _tick(
     *,
     paces: Mapping[str, Paces],
     homes: Homes,
+    publishers: Mapping[str, Publish],
 ) -> Tick:
     """The loop reads and writes each baton where it lies. Services only read, and see the last state that is here."""
     store, clock, providers = parts.store, parts.clock, parts.providers
@@ -348,6 +351,7 @@ def _tick(
         launch_threads=providers[own].traits.launches_at_once,
         paces_of=paces,
         homes=homes if homes.relays else None,  # else a launch would read the baton once more for nothing
+        publishers=publishers,
     )
     return Tick(
         store=store,

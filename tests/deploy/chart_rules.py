@@ -17,8 +17,8 @@ VARIABLES = {settings.env_name(name) for name in wired.load({}, {"HOME": "/h"}).
 ENDS_WITHIN_S = 5  # after its TERM
 # What the provider of Jobs does, and nothing else: (group, resource) -> verbs. A test compares it with the provider.
 RIGHTS = {
-    ("batch", "jobs"): {"create", "get", "list", "delete"},
-    ("", "pods"): {"list"},
+    ("batch", "jobs"): {"create", "get", "list", "delete", "patch"},
+    ("", "pods"): {"list", "patch"},
     ("", "pods/log"): {"get"},
     ("", "secrets"): {"create"},
     ("", "configmaps"): {"create"},
@@ -27,6 +27,7 @@ RIGHTS = {
     ("", "persistentvolumeclaims"): {"get"},
     ("kueue.x-k8s.io", "localqueues"): {"get"},
 }
+BOOST_RIGHTS = {("kueue.x-k8s.io", "workloads"): {"list", "patch"}}  # on request: it changes the order of a queue
 
 
 def problems(chart: Rendered) -> list[str]:
@@ -46,7 +47,7 @@ def granted(chart: Rendered) -> dict[tuple[str, str], set[str]]:
 def _rights(chart: Rendered) -> Iterator[str]:
     for each in chart.all("ClusterRole", "ClusterRoleBinding"):
         yield f"{each['kind']}: rights beyond one namespace"
-    if chart.all("Role") and granted(chart) != RIGHTS:
+    if chart.all("Role") and granted(chart) not in (RIGHTS, RIGHTS | BOOST_RIGHTS):
         yield "Role: other rights than the provider needs"
     mounts = chart.pod["automountServiceAccountToken"]
     if mounts != bool(chart.all("Role")):

@@ -25,8 +25,9 @@ MOST_VIOLATIONS = 20
 RIGHTS = frozenset({
     "create jobs.batch", "get jobs.batch", "list jobs.batch", "delete jobs.batch", "list pods", "get pods/log",
     "create configmaps", "create secrets", "list events", "list resourcequotas", "get persistentvolumeclaims",
-    f"get localqueues.{KUEUE}",
+    f"get localqueues.{KUEUE}", "patch jobs.batch", "patch pods",
 })  # fmt: skip
+BOOST_RIGHTS = frozenset({f"list workloads.{KUEUE}", f"patch workloads.{KUEUE}"})  # of that chart, on request
 NODE_RIGHTS = frozenset({"get nodes", "list nodes"})  # of a ClusterRole, which a user may add
 _PATH = re.compile(
     r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -50,7 +51,8 @@ class Failure:
 
 
 class Api:
-    """`rights`: `VERB PLURAL.GROUP[/SUBRESOURCE]`. `away`: nothing answers at this address. `kueue`: it is installed.
+    """`rights`: `VERB PLURAL.GROUP[/SUBRESOURCE]`. `away`: nothing answers at this address. `kueue`: it is installed,
+    and serves `kueue_versions`.
     `checks`: each object is compared with its schema. `requests`: all so far."""
 
     def __init__(self, objects: Objects, log: Callable[[Object, str], bytes]) -> None:
@@ -59,6 +61,7 @@ class Api:
         self.requests: list[Request] = []
         self.rights = set(RIGHTS)
         self.token, self.away, self.kueue, self.checks = TOKEN, False, False, True
+        self.kueue_versions: tuple[str, ...] = ("v1beta1", "v1beta2")
         self.namespaces = {NAMESPACE}
         self.verbs = Verbs(objects, self.fault, log, self._may)
         self._failures: list[Failure] = []
@@ -143,12 +146,14 @@ class Api:
 
     def _target(self, path: str) -> Target | None:
         """None = there is no such path. Those of Kueue may be tried all the same: is it installed, in which version?"""
-        served = f"/apis/{KUEUE}/{LOCAL_QUEUE.version}/"
+        served = tuple(f"/apis/{KUEUE}/{version}/" for version in self.kueue_versions)
         if path.startswith(f"/apis/{KUEUE}") and not (self.kueue and path.startswith(served)):
             return None
         match = _PATH.fullmatch(path)
         group = "" if match is None else match["group"] or ""
-        kind = None if match is None else _kind(group, match["core"] or match["version"], match["plural"])
+        version = "" if match is None else match["core"] or match["version"]
+        version = LOCAL_QUEUE.version if group == KUEUE else version  # all its versions show the same metadata
+        kind = None if match is None else _kind(group, version, match["plural"])
         if match is None or kind is None or (match["namespace"] and not kind.namespaced):
             self.fault(f"there is no path {path}")
             return None

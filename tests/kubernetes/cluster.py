@@ -202,6 +202,7 @@ class Cluster:
     def install_kueue(self, queue: str) -> None:
         with self.lock:
             self.api.kueue, self.api.verbs.on_job = True, self.kueue.hook
+            self.api.verbs.on_workload = self.kueue.check
             self.kueue.add_queue(NAMESPACE, queue)
 
     def _make_pod(self, namespace: str, pod: Object) -> Object:

@@ -1,18 +1,22 @@
 """Kueue, as much as a client of Jobs sees: a Workload for each Job of a queue, which the queue admits or evicts.
 
-Its API: kueue.sigs.k8s.io, v1beta1. The Job controller of Kubernetes does the rest, by `suspend`.
+Its API: kueue.sigs.k8s.io, v1beta1. The Job controller of Kubernetes does the rest, by `suspend`. Whom it preempts:
+pkg/scheduler/preemption, with the priorities of KEP-7990 where its feature gate is on.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import re
 
+from tests.kubernetes.errors import ApiError
 from tests.kubernetes.jobs import is_over
 from tests.kubernetes.kinds import JOB, LOCAL_QUEUE, WORKLOAD
 from tests.kubernetes.objects import Object, Objects, condition, is_true
 
 QUEUE_LABEL, UID_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/job-uid"
+BOOST = "kueue.x-k8s.io/priority-boost"
 PENDING = (
     "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor default-flavor, "
     "1 more needed"
@@ -21,10 +25,10 @@ EVICTED = "Preempted to accommodate a workload (UID: {uid}) due to prioritizatio
 
 
 class Kueue:
-    """`is_open`: every Job of a queue is admitted at once."""
+    """`is_open`: every Job of a queue is admitted at once. `boosts`: the feature gate PriorityBoost."""
 
     def __init__(self, objects: Objects) -> None:
-        self.objects, self.is_open = objects, False
+        self.objects, self.is_open, self.boosts = objects, False, False
 
     def add_queue(self, namespace: str, name: str) -> None:
         active = {"type": "Active", "status": "True", "reason": "Ready", "message": "Can submit new workloads to it"}
@@ -38,6 +42,13 @@ class Kueue:
         """Its webhook: a Job of a queue starts suspended, whatever it says."""
         if QUEUE_LABEL in job["metadata"].get("labels", {}):
             job["spec"]["suspend"] = True
+
+    def check(self, workload: Object) -> None:
+        """Its webhook for changed Workloads."""
+        value = workload["metadata"].get("annotations", {}).get(BOOST)
+        if self.boosts and value is not None and not re.fullmatch(r"[+-]?\d+", value):
+            text = f'metadata.annotations[{BOOST}]: Invalid value: "{value}": must be a valid signed integer'
+            raise ApiError(403, "Forbidden", f'admission webhook "vworkload.kb.io" denied the request: {text}')
 
     def step(self) -> None:
         for job in self.objects.of(JOB):
@@ -81,6 +92,28 @@ class Kueue:
         self.objects.touch(workload)
         job["spec"]["suspend"] = True
         self.objects.touch(job)
+
+    def preempt(self, priority: int = 1000) -> Object | None:
+        """A workload of this priority needs the quota of one Job (`withinClusterQueue: LowerPriority`): the one with
+        the lowest priority loses it, and of equals the one that was admitted last. The Job; None = all are higher."""
+        running = [(self._workload(job), job) for job in self.objects.of(JOB)]
+        admitted = [(each, job) for each, job in running if each is not None and is_true(each, "Admitted")]
+        lower = [(each, job) for each, job in admitted if self._priority(each) < priority]
+        lower.sort(key=lambda pair: pair[0]["metadata"]["uid"])
+        lower.sort(key=lambda pair: self._reserved_at(pair[0]), reverse=True)
+        lower.sort(key=lambda pair: self._priority(pair[0]))
+        for _, job in lower[:1]:
+            self.evict(job)
+            return job
+        return None
+
+    def _priority(self, workload: Object) -> int:
+        boost = workload["metadata"].get("annotations", {}).get(BOOST, "0") if self.boosts else "0"
+        return int(workload["spec"]["priority"]) + int(boost)
+
+    def _reserved_at(self, workload: Object) -> str:
+        conditions = workload["status"]["conditions"]
+        return next(str(row["lastTransitionTime"]) for row in conditions if row["type"] == "QuotaReserved")
 
     def _known(self, job: Object) -> Object:
         workload = self._workload(job)

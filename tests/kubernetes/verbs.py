@@ -47,6 +47,7 @@ class Verbs:
         self.objects, self._fault, self._log, self._allowed = objects, fault, log, allowed
         self.priorities = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
         self.on_job: Callable[[Object], None] = lambda job: None  # a webhook that changes new Jobs
+        self.on_workload: Callable[[Object], None] = lambda workload: None  # one that checks changes; raises ApiError
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -176,9 +177,7 @@ class Verbs:
         new["status"] = old.get("status")
         if new["status"] is None:
             del new["status"]
-        self._check(target.kind, new)
-        if found := rules.causes(target.kind, new, old):
-            raise invalid(target.kind, target.name, found)
+        self._check_change(target, new, old)
         if new == old or request.one("dryRun") == "All":
             return new
         if new.get("spec") != old.get("spec"):
@@ -187,6 +186,13 @@ class Verbs:
         old.update(new)
         self.objects.touch(old)
         return old
+
+    def _check_change(self, target: Target, new: Object, old: Object) -> None:
+        self._check(target.kind, new)
+        if found := rules.causes(target.kind, new, old):
+            raise invalid(target.kind, target.name, found)
+        if target.kind is WORKLOAD:
+            self.on_workload(new)
 
     def delete(self, target: Target, request: Request) -> Object:
         resource = self._existing(target)

@@ -21,6 +21,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.kubernetes.api import Api, connection
 from supervisor.providers.kubernetes.provider import KubernetesProvider
+from supervisor.providers.kubernetes.publishing import Publisher, is_read
 from supervisor.providers.kubernetes.settings import KubernetesSettings
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.kubernetes.cluster import IMAGE, Cluster
@@ -29,7 +30,7 @@ from tests.kubernetes.kinds import JOB, POD
 from tests.kubernetes.objects import Object
 from tests.kubernetes.still import StillContainer
 from tests.providers.kubernetes_subject import DAY, SETTINGS
-from tests.scenarios.fault_points import SupervisorDied, TrueClock
+from tests.scenarios.fault_points import Later, SupervisorDied, TrueClock
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.sim_plan import Plan, Reach
 from tests.scenarios.stage import Stage
@@ -154,7 +155,7 @@ class KubernetesStage(Stage):
         self.kubeconfig = self.cluster.kubeconfig(self._files)
         archive = self._files / "agent.pyz"
         archive.write_bytes(b"an agent")
-        settings = KubernetesSettings(**{**SETTINGS, **self.cluster_settings})
+        settings = self.provider_settings = KubernetesSettings(**{**SETTINGS, **self.cluster_settings})
         self._provider_of: Callable[[], KubernetesProvider] = lambda: KubernetesProvider(
             "kubernetes",
             settings,
@@ -174,6 +175,11 @@ class KubernetesStage(Stage):
         self.provider = StagedCluster(self._provider_of(), self.cluster)  # type: ignore[assignment]
         self.provider.requests = requests  # type: ignore[attr-defined]
         super().start()
+
+    def acting(self, later: Later) -> dict[str, Any]:
+        publisher = Publisher(self.provider.api, self.provider_settings, self.provider.listed, self.clock.monotonic)  # type: ignore[attr-defined]
+        shown = {"kubernetes": publisher.publish} if is_read(self.provider_settings) else {}
+        return {**super().acting(later), "publishers": shown}
 
     def close(self) -> None:
         super().close()

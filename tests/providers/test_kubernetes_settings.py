@@ -245,6 +245,15 @@ def test_each_fault_has_its_line(bench: Bench) -> None:
     assert lines(bench)["quota"].fact == "team: requests.nvidia.com/gpu 8 of 8"
 
 
+def test_a_label_for_schedulers_needs_a_right_only_where_one_may_look_at_it(bench: Bench) -> None:
+    bench.script.denied = {"patch jobs", "patch pods"}
+    assert lines(bench)["rights"].result == OK
+    bench.settings = replace(bench.settings, kubernetes_priority_class="low")
+    rights = lines(bench)["rights"]
+    assert (rights.result, rights.fact) == (WARN, "missing: patch jobs, patch pods")
+    assert rights.cause == "no scheduler sees how old a checkpoint is"
+
+
 def test_a_queue_is_kueues(bench: Bench) -> None:
     bench.settings = replace(bench.settings, kubernetes_queue="team")
     assert lines(bench)["queue"].result == FAIL

@@ -25,10 +25,11 @@ from supervisor.reconciler.acting.launches import Paces
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import deliver
 from supervisor.reconciler.observing.observe import Observer
-from supervisor.reconciler.observing.readers import Readers, Rotation
+from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.parts import Parts

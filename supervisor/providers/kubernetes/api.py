@@ -29,6 +29,7 @@ LIMIT_S, PER_TRY_S = 25.0, 10.0  # of a request with its login, of each wait for
 PAGE = 500
 ROUNDS = 3  # of a list whose pages become too old
 TEXT_CHARS = 600
+MERGE_PATCH = "application/merge-patch+json"
 
 
 class ApiError(Responded):
@@ -117,6 +118,10 @@ class Api:
     def create(self, path: str, body: Mapping[str, Any]) -> Json:
         return self._json("POST", path, body=body)
 
+    def patch(self, path: str, metadata: Mapping[str, Mapping[str, str]], is_dry_run: bool = False) -> None:
+        """Set these labels and annotations. `is_dry_run`: checked like a patch, and not stored."""
+        self._json("PATCH", path, params={"dryRun": "All"} if is_dry_run else None, body={"metadata": metadata})
+
     def delete(self, path: str, uid: str) -> None:
         """The object with this UID, after everything that belongs to it. One that is gone, or has another UID, is
         success."""
@@ -189,9 +194,9 @@ class Api:
 
         def send() -> httpx2.Response:
             content = None if body is None else json.dumps(body).encode()
-            headers = {"Accept": "application/json, */*"} | (
-                {} if body is None else {"Content-Type": "application/json"}
-            )
+            headers = {"Accept": "application/json, */*"}
+            if body is not None:
+                headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
             http = self._connected().http
             return http.request(method, path, params=dict(params or {}), content=content, headers=headers)
 

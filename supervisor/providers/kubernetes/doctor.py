@@ -1,7 +1,7 @@
 """The doctor's lines about a cluster: whether it answers, our rights, the claim, the quotas, the queue and the GPUs.
 
 Each right is asked for by a SelfSubjectAccessReview, which every account may send. What only explains a wait (events,
-nodes) is a warning where it is missing.
+nodes) is a warning where it is missing, and so is what only shows the age of a checkpoint to schedulers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.kubernetes.api import Api, ApiError, own
 from supervisor.providers.kubernetes.objects import selector
+from supervisor.providers.kubernetes.publishing import is_read
 from supervisor.providers.kubernetes.settings import KubernetesSettings, toleration
 from supervisor.providers.kubernetes.traits import TRAITS
 from supervisor.providers.kubernetes.waiting import pool_of
@@ -29,7 +30,7 @@ KUEUE = ("kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2")
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """`group` "": the core's. `is_needed` False: it only explains waits. `namespaced` False: of the whole cluster."""
+    """`group` "": the core's. `is_needed` False: runs work without it. `namespaced` False: of the whole cluster."""
 
     verb: str
     resource: str
@@ -50,6 +51,8 @@ RIGHTS = (
     Right("create", "secrets"),
     Right("create", "configmaps"),
     Right("list", "events", is_needed=False),
+    Right("patch", "jobs", "batch", is_needed=False),
+    Right("patch", "pods", is_needed=False),
     Right("list", "nodes", is_needed=False, namespaced=False),
 )
 
@@ -67,10 +70,11 @@ def _cluster(api: Api, s: KubernetesSettings) -> Sequence[Finding]:
 
 def findings(api: Api, s: KubernetesSettings) -> Iterator[Finding]:
     """Raises ProviderUnavailable."""
+    rights = [right for right in RIGHTS if right.verb != "patch" or is_read(s)]
     with ThreadPoolExecutor(THREADS, thread_name_prefix="doctor") as pool:
-        allowed = list(pool.map(partial(_is_allowed, api), RIGHTS))
+        allowed = list(pool.map(partial(_is_allowed, api), rights))
     yield _namespace(api)
-    yield from _rights(api, [right for right, is_allowed in zip(RIGHTS, allowed, strict=True) if not is_allowed])
+    yield from _rights(api, [right for right, is_allowed in zip(rights, allowed, strict=True) if not is_allowed])
     if s.kubernetes_claim:
         yield _read("claim", partial(_claim, api, s))
     if s.kubernetes_queue:
@@ -125,12 +129,14 @@ def _rights(api: Api, missing: Sequence[Right]) -> Iterator[Finding]:
         cause = f"the account may not do this in namespace {api.namespace}"
         yield _finding("rights", FAIL, f"missing: {', '.join(needed)}", cause, fix)
         return
-    helpful = [right.text for right in missing]
-    if helpful:
-        cause = "why a pod waits for a volume, a quota or a GPU stays unknown"
-        yield _finding("rights", WARN, f"missing: {', '.join(helpful)}", cause, "ask for them, or live without")
+    if missing:
+        causes = {"list": "why a pod waits for a volume, a quota or a GPU stays unknown"}
+        causes["patch"] = "no scheduler sees how old a checkpoint is"
+        cause = "; ".join(text for verb, text in causes.items() if any(right.verb == verb for right in missing))
+        fact = f"missing: {', '.join(right.text for right in missing)}"
+        yield _finding("rights", WARN, fact, cause, "ask for them, or live without")
         return
-    yield _finding("rights", OK, f"all {len(RIGHTS)} rights")
+    yield _finding("rights", OK, "all rights")
 
 
 def _claim(api: Api, s: KubernetesSettings) -> Finding:

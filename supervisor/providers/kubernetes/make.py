@@ -35,6 +35,7 @@ def open_provider(name: str, s: KubernetesSettings, context: ProviderContext) ->
     from supervisor.providers.kubernetes.doctor import cluster_checks
     from supervisor.providers.kubernetes.platform import KubernetesPlatform
     from supervisor.providers.kubernetes.provider import KubernetesProvider
+    from supervisor.providers.kubernetes.publishing import Publisher, is_read
 
     clock = context.clock
     connect = partial(connection, s.kubernetes_kubeconfig, s.kubernetes_context, s.kubernetes_namespace)
@@ -48,11 +49,13 @@ def open_provider(name: str, s: KubernetesSettings, context: ProviderContext) ->
         prefix=context.machine_prefix,
         monotonic=clock.monotonic,
     )
+    publisher = Publisher(provider.api, s, provider.listed, clock.monotonic)
     return OpenedProvider(
         provider=provider,
         platform=KubernetesPlatform(provider, s),
         scope=name,  # a pool may be added or removed, and the runs stay where they are
         checks=lambda: cluster_checks(provider.api, s),
+        publish=publisher.publish if is_read(s) else None,
         close=provider.close,
     )
 

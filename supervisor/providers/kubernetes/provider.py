@@ -38,6 +38,7 @@ from supervisor.ports.provider import (
 from supervisor.ports.traits import Traits
 from supervisor.providers.kubernetes import objects
 from supervisor.providers.kubernetes.api import Api, ApiError, own
+from supervisor.providers.kubernetes.machines import Sighting
 from supervisor.providers.kubernetes.profile import profile
 from supervisor.providers.kubernetes.settings import KubernetesSettings, labels_of, offers
 from supervisor.providers.kubernetes.survey import Entry, Surveyor
@@ -316,6 +317,11 @@ class KubernetesProvider:
         """None = there is no such machine. Raises ProviderUnavailable."""
         entry = self._surveyor.read_one(ref.name)
         return entry if entry is not None and entry.sighting.has_id(ref.machine_id) else None
+
+    def listed(self, ref: MachineRef) -> Sighting | None:
+        """As the last listing shows it; None = it is not there. Sends no request."""
+        entry = self._listed[1].get(ref.name)
+        return entry.sighting if entry is not None and entry.sighting.has_id(ref.machine_id) else None
 
     def log(self, entry: Entry, lines: int | None = None) -> bytes:
         """Of its pod, as far as its node keeps it. Empty where the container has not begun. Raises

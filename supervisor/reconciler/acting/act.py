@@ -26,6 +26,7 @@ from supervisor.domain.actions import (
     Launch,
     MarkHolderGone,
     PinImage,
+    PublishCheckpoint,
     ReadMeter,
     Release,
     StopMeter,
@@ -33,6 +34,7 @@ from supervisor.domain.actions import (
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.objectstore import Homes, ObjectStore, StoreUnavailable
+from supervisor.ports.opening import Publish
 from supervisor.ports.provider import LaunchPending, Provider, ProviderUnavailable
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.acting import batonwork
@@ -44,12 +46,13 @@ from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-EVIDENCE_THREADS, PIN_THREADS, METER_THREADS = 2, 4, 4  # METER_THREADS: of verbs, and of reads
+EVIDENCE_THREADS, PIN_THREADS, METER_THREADS, PUBLISH_THREADS = 2, 4, 4, 2  # METER_THREADS: of verbs, and of reads
 DONE_KEPT = 50_000
 # Kinds that may take long have threads of their own; all others share theirs. When a thousand attempts end at once,
 # their evidence must not delay the launches that follow. Reads of bills must not delay the verbs.
 _KINDS: Mapping[type, str] = {
     Launch: "launch", PinImage: "pin", KeepEvidence: "evidence", StopMeter: "verb", ReadMeter: "meter",
+    PublishCheckpoint: "publish",
 }  # fmt: skip
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
@@ -75,6 +78,7 @@ class Actor:
     pool: Callable[[int, str], Executor] = _threads  # (threads, name)
     paces_of: Mapping[str, Paces] = field(default_factory=dict)  # provider -> where they are not `paces`
     homes: Homes | None = None  # None: all machines work with our own object store
+    publishers: Mapping[str, Publish] = field(default_factory=dict)  # provider -> where its schedulers look at it
     _pools: dict[str, Executor] = field(default_factory=dict)
     _in_progress: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
@@ -121,6 +125,7 @@ class Actor:
                 "evidence": EVIDENCE_THREADS,
                 "verb": METER_THREADS,
                 "meter": METER_THREADS,
+                "publish": PUBLISH_THREADS,
             }
             own_launches = kind == "launch" and provider in self.providers
             size = self.providers[provider].traits.launches_at_once if own_launches else sizes[kind]
@@ -166,7 +171,8 @@ class Actor:
             log.exception("action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id})
         finally:
             metrics.ACTIONS.add(type(action).__name__, outcome)
-            if self._is_first_success(name, outcome == "done"):
+            decides = not isinstance(action, PublishCheckpoint)  # nothing waits for that one
+            if self._is_first_success(name, decides and outcome == "done"):
                 self.wake.set()
 
     def _is_first_success(self, name: tuple[object, ...], done: bool) -> bool:
@@ -202,6 +208,8 @@ class Actor:
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
             case ForgetHome():
                 self._forget_home(run)
+            case PublishCheckpoint():
+                self.publishers[action.ref.provider](action.ref, action.checkpoint_at, action.unsaved_s)
             case _:
                 self._endings.carry_out(run, action)
 
@@ -216,7 +224,7 @@ class Actor:
 def _provider_called(run: Run | None, action: Action) -> str:
     """ "" = this action calls none."""
     match action:
-        case Release() | AskAgentToStop() | StopMeter() | ReadMeter():
+        case Release() | AskAgentToStop() | StopMeter() | ReadMeter() | PublishCheckpoint():
             return action.ref.provider
         case Launch():
             return action.try_.placement.provider
@@ -230,7 +238,7 @@ def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
     subject = ""
     match action:
-        case Release() | AskAgentToStop() | ReadMeter():
+        case Release() | AskAgentToStop() | ReadMeter() | PublishCheckpoint():
             subject = action.ref.name
         case StopMeter():
             subject = f"{action.ref.name} {action.verb}"

@@ -7,11 +7,9 @@ several providers their machines are looked up beside that, within the bound of 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
@@ -130,22 +128,3 @@ def _looked_up(answer: LookedUp, ref: MachineRef, launch_id: str) -> Part[Machin
         return Absent(0.0, "lookup")
     same = bool(ref.machine_id) and answer.machine_id == ref.machine_id
     return Seen(answer, 0.0, "lookup") if same or answer.launch_id == launch_id else Absent(0.0, "lookup")
-
-
-class Rotation:
-    """Whose .stop marker is read in this tick: never all runs at once."""
-
-    def __init__(self, poll_interval_s: float, round_s: float) -> None:
-        self._share = min(1.0, poll_interval_s / round_s)
-        self._last = 0
-
-    def next_keys(self, keys: Iterable[int]) -> frozenset[int]:
-        """At most ceil(active * poll interval / round) keys: those after the last ones, then from the beginning."""
-        ordered = sorted(keys)
-        if not ordered:
-            return frozenset()
-        count = math.ceil(len(ordered) * self._share)
-        after = [key for key in ordered if key > self._last]
-        chosen = list(islice((*after, *ordered), count))
-        self._last = chosen[-1]
-        return frozenset(chosen)
