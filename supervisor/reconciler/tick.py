@@ -62,19 +62,18 @@ class Tick:
     sweeper: Sweeper
     rotation: Rotation
     clock: Clock
+    publishing: Publishing | None = None  # None: no platform looks at it
     runs: dict[int, Run] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
     _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
     _nonces: Nonces = field(init=False)
     _rejected: RejectedBeats = field(init=False)
-    _publishing: Publishing = field(init=False)
     _restart: bool = False
 
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
         self._nonces, self._rejected = Nonces(self.store), RejectedBeats(self.store)
-        self._publishing = Publishing(self.actor.publishers, self.observer.poll_interval_s)
 
     def run(self, lease: Lease) -> float | None:
         """One tick. When the next one is due before the poll interval is over, else None. Raises StoreDown."""
@@ -281,7 +280,7 @@ class Tick:
         self.sampler.write(self.runs.values(), now, lease)
         runs, elsewhere = self.runs.values(), self._led_elsewhere
         self._record(self.sweeper.sweep(snapshot, runs, self.actor, lease=lease, now=now, led_elsewhere=elsewhere), now)
-        for run, turn in self._publishing.turns(runs, now) if self.actor.publishers else ():
+        for run, turn in () if self.publishing is None else self.publishing.turns(runs, now):
             self.actor.submit(run, turn, lease)
         self.tally.ticked(runs, self.clock.monotonic())
 

@@ -41,7 +41,7 @@ from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Sampler, SampleWriter
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
-from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.machines.gpus import Gpus
@@ -365,6 +365,7 @@ def _tick(
         sweeper=Sweeper(store.supervisor_id),
         rotation=Rotation(parts.knobs.poll_interval_s, parts.knobs.stop_poll_s),
         clock=clock,
+        publishing=Publishing(publishers, parts.knobs.poll_interval_s) if publishers else None,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from supervisor.providers.kubernetes.publishing import CHECKPOINT_LABEL
 from tests import forked
 from tests.acceptance.cloud_story import DIGITS, training, twin
 from tests.acceptance.daemon import QUICK, Daemon
@@ -31,6 +33,7 @@ class Lab:
         self.folder, self.objects = folder, shared / "objects"
         self.cluster = Cluster(runtime=ProcessRuntime(folder / "cluster"))
         self.cluster.add_claim("checkpoints")
+        self.cluster.api.verbs.priorities["low"] = 0
         self.cluster.run()
         environ = {
             **QUICK,
@@ -41,6 +44,7 @@ class Lab:
             "SPOT_KUBERNETES_CLAIM": "checkpoints",
             "SPOT_KUBERNETES_CLAIM_MOUNT": str(shared),
             "SPOT_KUBERNETES_GRACE_S": "20",
+            "SPOT_KUBERNETES_PRIORITY_CLASS": "low",
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_BEAT_STORE_S": "1",
         }
@@ -90,6 +94,13 @@ class Lab:
 
         return self.until(holds, f"attempt {attempt} to train")
 
+    def shows_its_checkpoint(self) -> bool:
+        """To the schedulers of the cluster, on Job and pod."""
+        with self.cluster.lock:
+            living = [*self.cluster.objects.of(JOB), *self.cluster.pods()]
+            times = {each["metadata"]["labels"].get(CHECKPOINT_LABEL, "0") for each in living}
+            return len(times) == 1 and 0 <= time.time() - int(times.pop()) < 120.0
+
     def has_ended(self) -> bool:
         """No pod of a Job runs, and each Job that is left removes itself, with its Secret."""
         with self.cluster.lock:
@@ -127,6 +138,7 @@ def test_the_weights_are_the_same_over_a_preemption(lab: Lab, tmp_path: Path) ->
 def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:
     lab.submit()
     lab.trains(1, 10)
+    wait_for(lab.shows_its_checkpoint, 30, "the label of its checkpoint")
     lab.spot("stop", "digits")
     lab.daemon.wait_status("digits", "stopped")
     (attempt,) = lab.attempts()

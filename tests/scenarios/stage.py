@@ -29,7 +29,7 @@ from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.outcomes import Outcomes
-from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.rotation import Publishing, Rotation
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
 from supervisor.services.parts import Parts
@@ -155,6 +155,7 @@ class Stage:
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
         cells, platform = dict.fromkeys(providers, CELL), FakePlatform()
         self.parts = Parts(self.rows, self.own_access, self.own_clock, self.wake, providers, cells, knobs, platform)
+        acting = self.acting(later)
         tick = Tick(
             store=self.rows,
             cell=CELL,
@@ -163,13 +164,14 @@ class Stage:
             readers=Readers(self.own_access, providers, executor=AtOnce()),
             actor=Actor(
                 self.rows, self.own_access, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,
-                **self.acting(later),
+                **acting,
             ),
             outcomes=outcomes,
             sampler=Sampler(self.rows),
             sweeper=Sweeper(self.rows.supervisor_id),
             rotation=Rotation(poll_s, knobs.stop_poll_s),
             clock=self.own_clock,
+            publishing=Publishing(acting.get("publishers", {}), poll_s),
         )  # fmt: skip
         lease = self.take_lease(f"supervisor-{next(self._processes)}")
         self.supervisor = Supervisor(tick, inbox, later, lease)
