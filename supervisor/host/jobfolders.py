@@ -15,12 +15,13 @@ and says nothing about the others.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, Optional
+from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
 
 from supervisor.contract.stores.durable import MARKER
 from supervisor.host import refusals
@@ -30,6 +31,9 @@ from supervisor.host.folders import NAME, Folder, Folders, Record
 STARTS, SUBMITTED, RELEASED, SECRETS = "starts", "submitted.json", "released.json", "secrets.json"
 JOB_SCRIPT = "job.sh"
 FOLDER_STORE = "file://"
+START = re.compile(r"[0-9]+\.[0-9]+")
+JOB_ID = re.compile(r"[0-9]*")
+LINE_BYTES = 100
 
 Json = Dict[str, Any]
 
@@ -148,27 +152,43 @@ class JobFolders:
 def _values(folder: Folder) -> Json:
     """Raises Unreadable, OSError."""
     job, record = folder.job(), folder.record()
-    submitted = read_json(folder.path / SUBMITTED)
-    lines = _lines(folder.path / STARTS)
+    job_id, submitted_at = _submitted(folder.path / SUBMITTED)
+    first_start = _first_start(folder.path / STARTS)
     return {
         "job": None if job is None else asdict(job),
         "has_agent": folder.agent() is not None,
-        "has_started": lines is not None,
-        "first_start": lines[0].strip() if lines else "",
-        "job_id": str((submitted or {}).get("job_id") or ""),
-        "submitted_at": None if submitted is None else float(submitted.get("at") or 0.0),
+        "has_started": first_start is not None,
+        "first_start": first_start or "",
+        "job_id": job_id,
+        "submitted_at": submitted_at,
         "is_released": (folder.path / RELEASED).exists(),
         "record": None if record is None else asdict(record),
         "gone_at": folder.gone_at(),
     }
 
 
-def _lines(path: Path) -> Optional[List[str]]:
-    """None: there is no such file. OSError."""
+def _submitted(path: Path) -> Tuple[str, Optional[float]]:
+    """The id of the job and the time; ("", None): the submit was never answered. Raises Unreadable."""
+    data = read_json(path)
+    if data is None:
+        return "", None
+    job_id, at = str(data.get("job_id") or ""), data.get("at") or 0.0
+    if not JOB_ID.fullmatch(job_id) or not isinstance(at, (int, float)):
+        raise Unreadable(f"{path} does not have its expected content")
+    return job_id, float(at)
+
+
+def _first_start(path: Path) -> Optional[str]:
+    """None: there is no such file; "": it is empty. A crash of its file system may leave anything else in it, and then
+    nobody knows which start is the machine. Raises Unreadable, OSError."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        with path.open("rb") as file:
+            line = file.readline(LINE_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return None
+    if line and not START.fullmatch(line):
+        raise Unreadable(f"{path} begins with {line[:40]!r} in place of the first start")
+    return line
 
 
 METHODS = {

@@ -181,9 +181,10 @@ class Host:
 
     def command(self) -> Dict[str, Any]:
         """A program of this computer, without a shell. `environment`: variables that it gets beside those of the login,
-        without those whose name begins with one of `without`."""
+        without those whose name begins with one of `without` and is not in `keeping`."""
         request = self._request
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(tuple(request["without"]))}
+        foreign, keeping = tuple(request["without"]), request["keeping"]
+        kept = {name: text for name, text in os.environ.items() if name in keeping or not name.startswith(foreign)}
         try:
             done = subprocess.run(
                 request["words"],

@@ -97,6 +97,7 @@ class TestQueueAsJson:
         [
             "", "[]", "{}", queue(row(job_id="x")), queue(row(job_state=None)), queue(row(), errors=[{"error": "p"}]),
             queue(row())[:-20], json.dumps({"jobs": 5}), json.dumps({"jobs": [5]}),
+            queue(row(user_id=0), row(user_id=1, name="wrap")),
         ],
     )  # fmt: skip
     def test_an_answer_that_cannot_be_read_or_is_partial_is_no_answer(self, text: str) -> None:
@@ -131,6 +132,11 @@ class TestQueueAsText:
 
     def test_a_job_of_an_array_of_somebody_else_is_no_problem(self) -> None:
         assert from_text(line(JobID="12_[1-3]", Name="sweep")) == ()
+
+    def test_the_name_of_a_job_of_somebody_else_may_have_several_lines(self) -> None:
+        """Slurm prints it as it is."""
+        foreign = line(JobID="13", Name="a\nb\u2028c\rJobId=12")
+        assert from_text(f"{foreign}\n{line()}\n{foreign}\n") == (job(),)
 
     def test_no_field_is_cut(self) -> None:
         assert all(":256" in word for word in QUEUE_TEXT[-1].removeprefix("--Format=").split(","))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,10 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.providers.slurm.cluster import Commands
 from supervisor.providers.slurm.jobs import Keeper
+from supervisor.providers.slurm.site import Here
+from supervisor.providers.slurm.survey import Queue
 from tests.contracts.provider_subject import ref
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.providers.slurm_machines import Calls, SlurmSubject, jobs_of, queue
@@ -154,6 +158,65 @@ class TestReading:
         assert [("--json" in words) for words in calls.made if words[0] == "squeue"] == [True, False]
         subject.listed(request)
         assert [("--json" in words) for words in calls.made if words[0] == "squeue"] == [True, False, False]
+
+    @pytest.mark.parametrize("change", ["Hidden=YES", "AllowGroups=root"])
+    @pytest.mark.skipif(os.geteuid() != 0, reason="the user of the tests is the cluster's own user, who sees all")
+    def test_a_partition_that_is_hidden_or_forbidden_later_hides_no_job(
+        self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch, change: str
+    ) -> None:
+        """As its user without rights sees it. A job that is missing in the queue is gone: another one would start."""
+        cluster, nobody = subject.cluster, ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        cluster.folder.chmod(0o755)
+        name = change.partition("=")[0]
+        cluster.run(
+            *nobody, "sbatch", "--partition=spot", f"--job-name={name}:b:c:1.1.1:d", "--chdir=/tmp",
+            "--output=/dev/null", "--export=NONE", "--wrap=sleep 60",
+        )  # fmt: skip
+        other = cluster.submit_prod(60, exclusive=False)
+        try:
+            cluster.run("scontrol", "update", "PartitionName=spot", change)
+            site = Here(cluster.folder, Path)
+            command = site.command
+            monkeypatch.setattr(site, "command", lambda words, *rest: command([*nobody, *words], *rest))
+            of_nobody = Queue(Commands(site, str(cluster.conf)))
+            for is_json in (False, True):
+                of_nobody._json = is_json
+                names = {job.name.machine for job in of_nobody.jobs()}
+                assert name in names
+                assert names <= {"Hidden", "AllowGroups"}, "of no other user"
+        finally:
+            cluster.run("scontrol", "update", "PartitionName=spot", "Hidden=NO", "AllowGroups=ALL")
+            cluster.run("scancel", other)
+            cluster.run("scancel", "--user=nobody")
+            wait_for(cluster.idle, what="two idle nodes")
+
+    @pytest.mark.parametrize(
+        ("file", "content"),
+        [
+            ("starts", b"\0\0\0\0\0"),
+            ("starts", b"\xff\xfe\n"),
+            ("starts", b"x" * 1_000_000),
+            ("submitted.json", b'{"job_id": "12x", "at": 1}'),
+            ("submitted.json", b'{"job_id": "12", "at": "x"}'),
+            ("record.json", b'{"cause": "of_a_later_version", "detail": "", "at": 1}'),
+        ],
+    )
+    def test_a_damaged_file_makes_one_partition_unknown_and_hides_no_other_machine(
+        self, subject: SlurmSubject, file: str, content: bytes
+    ) -> None:
+        request, other = subject.request(), subject.request(run="other", zone=1)
+        subject.up(request)
+        living = subject.up(other)
+        subject.cluster.run("scancel", subject.job_id(request))
+        wait_for(lambda: len(queue(subject)) == 1, 30, "the job to end")
+        (subject.folder(request) / file).write_bytes(content)
+        listing = subject.provider.machines()
+        assert (listing.unreachable, listing.machines) == ({"spot"}, (living,))
+        assert len(listing.reasons["spot"]) < 1000
+        with pytest.raises(ProviderUnavailable):
+            subject.provider.find(ref(request))
+        with pytest.raises(ProviderUnavailable):
+            subject.provider.release(ref(request))
 
     def test_one_command_for_many_machines(self, subject: SlurmSubject) -> None:
         for number in range(5):

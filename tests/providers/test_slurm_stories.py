@@ -347,6 +347,18 @@ class TestLoginNode:
         assert len(subject.provider.machines().machines) == 3
         assert methods == ["entries", "read"]
 
+    def test_its_login_says_where_the_configuration_is(
+        self, subject: BehindLoginNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Commands of a login node find slurm.conf by hand only because the login sets SLURM_CONF."""
+        monkeypatch.setattr(subject.node.host, "options", {"SetEnv": f"SLURM_CONF={subject.cluster.conf} SLURM_X=1"})
+        subject.node.host.stop()
+        subject.node.host.start()
+        names = subject.fresh(slurm_conf="").commands.run("env").splitlines()
+        assert [each for each in names if each.startswith(("SLURM_CONF=", "SLURM_X="))] == [
+            f"SLURM_CONF={subject.cluster.conf}"
+        ]
+
     def test_the_shell_on_a_node_goes_through_it(self, subject: BehindLoginNode) -> None:
         request = subject.request()
         machine = subject.up(request)

@@ -76,12 +76,13 @@ class Job:
 
 # --- squeue -----------------------------------------------------------------------------------------------------------
 
-QUEUE_JSON = ("squeue", "--me", "--states=all", "--json")
+# --all: also of a partition that an administrator hides or takes from our group while our jobs run in it.
+QUEUE_JSON = ("squeue", "--me", "--all", "--states=all", "--json")
 # Not --format: it has no field for the number of restarts.
 FIELDS = ("JobID", "State", "Reason", "RestartCnt", "SubmitTime", "EndTime", "Name")
 MARK = "\x1f"  # occurs in no field
 QUEUE_TEXT = (
-    "squeue", "--me", "--states=all", "--noheader",
+    "squeue", "--me", "--all", "--states=all", "--noheader",
     "--Format=" + ",".join(f"{name}:{NAME_CHARS + 1}{MARK}" for name in FIELDS),
 )  # fmt: skip
 
@@ -93,6 +94,8 @@ def from_json(text: str) -> tuple[Job, ...]:
         rows = answer["jobs"]
         if answer.get("errors"):
             raise Unclear(f"squeue reports errors: {answer['errors']!r}"[:300])
+        if len({str(row.get("user_id")) for row in rows}) > 1:  # 22.05 does so, and anybody can choose a job's name
+            raise Unclear("squeue --json ignores --me, and prints the jobs of all users")
         return tuple(_jobs_of_json(rows))
     except Unclear:
         raise
@@ -124,17 +127,17 @@ def _number(value: Any) -> float | None:
 
 def from_text(text: str) -> tuple[Job, ...]:
     """Our jobs in the text form of `squeue`. Raises Unclear."""
-    jobs = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(MARK)]
-        if len(cells) != len(FIELDS) + 1:
-            raise Unclear(f"squeue has printed a line with {len(cells) - 1} fields: {line[:100]!r}")
-        row = dict(zip(FIELDS, cells, strict=False))
+    jobs, count = [], len(FIELDS)
+    *cells, rest = [cell.strip() for cell in text.split(MARK)]  # not lines: the name of a user's job may have several
+    if rest or len(cells) % count:
+        raise Unclear(f"squeue has printed {len(cells)} fields, {count} are of one job; it ends with {text[-100:]!r}")
+    for start in range(0, len(cells), count):
+        row = dict(zip(FIELDS, cells[start : start + count], strict=True))
         name = parse_name(row["Name"])
         if name is None:
             continue
         if not (row["JobID"].isdigit() and row["State"] and row["RestartCnt"].isdigit()):
-            raise Unclear(f"squeue has printed a job that cannot be read: {line[:100]!r}")
+            raise Unclear(f"squeue has printed a job that cannot be read: {row}"[:300])
         restarts, submitted_at, state = int(row["RestartCnt"]), moment(row["SubmitTime"]), state_word(row["State"])
         ended_at = _if_over(state, moment(row["EndTime"]))
         jobs.append(Job(row["JobID"], name, state, row["Reason"], restarts, submitted_at, ended_at))

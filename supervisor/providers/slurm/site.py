@@ -107,7 +107,13 @@ class LoginNode:
         self._host = host
 
     def command(self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Done:
-        values = {"words": list(words), "environment": dict(environment), "timeout_s": timeout_s, "without": FOREIGN}
+        values = {
+            "words": list(words),
+            "environment": dict(environment),
+            "timeout_s": timeout_s,
+            "without": FOREIGN,
+            "keeping": sorted(INHERITED),
+        }
         answer = self._call("command", values, timeout_s + SPARE_S)
         return Done(int(answer["exit_code"]), answer["output"], answer["errors"])
 

@@ -63,8 +63,12 @@ def kept_of(name: str, values: Mapping[str, Any]) -> Kept:
         raise Unreadable(values["problem"])
     job, record = values["job"], values["record"]
     fields = {key: value for key, value in values.items() if key not in ("job", "record")}
-    cause = None if record is None else MachineRecord(Cause(record["cause"]), record["detail"], record["at"] or None)
-    return Kept(job=folders.Job(**job) if job is not None and job["name"] == name else None, record=cause, **fields)
+    try:
+        cause = None if record is None else Cause(record["cause"])
+    except ValueError as error:  # a later version wrote it
+        raise Unreadable(f"its record has a cause that this version does not know: {error}") from None
+    ended = None if cause is None else MachineRecord(cause, record["detail"], record["at"] or None)
+    return Kept(job=folders.Job(**job) if job is not None and job["name"] == name else None, record=ended, **fields)
 
 
 class Queue:
@@ -136,7 +140,8 @@ class Surveyor:
         entries: Mapping[str, bool] = self._site.folders("entries")["entries"]
         names = {*survey.jobs, *entries}
         if only is None:
-            self._zones = {name: zone for name, zone in self._zones.items() if name in names}
+            zones = self._zones.copy()  # launches and releases add to it meanwhile
+            self._zones = {name: zone for name, zone in zones.items() if name in names}
         wanted = sorted(names) if only is None else [only]
         read = self._read(name for name in wanted if entries.get(name) and _needs_folder(survey.jobs.get(name, ())))
         for name in wanted:
