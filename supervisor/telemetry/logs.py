@@ -52,6 +52,7 @@ STEP_S = "step_s"
 # for each poll during a tick that was woken earlier.
 _QUIET = {
     "httpx": logging.WARNING,
+    "httpx2": logging.WARNING,
     "httpcore": logging.WARNING,
     "uvicorn.access": logging.WARNING,
     "uvicorn.error": logging.WARNING,

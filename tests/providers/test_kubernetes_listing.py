@@ -13,8 +13,9 @@ import pytest
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
-from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.provider import ProviderUnavailable, QuotaExceeded
 from supervisor.providers.kubernetes.api import PAGE, Api, Connection, connection
+from supervisor.providers.kubernetes.provider import SETTLED_S
 from tests.providers.kubernetes_script import NAMESPACE, Bench, ref, status
 
 
@@ -48,6 +49,13 @@ def test_a_list_that_becomes_too_old_begins_again(bench: Bench) -> None:
     assert bench.script.count("GET", "/jobs") == 3 + 3
     bench.script.fail("GET", "continue=2", partial(status, 410, "Expired"), times=9)
     with pytest.raises(ProviderUnavailable, match="too old"):
+        bench.provider.machines()
+
+
+def test_a_list_without_an_end_is_given_up(bench: Bench) -> None:
+    page = {"items": [], "metadata": {"continue": "again"}}
+    bench.script.fail("GET", "/jobs", lambda: httpx2.Response(200, json=page), times=10_000)
+    with pytest.raises(ProviderUnavailable, match="has no end"):
         bench.provider.machines()
 
 
@@ -148,6 +156,14 @@ def test_a_kubeconfig_that_cannot_be_used_is_said_in_words(tmp_path: Path) -> No
         missing.namespace  # noqa: B018 - raises
 
 
+def test_a_kubeconfig_that_is_no_yaml_shows_no_token(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("users:\n- {name: u, user: {token: a-secret, }\nx: [\n")
+    api = Api(lambda: connection(str(tmp_path / "config"), "", ""))
+    with pytest.raises(ProviderUnavailable, match="ParserError: line 3 is not YAML") as failed:
+        api.items("/api/v1/pods")
+    assert "a-sec" not in str(failed.value)
+
+
 CONFIG = """\
 apiVersion: v1
 kind: Config
@@ -188,3 +204,22 @@ def test_what_is_created_while_a_list_is_read_is_not_forgotten(bench: Bench) -> 
     before = len(bench.script.requests)
     assert bench.provider.launch(replace(wanted, repeated=True)).state is MachineState.ASKED
     assert len(bench.script.requests) == before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_refusal_counts_also_where_the_machines_are_listed_before_each_repeat(bench: Bench, restarted: bool) -> None:
+    """As the loop does it: what is unclear about the first call must not begin again with each listing."""
+    wanted = bench.request()
+    bench.script.fail("POST", "/jobs$", httpx2.ReadTimeout)
+    bench.script.fail("POST", "/jobs$", partial(status, 403, "Forbidden", "exceeded quota: team"), times=99)
+    with pytest.raises(ProviderUnavailable):
+        bench.provider.launch(wanted)
+    provider = bench.fresh() if restarted else bench.provider
+    for _ in range(3):
+        provider.machines()
+        with pytest.raises(ProviderUnavailable):
+            provider.launch(replace(wanted, repeated=True))
+        bench.now += SETTLED_S / 3
+    provider.machines()
+    with pytest.raises(QuotaExceeded):
+        provider.launch(replace(wanted, repeated=True))

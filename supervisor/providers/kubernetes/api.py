@@ -1,8 +1,8 @@
 """Requests to the API of the cluster, as plain JSON: lists in pages, creates, deletes of one object by its UID, logs.
 
-lightkube finds the cluster (the pod's own account, or a kubeconfig with its contexts, certificates, tokens and login
-programs) and signs each request. The requests themselves are made here: a delete needs the UID of its object, a log
-its bytes, and a list that has become too old (410) begins again.
+lightkube finds the cluster (the pod's own account, or a kubeconfig with its contexts, certificates and tokens) and
+signs each request; login programs are in login.py. The requests themselves are made here: a delete needs the UID of its
+object, a log its bytes, and a list that has become too old (410) begins again.
 
 A request has one deadline for everything, the login program included. What has no clear response raises
 ProviderUnavailable: after a create the object may exist.
@@ -28,6 +28,7 @@ Json = dict[str, Any]
 LIMIT_S, PER_TRY_S = 25.0, 10.0  # of a request with its login, of each wait for the network
 PAGE = 500
 ROUNDS = 3  # of a list whose pages become too old
+MOST_PAGES = 1000
 TEXT_CHARS = 600
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -63,11 +64,15 @@ def connection(kubeconfig: str, context: str, namespace: str) -> Connection:
     from lightkube.config.client_adapter import Client, ConnectionParams
     from lightkube.config.kubeconfig import KubeConfig
 
+    from supervisor.providers.kubernetes.login import Login
+
     config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
     chosen = config.get(context or None)
     if chosen is None or chosen.user is None:
         raise ValueError("its context has no user")
     http = Client(chosen, ConnectionParams(timeout=httpx2.Timeout(PER_TRY_S)))
+    if chosen.user.exec is not None and chosen.user.token is None:
+        http.auth = Login(chosen.user.exec)
     return Connection(http, namespace or chosen.namespace)
 
 
@@ -154,7 +159,7 @@ class Api:
         params |= {"labelSelector": selector} if selector else {}
         params |= {"fieldSelector": fields} if fields else {}
         items: list[Json] = []
-        while True:
+        for _ in range(MOST_PAGES):
             page = self.get(path, params)
             part = page.get("items")
             if not isinstance(part, list):
@@ -164,6 +169,7 @@ class Api:
             if not token:
                 return items
             params["continue"] = token
+        raise Responded(f"the cluster's list of {path.rpartition('/')[2]} has no end")
 
     def _json(
         self,
@@ -213,9 +219,8 @@ class Api:
             if self._connection is None:
                 try:
                     self._connection = self._connect()
-                except Exception as error:
-                    text = f"the kubeconfig cannot be used: {type(error).__name__}: {clause(error)}"
-                    raise ProviderUnavailable(text) from error
+                except Exception as error:  # noqa: BLE001 - of lightkube and its libraries; its words are passed on
+                    raise ProviderUnavailable(f"the kubeconfig cannot be used: {_words(error)}") from None
             return self._connection
 
 
@@ -238,9 +243,15 @@ def within(limit_s: float, call: Callable[[], Any], what: str) -> Any:
     if isinstance(error, ProviderUnavailable):
         raise error
     if error is not None:
-        text = f"the cluster does not respond to {what}: {type(error).__name__} {clause(error)}".rstrip()
-        raise ProviderUnavailable(text) from error
+        raise ProviderUnavailable(f"the cluster does not respond to {what}: {_words(error)}") from error
     return value
+
+
+def _words(error: Exception) -> str:
+    """In one line. An error of YAML shows the line of the file, which may have a token, so only its place is said."""
+    mark = getattr(error, "problem_mark", None)
+    text = " ".join(str(error).split())[:TEXT_CHARS] if mark is None else f"line {mark.line + 1} is not YAML"
+    return f"{type(error).__name__}: {clause(text)}" if text else type(error).__name__
 
 
 def error_of(status: int, content: bytes) -> ApiError:

@@ -47,6 +47,7 @@ from supervisor.providers.kubernetes.waiting import NOT_CREATED, creation_refuse
 
 LISTED_S = 90.0  # a listing that is older does not answer a repeated launch
 AGENT_AGAIN_S = 3600.0  # somebody may have deleted the agent's ConfigMap since
+UNCLEAR_KEPT_S = 3600.0  # then a repeated launch that is refused waits for SETTLED_S once more
 SETTLED_S = 90.0  # how long a create without a clear response may still make its Job: the API ends a request after 60 s
 TAIL_LINES = 5000
 GPU_LABELS = ("gpu.product", "accelerator", "gpu-name", "instance-gpu-name")
@@ -292,7 +293,7 @@ class KubernetesProvider:
             self._listed = (self._monotonic(), {entry.sighting.name: entry for entry in entries})
             self._complete -= complete_before - uids  # not those of Jobs that were created meanwhile
             now = self._monotonic()
-            self._unclear = {name: until for name, until in self._unclear.items() if until > now}
+            self._unclear = {name: until for name, until in self._unclear.items() if until + UNCLEAR_KEPT_S > now}
         unknown = {entry.sighting.zone: entry.problem for entry in entries if entry.seen is None}
         listed = tuple(entry.machine for entry in entries if entry.machine is not None)
         return MachineListing(listed, frozenset(unknown), reasons=unknown)

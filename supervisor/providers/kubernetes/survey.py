@@ -141,10 +141,11 @@ class Surveyor:
             labels = selector(self._settings, zone, shape)
             if labels and self._may_read(f"nodes {zone} {shape}"):
                 nodes = self._read("nodes", NODES, selector=",".join(f"{key}={labels[key]}" for key in sorted(labels)))
-                if nodes is not None:
-                    resource = self._settings.kubernetes_gpu_resource
-                    pool = pool_of(nodes, labels, self._tolerations, resource)
-                    self._pools = {**self._pools, (zone, shape): pool}  # other threads read the old one
+                if nodes is None:
+                    return  # the other pools would fail too, each after its own deadline
+                resource = self._settings.kubernetes_gpu_resource
+                pool = pool_of(nodes, labels, self._tolerations, resource)
+                self._pools = {**self._pools, (zone, shape): pool}  # other threads read the old one
 
     def _may_read(self, what: str) -> bool:
         """At most once in EVERY_S; not while its kind is denied."""
