@@ -77,11 +77,14 @@ def connection(kubeconfig: str, context: str, namespace: str) -> Connection:
 
 
 class Api:
-    """`connect`: opens the connection with the first request, and again after the cluster refused its credentials. Safe
-    to use from every thread."""
+    """`connect`: opens the connection with the first request, and again after the cluster refused its credentials.
+    `keep_place`: writes down, before a launch, where it leads; raises ProviderUnavailable. Safe to use from every
+    thread."""
 
-    def __init__(self, connect: Callable[[], Connection], limit_s: float = LIMIT_S) -> None:
-        self._connect, self._limit_s = connect, limit_s
+    def __init__(
+        self, connect: Callable[[], Connection], limit_s: float = LIMIT_S, keep_place: Callable[[], None] = lambda: None
+    ) -> None:
+        self._connect, self._limit_s, self.keep_place = connect, limit_s, keep_place
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 

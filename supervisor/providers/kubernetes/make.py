@@ -5,8 +5,10 @@ lightkube is imported with the first request. Opening reads no kubeconfig: the f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.domain.errors import SettingsRefused
@@ -17,6 +19,7 @@ from supervisor.settings.kinds import Kind
 
 if TYPE_CHECKING:
     from supervisor.ports.opening import OpenedProvider, ProviderContext
+    from supervisor.providers.kubernetes.api import Connection
 
 
 def ready() -> None:
@@ -39,10 +42,11 @@ def open_provider(name: str, s: KubernetesSettings, context: ProviderContext) ->
 
     clock = context.clock
     connect = partial(connection, s.kubernetes_kubeconfig, s.kubernetes_context, s.kubernetes_namespace)
+    chosen = ChosenCluster(context.data_dir / f"kubernetes-{name}.json", s, connect)
     provider = KubernetesProvider(
         name,
         s,
-        Api(connect),
+        Api(chosen.connect, keep_place=chosen.keep),
         agent=lambda: context.agent,
         on=day_of(clock.now()),
         public_url=context.public_url,
@@ -58,6 +62,51 @@ def open_provider(name: str, s: KubernetesSettings, context: ProviderContext) ->
         publish=publisher.publish if is_read(s) else None,
         close=provider.close,
     )
+
+
+class ChosenCluster:
+    """The cluster and the namespace of our Jobs, where the settings leave them to the kubeconfig.
+
+    `kubectl config use-context` changes the current context for every program of the user. In another cluster, or
+    another namespace, none of our Jobs exists: all would look gone, and would start again there. So the first launch
+    writes down where it goes, and another place is refused until the settings name it. `path`: of the file in the data
+    folder. `connect`: opens a connection by the settings and the kubeconfig."""
+
+    def __init__(self, path: Path, s: KubernetesSettings, connect: Callable[[], Connection]) -> None:
+        self._path, self._settings, self._connect = path, s, connect
+        self._places: dict[str, str] = {}
+
+    def connect(self) -> Connection:
+        """Raises ValueError for another place, Unreadable, and what `connect` raises."""
+        from supervisor.host.files import read_json
+
+        kept = read_json(self._path) or {}
+        opened = self._connect()
+        self._places = self._left_to_kubeconfig(opened)
+        for setting, place in self._places.items():
+            if kept.get(setting, place) != place:
+                opened.http.close()
+                raise ValueError(
+                    f"it leads to {place} now, and the Jobs are in {kept[setting]}: set {setting}, so that nothing "
+                    f"else decides about it; if the Jobs are gone for good, remove {self._path}"
+                )
+        return opened
+
+    def keep(self) -> None:
+        """Before a launch. Raises ProviderUnavailable."""
+        from supervisor.host.files import read_json, write_json
+        from supervisor.machinefolder.observer import as_unavailable
+
+        with as_unavailable("the data folder"):
+            kept = read_json(self._path) or {}
+            if self._places.items() - kept.items():
+                write_json(self._path, {**kept, **self._places})
+
+    def _left_to_kubeconfig(self, opened: Connection) -> dict[str, str]:
+        """Setting -> what the kubeconfig says in its place."""
+        s = self._settings
+        context = {} if s.kubernetes_context else {"kubernetes_context": str(opened.http.base_url)}
+        return context if s.kubernetes_namespace else {**context, "kubernetes_namespace": opened.namespace}
 
 
 KIND = Kind(

@@ -115,6 +115,7 @@ class KubernetesProvider:
             body, values = self._prepared(request)
         except LaunchFailed as refused:
             return self._unless_present(request, refused)
+        self.api.keep_place()
         try:
             self._create_agent()
             created = self.api.create(self.api.jobs(), body)
