@@ -227,7 +227,8 @@ def test_the_name_of_the_agent_is_its_content(tmp_path: Path) -> None:
 
 AGENT = """\
 import json, os, sys
-print(json.dumps({"argv": sys.argv[1:], "pid": os.getpid(), "folder": os.environ["SPOT_MACHINE_DIR"]}))
+own = {"pid": os.getpid(), "folder": os.environ["SPOT_MACHINE_DIR"], "umask": os.umask(0)}
+print(json.dumps({"argv": sys.argv[1:], **own}))
 """
 
 
@@ -244,7 +245,7 @@ def run(folder: Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProces
         "SPOT_POD_UID": "pod-2",
     }  # fmt: skip
     command = ["/bin/sh", str(objects.SCRIPT)]
-    return subprocess.run(command, env=own, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=own, capture_output=True, text=True, timeout=30, check=False, umask=0o022)
 
 
 def test_the_script_fills_the_folder_and_becomes_the_agent(tmp_path: Path) -> None:
@@ -254,7 +255,8 @@ def test_the_script_fills_the_folder_and_becomes_the_agent(tmp_path: Path) -> No
     assert json.loads((folder / "identity.json").read_text()) == {"machine_id": "job-1.pod-2"}
     assert (folder / "job.json").read_text() == '{"version": 1}'
     assert done.returncode == 0
-    assert (folder.stat().st_mode & 0o777) == 0o700
+    assert [path.stat().st_mode & 0o077 for path in (folder, *folder.iterdir())] == [0, 0, 0, 0]
+    assert json.loads(done.stdout)["umask"] == 0o022, "files of a store on a claim are read by another user"
 
 
 def test_an_image_without_python_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
