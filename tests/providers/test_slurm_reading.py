@@ -14,7 +14,7 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.slurm.cluster import Commands
+from supervisor.providers.slurm.cluster import ClusterReader, Commands
 from supervisor.providers.slurm.jobs import Keeper
 from supervisor.providers.slurm.site import Here
 from supervisor.providers.slurm.survey import Queue
@@ -178,7 +178,9 @@ class TestReading:
             site = Here(cluster.folder, Path)
             command = site.command
             monkeypatch.setattr(site, "command", lambda words, *rest: command([*nobody, *words], *rest))
-            of_nobody = Queue(Commands(site, str(cluster.conf)))
+            commands = Commands(site, str(cluster.conf))
+            assert "spot" in ClusterReader(commands, time.time).read_now().partitions, "its time limit counts"
+            of_nobody = Queue(commands)
             for is_json in (False, True):
                 of_nobody._json = is_json
                 names = {job.name.machine for job in of_nobody.jobs()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -179,6 +180,27 @@ class TestEnds:
         subject.provider.release(ref(request, machine.machine_id))
         subject.gone(request)
         assert not any(alive(pid) for pid in pids.values() if pid)
+
+    def test_a_release_ends_the_job_also_where_the_quota_of_the_folder_is_used_up(
+        self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        request = subject.request()
+        machine = subject.up(request)
+
+        def full(path: Path, text: str) -> None:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+        with monkeypatch.context() as quota:
+            quota.setattr("supervisor.host.files.write_text", full)
+            with pytest.raises(ProviderUnavailable, match="Disk quota exceeded"):
+                subject.provider.release(ref(request, machine.machine_id))
+            wait_for(lambda: not queue(subject), 30, "the job to end")
+            assert subject.listed(request) is not None, "its folder is still there"
+            with pytest.raises(ProviderUnavailable, match="Disk quota exceeded"):
+                subject.provider.release(ref(request, machine.machine_id))
+        subject.provider.release(ref(request, machine.machine_id))
+        subject.gone(request)
+        assert not subject.folder(request).exists()
 
 
 class TestLaunches:

@@ -184,7 +184,7 @@ class ClusterReader:
     def read_now(self) -> Cluster:
         """Raises ProviderUnavailable."""
         config = self._commands.run("scontrol", "show", "config")
-        partitions = self._commands.run("scontrol", "show", "partition", "--oneliner")
+        partitions = self._commands.run("scontrol", "show", "partition", "--oneliner", "--all")
         try:
             return parse(config, partitions, self._now())
         except Unclear as error:

@@ -293,11 +293,13 @@ class SlurmProvider:
                 raise ProviderUnavailable(survey.unread[ref.name][1])
             if sighting is None or not sighting.has_id(ref.machine_id):
                 return
-            has_folder = self._surveyor.mark_released(ref.name)
             living = [job.job_id for job in jobs if not is_over(job)]
-            if living:
-                self._cancel(living)
-            elif has_folder:
+            try:
+                has_folder = self._surveyor.mark_released(ref.name)
+            finally:  # also where nothing can be written: a used up quota must not keep a job alive
+                if living:
+                    self._cancel(living)
+            if has_folder and not living:
                 self._surveyor.archive(ref.name)
 
     def ask_to_stop(self, ref: MachineRef) -> None:
