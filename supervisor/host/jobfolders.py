@@ -91,15 +91,20 @@ class JobFolders:
         return {"there": folder.path.is_dir()}
 
     def settle(self, request: Json) -> Json:
-        """The end of the machine: its record, or null where nothing says why. A later start is no machine, so the
-        secrets go too."""
-        folder, record = self._folder(request["name"]), request["record"]
-        if record is None:
-            folder.write_gone(request["at"])
-        else:
-            folder.write_record(Record(record["cause"], record["detail"], record["at"]))
-        (folder.path / SECRETS).unlink(missing_ok=True)
-        return {}
+        """`ends`: name -> the record of its end, or null where nothing says why. `problems`: name -> why it cannot be
+        written; the others are. A later start is no machine, so the secrets go too."""
+        problems = {}
+        for name, record in request["ends"].items():
+            folder = self._folder(name)
+            try:
+                if record is None:
+                    folder.write_gone(request["at"])
+                else:
+                    folder.write_record(Record(record["cause"], record["detail"], record["at"]))
+                (folder.path / SECRETS).unlink(missing_ok=True)
+            except OSError as error:
+                problems[name] = str(error)
+        return {"problems": problems}
 
     def archive(self, request: Json) -> Json:
         """The folder of a machine without a job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
+from supervisor.host.folders import Folder, Record
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.slurm.cluster import ClusterReader, Commands
 from supervisor.providers.slurm.jobs import Keeper
@@ -102,6 +104,30 @@ class TestReading:
         with pytest.raises(ProviderUnavailable, match="slurmdbd is away"):
             subject.provider.find(ref(request))
         assert not (subject.folder(request) / "gone.json").exists()
+
+    def test_an_end_that_cannot_be_written_down_hides_no_other_and_is_written_later(
+        self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        requests = [subject.request(run=f"run-{number}") for number in range(3)]
+        for request in requests:
+            subject.up(request)
+        subject.cluster.cancel_all()
+        monkeypatch.setattr("supervisor.providers.slurm.survey.SETTLED_AT_ONCE", 2)
+        writes = Folder.write_record
+
+        def full(folder: Folder, record: Record) -> None:
+            if folder.name == requests[1].name:
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+            writes(folder, record)
+
+        with monkeypatch.context() as quota:
+            quota.setattr(Folder, "write_record", full)
+            assert len(subject.provider.machines().machines) == 3
+        written = [(subject.folder(request) / "record.json").exists() for request in requests]
+        assert written == [True, False, True]
+        assert f"such as that of {requests[1].name}: [Errno 122] Disk quota exceeded" in caplog.text
+        assert len(subject.provider.machines().machines) == 3
+        assert (subject.folder(requests[1]) / "record.json").exists()
 
     def test_a_job_that_was_submitted_after_the_queue_was_read_is_not_gone(
         self, subject: SlurmSubject, monkeypatch: pytest.MonkeyPatch

@@ -364,7 +364,9 @@ class TestLoginNode:
         subject.provider.site.folders = noted  # type: ignore[method-assign]
         causes = {each.record.cause for each in subject.provider.machines().machines if each.record is not None}
         assert causes == {Cause.MACHINE_DELETED}
-        assert methods == ["entries", "read", "settle", "settle", "settle"]
+        assert methods == ["entries", "read", "settle"]
+        records = [subject.folder(request) / "record.json" for request in requests]
+        assert all(path.exists() for path in records)
         methods.clear()
         assert len(subject.provider.machines().machines) == 3
         assert methods == ["entries", "read"]

@@ -30,6 +30,7 @@ from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 YOUNG_S = 5.0  # a job that was submitted so short before a read of the queue may be missing in it
+SETTLED_AT_ONCE = 100  # ends that are written in one call, each with three syncs of the file system
 DEAD_KEPT_S = 3600.0  # as in supervisor/host: an ended machine that was not released
 
 
@@ -211,6 +212,7 @@ class Surveyor:
 
     def _judge(self, survey: Survey, entries: Mapping[str, bool]) -> None:
         """Fill in the machines."""
+        over: dict[str, Machine | None] = {}
         past = [sighting for sighting in survey.sightings.values() if sighting.needs_history]
         ends, problem = self._history([sighting.machine_id.partition(".")[0] for sighting in past])
         for name, sighting in survey.sightings.items():
@@ -224,7 +226,10 @@ class Surveyor:
             if machine is not None:
                 survey.machines[name] = machine
             if name in entries and not sighting.settled and (machine is None or machine.state is MachineState.ENDED):
-                self._settle(name, machine)
+                over[name] = machine
+        names = list(over)
+        for start in range(0, len(names), SETTLED_AT_ONCE):
+            self._settle({name: over[name] for name in names[start : start + SETTLED_AT_ONCE]})
 
     def _history(self, job_ids: Sequence[str]) -> tuple[Ends, str]:
         """(what it says, "") or (nothing, why it cannot be read)."""
@@ -236,16 +241,23 @@ class Surveyor:
         except (ProviderUnavailable, Unclear) as error:
             return {}, f"the ends of jobs cannot be read: {error}"
 
-    def _settle(self, name: str, machine: Machine | None) -> None:
-        """So that later ticks need no history. A failure is repeated by the next tick."""
-        record, at, values = None if machine is None else machine.record, self._now(), None
-        if record is not None:
-            values = {"cause": record.cause.value, "detail": record.detail, "at": record.at or at}
+    def _settle(self, over: Mapping[str, Machine | None]) -> None:
+        """Machine name -> how it ended, so that later ticks need no history. In one call, because a preemption may end
+        hundreds at once. A failure is repeated by the next tick."""
+        at, ends = self._now(), {name: None if each is None else each.record for name, each in over.items()}
+        values = {
+            name: None if end is None else {"cause": end.cause.value, "detail": end.detail, "at": end.at or at}
+            for name, end in ends.items()
+        }
+        problems: Mapping[str, object]
         try:
-            self._site.folders("settle", name=name, record=values, at=at)
+            problems = self._site.folders("settle", ends=values, at=at)["problems"]
         except (ProviderUnavailable, LaunchRejected) as error:
+            problems = dict.fromkeys(over, error)
+        for name, problem in list(problems.items())[:1]:
             extra = {telemetry.ACTION: "machine_end_unwritten", telemetry.MACHINE: name}
-            LOG.warning("The end of machine %s could not be written down: %s.", name, error, extra=extra)
+            text = "The ends of %d machines could not be written down, such as that of %s: %s."
+            LOG.warning(text, len(problems), name, problem, extra=extra)
 
     # --- folders ------------------------------------------------------------------------------------------------------
 
