@@ -116,7 +116,8 @@ class Script:
             return httpx2.Response(404, text="404 page not found")
         kind, name, log = match[1], match[2], match[3]
         if log:
-            return httpx2.Response(200, content=self.all("logs").get(name, {}).get("content", b""))
+            most = int(request.url.params["limitBytes"])
+            return httpx2.Response(200, content=self.all("logs").get(name, {}).get("content", b"")[:most])
         answers = {"GET": self._read, "POST": self._create, "DELETE": self._delete}
         return answers[request.method](kind, name, request)
 

@@ -15,7 +15,8 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import ProviderUnavailable, QuotaExceeded
 from supervisor.providers.kubernetes.api import PAGE, Api, Connection, connection
-from supervisor.providers.kubernetes.provider import SETTLED_S
+from supervisor.providers.kubernetes.platform import KubernetesPlatform
+from supervisor.providers.kubernetes.provider import MOST_LOG_BYTES, SETTLED_S
 from tests.providers.kubernetes_script import NAMESPACE, Bench, ref, status
 
 
@@ -223,3 +224,22 @@ def test_a_refusal_counts_also_where_the_machines_are_listed_before_each_repeat(
     provider.machines()
     with pytest.raises(QuotaExceeded):
         provider.launch(replace(wanted, repeated=True))
+
+
+def test_a_console_is_read_only_as_far_as_it_is_needed(bench: Bench) -> None:
+    """A cluster may keep a log of many GB."""
+    wanted = bench.request()
+    pod = bench.script.pod(bench.job(wanted))
+    log = bench.script.add("logs", {"metadata": {"name": pod["metadata"]["name"]}, "content": b"0123456789" * 10})
+    platform = KubernetesPlatform(bench.provider, bench.settings)
+    parts = [platform.console_after(ref(wanted), start, 20) for start in (0, 20, -5, 100)]
+    assert [(part.content, part.end) for part in parts] == [
+        (b"0123456789" * 2, 20), (b"0123456789" * 2, 40), (b"56789", 100), (b"", 100),
+    ]  # fmt: skip
+    limits = [int(each.url.params["limitBytes"]) for each in bench.script.requests if "/log" in each.url.path]
+    assert limits == [20, 40, MOST_LOG_BYTES, 120]
+    log["content"] = b"new"
+    part = platform.console_after(ref(wanted), 100, 20)
+    assert (part.content, part.end) == (b"", 3), "its node has begun a new file"
+    log["content"] = b""
+    assert platform.console_after(ref(wanted), 3, 20).end == 3

@@ -50,6 +50,7 @@ AGENT_AGAIN_S = 3600.0  # somebody may have deleted the agent's ConfigMap since
 UNCLEAR_KEPT_S = 3600.0  # then a repeated launch that is refused waits for SETTLED_S once more
 SETTLED_S = 90.0  # how long a create without a clear response may still make its Job: the API ends a request after 60 s
 TAIL_LINES = 5000
+MOST_LOG_BYTES = 32 * 1024 * 1024  # kubelets keep 10 MiB of a log, unless the cluster says otherwise
 GPU_LABELS = ("gpu.product", "accelerator", "gpu-name", "instance-gpu-name")
 
 
@@ -325,13 +326,16 @@ class KubernetesProvider:
         entry = self._listed[1].get(ref.name)
         return entry.sighting if entry is not None and entry.sighting.has_id(ref.machine_id) else None
 
-    def log(self, entry: Entry, lines: int | None = None) -> bytes:
-        """Of its pod, as far as its node keeps it. Empty where the container has not begun. Raises
-        ProviderUnavailable."""
+    def log(self, entry: Entry, lines: int | None = None, most_bytes: int = MOST_LOG_BYTES) -> bytes:
+        """Of its pod, as far as its node keeps it: its last lines, or its first bytes. Empty where the container has
+        not begun. Raises ProviderUnavailable."""
         if not entry.sighting.pods:
             return b""
         name = str(own(entry.sighting.pods[0], "metadata", "name"))
-        params: dict[str, str | int] = {"container": objects.CONTAINER}
+        params: dict[str, str | int] = {
+            "container": objects.CONTAINER,
+            "limitBytes": max(1, min(most_bytes, MOST_LOG_BYTES)),
+        }
         try:
             return self.api.content(
                 self.api.path("pods", name, more="log"), params | ({} if lines is None else {"tailLines": lines})
