@@ -80,12 +80,12 @@ class LoginNode:
         self.host = Sshd("login1", folder / "login1")
         self.host.make()
         self.host.start()
-        config, known = write_client_files(folder, [self.host])
+        self.config, self.known_hosts = write_client_files(folder, [self.host])
         self.settings = {
             "slurm_host": self.host.alias,
             "slurm_host_python": sys.executable,
-            "slurm_host_config": str(config),
-            "slurm_host_keys": str(known),
+            "slurm_host_config": str(self.config),
+            "slurm_host_keys": str(self.known_hosts),
         }
 
 

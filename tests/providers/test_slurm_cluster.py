@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN
-from supervisor.domain.profile import NO_LIMIT, Danger, End, Profile, Source, Survival, danger_clocks, survival
+from supervisor.domain.profile import NO_LIMIT, Danger, End, Profile, Reach, Source, Survival, danger_clocks, survival
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.slurm import make, settings
 from supervisor.providers.slurm.cluster import Cluster, ClusterReader, parse
@@ -143,6 +143,11 @@ class TestProfile:
         assert survival(wide, "/scratch/other/objects", End.REQUEUE).value is YES
         assert survival(self.BASE, "/scratch/other/objects", End.REQUEUE).value is None, "nobody knows"
 
+    def test_it_says_who_opens_the_object_store(self) -> None:
+        assert self.BASE.store_reach.value is Reach.DIRECT
+        relayed = documented(replace(S, slurm_host="login1", slurm_store="relay"), DAY).store_reach
+        assert (relayed.value, relayed.source, relayed.note) == (Reach.RELAY, Source.USER, "the setting slurm_store")
+
     def test_the_file_system_of_a_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.path.ismount", lambda path: str(path) in ("/", str(tmp_path)))
         assert mount_of(str(tmp_path / "not" / "made" / "yet")) == str(tmp_path)
@@ -258,6 +263,8 @@ class TestSettings:
             ({"slurm_host": "-oProxyCommand=x"}, "slurm_host = -oProxyCommand=x: expected a host name"),
             ({"slurm_host_python": "python3 -c x"}, "slurm_host_python = python3 -c x: expected a program"),
             ({"slurm_host": "login1", "slurm_folder": "/a b"}, "slurm_folder = /a b: with slurm_host expected letters"),
+            ({"slurm_host": "login1", "slurm_store": "by boat"}, "slurm_store = by boat: expected direct (the nodes"),
+            ({"slurm_store": "relay"}, "slurm_store = relay needs slurm_host"),
         ],
     )
     def test_a_value_that_makes_no_sense_is_refused(self, change: dict[str, Any], text: str) -> None:

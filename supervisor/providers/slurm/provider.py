@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
 from supervisor.domain.profile import Profile
@@ -277,6 +278,10 @@ class SlurmProvider:
             if sighting is None or not sighting.has_id(ref.machine_id):
                 raise MachineMissing(f"there is no machine {ref.name}")
             return self._surveyor.console(ref.name, start, max_bytes)
+
+    def follow(self, note: Callable[[Mapping[str, Any]], None]) -> None:
+        """Each listing calls `note` with the `beats` of runs whose files are relayed, before it returns."""
+        self._surveyor.note_beats = note
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}

@@ -31,6 +31,8 @@ RULES = Rules(
         f"slurm_{name}" for name in ("time", "account", "qos", "conf", "folder", "host", "host_config", "host_keys")
     ),
 )
+RELAY = "relay"
+STORES = ("direct", RELAY)
 PLAIN_PATH = r"/[A-Za-z0-9._/-]{0,200}"  # it is a word of a remote command, which has no quotes
 _PATH = r"/[^\x00-\x1f]{1,3000}"
 _WORD = r"[A-Za-z0-9_.,@+-]{1,100}"
@@ -60,8 +62,9 @@ class SlurmSettings:
     limit of a job; empty = machine_max_s of the run, within the partition's. `slurm_python`: 3.8 or newer, on the
     compute nodes, after the modules are loaded. `slurm_conf`: empty = Slurm's own way to find it. `slurm_host`: the
     login node; empty = this computer is a part of the cluster. `slurm_host_python`: 3.8 or newer, there.
-    `slurm_host_config`, `slurm_host_keys`: the SSH configuration and the known host keys; empty = those of the
-    user."""
+    `slurm_host_config`, `slurm_host_keys`: the SSH configuration and the known host keys; empty = those of the user.
+    `slurm_store`: the nodes open the object store themselves (direct), or the supervisor copies it through the login
+    node (relay)."""
 
     slurm_folder: str = ""
     slurm_partitions: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class SlurmSettings:
     slurm_host_python: str = "python3"
     slurm_host_config: str = ""
     slurm_host_keys: str = ""
+    slurm_store: str = "direct"
 
 
 def check(s: SlurmSettings) -> None:
@@ -87,6 +91,12 @@ def check(s: SlurmSettings) -> None:
     for name in ("slurm_gres", "slurm_cpus", "slurm_memory"):
         check_keys(name, getattr(s, name), "slurm_shapes", s.slurm_shapes)
     match(s, _FORMS)
+    if s.slurm_store not in STORES:
+        expected = "direct (the nodes open the object store) or relay (the supervisor copies it)"
+        raise SettingsRefused(f"slurm_store = {s.slurm_store}: expected {expected}", {"name": "slurm_store"})
+    if s.slurm_store == RELAY and not s.slurm_host:
+        text = "slurm_store = relay needs slurm_host: on the cluster itself use a folder that all nodes share"
+        raise SettingsRefused(text, {"name": "slurm_store"})
     for module in s.slurm_modules:
         if not re.fullmatch(r"[A-Za-z0-9_.+/-]{1,100}", module) or module.startswith("-"):
             text = f"slurm_modules = {module}: expected names of modules, such as cuda/12.4"
@@ -118,7 +128,8 @@ def meaning(s: SlurmSettings, store_url: str, image: str) -> tuple[str, tuple[Fi
     """The settings in effect, in words."""
     where = f" of {s.slurm_host}" if s.slurm_host else ""
     text = f"machines are jobs in {', '.join(s.slurm_partitions)}, with their folders in {s.slurm_folder}{where}"
-    return f"{text}; objects in {store_url}", ()
+    relayed = ", from and to folders there" if s.slurm_store == RELAY else ""
+    return f"{text}; objects in {store_url}{relayed}", ()
 
 
 def gpu_words(gres: str) -> tuple[int, str]:
