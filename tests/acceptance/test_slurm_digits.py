@@ -23,6 +23,7 @@ from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
 from tests.acceptance.test_cloud_moves import PAUSE, trains_on
 from tests.acceptance.test_ssh_relay import step_in
+from tests.providers import stub_apptainer
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.providers.slurm_machines import LoginNode
 from tests.waiting import wait_for
@@ -123,7 +124,8 @@ def cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture
 def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Its nodes have a clock that is 90 s ahead. A test may give more settings; `login_node`: the supervisor reaches
-    the cluster only by SSH; `objects`: where its store is."""
+    the cluster only by SSH; `objects`: where its store is; `container`: jobs run in one, by a stand-in for
+    Apptainer."""
     (tmp_path / "ahead").mkdir()
     (tmp_path / "ahead" / "sitecustomize.py").write_text(CLOCK_OFF)
     python = python_with(tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
@@ -131,6 +133,10 @@ def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -
     if settings.pop("login_node", False):
         node = LoginNode(tmp_path)
         settings |= {f"SPOT_{name.upper()}": value for name, value in node.settings.items()}
+    if settings.pop("container", False):
+        program, image = stub_apptainer.write(tmp_path)
+        settings |= {"SPOT_SLURM_APPTAINER": str(program), "SPOT_SLURM_CONTAINERS": f"cpu={image}"}
+        python = Path(sys.executable)  # the other one is not in the container
     objects = settings.pop("objects", "shared/objects")
     lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **settings}, objects=objects, node=node)
     try:
@@ -243,6 +249,7 @@ def test_two_preemptions_within_an_hour_move_a_run_to_the_cloud(cluster: SlurmCl
         wait_for(lambda: not cluster.run(*jobs), 60, "all jobs to be gone")
 
 
+@pytest.mark.parametrize("lab", [{}, {"container": True}], ids=["on the node", "in a container"], indirect=True)
 def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:
     lines = {line["name"]: line["result"] for line in lab.daemon.call("GET", "/v1/doctor")["checks"]}
     assert (lines["cluster"], lines["spot"]) == ("ok", "ok")

@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.contract import runfiles
-from supervisor.contract.stores.folder import FolderStore
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable, QuotaExceeded
-from supervisor.providers.slurm.make import relay_of
 from supervisor.providers.slurm.provider import SlurmPlatform
 from supervisor.providers.slurm.settings import SlurmSettings
-from supervisor.providers.slurm.site import LoginNode
-from supervisor.remote.connections import Connections
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import alive
 from tests.providers.slurm_cluster import SlurmCluster, running
@@ -351,27 +346,6 @@ class TestLoginNode:
         methods.clear()
         assert len(subject.provider.machines().machines) == 3
         assert methods == ["entries", "read"]
-
-    def test_a_listing_has_the_beats_of_stores_on_the_cluster(self, subject: BehindLoginNode) -> None:
-        """Before it returns, and with no further call. All partitions are one place, so each stay is listed once."""
-        transfers, notes = Connections(subject.node.config, subject.node.known_hosts, waits=False), list[Any]()
-        site = subject.provider.site
-        assert isinstance(site, LoginNode)
-        relay = relay_of(subject.provider, site.host, transfers, "sup-1")
-        try:
-            relay.follow(lambda place, beats: notes.append((place, [(beat.run_id, beat.data) for beat in beats])))
-            store = relay.make("cluster", "digits-1.1.1", "digits")
-            store.put(runfiles.beat("digits"), b"a beat")
-            assert FolderStore.at(store.url).root == str(subject.data_dir / "shared" / "stays/digits-1.1.1/store")
-            subject.provider.find(ref(subject.request()))
-            assert notes == []
-            subject.provider.machines()
-            assert notes == [("cluster", [("digits", b"a beat")])]
-            assert relay.places() == ("cluster",)
-            assert {relay.place_of(zone) for zone in ("spot", "prod")} == {"cluster"}
-            assert [stay.busy for stay in relay.stays("cluster")] == [False]
-        finally:
-            transfers.close()
 
     def test_the_shell_on_a_node_goes_through_it(self, subject: BehindLoginNode) -> None:
         request = subject.request()
