@@ -40,21 +40,30 @@ Json = Dict[str, Any]
 
 class JobFolders:
     """`agent`: the archive that each folder gets a copy of. `locks`: each change takes the lock of the folders; else
-    the caller holds it. `checks_store`: a launch is refused where its folder store is not on this computer."""
+    the caller holds it. `checks_store`: a launch is refused where its folder store is not on this computer. `beats`:
+    the newest ones of runs whose stores are beside these folders (stays.py)."""
 
     def __init__(
-        self, folders: Folders, agent: Callable[[], Path], *, locks: bool = False, checks_store: bool = False
+        self,
+        folders: Folders,
+        agent: Callable[[], Path],
+        *,
+        locks: bool = False,
+        checks_store: bool = False,
+        beats: Callable[[], List[Json]] = list,
     ) -> None:
         self._folders, self._agent, self._locks, self._checks_store = folders, agent, locks, checks_store
+        self._beats = beats
 
     def respond(self, request: Json) -> Json:
         """Raises Unreadable, refusals.Refused, OSError."""
         return METHODS[request["method"]](self, request)
 
     def entries(self, request: Json) -> Json:
-        """Name -> whether it is a folder."""
+        """Name -> whether it is a folder. `with_beats`: the newest beats too, read after the names."""
         with os.scandir(self._folders.machines) as entries:
-            return {"entries": {entry.name: entry.is_dir() for entry in entries if NAME.match(entry.name)}}
+            names = {entry.name: entry.is_dir() for entry in entries if NAME.match(entry.name)}
+        return {"entries": names, "beats": self._beats() if request.get("with_beats") else []}
 
     def read(self, request: Json) -> Json:
         """Name -> its values; `problem`: why it cannot be read."""
@@ -150,8 +159,10 @@ class JobFolders:
         """An agent would wait for a folder that never comes."""
         path = url[len(FOLDER_STORE) :]
         if self._checks_store and url.startswith(FOLDER_STORE) and not os.path.exists(os.path.join(path, MARKER)):
-            text = "the object store %s is not there: use a folder that the supervisor and the nodes share, or a bucket"
-            raise refusals.Refused(text % url)
+            raise refusals.Refused(
+                "the object store %s is not there: use a folder that the supervisor and the nodes share, a bucket, or "
+                "store = relay: then the supervisor copies everything" % url
+            )
 
 
 def _values(folder: Folder) -> Json:

@@ -61,6 +61,7 @@ class Host:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folders, agents = Folders(root.resolve(), OWN), Agents(sys.executable)
         self._root, self._agents = root, agents
+        self._stays = Stays(Path(os.path.abspath(root)))  # its links are those of the nodes that share the folder
         self._cards = Cards(
             request.get("promised") or {},
             folders,
@@ -93,7 +94,7 @@ class Host:
             "cards_left": left[0],
             "all_cards": left[1],
             "others": left[2],
-            "beats": Stays(self._root.resolve()).beats(),
+            "beats": self._stays.beats(),
             **computer(self._root),
         }
 
@@ -171,12 +172,14 @@ class Host:
 
     def stay(self) -> Dict[str, Any]:
         """One method of an object store on this computer (stays.py)."""
-        return Stays(self._root.resolve()).respond(self._request, self._owners)
+        return self._stays.respond(self._request, self._owners)
 
     def jobs(self) -> Dict[str, Any]:
         """One method of the folders of a scheduler's jobs (jobfolders.py)."""
         archive = Path(sys.argv[0]).resolve()
-        folders = JobFolders(self._machines.folders, lambda: archive, locks=True, checks_store=True)
+        folders = JobFolders(
+            self._machines.folders, lambda: archive, locks=True, checks_store=True, beats=self._stays.beats
+        )
         return folders.respond(self._request)
 
     def command(self) -> Dict[str, Any]:

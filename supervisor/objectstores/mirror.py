@@ -66,7 +66,8 @@ class _Progress:
 
 @dataclass
 class Mirror:
-    """One pass is `copy`: everything of one host, in one thread at a time."""
+    """One pass is `copy`: everything of one host, in one thread at a time. `zone`: of its homes; the host, or the
+    cluster whose machines share one."""
 
     own: ObjectStore
     provider: str
@@ -294,7 +295,7 @@ class Mirrors:
         self._relays, self._own, self._parts = tuple(relays.values()), own, parts
         self._mirrors: list[Mirror] = []
         for name, relay in relays.items():
-            mirrors = {zone: Mirror(own, name, zone, relay, parts, monotonic) for zone in relay.zones()}
+            mirrors = {zone: Mirror(own, name, zone, relay, parts, monotonic) for zone in relay.places()}
             relay.follow(partial(_note_beats, mirrors))
             self._mirrors += mirrors.values()
             self._workers += [_worker(f"mirror {zone}", mirror) for zone, mirror in mirrors.items()]

@@ -131,7 +131,7 @@ class Homes:
         while True:
             raw, info = self.own.get(runfiles.baton(run_id))
             baton, home = batons.decode(raw), batons.decode(raw).home
-            is_here = home is not None and (home.provider, home.zone) == (placement.provider, placement.zone)
+            is_here = home is not None and self._is_at(home, placement)
             if home is None and relay is None:
                 return None
             if home is not None and home.ready and is_here and relay is not None:
@@ -144,7 +144,7 @@ class Homes:
                 self._set(run_id, replace(baton, home=None), info)  # nothing was started there
             elif relay is not None:
                 self._wait_for_holder(run_id, launch_id, baton, holder_gone)
-                home = home or _new_home(placement, run_id, launch_id)
+                home = home or self._new_home(placement, run_id, launch_id)
                 make = partial(_made, relay, home, run_id, note)
                 self._move_in(run_id, baton, info, home=home, make=make, needs=needs)
 
@@ -155,7 +155,7 @@ class Homes:
             return
         baton = batons.decode(raw)
         home = baton.home
-        if home is None or (busy is not None and (home.provider, home.zone) == (busy.provider, busy.zone)):
+        if home is None or (busy is not None and self._is_at(home, busy)):
             return
         if parse_launch_id(home.stay.removeprefix(f"{run_id}-")) > parse_launch_id(launch_id):
             return
@@ -163,6 +163,18 @@ class Homes:
             _read_there(store_of(self.relays, home), run_id)
         except StoreUnavailable:
             self._set(run_id, batons.write_off(baton), info)
+
+    def _is_at(self, home: Home, placement: Placement) -> bool:
+        return (home.provider, home.zone) == (placement.provider, self._place_of(placement))
+
+    def _place_of(self, placement: Placement) -> str:
+        """All zones of a cluster may be one place: a run that goes on in another one finds its files there."""
+        relay = self.relays.get(placement.provider)
+        return placement.zone if relay is None else relay.place_of(placement.zone)
+
+    def _new_home(self, placement: Placement, run_id: str, launch_id: str) -> Home:
+        """The name of the folder is new: a launch id is used once, and a run id once by each supervisor."""
+        return Home(placement.provider, self._place_of(placement), f"{run_id}-{launch_id}")
 
     def _wait_for_holder(self, run_id: str, launch_id: str, baton: Baton, holder_gone: bool) -> None:
         """The old agent sees the newer `next`, finishes its save and leaves; a move would refuse that save."""
@@ -236,11 +248,6 @@ def move_out(
 
 def _made(relay: Relay, home: Home, run_id: str, note: Callable[[], None]) -> StayStore:
     return relay.make(home.zone, home.stay, run_id).noting(note)
-
-
-def _new_home(placement: Placement, run_id: str, launch_id: str) -> Home:
-    """The name of the folder is new: a launch id is used once, and a run id once by each supervisor."""
-    return Home(placement.provider, placement.zone, f"{run_id}-{launch_id}")
 
 
 def _compare_and_set(store: ObjectStore, run_id: str, baton: Baton, before: ObjectInfo) -> ObjectInfo:

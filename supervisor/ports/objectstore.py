@@ -55,8 +55,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The time of one run on one host, and its folder there. `busy`: a machine of the run is on the host, alive or
-    not."""
+    """The time of one run in one place, and its folder there. `busy`: a machine of the run is there, alive or not."""
 
     name: str
     run_id: str
@@ -90,24 +89,30 @@ class Relay(Protocol):
     """Object stores on the hosts of one provider, for runs of this supervisor. Every method raises StoreUnavailable,
     also where there is no such store any more."""
 
-    def zones(self) -> Sequence[str]: ...
+    def places(self) -> Sequence[str]:
+        """Each has its own stores: a host, or a cluster whose machines share a file system."""
+        ...
+
+    def place_of(self, zone: str) -> str:
+        """Where the stores of this zone's machines are."""
+        ...
 
     def follow(self, note: Callable[[str, Sequence[StayBeat]], None]) -> None:
-        """Call `note(zone, beats)` with the newest beats on that host, before each listing of its machines returns.
+        """Call `note(place, beats)` with the newest beats there, before each listing of its machines returns.
         They were read after the machines."""
         ...
 
-    def stays(self, zone: str) -> Sequence[Stay]: ...
+    def stays(self, place: str) -> Sequence[Stay]: ...
 
-    def make(self, zone: str, stay: str, run_id: str) -> StayStore:
-        """Its `url` is the one for agents on that host. Safe to repeat."""
+    def make(self, place: str, stay: str, run_id: str) -> StayStore:
+        """Its `url` is the one for agents there. Safe to repeat."""
         ...
 
-    def store(self, zone: str, stay: str) -> StayStore:
+    def store(self, place: str, stay: str) -> StayStore:
         """Sends no request; its `url` is for people."""
         ...
 
-    def forget(self, zone: str, stay: str) -> None:
+    def forget(self, place: str, stay: str) -> None:
         """Delete the store and everything in it."""
         ...
 

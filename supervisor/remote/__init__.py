@@ -1,1 +1,1 @@
-"""Other computers, reached by SSH: connections that are kept, and operations of the agent on a host."""
+"""Other computers, reached by SSH: kept connections, operations of the agent on a host, object stores there."""

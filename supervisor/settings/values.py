@@ -31,7 +31,8 @@ TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 class Rules:
     """Bounds of settings, by their names. `empty`: texts that may be empty. `zero`: seconds that may be 0. `counts`:
     (lowest, highest) of whole numbers, else 1 to LARGEST_COUNT. `pairs`: the syntax of pairs, in words. `texts`: the
-    pattern of the second half of a pair of texts. `mixed_case`: lists of names that may have upper-case letters."""
+    pattern of the second half of a pair of texts. `mixed_case`: lists, and pairs of texts, whose names may have
+    upper-case letters."""
 
     empty: frozenset[str] = frozenset()
     zero: frozenset[str] = frozenset()
@@ -220,9 +221,9 @@ def _prices(name: str, raw: object, rules: Rules) -> dict[str, tuple[float, floa
 
 
 def _texts(name: str, raw: object, rules: Rules) -> dict[str, str]:
-    texts = {}
+    texts, word = {}, MIXED_WORD if name in rules.mixed_case else WORD
     for key, value in _pairs(raw, rules.pairs[name]).items():
-        if not isinstance(value, str) or not rules.texts[name].fullmatch(value) or not re.fullmatch(WORD, key):
+        if not isinstance(value, str) or not rules.texts[name].fullmatch(value) or not re.fullmatch(word, key):
             raise _Malformed(rules.pairs[name])
         texts[key] = value
     return texts

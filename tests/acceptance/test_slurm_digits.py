@@ -1,11 +1,14 @@
 """A training on a real Slurm cluster, over a preemption by a job of a higher priority, a requeue by hand, a walltime,
-and two preemptions that move it to the cloud: the same weights as without interruption, bit for bit."""
+a lost connection to the login node, and two preemptions that move it to the cloud: the same weights as without
+interruption, bit for bit."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,14 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from supervisor.contract.stores.folder import FolderStore
 from tests import forked
 from tests.acceptance.cloud_story import DIGITS, STEPS, cloud_story, training, twin
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.acceptance.stories import DONE
 from tests.acceptance.test_cloud_moves import PAUSE, trains_on
+from tests.acceptance.test_ssh_relay import step_in
+from tests.providers import stub_apptainer
 from tests.providers.slurm_cluster import SlurmCluster, running
 from tests.providers.slurm_machines import LoginNode
 from tests.waiting import wait_for
@@ -29,6 +35,8 @@ time.time = lambda: now() + 90.0
 time.time_ns = lambda: int(time.time() * 1e9)
 """
 WALLTIME = {"SPOT_SLURM_TIME": "2", "login_node": True}
+RELAY = {"SPOT_SLURM_STORE": "relay", "SPOT_SLURM_PARTITIONS": "spot,prod", "login_node": True, "objects": "own"}
+CUT_OFF_S = 4.0  # eight polls
 SECTIONS = """
 [providers.lab]
 kind = "slurm"
@@ -43,8 +51,18 @@ kind = "gce"
 
 
 class Lab:
-    def __init__(self, cluster: SlurmCluster, folder: Path, settings: Mapping[str, str]) -> None:
-        self.cluster, self.objects = cluster, folder / "shared" / "objects"
+    """`objects`: the supervisor's store, below the folder. `node`: None = this computer is a part of the cluster."""
+
+    def __init__(
+        self,
+        cluster: SlurmCluster,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        objects: str = "shared/objects",
+        node: LoginNode | None = None,
+    ) -> None:
+        self.cluster, self.objects, self.node = cluster, folder / objects, node
         environ = {
             **QUICK,
             "SPOT_PROVIDER": "slurm",
@@ -106,7 +124,8 @@ def cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture
 def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Its nodes have a clock that is 90 s ahead. A test may give more settings; `login_node`: the supervisor reaches
-    the cluster only by SSH."""
+    the cluster only by SSH; `objects`: where its store is; `container`: jobs run in one, by a stand-in for
+    Apptainer."""
     (tmp_path / "ahead").mkdir()
     (tmp_path / "ahead" / "sitecustomize.py").write_text(CLOCK_OFF)
     python = python_with(tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
@@ -114,7 +133,12 @@ def lab(cluster: SlurmCluster, tmp_path: Path, request: pytest.FixtureRequest) -
     if settings.pop("login_node", False):
         node = LoginNode(tmp_path)
         settings |= {f"SPOT_{name.upper()}": value for name, value in node.settings.items()}
-    lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **settings})
+    if settings.pop("container", False):
+        program, image = stub_apptainer.write(tmp_path)
+        settings |= {"SPOT_SLURM_APPTAINER": str(program), "SPOT_SLURM_CONTAINERS": f"cpu={image}"}
+        python = Path(sys.executable)  # the other one is not in the container
+    objects = settings.pop("objects", "shared/objects")
+    lab = Lab(cluster, tmp_path, {"SPOT_SLURM_PYTHON": str(python), **settings}, objects=objects, node=node)
     try:
         yield lab
     finally:
@@ -161,6 +185,42 @@ def test_the_weights_are_the_same_over_a_walltime(lab: Lab, tmp_path: Path) -> N
     wait_for(lambda: not lab.job_ids(), 60, "all jobs to be gone")
 
 
+@pytest.mark.parametrize("lab", [RELAY], indirect=True)
+def test_the_weights_are_the_same_where_the_nodes_cannot_open_the_store(lab: Lab, tmp_path: Path) -> None:
+    """The connection is lost in the middle, and the training goes on; then the other partition preempts it. Both
+    attempts work in one folder on the cluster, and everything is here in the end."""
+    gate = tmp_path / "gate"
+    lab.spot("submit", "--run-id", "digits", "--code", ".", "--result", "weights.npz", "--", *training(gate))
+    lab.until(lambda run: (run["checkpoint_step"] or 0) >= 10, "a first checkpoint")
+    assert lab.node is not None
+    here = FolderStore(lab.objects)
+    (stay,) = (tmp_path / "shared" / "stays").iterdir()
+    there = FolderStore(stay / "store")
+    (job,) = (tmp_path / "shared" / "machines").glob("*/job.json")
+    assert json.loads(job.read_text())["store_url"] == there.url
+
+    lab.node.host.stop()
+    before, copied = step_in(there), step_in(here)
+    wait_for(lambda: step_in(there) > before, 60, "the training to go on")
+    time.sleep(CUT_OFF_S)
+    run = lab.daemon.run("digits")
+    assert (run["status"], run["counters"]["attempts"]) == ("running", 1), lab.events()
+    assert step_in(here) <= max(before, copied), "nothing can have come"
+    lab.node.host.start()
+    wait_for(lambda: step_in(here) > before, 60, "the copy to follow")
+
+    lab.cluster.submit_prod(2.0)
+    lab.until(lambda run: len(lab.attempts()) == 2, "the second attempt")
+    gate.touch()
+    lab.until(lambda run: run["status"] == "completed", "digits to complete")
+    assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "finished"], lab.events()
+    assert lab.attempts()[1]["step_from"] == lab.attempts()[0]["step_last"]
+    weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
+    assert next(here.pages(f"{runfiles.folder('digits')}logs/")).objects, "the logs are here too"
+    wait_for(lambda: not stay.exists(), 60, "the folder on the cluster to be gone")
+
+
 def test_two_preemptions_within_an_hour_move_a_run_to_the_cloud(cluster: SlurmCluster, tmp_path: Path) -> None:
     """From the scavenger partition to spot machines, with one object store."""
     python, file = tmp_path / "python-of-nodes", tmp_path / "spot.toml"
@@ -189,6 +249,7 @@ def test_two_preemptions_within_an_hour_move_a_run_to_the_cloud(cluster: SlurmCl
         wait_for(lambda: not cluster.run(*jobs), 60, "all jobs to be gone")
 
 
+@pytest.mark.parametrize("lab", [{}, {"container": True}], ids=["on the node", "in a container"], indirect=True)
 def test_a_stop_lets_the_training_save_and_leaves_no_job(lab: Lab) -> None:
     lines = {line["name"]: line["result"] for line in lab.daemon.call("GET", "/v1/doctor")["checks"]}
     assert (lines["cluster"], lines["spot"]) == ("ok", "ok")

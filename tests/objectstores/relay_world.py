@@ -18,9 +18,9 @@ from supervisor.domain.machines import Placement
 from supervisor.host.stays import Stays
 from supervisor.objectstores.mirror import Mirror
 from supervisor.objectstores.relay import Homes, RelayedStore
-from supervisor.providers.ssh.stays import SshRelay
 from supervisor.reconciler.acting import batonwork
 from supervisor.remote.connections import NotConnected
+from supervisor.remote.stays import HostRelay
 
 OURS, RUN, CODE = "sup-1", "digits", runfiles.code("c" * 64)
 LAB = {zone: Placement("lab", "region", zone, "host", True) for zone in ("gpu1", "gpu2")}
@@ -92,10 +92,10 @@ class LocalHost:
 
 
 class RelayWorld:
-    """One run with its code bundle. `restart` is a new process."""
+    """One run with its code bundle. `restart` is a new process. `place_of`: of a zone."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, place_of: Callable[[str], str] = lambda zone: zone) -> None:
+        self.folder, self.place_of = folder, place_of
         self.own = FolderStore.create(folder / "own")
         self.steps = Steps()
         self.hosts = {zone: LocalHost(folder / zone, self.steps) for zone in LAB}
@@ -152,10 +152,10 @@ class RelayWorld:
             self.mirrors[zone].copy_beats()
 
 
-def relay_of(world: RelayWorld, supervisor_id: str) -> SshRelay:
+def relay_of(world: RelayWorld, supervisor_id: str) -> HostRelay:
     """LocalHost has the one method of a host that is used."""
     hosts: Any = world.hosts
-    return SshRelay(hosts, supervisor_id, lambda note: setattr(world, "note", note), lambda: None)
+    return HostRelay(hosts, supervisor_id, lambda note: setattr(world, "note", note), lambda: None, world.place_of)
 
 
 class ScriptedAgent:

@@ -121,6 +121,22 @@ def test_a_further_attempt_on_the_same_host_goes_on_in_the_same_folder(world: Re
     assert agent_at(url, "1.2.1").restore() == 30
 
 
+def test_zones_of_one_cluster_are_one_place(tmp_path: Path) -> None:
+    """A further attempt in another zone goes on in the same folder, and nothing is sent. A home there is busy while a
+    later try may have a machine in any of its zones."""
+    world = RelayWorld(tmp_path, lambda zone: "gpu1")
+    began(world).save(30)
+    url = world.launch("1.2.1", GPU2)
+    home = world.own_baton().home
+    assert home is not None
+    assert (home.zone, home.stay) == ("gpu1", f"{RUN}-1.1.1")
+    assert agent_at(url, "1.2.1").restore() == 30
+    assert world.hosts["gpu2"].calls == []
+    world.hosts["gpu1"].down = True
+    world.homes.write_off(RUN, "1.1.1", GPU2)
+    assert world.own_baton().home == home
+
+
 def test_a_host_that_cannot_be_reached_leaves_the_baton_unknown_and_nothing_starts_elsewhere(world: RelayWorld) -> None:
     agent = began(world)
     world.hosts["gpu1"].down = True

@@ -19,8 +19,8 @@ from supervisor.host.stays import Stays
 from supervisor.objectstores import copying
 from supervisor.objectstores.copying import Copier
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
-from supervisor.providers.ssh import stays
-from supervisor.providers.ssh.stays import HostStore
+from supervisor.remote import stays
+from supervisor.remote.stays import HostStore
 from tests.objectstores.relay_world import CLOUD, CODE, LAB, RUN, RelayWorld, ScriptedAgent, agent_at, began
 
 GPU1 = LAB["gpu1"]

@@ -60,6 +60,12 @@ class SlurmSubject(FolderSubject):
         return machine.machine_id.partition(".")[0]
 
     @contextmanager
+    def unreadable(self, request: LaunchRequest) -> Iterator[None]:
+        self.pids(request)  # a job that finds no folder when it begins ends at once
+        with super().unreadable(request):
+            yield
+
+    @contextmanager
     def all_unreadable(self) -> Iterator[None]:
         """Its commands fail at once: their slurm.conf, a copy for this test, makes no sense."""
         text = self._conf.read_text()
@@ -80,12 +86,12 @@ class LoginNode:
         self.host = Sshd("login1", folder / "login1")
         self.host.make()
         self.host.start()
-        config, known = write_client_files(folder, [self.host])
+        self.config, self.known_hosts = write_client_files(folder, [self.host])
         self.settings = {
             "slurm_host": self.host.alias,
             "slurm_host_python": sys.executable,
-            "slurm_host_config": str(config),
-            "slurm_host_keys": str(known),
+            "slurm_host_config": str(self.config),
+            "slurm_host_keys": str(self.known_hosts),
         }
 
 

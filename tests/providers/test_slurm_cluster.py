@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import FAIL, OK, WARN
-from supervisor.domain.profile import NO_LIMIT, Danger, End, Profile, Source, Survival, danger_clocks, survival
+from supervisor.domain.profile import NO_LIMIT, Danger, End, Profile, Reach, Source, Survival, danger_clocks, survival
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.slurm import make, settings
 from supervisor.providers.slurm.cluster import Cluster, ClusterReader, parse
@@ -24,6 +24,7 @@ from supervisor.providers.slurm.provider import SlurmProvider
 from supervisor.providers.slurm.settings import SlurmSettings
 from supervisor.providers.slurm.site import Here
 from supervisor.wiring import settings as wired
+from tests.providers import stub_apptainer
 
 # As Slurm 22.05 prints them, shortened.
 CONFIG = """\
@@ -143,6 +144,11 @@ class TestProfile:
         assert survival(wide, "/scratch/other/objects", End.REQUEUE).value is YES
         assert survival(self.BASE, "/scratch/other/objects", End.REQUEUE).value is None, "nobody knows"
 
+    def test_it_says_who_opens_the_object_store(self) -> None:
+        assert self.BASE.store_reach.value is Reach.DIRECT
+        relayed = documented(replace(S, slurm_host="login1", slurm_store="relay"), DAY).store_reach
+        assert (relayed.value, relayed.source, relayed.note) == (Reach.RELAY, Source.USER, "the setting slurm_store")
+
     def test_the_file_system_of_a_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.path.ismount", lambda path: str(path) in ("/", str(tmp_path)))
         assert mount_of(str(tmp_path / "not" / "made" / "yet")) == str(tmp_path)
@@ -213,6 +219,17 @@ class TestDoctor:
         assert lines["folder"][::2] == (WARN, "it is almost full")
         assert FREE_BYTES == 10 * 2**30
 
+    def test_a_container_needs_its_program_and_its_image(self, tmp_path: Path) -> None:
+        program, image = stub_apptainer.write(tmp_path)
+        s = replace(S, slurm_apptainer=str(program), slurm_containers={"cpu": str(image), "spot": "docker://a:1"})
+        assert self.lines(cluster(), s)["containers"][:2] == (OK, f"{program} runs on this computer")
+        image.unlink()
+        lines = self.lines(cluster(), replace(s, slurm_apptainer=str(tmp_path / "none")))
+        assert lines[str(image)][:2] == (FAIL, "it cannot be read on this computer")
+        assert lines["containers"][:2] == (WARN, f"{tmp_path}/none does not run on this computer")
+        assert "cannot be started" in lines["containers"][2]
+        assert "containers" not in self.lines(cluster(), S)
+
     def test_a_cluster_that_does_not_answer(self) -> None:
         commands = Commands()
         commands.trouble = ProviderUnavailable("squeue did not answer within 15 s")
@@ -258,6 +275,11 @@ class TestSettings:
             ({"slurm_host": "-oProxyCommand=x"}, "slurm_host = -oProxyCommand=x: expected a host name"),
             ({"slurm_host_python": "python3 -c x"}, "slurm_host_python = python3 -c x: expected a program"),
             ({"slurm_host": "login1", "slurm_folder": "/a b"}, "slurm_folder = /a b: with slurm_host expected letters"),
+            ({"slurm_host": "login1", "slurm_store": "by boat"}, "slurm_store = by boat: expected direct (the nodes"),
+            ({"slurm_store": "relay"}, "slurm_store = relay needs slurm_host"),
+            ({"slurm_containers": {"h100": "/x.sif"}}, "slurm_containers names h100, which is not one of a shape or"),
+            ({"slurm_containers": {"cpu": "/x"}, "slurm_folder": "/a b"}, "with slurm_containers expected letters"),
+            ({"slurm_apptainer": "apptainer -d"}, "slurm_apptainer = apptainer -d: expected a program"),
         ],
     )
     def test_a_value_that_makes_no_sense_is_refused(self, change: dict[str, Any], text: str) -> None:
@@ -289,6 +311,28 @@ class TestSettings:
         values = wired.load(environ=environ).sections["slurm"].values
         assert (values.slurm_partitions, values.slurm_gres) == (("Scavenger", "gpu_A100"), {"a100": "gpu:a100:1"})
         assert (values.slurm_cpus, values.slurm_modules) == ({"a100": 8}, ("cuda/12.4", "gcc"))
+
+    @pytest.mark.parametrize("image", ["x.sif", "/a b.sif", "/x.sif;id", "docker://", "docker:///a", "oras://a/b"])
+    def test_an_image_is_a_file_or_a_reference(self, tmp_path: Path, image: str) -> None:
+        with pytest.raises(SettingsRefused, match="image file or docker:// reference"):
+            self.in_a_section(tmp_path, image)
+
+    @pytest.mark.parametrize("image", ["/x/train.sif", "docker://ghcr.io/me/a@sha256:12", "docker://python:3.12"])
+    def test_a_partition_with_upper_case_letters_has_its_image(self, tmp_path: Path, image: str) -> None:
+        s = self.in_a_section(tmp_path, image)
+        assert [settings.image_of(s, "cpu", name) for name in ("gpu_A100", "other")] == [image, ""]
+
+    def in_a_section(self, tmp_path: Path, image: str) -> SlurmSettings:
+        file = tmp_path / "spot.toml"
+        head = '[providers.c]\nkind = "slurm"\nfolder = "/s"\npartitions = ["gpu_A100"]\n'
+        file.write_text(f'{head}containers = {{gpu_A100 = "{image}"}}\n')
+        values = wired.load(environ={"HOME": str(tmp_path)}, file=file).sections["c"].values
+        assert isinstance(values, SlurmSettings)
+        return values
+
+    def test_the_image_of_a_shape_comes_before_that_of_a_partition(self) -> None:
+        s = replace(S, slurm_containers={"spot": "/a.sif", "cpu": "/b.sif"})
+        assert [settings.image_of(s, shape, "spot") for shape in ("cpu", "a100")] == ["/b.sif", "/a.sif"]
 
     @pytest.mark.parametrize("name", ["-x", "a:b", "ä", "a;b", ""])
     def test_a_partition_is_a_plain_word(self, tmp_path: Path, name: str) -> None:

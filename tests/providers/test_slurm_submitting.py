@@ -13,6 +13,7 @@ from supervisor.providers.slurm.settings import gpu_words
 from supervisor.providers.slurm.submitting import (
     SCRIPT,
     Submit,
+    container_words,
     job_id_of,
     limit_s,
     memory_of,
@@ -21,6 +22,8 @@ from supervisor.providers.slurm.submitting import (
     walltime_min,
     warning_s,
 )
+from tests.providers import stub_apptainer
+from tests.waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,33 @@ def test_the_words_of_sbatch() -> None:
         "--chdir=/scratch/50%/m", "--export=NONE", "--cpus-per-task=16", "--mem=64G", "--gres=gpu:a100:2",
         "--account=lab", "--qos=low", str(SCRIPT), "/scratch/50%/m", "python3", "cuda/12.4",
     )  # fmt: skip
+
+
+def test_the_words_of_a_container_come_after_the_modules() -> None:
+    words = submit(modules=("apptainer",), container=("apptainer", "exec", "/x.sif")).words()
+    assert words[-7:] == ("/scratch/50%/m", "python3", "apptainer", "--", "apptainer", "exec", "/x.sif")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "store_url", "options"),
+    [
+        (0, "gs://bucket/x", ("--bind", "/scratch/me")),
+        (2, "gs://bucket/x", ("--nv", "--bind", "/scratch/me")),
+        (0, "file:///scratch/me/stays/digits-1.1.1/store", ("--bind", "/scratch/me")),
+        (0, "file:///scratch/mean/objects", ("--bind", "/scratch/me", "--bind", "/scratch/mean/objects")),
+    ],
+)
+def test_a_container_has_the_gpus_and_the_folders_that_its_agent_needs(
+    gpus: int, store_url: str, options: tuple[str, ...]
+) -> None:
+    words = container_words("apptainer", "docker://python:3.12", gpus=gpus, folder="/scratch/me", store_url=store_url)
+    assert words == ("apptainer", "exec", *options, "docker://python:3.12")
+
+
+@pytest.mark.parametrize("path", ["/data/a,b", "/data/a:b", "/data/a%20b"])
+def test_a_folder_that_a_bind_cannot_name_is_refused(path: str) -> None:
+    with pytest.raises(LaunchRejected, match="use a plainer path"):
+        container_words("apptainer", "/x.sif", gpus=0, folder="/scratch/me", store_url=f"file://{path}")
 
 
 def test_what_the_settings_leave_out_is_the_clusters_own_choice() -> None:
@@ -216,6 +246,51 @@ def test_the_script_becomes_the_agent_and_says_which_start_it_is(tmp_path: Path)
     start(folder, "1", sys.executable)
     assert json.loads((folder / "identity.json").read_text()) == {"machine_id": "12.1"}
     assert (folder / "starts").read_text() == "12.0\n12.1\n"
+
+
+LISTENER = """\
+import os, signal, sys
+from pathlib import Path
+folder, seen = Path(sys.argv[1]), []
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+(folder / "stdin").write_text(sys.stdin.read())
+(folder / "ready").touch()
+while "SIGTERM" not in seen:
+    signal.pause()
+(folder / "seen").write_text(" ".join(seen))
+sys.exit(7)
+"""
+
+
+def test_a_signal_to_the_batch_shell_reaches_the_agent_in_a_container(tmp_path: Path) -> None:
+    """Through what takes the shell's place. The exit code is the agent's too."""
+    import os
+    import signal
+    import sys
+
+    folder = tmp_path / "machines" / "m"
+    folder.mkdir(parents=True)
+    (folder / "agent.pyz").write_text(LISTENER)
+    (folder / "secrets.json").write_text('{"A": "b"}')
+    program, image = stub_apptainer.write(tmp_path)
+    words = container_words(str(program), str(image), gpus=1, folder=str(tmp_path), store_url="")
+    child = subprocess.Popen(
+        ["/bin/bash", str(SCRIPT), str(folder), sys.executable, "--", *words],
+        env={"SLURM_JOB_ID": "12", "PATH": "/usr/bin:/bin", "PYTHONPATH": "/of/the/node"},
+    )
+    try:
+        wait_for(lambda: (folder / "ready").exists() or child.poll() is not None, 30)
+        os.kill(child.pid, signal.SIGUSR1)
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(30) == 7
+    finally:
+        child.kill()
+        child.wait(30)
+    assert sorted((folder / "seen").read_text().split()) == ["SIGTERM", "SIGUSR1"]
+    assert (folder / "stdin").read_text() == '{"A": "b"}'
+    agent = [sys.executable, "agent.pyz", str(folder)]
+    assert stub_apptainer.words_given(image) == [[*words[1:], *agent]]
 
 
 def test_a_module_that_cannot_be_loaded_ends_the_job(tmp_path: Path) -> None:

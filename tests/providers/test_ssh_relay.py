@@ -17,9 +17,9 @@ from supervisor.contract.baton import FileEntry
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.objectstores.copying import carry
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StayStore, StoreUnavailable
-from supervisor.providers.ssh import stays
-from supervisor.providers.ssh.stays import SshRelay
+from supervisor.remote import stays
 from supervisor.remote.connections import Connections
+from supervisor.remote.stays import HostRelay
 from tests.providers.ssh_machines import SshSubject
 from tests.waiting import wait_for
 
@@ -36,19 +36,19 @@ def subject(tmp_path: Path) -> Iterator[SshSubject]:
 
 
 @pytest.fixture
-def relay(subject: SshSubject) -> Iterator[SshRelay]:
+def relay(subject: SshSubject) -> Iterator[HostRelay]:
     transfers = Connections(subject.config, subject.known_hosts, waits=False)
     yield subject.provider.relay("sup-1", transfers)
     transfers.close()
 
 
-def made(relay: SshRelay) -> tuple[StayStore, FolderStore]:
+def made(relay: HostRelay) -> tuple[StayStore, FolderStore]:
     """(the store from here, the same as its agents open it)"""
     store = relay.make("gpu1", STAY, RUN)
     return store, FolderStore.at(store.url)
 
 
-def test_an_object_is_written_compared_and_read_over_the_connection(relay: SshRelay) -> None:
+def test_an_object_is_written_compared_and_read_over_the_connection(relay: HostRelay) -> None:
     store, there = made(relay)
     info = store.put("runs/digits/baton.json", b"one", ABSENT, {"beat": "x"})
     assert there.get("runs/digits/baton.json") == (b"one", info)
@@ -83,7 +83,7 @@ def in_the_middle(parts: Path, act: Callable[[], None]) -> threading.Thread:
 
 @pytest.mark.parametrize("how", ["cut", "stalled"])
 def test_a_checkpoint_that_is_interrupted_goes_on_at_its_byte(
-    how: str, subject: SshSubject, relay: SshRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, subject: SshSubject, relay: HostRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stays, "MOST_BYTES", 1 << 20)
     monkeypatch.setattr(stays, "PIECE_S", 3.0)
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_is_interrupted_goes_on_at_its_byte(
     wait_for(lambda: not subject.provider.machines().unreachable, 60, "the probes to be there too")
 
 
-def test_a_shutdown_ends_a_transfer_at_once(subject: SshSubject, relay: SshRelay, tmp_path: Path) -> None:
+def test_a_shutdown_ends_a_transfer_at_once(subject: SshSubject, relay: HostRelay, tmp_path: Path) -> None:
     """A piece has most of a minute: the stop of a supervisor does not wait for it."""
     store, there = made(relay)
     content = os.urandom(SIZE)

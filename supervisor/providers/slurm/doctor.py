@@ -17,6 +17,7 @@ from supervisor.wording.figures import age_text, size_text
 
 NAME = "cluster"
 HINT = "try it by hand: squeue --me"
+COMMAND_S = 15.0
 FREE_BYTES = 10 * 2**30
 
 
@@ -43,6 +44,7 @@ def findings(cluster: Cluster, s: SlurmSettings, site: Site) -> Iterator[Finding
         cause = "accounting is off, so an end that the supervisor did not see in time has no known cause"
         yield _finding("ends", WARN, fact, cause, "ask for AccountingStorageType or JobCompType=jobcomp/filetxt")
     yield _folder(s.slurm_folder, site)
+    yield from _containers(s, site)
 
 
 def _share(share: Share) -> Finding:
@@ -78,6 +80,31 @@ def _folder(folder: str, site: Site) -> Finding:
     if free < FREE_BYTES:
         return _finding("folder", WARN, f"{folder}, {size_text(free)} free", "it is almost full", "make space on it")
     return _finding("folder", OK, f"{folder}, {size_text(free)} free")
+
+
+def _containers(s: SlurmSettings, site: Site) -> Iterator[Finding]:
+    """On this computer or the login node; only a job knows the compute nodes."""
+    if not s.slurm_containers:
+        return
+    where = s.slurm_host or "this computer"
+    for image in dict.fromkeys(s.slurm_containers.values()):
+        if image.startswith("/") and _failure(site, "test", "-r", image):
+            yield _finding(image, FAIL, f"it cannot be read on {where}", "slurm_containers names it", "build it there")
+    failure = _failure(site, s.slurm_apptainer, "--version")
+    if failure:
+        fact = f"{s.slurm_apptainer} does not run on {where}"
+        fix = "the nodes need it: ask for it, or name its module in slurm_modules"
+        yield _finding("containers", WARN, fact, failure, fix)
+    else:
+        yield _finding("containers", OK, f"{s.slurm_apptainer} runs on {where}")
+
+
+def _failure(site: Site, *words: str) -> str:
+    try:
+        done = site.command(words, {}, COMMAND_S)
+    except (ProviderUnavailable, LaunchRejected) as error:
+        return str(error)
+    return "" if done.exit_code == 0 else f"{words[0]} ended with {done.exit_code}: {done.errors.strip()[:200]}"
 
 
 def _finding(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:

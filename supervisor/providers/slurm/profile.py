@@ -27,7 +27,7 @@ from supervisor.domain.profile import (
     merge,
 )
 from supervisor.providers.slurm.cluster import Cluster, Partition
-from supervisor.providers.slurm.settings import SlurmSettings
+from supervisor.providers.slurm.settings import RELAY, SlurmSettings
 from supervisor.providers.slurm.traits import TRAITS
 
 DAY = "2026-11-26"
@@ -69,7 +69,7 @@ def documented(s: SlurmSettings, on: str, mount: str = "") -> Profile:
         region_lock=_fact("", f"{OWN_PAGE}: all partitions share one file system"),
         shared_fs=Fact(s.slurm_folder, Source.USER, on, "the setting slurm_folder") if s.slurm_folder else Fact(),
         local_nvme=Fact(note="TmpFS of the cluster: scontrol show config"),
-        store_reach=_fact(Reach.DIRECT, f"{OWN_PAGE}: the agent opens the object store itself"),
+        store_reach=_store_reach(s, on),
         tiers=_tiers(s, mount),
         verbs=(
             Verb(
@@ -110,6 +110,12 @@ def profile(base: Profile, cluster: Cluster | None, zone: str) -> Profile:
 
 def _fact(value: Any, note: str) -> Fact[Any]:
     return Fact(value, Source.DOCUMENTED, DAY, note)
+
+
+def _store_reach(s: SlurmSettings, on: str) -> Fact[Any]:
+    if s.slurm_store == RELAY:
+        return Fact(Reach.RELAY, Source.USER, on, "the setting slurm_store")
+    return _fact(Reach.DIRECT, f"{OWN_PAGE}: the agent opens the object store itself")
 
 
 def _tiers(s: SlurmSettings, mount: str) -> tuple[Tier, ...]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState, Offer
 from supervisor.domain.profile import Profile
@@ -33,13 +34,14 @@ from supervisor.providers.slurm import profile as profiles
 from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Commands, Partition
 from supervisor.providers.slurm.jobs import Job, JobName
 from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of
-from supervisor.providers.slurm.settings import SlurmSettings, gpu_words, offers
+from supervisor.providers.slurm.settings import SlurmSettings, gpu_words, image_of, offers
 from supervisor.providers.slurm.site import Here, Site
 from supervisor.providers.slurm.states import UnknownState, wait
 from supervisor.providers.slurm.submitting import (
     NOTICE_FROM,
     SCRIPT,
     Submit,
+    container_words,
     job_id_of,
     limit_s,
     memory_of,
@@ -213,6 +215,7 @@ class SlurmProvider:
         s, shape, partition = self._settings, request.placement.shape, self._partition(request)
         folder = Path(s.slurm_folder) / "machines" / request.name
         most_s = None if partition is None else partition.max_s
+        gres, image = s.slurm_gres.get(shape, ""), image_of(s, shape, request.placement.zone)
         minutes = walltime_min(request.machine_max_s, limit_s(s.slurm_time), most_s)
         return Submit(
             name=name.text,
@@ -223,11 +226,20 @@ class SlurmProvider:
             minutes=minutes,
             warning_s=warning_s(request.checkpoint_s, 60.0 * minutes, request.timed_out),
             modules=s.slurm_modules,
-            gres=s.slurm_gres.get(shape, ""),
+            gres=gres,
             cpus=s.slurm_cpus.get(shape, 0),
             memory=memory_of(s.slurm_memory.get(shape, ""), request.out_of_memory if s.slurm_memory_grows else 0),
             account=s.slurm_account,
             qos=s.slurm_qos,
+            container=container_words(
+                s.slurm_apptainer,
+                image,
+                gpus=gpu_words(gres)[0],
+                folder=s.slurm_folder,
+                store_url=str(request.job.get("store_url") or ""),
+            )
+            if image
+            else (),
         )
 
     def _partition(self, request: LaunchRequest) -> Partition | None:
@@ -239,6 +251,7 @@ class SlurmProvider:
         cluster, partition = self.cluster.last, self._partition(request)
         grace_s = 0.0 if partition is None else partition.grace_s
         gpus, _ = gpu_words(submit.gres)
+        digest = image_of(self._settings, request.placement.shape, request.placement.zone).partition("@")[2]
         ends_s = min(request.machine_max_s, 60.0 * submit.minutes - submit.warning_s)
         return {
             **launch_values(request),
@@ -248,6 +261,7 @@ class SlurmProvider:
             "machine_max_s": ends_s,
             "expiry_s": 60.0 * submit.minutes - ends_s,
             **({"gpus": gpus} if gpus else {}),
+            **({"image_digest": digest} if digest else {}),
         }
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -277,6 +291,10 @@ class SlurmProvider:
             if sighting is None or not sighting.has_id(ref.machine_id):
                 raise MachineMissing(f"there is no machine {ref.name}")
             return self._surveyor.console(ref.name, start, max_bytes)
+
+    def follow(self, note: Callable[[Mapping[str, Any]], None]) -> None:
+        """Each listing calls `note` with the `beats` of runs whose files are relayed, before it returns."""
+        self._surveyor.note_beats = note
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}

@@ -104,7 +104,7 @@ class LoginNode:
     has_script = False
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
 
     def command(self, words: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Done:
         values = {
@@ -128,6 +128,6 @@ class LoginNode:
         from supervisor.remote.connections import NotConnected
 
         try:
-            return self._host.call(operation, values, *([] if within_s is None else [within_s]))
+            return self.host.call(operation, values, *([] if within_s is None else [within_s]))
         except NotConnected as error:
             raise ProviderUnavailable(str(error)) from None

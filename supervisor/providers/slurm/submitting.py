@@ -15,6 +15,7 @@ from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.ports.provider import LaunchFailed, LaunchRejected, QuotaExceeded
+from supervisor.providers.slurm.settings import PLAIN_PATH
 
 SCRIPT = Path(__file__).with_name("batch_script.sh")
 WARNING_S = 120  # at least
@@ -26,6 +27,7 @@ UNITS = "KMGT"
 MEMORY_GROWS, MOST_GROWTHS = 1.2, 8
 SIGNAL = "USR1"
 NOTICE_FROM = "signal"  # of job.json
+FOLDER_STORE = "file://"
 CONSOLE = "console.log"  # of a machine's folder
 
 
@@ -73,7 +75,8 @@ def walltime_min(machine_max_s: float, setting_s: float | None, partition_s: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """`script`: where sbatch runs. `gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own."""
+    """`script`: where sbatch runs. `gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own.
+    `container`: words before the agent's, () = none."""
 
     name: str
     partition: str
@@ -88,6 +91,7 @@ class Submit:
     memory: str = ""
     account: str = ""
     qos: str = ""
+    container: Sequence[str] = ()
 
     def words(self) -> tuple[str, ...]:
         """No word of a user is among them. --export=NONE: the job has the environment of a login on its node, and
@@ -110,8 +114,23 @@ class Submit:
             "qos": self.qos,
         }
         given = tuple(f"--{name}={value}" for name, value in options.items() if value)
-        arguments = (str(self.folder), self.python, *self.modules)
+        arguments = (str(self.folder), self.python, *self.modules, *(("--", *self.container) if self.container else ()))
         return ("sbatch", "--parsable", "--requeue", *given, str(self.script), *arguments)
+
+
+def container_words(program: str, image: str, *, gpus: int, folder: str, store_url: str) -> tuple[str, ...]:
+    """Apptainer's, before those of the agent: it sees `folder` (slurm_folder) and the store's, where that is one.
+
+    No --cleanenv: the job needs what Slurm and its modules set, such as CUDA_VISIBLE_DEVICES and SLURM_*. What would
+    break the image's own Python the batch script takes away. Raises LaunchRejected."""
+    paths = [folder]
+    store = store_url.removeprefix(FOLDER_STORE) if store_url.startswith(FOLDER_STORE) else ""
+    if store and not Path(store).is_relative_to(folder):
+        if not re.fullmatch(PLAIN_PATH, store):
+            raise LaunchRejected(f"the object store {store_url} cannot be named to {program}: use a plainer path")
+        paths.append(store)
+    binds = (word for path in paths for word in ("--bind", path))
+    return (program, "exec", *(("--nv",) if gpus else ()), *binds, image)
 
 
 def _plain(folder: Path) -> str:

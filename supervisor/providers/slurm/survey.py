@@ -112,12 +112,14 @@ class Survey:
 
 
 class Surveyor:
-    """`site`: where the folders of machines are. `now`: epoch seconds."""
+    """`site`: where the folders of machines are. `now`: epoch seconds. `note_beats`: called by each listing with the
+    answer that has the `beats` of runs whose files are relayed; None = none are."""
 
     def __init__(self, commands: Commands, cluster: ClusterReader, site: Site, now: Callable[[], float]) -> None:
         self.queue, self._commands, self._cluster, self._site, self._now = Queue(commands), commands, cluster, site, now
         self._lock, self._holds = threading.RLock(), False
         self._zones: dict[str, str] = {}  # machine name -> zone, as it was last read
+        self.note_beats: Callable[[Mapping[str, Any]], None] | None = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -138,7 +140,11 @@ class Surveyor:
         """`only`: the name of one machine. Raises ProviderUnavailable."""
         began_at = self._now()
         survey = Survey(one_each(self.queue.jobs()))
-        entries: Mapping[str, bool] = self._site.folders("entries")["entries"]
+        note_beats = self.note_beats if only is None else None
+        answer = self._site.folders("entries", with_beats=note_beats is not None)
+        if note_beats is not None:  # they were read after the queue, so an end there has its last beat here
+            note_beats(answer)
+        entries: Mapping[str, bool] = answer["entries"]
         names = {*survey.jobs, *entries}
         if only is None:
             zones = self._zones.copy()  # launches and releases add to it meanwhile

@@ -31,10 +31,10 @@ from supervisor.providers.ssh.facts import Readings
 from supervisor.providers.ssh.meters import SshMeters, with_meter
 from supervisor.providers.ssh.presets import of_user, preset
 from supervisor.providers.ssh.settings import RELAY, SshSettings, most_machines, offers
-from supervisor.providers.ssh.stays import SshRelay
 from supervisor.providers.ssh.traits import TRAITS
 from supervisor.remote.connections import Connections, NotConnected
 from supervisor.remote.hosts import Answer, Host, probe_all
+from supervisor.remote.stays import HostRelay
 
 SETTING = "ssh_gpus"
 MIRROR = "HF_ENDPOINT"  # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
@@ -152,14 +152,14 @@ class SshProvider:
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
 
-    def relay(self, supervisor_id: str, transfers: Connections) -> SshRelay:
+    def relay(self, supervisor_id: str, transfers: Connections) -> HostRelay:
         """The object stores on these hosts. They get the probe of each listing before that returns."""
 
         def watch(note: Callable[[str, Answer], None]) -> None:
             self._also_note = note
 
         hosts = {alias: host.over(transfers) for alias, host in self._hosts.items()}
-        return SshRelay(hosts, supervisor_id, watch, transfers.end)
+        return HostRelay(hosts, supervisor_id, watch, transfers.end)
 
     # --- disasters ----------------------------------------------------------------------------------------------------
 

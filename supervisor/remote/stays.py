@@ -38,9 +38,10 @@ NO_RESULT = (NotConnected, ProviderUnavailable, LaunchRejected, NoCapacity, Capa
 OUTCOMES: Mapping[str, type[Exception]] = {"missing": ObjectMissing, "changed": PreconditionFailed, "full": StoreFull}
 
 
-class SshRelay:
-    """Relay of ports/objectstore.py. `hosts`: by zone. `watch(note)`: note(zone, probe) is called with each probe.
-    `end()`: ends the calls of all hosts."""
+class HostRelay:
+    """Relay of ports/objectstore.py. `hosts`: by place. `watch(note)`: note(place, probe) is called with each probe.
+    `end()`: ends the calls of all hosts. `place_of(zone)`: where the store of this zone's machines is; by default each
+    zone is a host."""
 
     def __init__(
         self,
@@ -48,77 +49,78 @@ class SshRelay:
         supervisor_id: str,
         watch: Callable[[Callable[[str, Answer], None]], None],
         end: Callable[[], None],
+        place_of: Callable[[str], str] = lambda zone: zone,
     ) -> None:
-        self.end = end
+        self.end, self.place_of = end, place_of
         self._hosts, self._supervisor_id, self._watch = hosts, supervisor_id, watch
-        self._piece_bytes: dict[str, int] = {}  # by zone
+        self._piece_bytes: dict[str, int] = {}  # by place
 
-    def zones(self) -> Sequence[str]:
+    def places(self) -> Sequence[str]:
         return tuple(self._hosts)
 
     def follow(self, note: Callable[[str, Sequence[StayBeat]], None]) -> None:
-        def beats_of(zone: str, probe: Answer) -> None:
+        def beats_of(place: str, probe: Answer) -> None:
             beats = []
             for row in probe["beats"]:
                 with suppress(KeyError, TypeError, ValueError):  # no beat: a training can write anything there
                     if row["supervisor_id"] == self._supervisor_id and int(row["info"]["generation"]):
                         beats.append(StayBeat(row["stay"], row["run_id"], *_object(row)))
-            note(zone, beats)
+            note(place, beats)
 
         self._watch(beats_of)
 
-    def stays(self, zone: str) -> Sequence[Stay]:
-        rows = self.call(zone, "list", supervisor_id=self._supervisor_id)["stays"]
+    def stays(self, place: str) -> Sequence[Stay]:
+        rows = self.call(place, "list", supervisor_id=self._supervisor_id)["stays"]
         return tuple(Stay(row["stay"], row["run_id"], row["busy"]) for row in rows)
 
-    def make(self, zone: str, stay: str, run_id: str) -> HostStore:
-        answer = self.call(zone, "make", stay=stay, supervisor_id=self._supervisor_id, run_id=run_id)
-        return HostStore(self, zone, stay, str(answer["url"]))
+    def make(self, place: str, stay: str, run_id: str) -> HostStore:
+        answer = self.call(place, "make", stay=stay, supervisor_id=self._supervisor_id, run_id=run_id)
+        return HostStore(self, place, stay, str(answer["url"]))
 
-    def store(self, zone: str, stay: str) -> HostStore:
-        return HostStore(self, zone, stay, f"{zone}:{stay}")
+    def store(self, place: str, stay: str) -> HostStore:
+        return HostStore(self, place, stay, f"{place}:{stay}")
 
-    def forget(self, zone: str, stay: str) -> None:
-        self.call(zone, "forget", stay=stay, supervisor_id=self._supervisor_id)
+    def forget(self, place: str, stay: str) -> None:
+        self.call(place, "forget", stay=stay, supervisor_id=self._supervisor_id)
 
-    def call(self, zone: str, method: str, within_s: float = CALL_S, **values: object) -> Answer:
-        host = self._hosts.get(zone)
+    def call(self, place: str, method: str, within_s: float = CALL_S, **values: object) -> Answer:
+        host = self._hosts.get(place)
         if host is None:
-            raise StoreUnavailable(f"{zone} is not in ssh_hosts any more: add it again to reach its files")
+            raise StoreUnavailable(f"{place} is not in the settings any more: add it again to reach its files")
         try:
             answer = host.call("stay", {"method": method, **values}, within_s)
         except NO_RESULT as error:
             raise StoreUnavailable(str(error)) from None
         outcome = answer["outcome"]
         if outcome:
-            raise OUTCOMES.get(outcome, StoreUnavailable)(f"{zone}: {answer['text']}")
+            raise OUTCOMES.get(outcome, StoreUnavailable)(f"{place}: {answer['text']}")
         return answer
 
-    def piece(self, zone: str, method: str, within_s: float, /, **values: object) -> Answer:
+    def piece(self, place: str, method: str, within_s: float, /, **values: object) -> Answer:
         """A call with a piece of a content. Its size is halved for later ones when it fails, else it grows."""
-        size = self.piece_bytes(zone)
+        size = self.piece_bytes(place)
         try:
-            answer = self.call(zone, method, within_s, **values)
+            answer = self.call(place, method, within_s, **values)
         except StoreUnavailable:
-            self._piece_bytes[zone] = max(LEAST_BYTES, size // 2)
+            self._piece_bytes[place] = max(LEAST_BYTES, size // 2)
             raise
-        self._piece_bytes[zone] = min(MOST_BYTES, size * 2)
+        self._piece_bytes[place] = min(MOST_BYTES, size * 2)
         return answer
 
-    def piece_bytes(self, zone: str) -> int:
-        return self._piece_bytes.get(zone, FIRST_BYTES)
+    def piece_bytes(self, place: str) -> int:
+        return self._piece_bytes.get(place, FIRST_BYTES)
 
 
 class HostStore:
     """StayStore of ports/objectstore.py."""
 
     def __init__(
-        self, relay: SshRelay, zone: str, stay: str, url: str, note: Callable[[], None] = lambda: None
+        self, relay: HostRelay, place: str, stay: str, url: str, note: Callable[[], None] = lambda: None
     ) -> None:
-        self._relay, self._zone, self._stay, self.url, self._note = relay, zone, stay, url, note
+        self._relay, self._place, self._stay, self.url, self._note = relay, place, stay, url, note
 
     def noting(self, note: Callable[[], None]) -> HostStore:
-        return HostStore(self._relay, self._zone, self._stay, self.url, note)
+        return HostStore(self._relay, self._place, self._stay, self.url, note)
 
     def put(
         self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
@@ -137,17 +139,17 @@ class HostStore:
             size, uploads = source.tell(), 0
             values = {"stay": self._stay, "key": key, "size": size, "sha256": sha256}
             finish_s = PIECE_S + size / FINISH_BYTES_PER_S
-            answer = self._relay.call(self._zone, "receive", finish_s, offset=-1, content="", **values)
+            answer = self._relay.call(self._place, "receive", finish_s, offset=-1, content="", **values)
             while answer["info"] is None:
                 offset = answer["received"]
-                content = source.read(self._relay.piece_bytes(self._zone)) if source.seek(offset) < size else b""
+                content = source.read(self._relay.piece_bytes(self._place)) if source.seek(offset) < size else b""
                 is_last = offset + len(content) >= size
                 uploads += is_last
                 if uploads > UPLOADS:
-                    raise StoreUnavailable(f"{self._zone}: {key} arrived with another content, {UPLOADS} times")
+                    raise StoreUnavailable(f"{self._place}: {key} arrived with another content, {UPLOADS} times")
                 within_s = finish_s if is_last else PIECE_S
                 piece = {"offset": offset, "content": _text(content), **values}
-                answer = self._relay.piece(self._zone, "receive", within_s, **piece)
+                answer = self._relay.piece(self._place, "receive", within_s, **piece)
                 self._note()
             return _info(answer["info"])
 
@@ -157,13 +159,13 @@ class HostStore:
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         left = length
         while left is None or left > 0:
-            wanted = self._relay.piece_bytes(self._zone)
+            wanted = self._relay.piece_bytes(self._place)
             wanted = wanted if left is None else min(left, wanted)
             values = {"stay": self._stay, "key": key, "offset": offset, "max_bytes": wanted}
-            answer = self._relay.piece(self._zone, "read", PIECE_S, **values)
+            answer = self._relay.piece(self._place, "read", PIECE_S, **values)
             piece = base64.b64decode(answer["content"])
             if len(piece) > wanted or hashlib.sha256(piece).hexdigest() != answer["sha256"]:
-                raise StoreUnavailable(f"{self._zone}: {key} arrived with another content")
+                raise StoreUnavailable(f"{self._place}: {key} arrived with another content")
             self._note()
             if piece:
                 yield piece
@@ -192,7 +194,7 @@ class HostStore:
         return {info.key: (data, info) for data, info in objects}, tuple(_info(values) for values in answer["changed"])
 
     def _call(self, method: str, **values: object) -> Answer:
-        return self._relay.call(self._zone, method, CALL_S, stay=self._stay, **values)
+        return self._relay.call(self._place, method, CALL_S, stay=self._stay, **values)
 
 
 def _object(values: Mapping[str, Any]) -> tuple[bytes, ObjectInfo]:
