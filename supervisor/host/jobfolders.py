@@ -21,7 +21,7 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
 from supervisor.contract.stores.durable import MARKER
 from supervisor.host import refusals
