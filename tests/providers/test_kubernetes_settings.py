@@ -138,17 +138,6 @@ PAGE = (ROOT / "docs/providers/kubernetes.md").read_text(encoding="utf-8")
 CLAIMED = profile(replace(SETTINGS, kubernetes_claim="shared"), DAY)
 
 
-def test_the_survival_matrix_of_the_page_is_that_of_the_profile() -> None:
-    section = PAGE.partition("## Where checkpoints are")[2].partition("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
-    shown = [(re.findall(r"`([^`]+)`", cells[0]), [cell.strip() for cell in cells[1:]]) for cells in rows]
-    ends = (End.PROCESS, End.REQUEUE, End.STOP, End.DESTROY)
-    assert shown == [
-        (list(tier.paths), [str((tier.survives(end).value or Survival.VERIFY).value) for end in ends])
-        for tier in CLAIMED.tiers
-    ]
-
-
 def test_the_settings_of_the_page_are_valid(tmp_path: Path) -> None:
     path = tmp_path / "spot.toml"
     path.write_text(PAGE.partition("<<'END'\n")[2].partition("\nEND\n")[0])
