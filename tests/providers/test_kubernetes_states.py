@@ -191,6 +191,12 @@ def test_the_first_pod_is_the_machine() -> None:
     assert state(oom.job, *oom.pods) == (S.ENDED, C.HOST_OOM)
 
 
+def test_of_two_pods_of_one_second_the_same_one_is_always_the_machine() -> None:
+    one, other = pod(metadata={"uid": "b"}), pod(name="m-y", metadata={"uid": "a"})
+    both = [next(iter(sightings([job()], pods, Beside()))).pods for pods in ([one, other], [other, one])]
+    assert both == [[other, one]] * 2
+
+
 def test_a_pod_of_another_job_and_a_job_of_somebody_else_are_none_of_ours() -> None:
     foreign = pod()
     foreign["metadata"]["ownerReferences"][0]["uid"] = "other"

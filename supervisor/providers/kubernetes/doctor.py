@@ -44,6 +44,7 @@ class Right:
         return f"{self.verb} {self.resource}{'/' + self.subresource if self.subresource else ''}"
 
 
+LIST_NODES = Right("list", "nodes", is_needed=False, namespaced=False)
 RIGHTS = (
     *(Right(verb, "jobs", "batch") for verb in ("create", "get", "list", "delete")),
     Right("list", "pods"),
@@ -53,7 +54,7 @@ RIGHTS = (
     Right("list", "events", is_needed=False),
     Right("patch", "jobs", "batch", is_needed=False),
     Right("patch", "pods", is_needed=False),
-    Right("list", "nodes", is_needed=False, namespaced=False),
+    LIST_NODES,
 )
 
 
@@ -72,15 +73,15 @@ def findings(api: Api, s: KubernetesSettings) -> Iterator[Finding]:
     """Raises ProviderUnavailable."""
     rights = [right for right in RIGHTS if right.verb != "patch" or is_read(s)]
     with ThreadPoolExecutor(THREADS, thread_name_prefix="doctor") as pool:
-        allowed = list(pool.map(partial(_is_allowed, api), rights))
+        allowed = dict(zip(rights, pool.map(partial(_is_allowed, api), rights), strict=True))
     yield _namespace(api)
-    yield from _rights(api, [right for right, is_allowed in zip(rights, allowed, strict=True) if not is_allowed])
+    yield from _rights(api, [right for right, is_allowed in allowed.items() if not is_allowed])
     if s.kubernetes_claim:
         yield _read("claim", partial(_claim, api, s))
     if s.kubernetes_queue:
         yield _read("queue", partial(_queue, api, s))
     yield _read("quota", partial(_quota, api))
-    if allowed[-1]:
+    if allowed[LIST_NODES]:
         yield from _pools(api, s)
 
 

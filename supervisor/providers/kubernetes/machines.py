@@ -115,11 +115,16 @@ def _is_machine(job: Json) -> bool:
 
 def _sighting(job: Json, of_job: Mapping[str, list[Json]], beside: Beside) -> Sighting:
     uid, labels = str(own(job, "metadata", "uid")), own(job, "metadata", "labels") or {}
-    pods = sorted(of_job.get(uid, ()), key=lambda pod: str(own(pod, "metadata", "creationTimestamp") or ""))
+    pods = sorted(of_job.get(uid, ()), key=_age)
     uids = [uid, *(str(own(pod, "metadata", "uid")) for pod in pods)]
     events = [event for each in uids for event in beside.events.get(each, ())]
     pool = beside.pools.get((labels.get(ZONE_LABEL, ""), labels.get(SHAPE_LABEL, "")))
     return Sighting(job, pods, events, pool, uid in beside.ran, uid in beside.released)
+
+
+def _age(pod: Json) -> tuple[str, str]:
+    """Two pods of one second keep their order, whatever the order of a list is."""
+    return str(own(pod, "metadata", "creationTimestamp") or ""), str(own(pod, "metadata", "uid"))
 
 
 def seen(sighting: Sighting, resource: str) -> Seen:

@@ -87,8 +87,6 @@ class KubernetesPlatform:
             raise MachineMissing(f"there is no machine {ref.name}")
         content = self._provider.log(entry) if start < 0 else self._provider.log(entry, most_bytes=start + max_bytes)
         first = max(0, len(content) + start) if start < 0 else start
-        if content:  # its node may have begun a new file, which is shorter
-            first = min(first, len(content))
         whole = whole_characters(content[first : first + max_bytes])
         return ConsolePart(whole, first, first + len(whole))
 

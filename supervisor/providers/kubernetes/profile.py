@@ -1,4 +1,4 @@
-"""The profile of pods: a claim survives them, everything else of a pod goes with it, and the node costs on.
+"""The profile of pods: a claim survives them, everything else of a pod goes with it, and the node continues to cost.
 
 What the documentation of Kubernetes says is documented; the rest comes from the settings. How long a node gives a pod
 when it shuts down itself is the cluster's, and unknown here.

@@ -235,10 +235,10 @@ class KubernetesProvider:
         if entry is None:
             raise ProviderUnavailable(f"the cluster says both that {request.name} exists and that it does not")
         if not self._is_own(entry, request):
-            seen = entry.sighting
-            owner = f"launch {seen.labels.get(LAUNCH_LABEL, 'unknown')} of run "
-            owner += str(seen.labels.get(RUN_LABEL, "unknown"))
-            raise LaunchRejected(f"Job {request.name} already exists, of {owner}, with the UID {seen.uid}")
+            labels = entry.sighting.labels
+            owner = f"launch {labels.get(LAUNCH_LABEL, 'unknown')} of run {labels.get(RUN_LABEL, 'unknown')}"
+            text = f"Job {request.name} already exists, of {owner}, with the UID {entry.sighting.uid}"
+            raise LaunchRejected(text)
         if entry.sighting.is_deleted:
             raise ProviderUnavailable(f"Job {request.name} of this launch is still being deleted")
         return entry
@@ -272,15 +272,15 @@ class KubernetesProvider:
             raise ProviderUnavailable(entry.problem)
         if entry.machine is not None:
             return entry.machine
-        seen = entry.sighting
+        job = entry.sighting
         return Machine(
-            seen.uid,
-            seen.name,
-            seen.zone,
+            job.uid,
+            job.name,
+            job.zone,
             MachineState.ENDED,
-            seen.labels.get(SUPERVISOR_LABEL, ""),
-            seen.labels.get(RUN_LABEL, ""),
-            seen.labels.get(LAUNCH_LABEL, ""),
+            job.labels.get(SUPERVISOR_LABEL, ""),
+            job.labels.get(RUN_LABEL, ""),
+            job.labels.get(LAUNCH_LABEL, ""),
             detail="started and already ended",
         )
 

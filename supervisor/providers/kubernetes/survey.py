@@ -93,11 +93,12 @@ class Surveyor:
     def _entries(self, jobs: Sequence[Json], pods: Sequence[Json], *, is_whole: bool) -> list[Entry]:
         with self._lock:
             beside = Beside(ran=frozenset(self._ran), released=frozenset(self._released))
-        first = machines.sightings(jobs, pods, beside)
-        self._read_beside(first, is_whole)
+        sightings = machines.sightings(jobs, pods, beside)
+        self._read_beside(sightings, is_whole)
         with self._lock:
             beside = replace(beside, events=dict(self._events), pools=dict(self._pools))
-        sightings = machines.sightings(jobs, pods, beside) if beside.events or beside.pools else first
+        if beside.events or beside.pools:
+            sightings = machines.sightings(jobs, pods, beside)
         with self._lock:
             self._ran |= {sighting.uid for sighting in sightings if sighting.pods}
             return [self._entry(sighting) for sighting in sightings]

@@ -3,7 +3,7 @@
 Sources: "Assigning Pods to Nodes", "Schedule GPUs", "Resource Quotas"; the texts of the scheduler (`0/5 nodes are
 available: …`), of the Job controller (`Error creating: …`) and of the attach controller, Kubernetes 1.29 to 1.37.
 
-A wait that ends by itself is free. A wait that nothing but a change of the settings or of the cluster ends has a cause,
+A wait that ends by itself is free. A wait that only a change of the settings or of the cluster can end has a cause,
 and ends the try; where the same text also comes for a short time, it counts only after it has lasted.
 """
 
