@@ -225,7 +225,7 @@ class TestDoctor:
         assert self.lines(cluster(), s)["containers"][:2] == (OK, f"{program} runs on this computer")
         image.unlink()
         lines = self.lines(cluster(), replace(s, slurm_apptainer=str(tmp_path / "none")))
-        assert lines[str(image)][:2] == (FAIL, "it cannot be read on this computer")
+        assert lines[str(image)][:2] == (WARN, "it cannot be read on this computer")
         assert lines["containers"][:2] == (WARN, f"{tmp_path}/none does not run on this computer")
         assert "cannot be started" in lines["containers"][2]
         assert "containers" not in self.lines(cluster(), S)

@@ -89,7 +89,8 @@ def _containers(s: SlurmSettings, site: Site) -> Iterator[Finding]:
     where = s.slurm_host or "this computer"
     for image in dict.fromkeys(s.slurm_containers.values()):
         if image.startswith("/") and _failure(site, "test", "-r", image):
-            yield _finding(image, FAIL, f"it cannot be read on {where}", "slurm_containers names it", "build it there")
+            fix = "build it there, unless the nodes alone have it"
+            yield _finding(image, WARN, f"it cannot be read on {where}", "slurm_containers names it", fix)
     failure = _failure(site, s.slurm_apptainer, "--version")
     if failure:
         fact = f"{s.slurm_apptainer} does not run on {where}"
