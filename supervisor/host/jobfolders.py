@@ -50,7 +50,7 @@ class JobFolders:
         *,
         locks: bool = False,
         checks_store: bool = False,
-        beats: Callable[[], Any] = list,
+        beats: Callable[[], List[Json]] = list,
     ) -> None:
         self._folders, self._agent, self._locks, self._checks_store = folders, agent, locks, checks_store
         self._beats = beats
