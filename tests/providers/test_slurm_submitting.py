@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,7 +231,6 @@ def start(folder: Path, restart: str | None, python: str) -> dict[str, object]:
 
 def test_the_script_becomes_the_agent_and_says_which_start_it_is(tmp_path: Path) -> None:
     import json
-    import sys
 
     folder = tmp_path / "with space $(id)"
     folder.mkdir()
@@ -246,6 +246,19 @@ def test_the_script_becomes_the_agent_and_says_which_start_it_is(tmp_path: Path)
     start(folder, "1", sys.executable)
     assert json.loads((folder / "identity.json").read_text()) == {"machine_id": "12.1"}
     assert (folder / "starts").read_text() == "12.0\n12.1\n"
+
+
+def test_a_second_job_of_one_machine_leaves_its_folder_alone(tmp_path: Path) -> None:
+    """Two answers of sbatch that both came too late. The agent of the first job works in this folder."""
+    (tmp_path / "agent.pyz").write_text("raise SystemExit(9)")
+    (tmp_path / "secrets.json").write_text("{}")
+    (tmp_path / "starts").write_text("11.0\n")
+    (tmp_path / "identity.json").write_text('{"machine_id": "11.0"}')
+    own = {"SLURM_JOB_ID": "12", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/bash", str(SCRIPT), str(tmp_path), sys.executable], env=own, timeout=30, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "identity.json").read_text() == '{"machine_id": "11.0"}'
+    assert (tmp_path / "starts").read_text() == "11.0\n12.0\n"
 
 
 LISTENER = """\

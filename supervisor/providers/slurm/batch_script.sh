@@ -26,6 +26,8 @@ fi
 cd "$folder" || exit 5
 id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}
 echo "$id" >>starts || exit 5
+read -r first <starts || exit 5
+[ "${first%%.*}" = "$SLURM_JOB_ID" ] || exit 0 # of an answer of sbatch that came too late: another job is the machine
 printf '{"machine_id": "%s"}\n' "$id" >".identity.$id" && mv ".identity.$id" identity.json || exit 5
 export SPOT_MACHINE=${folder##*/} SPOT_MACHINE_DIR=$folder
 exec "$@" "$python" agent.pyz "$folder" <secrets.json
