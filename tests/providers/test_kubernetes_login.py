@@ -119,6 +119,17 @@ def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:
         cluster.api.items(PATH)
 
 
+@pytest.mark.parametrize("field", ["token", "tokenFile"])
+def test_a_token_in_the_kubeconfig_needs_no_program(tmp_path: Path, field: str) -> None:
+    cluster = Cluster(tmp_path, "exit 1")
+    (tmp_path / "token").write_text("good")
+    config = yaml.safe_load((tmp_path / "config").read_text())
+    config["users"][0]["user"][field] = "good" if field == "token" else str(tmp_path / "token")
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    assert cluster.api.items(PATH) == []
+    assert not cluster.runs.exists()
+
+
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_it_gets_its_version_and_no_setting_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str

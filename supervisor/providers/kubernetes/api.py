@@ -61,7 +61,7 @@ class Connection:
 def connection(kubeconfig: str, context: str, namespace: str) -> Connection:
     """By the settings; reads files, and sends no request. Raises what lightkube and its libraries raise."""
     import httpx2
-    from lightkube.config.client_adapter import Client, ConnectionParams
+    from lightkube.config.client_adapter import Client, ConnectionParams, ExecAuth
     from lightkube.config.kubeconfig import KubeConfig
 
     from supervisor.providers.kubernetes.login import Login
@@ -71,7 +71,7 @@ def connection(kubeconfig: str, context: str, namespace: str) -> Connection:
     if chosen is None or chosen.user is None:
         raise ValueError("its context has no user")
     http = Client(chosen, ConnectionParams(timeout=httpx2.Timeout(PER_TRY_S)))
-    if chosen.user.exec is not None and chosen.user.token is None:
+    if chosen.user.exec is not None and isinstance(http.auth, ExecAuth):
         http.auth = Login(chosen.user.exec)
     return Connection(http, namespace or chosen.namespace)
 
