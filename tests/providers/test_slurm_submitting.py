@@ -41,7 +41,8 @@ from tests.waiting import wait_for
         (None, 86400.0, 9, 1920),
         (300.0, 600.0, 0, 300),  # half of the walltime is for the training
         (300.0, 600.0, 3, 300),
-        (90_000.0, None, 0, 65535),  # the most that sbatch takes
+        (90_000.0, None, 0, 7260),  # it waited for a store that was away
+        (90_000.0, None, 4, 65535),  # the most that sbatch takes
         (None, 60.0, 0, 30),
     ],
 )
