@@ -34,7 +34,7 @@ now = time.time
 time.time = lambda: now() + 90.0
 time.time_ns = lambda: int(time.time() * 1e9)
 """
-WALLTIME = {"SPOT_SLURM_TIME": "2", "login_node": True}
+WALLTIME = {"SPOT_SLURM_TIME": "2"}
 RELAY = {"SPOT_SLURM_STORE": "relay", "SPOT_SLURM_PARTITIONS": "spot,prod", "login_node": True, "objects": "own"}
 CUT_OFF_S = 4.0  # eight polls
 SECTIONS = """
@@ -170,8 +170,7 @@ def test_the_weights_are_the_same_over_a_preemption_and_a_requeue_by_hand(lab: L
 
 @pytest.mark.parametrize("lab", [WALLTIME], indirect=True)
 def test_the_weights_are_the_same_over_a_walltime(lab: Lab, tmp_path: Path) -> None:
-    """Of two minutes, on a cluster behind a login node. The warning comes a minute before their end, and Slurm may send
-    it half a minute earlier."""
+    """Of two minutes. The warning comes a minute before their end, and Slurm may send it half a minute earlier."""
     gate = tmp_path / "gate"
     lab.spot("submit", "--run-id", "digits", "--code", ".", "--result", "weights.npz", "--", *training(gate))
     lab.until(lambda run: len(lab.attempts()) == 2, "the second attempt")
