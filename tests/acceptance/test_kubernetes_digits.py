@@ -4,10 +4,9 @@ interruption, bit for bit. The cluster is the tests' own; supervisor, agent and 
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.providers.kubernetes.publishing import CHECKPOINT_LABEL
-from tests import forked
-from tests.acceptance.cloud_story import DIGITS, training, twin
-from tests.acceptance.daemon import QUICK, Daemon
-from tests.acceptance.stories import DONE
+from tests.acceptance.cloud_story import training, twin
+from tests.acceptance.daemon import QUICK
+from tests.acceptance.digits_lab import DigitsLab
 from tests.kubernetes.cluster import IMAGE, SPOT, Cluster
 from tests.kubernetes.jobs import is_over
 from tests.kubernetes.kinds import JOB
@@ -26,7 +24,7 @@ from tests.kubernetes.processes import ProcessRuntime
 from tests.waiting import wait_for
 
 
-class Lab:
+class Lab(DigitsLab):
     """`shared`: the folder of the claim, which supervisor and pods mount at the same path."""
 
     def __init__(self, folder: Path, shared: Path) -> None:
@@ -48,15 +46,7 @@ class Lab:
             "SPOT_STORE_URL": f"file://{self.objects}",
             "SPOT_BEAT_STORE_S": "1",
         }
-        self.daemon = Daemon(folder / "data", environ)
-        self.daemon.start()
-
-    def spot(self, *words: str) -> str:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-        environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
-        answer = forked.spot(*words, environ=environ, folder=DIGITS, timeout_s=90)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
-        return answer.stdout
+        super().__init__(folder / "data", environ)
 
     def submit(self) -> None:
         command = training(self.folder / "gate")
@@ -64,25 +54,9 @@ class Lab:
             "submit", "--run-id", "digits", "--code", ".", "--image", IMAGE, "--result", "weights.npz", "--", *command
         )
 
-    def until(self, holds: Callable[[Any], bool], what: str) -> Any:
-        def look() -> Any:
-            run = self.daemon.run("digits")
-            assert run["status"] not in DONE or holds(run), (run["status_text"], self.told())
-            return run if holds(run) else None
-
-        try:
-            return wait_for(look, 120, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from None
-
-    def told(self) -> str:
-        events = self.daemon.call("GET", "/v1/runs/digits/events?limit=200")["events"]
+    def logs(self) -> str:
         logs = [path.read_text()[-2000:] for path in (self.folder / "cluster").glob("pods/*/log")]
-        return "\n".join([*(event["text"] for event in events), *logs, self.daemon.log()])
-
-    def attempts(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
-        return found
+        return "\n".join([*logs, super().logs()])
 
     def trains(self, attempt: int, step: int) -> Any:
         """A checkpoint of this attempt is in the store."""
@@ -129,7 +103,7 @@ def test_the_weights_are_the_same_over_a_preemption(lab: Lab, tmp_path: Path) ->
     (lab.folder / "gate").touch()
     run = lab.until(lambda run: run["status"] == "completed", "digits to complete")
     assert run["status_text"].startswith("Completed"), run["status_text"]
-    assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "finished"], lab.told()
+    assert [attempt["cause"] for attempt in lab.attempts()] == ["preempted", "finished"], lab.events()
     weights = lab.objects / runfiles.results("digits", 1) / "weights.npz"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == twin(tmp_path / "twin")
     wait_for(lab.has_ended, 60, "all Jobs to end")

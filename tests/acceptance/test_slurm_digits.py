@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore
-from tests import forked
-from tests.acceptance.cloud_story import DIGITS, STEPS, cloud_story, training, twin
-from tests.acceptance.daemon import QUICK, Daemon
-from tests.acceptance.stories import DONE
+from tests.acceptance.cloud_story import STEPS, cloud_story, training, twin
+from tests.acceptance.daemon import QUICK
+from tests.acceptance.digits_lab import DigitsLab
 from tests.acceptance.test_cloud_moves import PAUSE, trains_on
 from tests.acceptance.test_ssh_relay import step_in
 from tests.providers import stub_apptainer
@@ -50,7 +47,7 @@ kind = "gce"
 """
 
 
-class Lab:
+class Lab(DigitsLab):
     """`objects`: the supervisor's store, below the folder. `node`: None = this computer is a part of the cluster."""
 
     def __init__(
@@ -73,37 +70,10 @@ class Lab:
             "SPOT_BEAT_STORE_S": "1",
             **settings,
         }
-        self.daemon = Daemon(folder / "data", environ)
-        self.daemon.start()
-
-    def spot(self, *words: str) -> str:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-        environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
-        answer = forked.spot(*words, environ=environ, folder=DIGITS, timeout_s=90)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
-        return answer.stdout
-
-    def until(self, holds: Callable[[Any], bool], what: str) -> Any:
-        def look() -> Any:
-            run = self.daemon.run("digits")
-            assert run["status"] not in DONE or holds(run), (run["status_text"], self.events())
-            return run if holds(run) else None
-
-        try:
-            return wait_for(look, 120, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.events()}\n{self.daemon.log()}") from None
-
-    def events(self) -> str:
-        return "\n".join(
-            event["text"] for event in self.daemon.call("GET", "/v1/runs/digits/events?limit=200")["events"]
-        )
+        super().__init__(folder / "data", environ)
 
     def job_ids(self) -> list[str]:
         return self.cluster.run("squeue", "--me", "--noheader", "--format=%i").split()
-
-    def attempts(self) -> list[dict[str, Any]]:
-        return self.daemon.call("GET", "/v1/runs/digits/attempts")["attempts"]
 
 
 def python_with(folder: Path, **variables: str) -> Path:
