@@ -48,8 +48,12 @@ class Publishing:
 
     def turns(self, runs: Iterable[Run], now: float) -> Iterator[tuple[Run, PublishCheckpoint]]:
         """Of this tick."""
-        shown = {run.key: (run, action) for run in runs if (action := at_risk(run, now)) is not None}
-        ours = {key: turn for key, turn in shown.items() if turn[1].ref.provider in self._providers}
+        ours = {
+            run.key: (run, action)
+            for run in runs
+            if (attempt := run.live_attempt) is not None and attempt.ref.provider in self._providers
+            if (action := at_risk(run, now)) is not None
+        }
         for key in sorted(self._rotation.next_keys(ours)):
             yield ours[key]
 
