@@ -1,23 +1,37 @@
 """The part of a beat that may decide what an end means: hits in the log, the kernel's kills, errors of cards, a hang.
 
-Shared with the agent: Python 3.8, standard library only. "" while nothing is notable, so a healthy run costs nothing.
-Untrusted input, like the beat that carries it. Times are seconds since the agent's start (`up_s`).
+Shared with the agent: Python 3.8, standard library only. Beats and pulses hold it as one ASCII text of JSON, "" while
+nothing is notable, so a healthy run costs nothing. It is untrusted input, like the beat that carries it: `decode` keeps
+what is in bounds, silently drops the rest, and never raises. Times are seconds since the agent's start (`up_s`).
+
+A text that would be too long loses the ends of its quotes first, then its oldest hits that did not begin the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional, Tuple
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from supervisor.contract.beat_telemetry import figure
 
 MAX_BYTES = 1500
 MAX_HITS = 6
+MAX_TEXT = 300
+MAX_XIDS, MAX_HELD, MAX_METRICS = 8, 16, 8
+MAX_COUNT = 10**15
 CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles of a pattern
+ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
+_WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
+_QUOTES = (200, 120, 60, 30, 0)  # characters of each quote, as many as fit
 
 
 @dataclass(frozen=True)
 class Hit:
     """Lines of the log that one pattern matches. `line`: the last one, verbatim but for secrets and colors.
-    `steps_after`: steps reported after it; 0 = the command ended with it; None = unknown. `offset`: of the last hit in
+    `steps_after`: steps reported after it; 0 = none, so the command may have ended with it; None = the command reports
+    no steps. `lines_after`: of the log, without the frames of tracebacks; None = unknown. `offset`: of the last hit in
     the log, which orders hits. `context`: up to five lines before and after; never in a beat."""
 
     pattern: str
@@ -29,6 +43,7 @@ class Hit:
     steps_after: Optional[int] = None
     offset: int = 0
     context: Tuple[str, ...] = ()
+    lines_after: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +57,11 @@ class Hang:
 
 @dataclass(frozen=True)
 class Signs:
-    """`error`: the last line of the exception that began the end. `oom_shared`: processes of others are in the same
-    cgroup. `xids`: (card, code, up_s). `held`: (card, bytes in use before the command started). `nonfinite`: names of
-    metrics that were NaN or infinite."""
+    """`began`: the pattern of the hit that began the end; "" = an error without a pattern, or unknown. `error`: the
+    line that began the end, in most cases the last one of an exception; where `began` is set, its hit's. A hit of a
+    cause that is not `began` was caught, follows from another one, or is old. `oom_shared`: processes of others are in
+    the same cgroup. `xids`: (card, code, up_s). `held`: (card, bytes in use before the command started). `nonfinite`:
+    names of metrics that were NaN or infinite."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -55,3 +72,168 @@ class Signs:
     hang: Optional[Hang] = None
     nonfinite: Tuple[str, ...] = ()
     up_s: Optional[float] = None  # when the signs were written
+    began: str = ""
+
+
+def encode(signs: Signs) -> str:
+    """At most MAX_BYTES, all ASCII; "" where nothing is notable."""
+    if replace(signs, up_s=None) == Signs():
+        return ""
+    signs = _bounded(signs)
+    text = _dumps(signs)
+    for shorter_text in _shorter(signs):
+        if len(text) <= MAX_BYTES:
+            break
+        text = shorter_text
+    return text
+
+
+def decode(text: str) -> Signs:
+    """What is in bounds of such a text."""
+    try:
+        data = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return Signs()
+    if not isinstance(data, dict):
+        return Signs()
+    oom, hang = data.get("oom"), data.get("hang")
+    return Signs(
+        hits=tuple(hit for hit in map(_hit, _rows(data, "hits", MAX_HITS)) if hit is not None),
+        error=_text(data.get("error")),
+        oom_rose_up_s=figure(oom[0]) if isinstance(oom, list) and oom else None,
+        oom_shared=oom[1] if isinstance(oom, list) and len(oom) > 1 and isinstance(oom[1], bool) else None,
+        xids=tuple(row for row in map(_xid, _rows(data, "xids", MAX_XIDS)) if row is not None),
+        held=tuple(row for row in map(_held, _rows(data, "held", MAX_HELD)) if row is not None),
+        hang=_hang(hang) if isinstance(hang, list) else None,
+        nonfinite=tuple(name for name in map(_text, _rows(data, "nonfinite", MAX_METRICS)) if 0 < len(name) <= 64),
+        up_s=figure(data.get("up_s")),
+        began=_word(data.get("began")),
+    )
+
+
+def as_received(data: object) -> str:
+    """The text of this part of a beat that came from outside, unread; "" when it is too long or not ASCII."""
+    fits = isinstance(data, str) and len(data) <= MAX_BYTES and data.isascii() and "\x00" not in data
+    return data if fits else ""  # type: ignore[return-value]
+
+
+def shorter(text: str) -> Iterator[str]:
+    """Shorter and shorter forms of such a text, for a beat that has no space for all of it. What happened stays; quotes
+    and old hits go. A text that cannot be read becomes ""."""
+    if not text:
+        return
+    signs = decode(text)
+    if replace(signs, up_s=None) == Signs():
+        yield ""
+    else:
+        yield from _shorter(signs)
+
+
+def _shorter(signs: Signs) -> Iterator[str]:
+    for chars in _QUOTES:
+        hits = tuple(replace(hit, line=hit.line[:chars]) for hit in signs.hits)
+        yield _dumps(replace(signs, hits=hits, error=signs.error[: max(chars, 60)]))
+    for count in (3, 1):
+        first = [hit for hit in signs.hits if hit.pattern == signs.began]
+        others = [hit for hit in signs.hits if hit.pattern != signs.began]
+        kept = sorted([*first, *others[::-1]][:count], key=lambda hit: hit.offset)
+        hits = tuple(replace(hit, line=hit.line[:60]) for hit in kept)
+        yield _dumps(replace(signs, hits=hits, error=signs.error[:60], held=signs.held[:4], nonfinite=()))
+
+
+def _bounded(signs: Signs) -> Signs:
+    """In the bounds of `decode`, so that what is sent can be read. The newest hits are kept."""
+    kept = [hit for hit in signs.hits if hit.pattern == signs.began]
+    others = [hit for hit in signs.hits if hit.pattern != signs.began]
+    kept += others[len(others) - max(0, MAX_HITS - len(kept)) :] if len(kept) < MAX_HITS else []
+    hits = tuple(replace(hit, line=_text(hit.line), context=()) for hit in sorted(kept, key=lambda hit: hit.offset))
+    return replace(
+        signs,
+        hits=hits[:MAX_HITS],
+        error=_text(signs.error),
+        xids=signs.xids[-MAX_XIDS:],
+        held=signs.held[:MAX_HELD],
+        nonfinite=signs.nonfinite[:MAX_METRICS],
+    )
+
+
+def _dumps(signs: Signs) -> str:
+    hang = signs.hang
+    oom = [signs.oom_rose_up_s, signs.oom_shared]
+    data: Dict[str, Any] = {
+        "began": signs.began,
+        "error": signs.error,
+        "hits": [_row(hit) for hit in signs.hits],
+        "oom": oom if oom != [None, None] else None,
+        "xids": [list(row) for row in signs.xids],
+        "held": [list(row) for row in signs.held],
+        "hang": None if hang is None else [hang.place, round(hang.still_s, 1), hang.step],
+        "nonfinite": list(signs.nonfinite),
+        "up_s": signs.up_s,
+    }
+    return json.dumps(
+        {name: value for name, value in data.items() if value not in (None, "", [])}, separators=(",", ":")
+    )
+
+
+def _row(hit: Hit) -> List[Any]:
+    times = round(hit.first_up_s, 1), round(hit.last_up_s, 1)
+    return [hit.pattern, hit.role, hit.count, *times, hit.steps_after, hit.lines_after, hit.offset, hit.line]
+
+
+def _hit(row: object) -> Optional[Hit]:
+    if not isinstance(row, list) or len(row) != 9:
+        return None
+    pattern, role, count, first, last, steps, lines, offset, line = row
+    first_up_s, last_up_s = figure(first), figure(last)
+    if not _word(pattern) or role not in ROLES or not _is_count(count) or not _is_count(offset):
+        return None
+    if (
+        first_up_s is None
+        or last_up_s is None
+        or not all(value is None or _is_count(value) for value in (steps, lines))
+    ):
+        return None
+    return Hit(pattern, role, count, _text(line), first_up_s, last_up_s, steps, offset, (), lines)
+
+
+def _hang(row: List[Any]) -> Optional[Hang]:
+    still_s = figure(row[1]) if len(row) == 3 else None
+    if still_s is None or not _word(row[0]) or not (row[2] is None or _is_count(row[2])):
+        return None
+    return Hang(row[0], still_s, row[2])
+
+
+def _xid(row: object) -> Optional[Tuple[int, int, float]]:
+    if not isinstance(row, list) or len(row) != 3 or not _is_count(row[0]) or not _is_count(row[1]):
+        return None
+    up_s = figure(row[2])
+    return None if up_s is None else (row[0], row[1], up_s)
+
+
+def _held(row: object) -> Optional[Tuple[int, float]]:
+    if not isinstance(row, list) or len(row) != 2 or not _is_count(row[0]):
+        return None
+    held = figure(row[1])
+    return None if held is None else (row[0], held)
+
+
+def _rows(data: Dict[str, Any], name: str, most: int) -> List[Any]:
+    rows = data.get(name)
+    return rows[:most] if isinstance(rows, list) else []
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+
+
+def _text(value: object) -> str:
+    """One line of at most MAX_TEXT printable characters that can be stored as UTF-8; "" for no text."""
+    if not isinstance(value, str):
+        return ""
+    plain = "".join(char if char.isprintable() else " " for char in value[:MAX_TEXT])
+    return plain.encode("utf-8", "replace").decode()

@@ -1,0 +1,1 @@
+"""What a command's output says: a table of patterns, a matcher in linear time, and tracebacks."""
