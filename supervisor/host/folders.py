@@ -15,7 +15,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
@@ -23,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from supervisor.contract.heartbeat import BEATS_OF_A_START
 from supervisor.contract.stores.durable import sync_folder
 from supervisor.host.files import Unreadable, private_opener, read_json, remove, write_json
 from supervisor.host.processes import Identity
@@ -134,6 +132,8 @@ class Folder:
 
     def write_relaunch(self, boot_id: str, at: float) -> None:
         """For another agent of this machine: its beats count on, and so does the machine's time."""
+        from supervisor.contract.heartbeat import BEATS_OF_A_START  # late, as in operations.py
+
         write_json(self.path / "relaunch.json", {"boot_id": boot_id, "at": at})
 
         def changed(job: Dict[str, Any]) -> Dict[str, Any]:
@@ -224,6 +224,8 @@ class Folders:
             if data is None and self.all():
                 raise Unreadable(f"{path} is missing, and there are machines in {self.machines}")
             if data is None:
+                import secrets  # late, as in operations.py
+
                 data = {"scope": before() or secrets.token_hex(6)}
                 write_json(path, data)
         name = data.get("scope")

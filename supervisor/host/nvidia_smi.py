@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from supervisor.host.files import Unreadable, clause
+
+if TYPE_CHECKING:
+    import subprocess
 
 TIMEOUT_S = 10.0
 MIB = 2**20
@@ -93,6 +95,8 @@ class NvidiaSmi:
         return tool
 
     def _run(self, command: List[str]) -> str:
+        import subprocess  # late: most computers of operations.py have no such tool
+
         if self._hung is not None and self._hung.returncode is None:
             raise CardsUnread(f"nvidia-smi hangs since its last call (pid {self._hung.pid})")
         try:

@@ -6,6 +6,9 @@ ends with another exit code than 0. Each operation is safe to repeat.
 
 All machines of a user on this computer are in one folder, so supervisors that share the computer see each other's
 machines, share one lock, and never give one card to two machines.
+
+Each operation is a process of its own, and imports are most of its time: what only some operations need is imported
+late.
 """
 
 from __future__ import annotations
@@ -14,29 +17,29 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from supervisor.contract.cards import Card
-from supervisor.contract.stores.durable import MARKER
 from supervisor.host import processes, refusals
 from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
 from supervisor.host.folders import Folders
 from supervisor.host.inspector import ENDED, Survey, boottime_s, machine_values
-from supervisor.host.jobfolders import JobFolders
 from supervisor.host.machines import Admission, Machines
 from supervisor.host.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.host.relaunching import RELAUNCH, BootLine, relaunch
 from supervisor.host.starting import Agents, Start
-from supervisor.host.stays import Stays
+
+if TYPE_CHECKING:
+    from supervisor.host.stays import Stays
 
 ANSWER = "spot-host:"  # begins the line of the response
+STAYS = "stays"  # the folder of stays.py
 OWN = "host"  # the folder of this program's own files
 SYSTEMD_RUN = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 SYSTEMD_WAIT_S = 5.0
@@ -61,7 +64,7 @@ class Host:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folders, agents = Folders(root.resolve(), OWN), Agents(sys.executable)
         self._root, self._agents = root, agents
-        self._stays = Stays(Path(os.path.abspath(root)))  # its links are those of the nodes that share the folder
+        self._stays_root = Path(os.path.abspath(root))  # its links are those of the nodes that share the folder
         self._cards = Cards(
             request.get("promised") or {},
             folders,
@@ -94,7 +97,7 @@ class Host:
             "cards_left": left[0],
             "all_cards": left[1],
             "others": left[2],
-            "beats": self._stays.beats(),
+            "beats": self._beats(),
             **computer(self._root),
         }
 
@@ -172,19 +175,21 @@ class Host:
 
     def stay(self) -> Dict[str, Any]:
         """One method of an object store on this computer (stays.py)."""
-        return self._stays.respond(self._request, self._owners)
+        return self._stays().respond(self._request, self._owners)
 
     def jobs(self) -> Dict[str, Any]:
         """One method of the folders of a scheduler's jobs (jobfolders.py)."""
+        from supervisor.host.jobfolders import JobFolders
+
         archive = Path(sys.argv[0]).resolve()
-        folders = JobFolders(
-            self._machines.folders, lambda: archive, locks=True, checks_store=True, beats=self._stays.beats
-        )
+        folders = JobFolders(self._machines.folders, lambda: archive, locks=True, checks_store=True, beats=self._beats)
         return folders.respond(self._request)
 
     def command(self) -> Dict[str, Any]:
         """A program of this computer, without a shell. `environment`: variables that it gets beside those of the login,
         without those whose name begins with one of `without` and is not in `keeping`."""
+        import subprocess
+
         request = self._request
         foreign, keeping = tuple(request["without"]), request["keeping"]
         kept = {name: text for name, text in os.environ.items() if name in keeping or not name.startswith(foreign)}
@@ -204,6 +209,14 @@ class Host:
             raise refusals.Unfinished("%s cannot be started: %s" % (request["words"][0], error)) from None
         texts = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
         return {"exit_code": done.returncode, **dict(zip(("output", "errors"), texts))}
+
+    def _stays(self) -> Stays:
+        from supervisor.host.stays import Stays
+
+        return Stays(self._stays_root)
+
+    def _beats(self) -> List[Dict[str, Any]]:
+        return self._stays().beats() if (self._stays_root / STAYS).is_dir() else []
 
     def _owners(self) -> List[Any]:
         """(supervisor id, run id) of each machine that is not known gone."""
@@ -274,6 +287,8 @@ def respond(operation: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
 
 def _check_store(url: str) -> None:
     """Raises Refused: an agent on another computer would wait for a folder that never comes."""
+    from supervisor.contract.stores.durable import MARKER
+
     path = url[len("file://") :]
     if url.startswith("file://") and not os.path.exists(os.path.join(path, MARKER)):
         raise refusals.Refused(
@@ -285,6 +300,8 @@ def _check_store(url: str) -> None:
 def store_folder(path: str) -> Dict[str, Any]:
     """The object store in this folder. `marked_at`: whole seconds, as everywhere where the same folder is mounted;
     null = there is none. `writable`; `system`: the type of its file system, "" = not known."""
+    from supervisor.contract.stores.durable import MARKER
+
     try:
         marked_at = int(os.stat(os.path.join(path, MARKER)).st_mtime)
     except OSError:
@@ -366,6 +383,8 @@ def detaching_prefix() -> List[str]:
     helps only where the user's own systemd outlives the session; else a session of its own is enough (setsid)."""
     if not lingers() or shutil.which(SYSTEMD_RUN[0]) is None:
         return []
+    import subprocess
+
     try:
         tried = subprocess.run(
             [*SYSTEMD_RUN, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SYSTEMD_WAIT_S, check=False

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-import shlex
 import shutil
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
 
 from supervisor.host import processes
 from supervisor.host.files import Unreadable, clause, read_json, remove, write_json, write_text
 from supervisor.host.folders import Folder, Folders
 from supervisor.host.refusals import Refused
 from supervisor.host.starting import Agents, Start
+
+if TYPE_CHECKING:
+    import subprocess
 
 RELAUNCH = "relaunch"  # value of `on_reboot` in job.json
 ENVIRONMENT = "environment.json"  # what the first agent was started with
@@ -52,6 +52,8 @@ WantedBy=default.target
 
 def prepare(folder: Folder, environment: Mapping[str, str]) -> None:
     """Before the first start of its agent: what a later start needs. OSError."""
+    import secrets  # late here and below, as in operations.py
+
     write_json(folder.path / "identity.json", {"machine_id": "m-" + secrets.token_hex(12)})
     write_json(folder.path / ENVIRONMENT, dict(environment))
 
@@ -123,6 +125,8 @@ class BootLine:
 
     def install(self) -> None:
         """Safe to repeat. Refused."""
+        import shlex
+
         self.mark.touch()
         if self.lingers and shutil.which("systemctl") is not None:
             self._enable_unit()
@@ -163,6 +167,8 @@ class BootLine:
         return Path(os.path.expanduser(UNIT_FOLDER)) / f"spot-relaunch-{digest}.service"
 
     def _enable_unit(self) -> None:
+        import shlex
+
         self._unit.parent.mkdir(parents=True, exist_ok=True)
         text = UNIT.format(root=self.root, command=shlex.join(self._command()))
         if not self._unit.exists() or self._unit.read_text() != text:
@@ -192,6 +198,8 @@ class BootLine:
 
 def _run(words: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Refused."""
+    import subprocess
+
     try:
         return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=CALL_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +43,8 @@ class Agents:
     def start(self, folder: Folder, start: Start) -> None:
         """Start the agent in this folder; afterward its process can be found. OSError, Unreadable: no process was
         started."""
+        import subprocess  # late, as in operations.py
+
         environment = {**start.environment, "SPOT_MACHINE": folder.name, "SPOT_MACHINE_DIR": str(folder.path)}
         job = folder.job()
         if job is not None and job.gpu_ids is not None:

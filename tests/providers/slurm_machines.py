@@ -16,7 +16,7 @@ from supervisor.providers.slurm.settings import SlurmSettings
 from supervisor.reconciler.system_clock import SystemClock
 from tests.providers.local_machines import SCRIPTED_AGENT, FolderSubject
 from tests.providers.slurm_cluster import SlurmCluster
-from tests.providers.ssh_machines import scripted_archive
+from tests.providers.ssh_machines import place_archive, scripted_archive
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
 
@@ -103,6 +103,7 @@ class BehindLoginNode(SlurmSubject):
         self._closers: list[Callable[[], None]] = []
         agent = folder / "agent.pyz"
         agent.write_bytes(scripted_archive())
+        place_archive(folder / "shared")
         super().__init__(cluster, folder, agent, **self.node.settings, **settings)
 
     def fresh(self, ahead_s: float = 0.0, **settings: Any) -> SlurmProvider:

@@ -39,6 +39,14 @@ def lab(tmp_path: Path) -> Iterator[SshSubject]:
 
 
 @pytest.fixture
+def new_lab(tmp_path: Path) -> Iterator[SshSubject]:
+    """The agent is not on its hosts yet."""
+    subject = SshSubject(tmp_path, is_new=True)
+    yield subject
+    subject.end_all()
+
+
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "PROBE_S", 2.0)
     monkeypatch.setattr(hosts, "CALL_S", 2.0)
@@ -216,8 +224,8 @@ def test_a_login_shell_that_prints_a_banner_and_takes_a_second(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("size", ["size=64k", "size=8m,nr_inodes=6"], ids=["bytes", "inodes"])
-def test_a_full_disk_is_a_refusal_with_its_reason(lab: SshSubject, size: str) -> None:
-    host = lab.hosts[0]
+def test_a_full_disk_is_a_refusal_with_its_reason(new_lab: SshSubject, size: str) -> None:
+    lab, host = new_lab, new_lab.hosts[0]
     with mounts(SMALL_HOME, str(host.home), size) as wrapper:
         host.stop()
         host.wrapper = wrapper
@@ -256,8 +264,10 @@ def test_a_changed_port_is_followed_when_the_configuration_names_it(lab: SshSubj
 
 
 def test_a_kill_between_the_copy_of_the_agent_and_the_start_is_completed_by_the_same_launch(
-    lab: SshSubject, monkeypatch: pytest.MonkeyPatch
+    new_lab: SshSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lab = new_lab
+
     class Killed(BaseException):
         pass
 
