@@ -96,7 +96,7 @@ class Parts:
             self.beat_state,
             self.end_reasons,
             contact=self.contact,
-            follow=self.log_duty.follow,
+            follow=self._follow,
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
@@ -156,6 +156,11 @@ class Parts:
         """After the command: uploads continue until their time is over. Main thread only."""
         self.check_end()
         return self.end_reasons.uploads_over()
+
+    def _follow(self, followed: bool) -> None:
+        if followed != self.log_duty.followed:
+            self.log_duty.follow(followed)
+            self.log_loop.wake()
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

@@ -312,8 +312,7 @@ def _named(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _uptime_s() -> float:
-    with open("/proc/uptime", encoding="ascii") as source:
-        return float(source.read().split()[0])
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _shm(disk: Optional[Disk]) -> Dict[str, Optional[float]]:
