@@ -4,12 +4,14 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from supervisor.agent.facts import evidence as module
 from supervisor.agent.facts.evidence import MAX_BYTES, Evidence, fitted, log_tail
+from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.masking import Masker
@@ -34,6 +36,9 @@ class Keeper:
         self.end_reasons = EndReasons(job(), Contact(), time.monotonic, lambda: self.notice_s)
         self.masker = Masker(secrets or {})
         self.beat_state = BeatState(job(), IDENTITY, self.masker)
+        self.surroundings = SimpleNamespace(
+            part=dict, at_stall=lambda: None, oom=SimpleNamespace(kills=lambda: self.counter)
+        )
         self.counter: int | None = 5
         self.evidence = Evidence(
             job(),
@@ -43,25 +48,12 @@ class Keeper:
             beat_state=self.beat_state,
             training=Training(),
             end_reasons=self.end_reasons,
-            oom_kills=lambda: self.counter,
+            surroundings=cast(Surroundings, self.surroundings),
         )
 
     @property
     def stored(self) -> Any:
         return json.loads(self.store.inner.get(runfiles.agent_evidence(RUN, 1))[0])
-
-
-def test_kills_for_memory_are_those_since_the_start_and_unknown_is_not_zero(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.evidence.observe_start()
-    assert keeper.evidence.oom_kills() == 0
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() == 2
-    keeper.counter = None
-    assert keeper.evidence.oom_kills() is None
-    keeper.evidence.observe_start()
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() is None, "without a figure of the start there is no difference"
 
 
 def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class Supervision:
         hub = hub_folder(job)
         if hub is not None:
             workplace.env.setdefault("HF_HOME", hub)
-        parts.evidence.observe_start()
+        parts.surroundings.before(workplace.cwd, workplace.env)
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         parts.snapshot_loop.start()

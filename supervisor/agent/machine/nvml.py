@@ -40,6 +40,7 @@ _ERRORS = {
 _CLOCK_SM, _SENSOR_GPU, _UNCORRECTED, _VOLATILE, _XID_EVENTS = 1, 0, 1, 0, 8
 _MIB = 1 << 20
 _EVENTS_AT_ONCE = 64
+MAX_XIDS, SAME_S = 32, 1.0
 _SMI_FIELDS: Tuple[Tuple[str, str], ...] = (
     ("util_pct", "utilization.gpu"),
     ("memory_used_mib", "memory.used"),
@@ -114,6 +115,7 @@ class Nvml:
         self._must("nvmlInit_v2")
         self._events: Optional[c_void_p] = None
         self._xids: Dict[int, int] = {}  # handle -> the last one
+        self.xid_events: List[Tuple[int, int, float]] = []  # (handle, code, when it was read), the newest last
         self._limits: Dict[int, Row] = {}  # handle -> figures that rarely change
         self._limits_until = 0.0
 
@@ -198,6 +200,16 @@ class Nvml:
             card = event.device or 0
             if self._xids.get(card) not in HARDWARE_XIDS or event.data in HARDWARE_XIDS:
                 self._xids[card] = event.data  # errors of its programs follow the loss of a card
+            self._keep_event((card, int(event.data), self._monotonic()))
+
+    def _keep_event(self, event: Tuple[int, int, float]) -> None:
+        """Without repetitions in one reading. A flood of errors of its programs replaces none of the hardware's."""
+        if any(event[:2] == other[:2] and event[2] - other[2] < SAME_S for other in self.xid_events):
+            return
+        self.xid_events.append(event)
+        if len(self.xid_events) > MAX_XIDS:
+            weak = [number for number, (_, code, _) in enumerate(self.xid_events) if code not in HARDWARE_XIDS]
+            del self.xid_events[weak[0] if weak else 0]
 
     def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         return self._read_into(c_uint(), name, card, *kind)

@@ -35,6 +35,7 @@ REST = 500  # a scan may take 1/500 of the time: 0.2 % of a core
 FORGET_S = 600.0  # by then the number of a process may belong to another one
 SHOWN, COMMAND_CHARS = 200, 300
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+GENERATIONS = 64
 _KILL_ROUNDS, _KILL_WAIT_S = 50, 0.02
 _DEAD = ("Z", "X")  # states of a process that is not reaped yet
 _FORWARDED = (
@@ -206,6 +207,26 @@ def _belongs(pid: int, group: Optional[int], session: Optional[int], marker: str
             return os.fsencode(marker) in source.read().split(b"\0")
     except (OSError, IndexError, ValueError):
         return False  # it has ended, or belongs to another user
+
+
+def is_of_machine(pid: int, marker: str) -> bool:
+    """The process descends from this agent or carries the machine's marker; also true for one that has ended, and for a
+    container's first process."""
+    own, ancestor = os.getpid(), pid
+    for _ in range(GENERATIONS):
+        if ancestor == own or pid == 1:
+            return True
+        try:
+            fields = stat_fields(ancestor)
+        except OSError:
+            return pid != 0
+        if fields[0] in _DEAD:
+            return True
+        ancestor = int(fields[1])
+        if ancestor <= 1:
+            break
+    session = own if os.getsid(0) == own else None
+    return _belongs(pid, None, session, marker) or not os.path.exists("/proc/%d" % pid)
 
 
 def group_lives(group: int) -> bool:
