@@ -37,7 +37,7 @@ class Keeper:
         self.masker = Masker(secrets or {})
         self.beat_state = BeatState(job(), IDENTITY, self.masker)
         self.surroundings = SimpleNamespace(
-            part=dict, at_stall=lambda: None, oom=SimpleNamespace(kills=lambda: self.counter)
+            part=lambda wait: {}, at_stall=lambda: None, oom=SimpleNamespace(kills=lambda: self.counter)
         )
         self.counter: int | None = 5
         self.evidence = Evidence(
@@ -60,6 +60,10 @@ def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, {"TOKEN": "hunter2hunter2"})
     Path(keeper.folder.output).write_text("x" * 995 + "hunter2hunter2\nlogin with hunter2hunter2 done\n")
     keeper.beat_state.note("agent", "hunter2hunter2")
+    keeper.surroundings.part = lambda wait: {
+        "start": {"conda_prefix": "/home/hunter2hunter2/x"},
+        "files": {"newest": [["/x/hunter2hunter2.pt", 1, 2.0, 0]]},
+    }
     keeper.evidence.try_to_store(Exit(1, None, False, 1.0, "key hunter2hunter2"), None)
     text = json.dumps(keeper.stored)
     assert "hunter2" not in text
@@ -148,6 +152,7 @@ def test_it_fits_whatever_the_log_and_the_stacks_contain(char: str) -> None:
     dumps.append({"pid": 99, "command": "", "how": "faulthandler", "text": "with lock_b:"})
     part: Any = {
         "trimmed": [],
+        "tree": [{"pid": n, "threads": [[n, char * 15, "S", char * 30]] * 16} for n in range(64)],
         "processes": [{"pid": n, "rss_bytes": n, "command": char * 300} for n in range(200)],
         "stall": {"threads": dumps},
         "log_tail": [char * 1000 for _ in range(199)] + ["the last line"],
@@ -155,7 +160,8 @@ def test_it_fits_whatever_the_log_and_the_stacks_contain(char: str) -> None:
     data = fitted(part)
     assert len(data) <= MAX_BYTES
     kept = json.loads(data)
-    assert kept["trimmed"][:2] == ["processes", "threads"]
+    assert kept["trimmed"][:3] == ["tree", "processes", "threads"]
+    assert [row["threads"] for row in kept["tree"]] == [[]] * 10
     assert [process["pid"] for process in kept["processes"]] == list(range(199, 189, -1))
     assert kept["stall"]["threads"][0]["pid"] == 99
     assert kept["log_tail"][-1] == "the last line" or char == "\x1b"

@@ -26,7 +26,11 @@ from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.nvml import MAX_XIDS, Nvml
 from supervisor.agent.machine.processes import is_of_machine
-from tests.agent.bench import ManualClock, job
+from supervisor.contract import runfiles
+from tests.acceptance.cgroups import ENTER, memory_group
+from tests.agent.bench import RUN, ManualClock, job
+from tests.agent.machine_rig import Rig
+from tests.agent.nvml_library import build
 from tests.agent.nvml_stub import NvmlStub, no_library, reader
 from tests.waiting import wait_for
 
@@ -208,6 +212,42 @@ def test_what_may_decide_is_told_only_where_it_is_notable(tmp_path: Path) -> Non
     quiet.now.at_end(failed=False)
     assert quiet.now.signs() == {}
     assert (quiet.now.part()["tree"], quiet.now.part()["files"]) == ([], None), "a success is not looked at"
+
+
+# A worker that needs more than the group may have; its main process does not.
+GREEDY = """
+import os, sys, time
+worker = os.fork()
+if worker == 0:
+    block = bytearray(1 << 30)
+    os._exit(0)
+_, status = os.waitpid(worker, 0)
+open(os.path.join(os.environ["SPOT_CHECKPOINT_DIR"], "step-1.tmp"), "w").write("half")
+sys.exit("RuntimeError: DataLoader worker (pid %d) is killed by signal: Killed." % worker)
+"""
+
+
+def test_a_real_kill_for_memory_beside_cards_that_others_use(rig: Rig, tmp_path: Path) -> None:
+    build(tmp_path)
+    with memory_group(f"spot-agent-{os.getpid()}") as group, pytest.MonkeyPatch.context() as patch:
+        if group is None:
+            pytest.skip("no control group can be made here; recorded ones are read above")
+        patch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+        rig.wrapper = ("sh", "-c", ENTER, str(group))
+        rig.start(sys.executable, "-S", "-c", GREEDY)
+        end = rig.ended(60).exit
+        assert end is not None
+        assert (end.code, end.oom_kills) == (1, 1), rig.console
+    part = json.loads(rig.store.get(runfiles.agent_evidence(RUN, 1))[0])
+    oom = part["oom"]
+    assert (oom["after"] - oom["before"], oom["shared"]) == (1, False)
+    assert 0 < oom["rose_up_s"] <= part["exit"]["ran_s"] + 30
+    assert len(part["cards_before"]) == 2
+    assert {code for _, code, _ in part["xids"]} <= {13, 79}
+    assert part["start"]["mounts"]["checkpoints"]["kind"]
+    assert part["start"]["command_python"] == sys.executable
+    assert part["files"]["unfinished_bytes"] == 4
+    assert part["tree"] == [], "no process was left"
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------

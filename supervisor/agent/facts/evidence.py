@@ -147,7 +147,7 @@ class Evidence:
             "left": left,
             "signals_sent": sorted(self._training.sent),
             "oom_kills": self._surroundings.oom.kills(),
-            **self._surroundings.part(),
+            **self._surroundings.part(wait=self._end_reasons.ending is None),
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
             "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
