@@ -12,7 +12,7 @@ from supervisor.agent.life.supervise import Supervision
 from supervisor.agent.machine.command import Unfit
 from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
 from supervisor.agent.machine.masking import Masker, open_console
-from supervisor.agent.machine.processes import own_identity, run_below_init, with_platform_id
+from supervisor.agent.machine.processes import own_identity, return_memory, run_below_init, with_platform_id
 from supervisor.agent.machine.secrets import SecretRefused, SecretsMissing, fetch_secrets, read_secrets, secrets_in
 
 USAGE, REFUSED = 2, 3
@@ -57,7 +57,9 @@ def main() -> int:
     open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.prepare()
-    Supervision(Parts(folder, job, identity, store=store, secrets=secrets, unfit=unfit)).run()
+    supervision = Supervision(Parts(folder, job, identity, store=store, secrets=secrets, unfit=unfit))
+    return_memory()
+    supervision.run()
     _log.info("leaving")
     return 0
 

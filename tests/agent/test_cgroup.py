@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.vitals import OwnCgroup
+from supervisor.agent.machine.cgroup import OwnCgroup
 from supervisor.contract.beat_telemetry import Cgroup
 
 TREES = Path(__file__).with_name("cgroups")

@@ -29,7 +29,7 @@ def test_a_failed_command_leaves_its_last_lines_exit_and_figures(rig: Rig) -> No
     rig.start(sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)")
     assert rig.ended().exit is not None
     part = part_of(rig)
-    assert (part["version"], part["when"], part["attempt"], part["launch_id"]) == (1, "end", 1, "1.1.1")
+    assert (part["version"], part["when"], part["attempt"], part["launch_id"]) == (2, "end", 1, "1.1.1")
     assert (part["exit"]["code"], part["exit"]["signal"], part["exit"]["sent_by_us"]) == (3, None, False)
     assert part["log_tail"] == ["one", "two"]
     assert part["boot"]["at_start"] == part["boot"]["now"] != ""

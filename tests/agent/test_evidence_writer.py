@@ -4,12 +4,14 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from supervisor.agent.facts import evidence as module
 from supervisor.agent.facts.evidence import MAX_BYTES, Evidence, fitted, log_tail
+from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.masking import Masker
@@ -34,6 +36,9 @@ class Keeper:
         self.end_reasons = EndReasons(job(), Contact(), time.monotonic, lambda: self.notice_s)
         self.masker = Masker(secrets or {})
         self.beat_state = BeatState(job(), IDENTITY, self.masker)
+        self.surroundings = SimpleNamespace(
+            part=lambda wait: {}, at_stall=lambda: None, oom=SimpleNamespace(kills=lambda: self.counter)
+        )
         self.counter: int | None = 5
         self.evidence = Evidence(
             job(),
@@ -43,7 +48,7 @@ class Keeper:
             beat_state=self.beat_state,
             training=Training(),
             end_reasons=self.end_reasons,
-            oom_kills=lambda: self.counter,
+            surroundings=cast(Surroundings, self.surroundings),
         )
 
     @property
@@ -51,23 +56,14 @@ class Keeper:
         return json.loads(self.store.inner.get(runfiles.agent_evidence(RUN, 1))[0])
 
 
-def test_kills_for_memory_are_those_since_the_start_and_unknown_is_not_zero(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.evidence.observe_start()
-    assert keeper.evidence.oom_kills() == 0
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() == 2
-    keeper.counter = None
-    assert keeper.evidence.oom_kills() is None
-    keeper.evidence.observe_start()
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() is None, "without a figure of the start there is no difference"
-
-
 def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, {"TOKEN": "hunter2hunter2"})
     Path(keeper.folder.output).write_text("x" * 995 + "hunter2hunter2\nlogin with hunter2hunter2 done\n")
     keeper.beat_state.note("agent", "hunter2hunter2")
+    keeper.surroundings.part = lambda wait: {
+        "start": {"conda_prefix": "/home/hunter2hunter2/x"},
+        "files": {"newest": [["/x/hunter2hunter2.pt", 1, 2.0, 0]]},
+    }
     keeper.evidence.try_to_store(Exit(1, None, False, 1.0, "key hunter2hunter2"), None)
     text = json.dumps(keeper.stored)
     assert "hunter2" not in text
@@ -156,6 +152,7 @@ def test_it_fits_whatever_the_log_and_the_stacks_contain(char: str) -> None:
     dumps.append({"pid": 99, "command": "", "how": "faulthandler", "text": "with lock_b:"})
     part: Any = {
         "trimmed": [],
+        "tree": [{"pid": n, "threads": [[n, char * 15, "S", char * 30]] * 16} for n in range(64)],
         "processes": [{"pid": n, "rss_bytes": n, "command": char * 300} for n in range(200)],
         "stall": {"threads": dumps},
         "log_tail": [char * 1000 for _ in range(199)] + ["the last line"],
@@ -163,7 +160,8 @@ def test_it_fits_whatever_the_log_and_the_stacks_contain(char: str) -> None:
     data = fitted(part)
     assert len(data) <= MAX_BYTES
     kept = json.loads(data)
-    assert kept["trimmed"][:2] == ["processes", "threads"]
+    assert kept["trimmed"][:3] == ["tree", "processes", "threads"]
+    assert [row["threads"] for row in kept["tree"]] == [[]] * 10
     assert [process["pid"] for process in kept["processes"]] == list(range(199, 189, -1))
     assert kept["stall"]["threads"][0]["pid"] == 99
     assert kept["log_tail"][-1] == "the last line" or char == "\x1b"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent import spot_progress
-from supervisor.agent.facts import evidence
+from supervisor.agent.facts import dumps
 from tests.waiting import wait_for
 
 HELPER = Path(str(spot_progress.__file__))
@@ -59,7 +59,7 @@ def test_a_registered_process_shows_each_thread_with_the_lines_of_its_own_code(t
         """
     )
     for _ in range(2):  # it may run again
-        [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
+        [dump] = dumps.thread_dumps(folder(tmp_path), [pid])
         assert (dump["pid"], dump["how"]) == (pid, "faulthandler")
         assert dump["command"].endswith("-S script.py")
         assert dump["text"].count("(most recent call first)") == 2
@@ -77,7 +77,7 @@ def test_a_signal_that_is_in_use_is_left_to_its_owner(tmp_path: Path, start: Sta
         "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, [number])",
     }
     pid = start(f"import signal\nnumber = signal.SIGRTMIN + 5\n{lines[way]}\nimport spot_progress")
-    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
+    [dump] = dumps.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert lives(pid)
     assert not (tmp_path / "hit").exists()
@@ -95,7 +95,7 @@ FORKS = "import os, spot_progress\nchild = os.fork()\nif child:\n    open('paren
 def test_a_registered_process_is_not_signaled_after_exec(tmp_path: Path, start: Start) -> None:
     pid = start(EXECS)
     assert os.listdir(folder(tmp_path)) == [f"{pid}.{NUMBER}"]
-    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
+    [dump] = dumps.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert lives(pid)
 
@@ -105,7 +105,7 @@ def test_a_fork_of_a_registered_process_is_not_signaled(tmp_path: Path, start: S
     parent = tmp_path / "parent"
     child = int(wait_for(lambda: parent.exists() and parent.read_text(), 30, "the fork's number"))
     try:
-        [dump] = evidence.thread_dumps(folder(tmp_path), [child])
+        [dump] = dumps.thread_dumps(folder(tmp_path), [child])
         assert dump["how"] == "proc"
         assert lives(child)
     finally:
@@ -116,16 +116,16 @@ def test_a_stopped_process_is_shown_from_proc_without_a_long_wait(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start("import spot_progress")
-    monkeypatch.setattr(evidence, "WAIT_S", 0.3)
+    monkeypatch.setattr(dumps, "WAIT_S", 0.3)
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text(), 10, "it to stop")
-    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
+    [dump] = dumps.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert "T (stopped)" in dump["text"]
 
 
 def test_an_ended_process_is_left_out(tmp_path: Path) -> None:
-    assert evidence.thread_dumps(folder(tmp_path), [2**22 + 1]) == []
+    assert dumps.thread_dumps(folder(tmp_path), [2**22 + 1]) == []
 
 
 @pytest.mark.parametrize("guard", ["_holds", "_catches"])
@@ -135,13 +135,13 @@ def test_each_guard_alone_keeps_another_process_alive_and_without_both_it_dies(
     """The broken variant: a file with its pid exists, like a file of an earlier process with this pid."""
     pid = start("")
     (Path(folder(tmp_path)) / f"{pid}.{NUMBER}").touch()
-    monkeypatch.setattr(evidence, guard, lambda *_: True)
-    monkeypatch.setattr(evidence, "WAIT_S", 0.2)
-    evidence.thread_dumps(folder(tmp_path), [pid])
+    monkeypatch.setattr(dumps, guard, lambda *_: True)
+    monkeypatch.setattr(dumps, "WAIT_S", 0.2)
+    dumps.thread_dumps(folder(tmp_path), [pid])
     assert lives(pid)
-    monkeypatch.setattr(evidence, "_holds", lambda *_: True)
-    monkeypatch.setattr(evidence, "_catches", lambda *_: True)
-    evidence.thread_dumps(folder(tmp_path), [pid])
+    monkeypatch.setattr(dumps, "_holds", lambda *_: True)
+    monkeypatch.setattr(dumps, "_catches", lambda *_: True)
+    dumps.thread_dumps(folder(tmp_path), [pid])
     wait_for(lambda: not lives(pid), 10, "the signal to be its death")
 
 

@@ -33,7 +33,7 @@ from supervisor.contract.baton import Baton, BatonRefused, FileEntry, Pointer
 from supervisor.contract.stores.promise import ObjectStore
 
 INCOMING = ".incoming"  # below the checkpoint folder; a name with a leading dot never counts as a checkpoint
-SCAN_S = 0.2
+SCAN_S, QUIET_SCAN_S = 0.2, 1.0  # while an entry is new, and else; never longer than an entry must rest
 _SCAN_SHARE = 20  # a slow scan runs less often
 _log = logging.getLogger("agent")
 
@@ -234,7 +234,8 @@ class CheckpointDuty:
             _log.warning("the baton is not ours any more: %s", error)
             self._end_reasons.add(self._keeper.lost_reason(), may_write=False)
             return None
-        return None if last else max(SCAN_S, _SCAN_SHARE * self._folder.scan_s)
+        scan_s = SCAN_S if self._folder.pending else min(QUIET_SCAN_S, self._folder.rest_s)
+        return None if last else max(scan_s, _SCAN_SHARE * self._folder.scan_s)
 
 
 class Restorer:

@@ -62,9 +62,10 @@ class CheckpointFolder:
         at_rest: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.path = folder
-        self._rest_s, self._renamed, self._at_rest = rest_s, renamed, at_rest
+        self.rest_s, self._renamed, self._at_rest = rest_s, renamed, at_rest
         self._entries: Dict[str, _Entry] = {}
         self.scan_s = 0.0  # how long the last scan took
+        self.pending = False  # some entry is new: written just now, or not saved yet
 
     def ignore_present(self) -> None:
         """The present entries were restored: they are not new."""
@@ -79,10 +80,11 @@ class CheckpointFolder:
         started = time.monotonic()
         self._scan(now)
         self.scan_s = time.monotonic() - started
+        self.pending = not all(entry.done for entry in self._entries.values())
         candidates = [
             Candidate(name, entry.signature, not entry.renamed, entry.since - entry.began)
             for name, entry in self._entries.items()
-            if not entry.done and (entry.renamed or all_at_rest or now - entry.since >= self._rest_s)
+            if not entry.done and (entry.renamed or all_at_rest or now - entry.since >= self.rest_s)
         ]
         return sorted(candidates, key=lambda c: (max(row[3] for row in c.signature), c.name))
 

@@ -30,7 +30,7 @@ from supervisor.agent.store.access import open_no_link
 from supervisor.contract.runfiles import LeftOut, SavedFile
 
 LEADS_OUT = "a link that leads out of the results folder is not followed"
-WAIT_S = 1.0
+WAIT_S = 10.0  # for a rename; nothing else wakes this thread, and the process does not wait for it
 TRIES = 3  # of a copy of a file that is being written
 MAX_OVERTAKEN = 10_000
 PENDING = 3  # snapshots of checkpoints that are not saved yet: the newest is the one that counts

@@ -45,6 +45,7 @@ COMMAND_CHARS = 16_384
 URL_CHARS = 512
 WATCHED_LINES, WATCHED_S = 500, 300.0
 CHECK_S, RETRY_S = 1.0, 5.0
+EARLY_S, LATER_CHECK_S = 30.0, 5.0  # trackers print their page soon
 PROBE_TIMEOUT_S, SMI_TIMEOUT_S = 20.0, 15.0
 KILLED = "the Python that was asked was killed"
 NAMES = ("python", "python_executable", "python_prefix", "packages", "torch", "cuda", "cudnn")
@@ -84,14 +85,14 @@ class FactsDuty:
         self._workplace: Tuple[str, Mapping[str, str]] = ("/", {})
         self._facts: Optional[Dict[str, Any]] = None
         self._probes = 0
-        self._written: Optional[bytes] = None
-        self._watched_until = 0.0
+        self._unstored = True  # the facts as they are now
+        self._began_at = 0.0
         self._last = False
 
     def begin(self, cwd: str, env: Mapping[str, str]) -> None:
         """The folder and the environment of the command. Before the first step."""
         self._workplace = (cwd, env)
-        self._watched_until = time.monotonic() + WATCHED_S
+        self._began_at = time.monotonic()
 
     def finish(self) -> None:
         """The command has ended: read the log once more, then stop."""
@@ -109,15 +110,16 @@ class FactsDuty:
                 return CHECK_S  # killed with the command's leftovers: the command has just ended, finish() comes next
             self._facts = with_hash({name: self._masker.json(fact) for name, fact in facts.items()})
         watching = self._watch(self._facts, last)
-        data = encode(self._facts)
-        if data != self._written and not self._end_reasons.uploads_over():  # collecting takes time
+        if self._unstored and not self._end_reasons.uploads_over():  # collecting takes time
             try:
-                self._store.put(runfiles.facts(self._job.run_id, self._job.attempt), data)
+                self._store.put(runfiles.facts(self._job.run_id, self._job.attempt), encode(self._facts))
             except (StoreUnavailable, OSError) as error:
                 _log.info("the facts are not stored yet: %s", error)
                 return RETRY_S
-            self._written = data
-        return CHECK_S if watching and not last else None
+            self._unstored = False
+        if last or not watching:
+            return None
+        return CHECK_S if time.monotonic() < self._began_at + EARLY_S else LATER_CHECK_S
 
     def _watch(self, facts: Dict[str, Any], last: bool) -> bool:
         """Read on in the log; False when the search is over."""
@@ -129,11 +131,11 @@ class FactsDuty:
                 self._lines += 1
                 page = find_tracker(self._masker.text(line.decode("utf-8", "replace")))
                 if page is not None:
-                    facts["tracker_url"] = page
+                    facts["tracker_url"], self._unstored = page, True
                 if page is not None or self._lines >= WATCHED_LINES:
                     return False
             if not (lines and last):
-                return time.monotonic() < self._watched_until
+                return time.monotonic() < self._began_at + WATCHED_S
 
 
 def collect(job: Job, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:

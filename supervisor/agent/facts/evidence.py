@@ -2,36 +2,30 @@
 
 It answers why an attempt ended, and holds what disappears with the machine. Nothing here may delay or fail the end:
 what cannot be read is left out, and the wait for the store has a limit. Every text passes the masker. A part larger
-than MAX_BYTES is cut in this order: the processes with the least memory, the stacks to their beginnings, the oldest
-lines of the log; `trimmed` names what was cut.
+than MAX_BYTES is cut in this order: threads in the process tree, the processes with the least memory, the stacks to
+their beginnings, the oldest lines of the log; `trimmed` names what was cut.
 
 A stall: no step and no checkpoint for `stall_dump_s` in phase training, or for `first_dump_s` before the first step, if
 the job gives one because the run has reported steps before. The supervisor judges stalls later than that, so the dump
 is in the store before it gives up the machine.
-
-Stacks show where every thread of a stalled training stands. A Python process that has imported `spot_progress` writes
-its own into `work/threads/<pid>.<signal>` when that signal comes (faulthandler). The signal is sent only to a process
-that holds that very file open and still catches the signal: it would kill any other process. For all others /proc shows
-the state, wait channel and system call of each thread, and the kernel's stack where we may read it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import re
-import signal
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from supervisor.agent.facts.dumps import thread_dumps
+from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.machine import vitals
 from supervisor.agent.machine.command import Training
-from supervisor.agent.machine.folder import Job, MachineFolder, names_in, read_fields, read_text, size_of
+from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.processes import boot_id, command_of, process_rows
+from supervisor.agent.machine.processes import boot_id, process_rows
 from supervisor.agent.store.access import GaveUp, Retrier
 from supervisor.agent.watch import ends
 from supervisor.agent.watch.beat_state import BeatState
@@ -40,17 +34,12 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import TRAINING, Exit
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
-VERSION = 1
+VERSION = 2  # 1 had no oom, xids, cards_before, start, tree and files
 MAX_BYTES = 240_000  # the supervisor's part is put around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
 FEW_PROCESSES, DUMP_CHARS, COMMAND_CHARS = 10, 3000, 300  # of processes and stacks in a part that was cut
 STORE_S, CHECK_S = 5.0, 0.05  # how long the end waits for the store, if as much time is left
 STALL_CHECK_S = 1.0
-PROCESSES, THREADS, FILES = 32, 64, 200  # at most: processes, threads of each, source files that are read
-REST_S, WAIT_S = 0.1, 2.0
-SOURCE_BYTES = 2 << 20
-_FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+) in ')
-_LIBRARY = re.compile(r"/lib/python3|<frozen ")  # frames of libraries: the user's lines show which lock it is
 _log = logging.getLogger("agent")
 
 
@@ -59,7 +48,6 @@ class Evidence:
 
     stored = False  # the part of the end is in the store
     _ended = False
-    _oom_before: Optional[int] = None
 
     def __init__(
         self,
@@ -71,33 +59,26 @@ class Evidence:
         beat_state: BeatState,
         training: Training,
         end_reasons: EndReasons,
-        oom_kills: Callable[[], Optional[int]],
+        surroundings: Surroundings,
     ) -> None:
         self._job, self._folder = job, folder
         self._store, self._masker = store, masker
         self._beat_state, self._training, self._end_reasons = beat_state, training, end_reasons
-        self._oom_kills = oom_kills
+        self._surroundings = surroundings
         self._processes: List[Dict[str, Any]] = []
         self._stall: Optional[Dict[str, Any]] = None
         self._lock = threading.Lock()  # a dump that is still being stored must not replace the part of the end
 
-    def observe_start(self) -> None:
-        """Immediately before the command starts."""
-        self._oom_before = self._oom_kills()
-
-    def observe_end(self) -> None:
-        """Before the leftovers of the command are killed."""
+    def observe_end(self, failed: bool) -> None:
+        """Before the leftovers of the command are killed. `failed`: it ended by itself, with an error."""
         self._processes = self._tree()
-
-    def oom_kills(self) -> Optional[int]:
-        """How many processes the kernel has killed for memory since the start; None = cannot be counted here."""
-        now = self._oom_kills()
-        return None if now is None or self._oom_before is None else max(0, now - self._oom_before)
+        self._surroundings.at_end(failed)
 
     def stalled(self, without_progress_s: float) -> None:
         """Take a dump of the threads and store it at once: the supervisor may give up the machine soon. Retries while
         the store is unavailable, as long as we may write."""
         processes = self._tree()
+        self._surroundings.at_stall()
         dump = thread_dumps(self._folder.threads, (process["pid"] for process in processes))
         step = self._beat_state.now.step
         self._stall = {"step": step, "without_progress_s": round(without_progress_s, 1), "threads": dump}
@@ -165,7 +146,8 @@ class Evidence:
             "exit": None if end is None else dict(vars(end)),
             "left": left,
             "signals_sent": sorted(self._training.sent),
-            "oom_kills": self.oom_kills(),
+            "oom_kills": self._surroundings.oom.kills(),
+            **self._surroundings.part(wait=self._end_reasons.ending is None),
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
             "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
@@ -211,134 +193,41 @@ def log_tail(tail: bytes) -> List[str]:
 
 def fitted(part: Dict[str, Any]) -> bytes:
     """`part` as JSON of at most MAX_BYTES. Changes `part`."""
-    if len(_encoded(part)) > MAX_BYTES:
-        part["trimmed"].append("processes")
-        largest = sorted(part["processes"], key=lambda process: -(process.get("rss_bytes") or 0))
-        part["processes"] = largest[:FEW_PROCESSES]
-    if len(_encoded(part)) > MAX_BYTES:
-        part["trimmed"].append("threads")
-        dumps = (part["stall"] or {}).get("threads", [])
-        dumps.sort(key=lambda dump: dump["how"] != "faulthandler")
-        del dumps[FEW_PROCESSES:]
-        for dump in dumps:
-            dump["text"], dump["command"] = dump["text"][:DUMP_CHARS], dump["command"][:COMMAND_CHARS]
-    if len(_encoded(part)) > MAX_BYTES:
-        part["trimmed"].append("log_tail")
+    for name, cut in _CUTS:
+        size = len(_encoded(part))
+        if size > MAX_BYTES:
+            cut(part)
+            part["trimmed"] += [name] if len(_encoded(part)) < size else []
+    return _encoded(part)
+
+
+def _cut_tree(part: Dict[str, Any]) -> None:
+    part["tree"] = [{**row, "threads": []} for row in part.get("tree") or []][:FEW_PROCESSES]
+
+
+def _cut_processes(part: Dict[str, Any]) -> None:
+    largest = sorted(part["processes"], key=lambda process: -(process.get("rss_bytes") or 0))
+    part["processes"] = largest[:FEW_PROCESSES]
+
+
+def _cut_threads(part: Dict[str, Any]) -> None:
+    dumps = (part["stall"] or {}).get("threads", [])
+    dumps.sort(key=lambda dump: dump["how"] != "faulthandler")
+    del dumps[FEW_PROCESSES:]
+    for dump in dumps:
+        dump["text"], dump["command"] = dump["text"][:DUMP_CHARS], dump["command"][:COMMAND_CHARS]
+
+
+def _cut_log(part: Dict[str, Any]) -> None:
     while len(_encoded(part)) > MAX_BYTES and part["log_tail"]:
         part["log_tail"] = part["log_tail"][1 + len(part["log_tail"]) // 8 :]
-    return _encoded(part)
+
+
+# In this order, each only if the part is still too large.
+_CUTS: Tuple[Tuple[str, Callable[[Dict[str, Any]], None]], ...] = (
+    ("tree", _cut_tree), ("processes", _cut_processes), ("threads", _cut_threads), ("log_tail", _cut_log),
+)  # fmt: skip
 
 
 def _encoded(part: Dict[str, Any]) -> bytes:
     return json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-# --- stacks -------------------------------------------------------------------------------------------------------
-
-
-def thread_dumps(folder: str, pids: Iterable[int]) -> List[Dict[str, Any]]:
-    """One entry for each process: pid, command, how (faulthandler | proc), text. `folder`: of the files of registered
-    processes. Takes at most WAIT_S for each process that does not respond."""
-    dumps = []
-    for pid in sorted(pids)[:PROCESSES]:
-        text = _dump_by_signal(folder, pid)
-        how = "faulthandler" if text else "proc"
-        if not text:
-            text = _dump_from_proc(pid)
-        if text:
-            dumps.append({"pid": pid, "command": command_of(pid), "how": how, "text": text})
-    return dumps
-
-
-def _dump_by_signal(folder: str, pid: int) -> str:
-    """The stacks as the process itself writes them; "" when it did not register or does not respond."""
-    for name in names_in(folder):
-        owner, _, number = name.partition(".")
-        if owner == str(pid) and number.isdigit():
-            path = os.path.join(folder, name)
-            before = size_of(path)
-            if _send(pid, int(number), path):
-                _await_rest(path, before)
-                return _with_sources(read_text(path, before), pid)
-    return ""
-
-
-def _send(pid: int, number: int, path: str) -> bool:
-    """True when the process got the signal. A pidfd is held during the check, so that the pid cannot be reused."""
-    open_pidfd: Optional[Callable[[int], int]] = getattr(os, "pidfd_open", None)  # None: before Python 3.9
-    try:
-        pidfd = None if open_pidfd is None else open_pidfd(pid)
-    except OSError:
-        return False
-    try:
-        if not (_holds(pid, path) and _catches(pid, number)):
-            return False
-        if pidfd is None:
-            os.kill(pid, number)
-        else:
-            getattr(signal, "pidfd_send_signal")(pidfd, number)  # noqa: B009 - unknown to Python 3.8
-    except OSError:
-        return False
-    finally:
-        if pidfd is not None:
-            os.close(pidfd)
-    return True
-
-
-def _holds(pid: int, path: str) -> bool:
-    """It has the file open: it is the program that registered, not another one after exec, nor a later process."""
-    wanted = os.stat(path)
-    folder = "/proc/%d/fd" % pid
-    for name in names_in(folder):
-        with suppress(OSError):
-            status = os.stat(os.path.join(folder, name))
-            if (status.st_dev, status.st_ino) == (wanted.st_dev, wanted.st_ino):
-                return True
-    return False
-
-
-def _catches(pid: int, number: int) -> bool:
-    return bool(int(read_fields("/proc/%d/status" % pid).get("SigCgt", "0"), 16) >> (number - 1) & 1)
-
-
-def _await_rest(path: str, before: int) -> None:
-    deadline, size, since = time.monotonic() + WAIT_S, before, time.monotonic()
-    while time.monotonic() < deadline:
-        now = size_of(path)
-        if now != size:
-            size, since = now, time.monotonic()
-        if size > before and time.monotonic() - since >= REST_S:
-            return
-        time.sleep(0.02)
-
-
-def _with_sources(text: str, pid: int) -> str:
-    """The stacks with the source line below each frame of the user's own code."""
-    files: Dict[str, List[str]] = {}
-    lines = []
-    for line in text.splitlines():
-        lines.append(line)
-        frame = _FRAME.match(line)
-        if frame is None or _LIBRARY.search(frame.group("path")):
-            continue
-        path, number = frame.group("path"), int(frame.group("line"))
-        if path not in files and len(files) < FILES:
-            files[path] = read_text(os.path.join("/proc/%d/cwd" % pid, path), max_bytes=SOURCE_BYTES).splitlines()
-        source_lines = files.get(path, [])
-        if 0 < number <= len(source_lines):
-            lines.append("    " + source_lines[number - 1].strip())
-    return "\n".join(lines)
-
-
-def _dump_from_proc(pid: int) -> str:
-    lines = []
-    for thread in sorted(int(name) for name in names_in("/proc/%d/task" % pid) if name.isdigit())[:THREADS]:
-        folder = "/proc/%d/task/%d/" % (pid, thread)
-        status = read_fields(folder + "status")
-        if not status:
-            continue  # it has ended
-        words = [status.get("Name", ""), status.get("State", "")]
-        words += [word + " " + read_text(folder + word).strip() for word in ("wchan", "syscall")]
-        lines.append("thread %d: %s" % (thread, ", ".join(words)))
-        lines += ["    " + line for line in read_text(folder + "stack").splitlines()]
-    return "\n".join(lines)

@@ -66,7 +66,7 @@ class Leaving:
         training, ending = parts.training, parts.check_end()
         reason = None if ending is None else ending.reason
         parts.stall_loop.stop()
-        parts.evidence.observe_end()
+        parts.evidence.observe_end(failed=reason is None and training.status not in (None, 0))
         kill_leftovers(training.pid, parts.folder.marker)
         if training.pid is None or training.status is None:
             self._send_last_beat(None, reason)
@@ -106,7 +106,7 @@ class Leaving:
             end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
             disk_full = fit_text(vitals.full_disks(parts.folder.roles()))
-            end = replace(end, oom_kills=parts.evidence.oom_kills(), disk_full=disk_full)
+            end = replace(end, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
         progress = parts.progress
         reached = (progress.step, progress.total, progress.from_zero)
         finished = ends.finished(end, sent, *reached)

@@ -22,13 +22,15 @@ from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence, StallWatch
+from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.life.beats import PushedBeats, StoredBeats
+from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup
 from supervisor.agent.machine.command import Training, Unfit, Workplace
 from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader, gpu_names
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.processes import Identity
-from supervisor.agent.machine.vitals import OwnCgroup, Vitals, readers_of
+from supervisor.agent.machine.processes import Identity, is_of_machine
+from supervisor.agent.machine.vitals import Vitals, readers_of
 from supervisor.agent.store.access import BatonKeeper, Contact, Retrier, WatchedStore
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import MetadataServer
@@ -96,12 +98,14 @@ class Parts:
             self.beat_state,
             self.end_reasons,
             contact=self.contact,
-            follow=self.log_duty.follow,
+            follow=self._follow,
             authorities=folder.authorities,
         )
         self.stored = StoredBeats(
             job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
         )
+        self.gpus = GpuReader(gpu_names(job), bad=folder.write_bad_gpus)
+        self.surroundings = self._surroundings()
         self.evidence = Evidence(
             job,
             folder,
@@ -110,15 +114,20 @@ class Parts:
             beat_state=self.beat_state,
             training=self.training,
             end_reasons=self.end_reasons,
-            oom_kills=OwnCgroup().oom_kills,
+            surroundings=self.surroundings,
         )
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
-        self.gpus = GpuReader(gpu_names(job), bad=folder.write_bad_gpus)
         self._make_loops()
+
+    def _surroundings(self) -> Surroundings:
+        marker, up_s = self.folder.marker, self.beat_state.up_s
+        oom = OomWatch(OwnCgroup(), up_s, lambda pid: is_of_machine(pid, marker))
+        return Surroundings(self.job, self.folder, gpus=self.gpus, oom=oom, training=self.training, up_s=up_s)
 
     def _make_loops(self) -> None:
         job, folder = self.job, self.folder
-        vitals = Vitals(readers_of(folder, self.gpus, lambda: self.training.pid), self.beat_state.note, job.beat_push_s)
+        readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read)
+        vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
         self.beat_state.add_vitals(vitals.fresh)
         stalls = StallWatch(job, self.beat_state, self.evidence.stalled, time.monotonic)
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
@@ -156,6 +165,11 @@ class Parts:
         """After the command: uploads continue until their time is over. Main thread only."""
         self.check_end()
         return self.end_reasons.uploads_over()
+
+    def _follow(self, followed: bool) -> None:
+        if followed != self.log_duty.followed:
+            self.log_duty.follow(followed)
+            self.log_loop.wake()
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.beat_state.note("error in " + name, text))

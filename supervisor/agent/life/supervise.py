@@ -31,7 +31,8 @@ from supervisor.contract.baton import BatonRefused, Pointer, take_back
 from supervisor.contract.stores.promise import ObjectStore
 
 # Between two checks of the command: long trainings are checked less often. A notice is seen within 0.2 s all the same.
-TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.15, 0.005
+TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.19, 0.005
+REPORTS_MAX_S = 0.4  # the same between two readings of its reports
 STAY_CHECK_S = 0.5
 DISK_FULL = 1  # exit code; the text beside it says more
 _log = logging.getLogger("agent")
@@ -145,7 +146,7 @@ class Supervision:
         hub = hub_folder(job)
         if hub is not None:
             workplace.env.setdefault("HF_HOME", hub)
-        parts.evidence.observe_start()
+        parts.surroundings.before(workplace.cwd, workplace.env)
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         parts.snapshot_loop.start()
@@ -158,20 +159,27 @@ class Supervision:
     def _watch(self) -> None:
         """Until the command has ended."""
         parts = self._parts
-        ignored = 0
+        reports_due = 0.0
         while parts.training.pid is not None and not parts.training.poll():
-            parts.stepped_log.note_step(parts.progress.step)
-            parts.progress.poll()
-            if parts.progress.ignored != ignored:
-                ignored = parts.progress.ignored
-                parts.beat_state.note("progress", "%d lines of the progress file make no sense" % ignored)
             ending = parts.check_end()
             if ending is not None:
                 self._end_command(ending)
-            share_s = 0.0 if ending is not None else TICK_SHARE * parts.training.ran_s
-            time.sleep(min(TICK_MAX_S, max(TICK_S, share_s)))
+            tick_s = TICK_S if ending is not None else max(TICK_S, TICK_SHARE * parts.training.ran_s)
+            now = time.monotonic()
+            if now >= reports_due:
+                self._read_reports()
+                reports_due = now + min(REPORTS_MAX_S, tick_s)
+            time.sleep(min(TICK_MAX_S, tick_s))
         parts.progress.drain()
         parts.stepped_log.note_step(parts.progress.step)
+
+    def _read_reports(self) -> None:
+        parts = self._parts
+        ignored = parts.progress.ignored
+        parts.stepped_log.note_step(parts.progress.step)
+        parts.progress.poll()
+        if parts.progress.ignored != ignored:
+            parts.beat_state.note("progress", "%d lines of the progress file make no sense" % parts.progress.ignored)
 
     def _stay(self) -> None:
         """Where the machine is kept for a person: until its release, which kills us, or until its own time is over."""

@@ -27,9 +27,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
+from supervisor.agent.machine.cgroup import OwnCgroup
 from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in, read_text
 from supervisor.agent.machine.processes import group_lives
-from supervisor.agent.machine.vitals import OwnCgroup
 from supervisor.agent.store.access import TRIES, Retrier
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import BundleRefused, Member, Opened

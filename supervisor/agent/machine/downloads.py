@@ -20,8 +20,6 @@ import logging
 import os
 import ssl
 import time
-import urllib.error
-import urllib.request
 from contextlib import closing, suppress
 from typing import BinaryIO, Callable, Generator, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
@@ -123,6 +121,9 @@ class Downloads:
             raise NotStarted(REFUSED, "%s cannot be downloaded: %s" % (item.url, error)) from None
 
     def _web_pieces(self, item: StagedFile, offset: int) -> Tuple[int, Pieces]:
+        import urllib.error  # late: half a MB that few runs need
+        import urllib.request
+
         headers = {"Range": "bytes=%d-" % offset} if offset else {}
         request = urllib.request.Request(item.url, headers=headers)  # noqa: S310 - the spec allows http and https only
         context = ssl.create_default_context(cafile=self._authorities)

@@ -29,6 +29,7 @@ from supervisor.contract.baton import KEEP, Keep
 from supervisor.contract.identifiers import is_run_id, parse_launch_id
 
 TEXT_BYTES = 65536  # of one text file
+NOTICE = "notice.json"
 # No readable plain file has this path, and waiting does not change that.
 _NO_PLAIN_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 
@@ -217,6 +218,7 @@ class MachineFolder:
         self.root = os.path.abspath(root)
         self.job = os.path.join(self.root, "job.json")
         self.identity = os.path.join(self.root, "identity.json")
+        self._notice = os.path.join(self.root, NOTICE)
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
         self.results = os.path.join(work, "results")
@@ -296,7 +298,7 @@ class MachineFolder:
         """This machine will be preempted in so many seconds. OSError where that cannot be written; this agent knows it
         all the same."""
         deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
-        self._write_json("notice.json", {"deadline_boottime_s": deadline, "notice_s": notice_s})
+        self._write_json(NOTICE, {"deadline_boottime_s": deadline, "notice_s": notice_s})
 
     def write_bad_gpus(self, cards: Mapping[str, str]) -> None:
         """For the provider, which gives such a card to no other machine. OSError."""
@@ -317,8 +319,10 @@ class MachineFolder:
         seconds does not count: the machine is being killed, and there is no time for anything."""
         deadline = self._deadline
         if deadline is None:
+            if not os.access(self._notice, os.F_OK):
+                return None  # at nearly all of many calls
             try:
-                with open(os.path.join(self.root, "notice.json"), encoding="utf-8") as source:
+                with open(self._notice, encoding="utf-8") as source:
                     notice = json.load(source)
                 deadline, given_s = float(notice["deadline_boottime_s"]), float(notice["notice_s"])
             except (OSError, ValueError, KeyError, TypeError):

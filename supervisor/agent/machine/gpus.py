@@ -106,6 +106,13 @@ class GpuReader:
             self._report()
         return _columns(rows[:MAX_GPUS])
 
+    def xids(self) -> Tuple[Tuple[int, int, float], ...]:
+        """(card, code, monotonic seconds) of the errors that the driver has reported since the agent's start, newest
+        last. `card`: as in the columns of `read`. Never blocks."""
+        library, cards = self._nvml, [card.value if card is not None else None for card in self._cards]
+        events = () if library is None else tuple(library.xid_events)
+        return tuple((cards.index(handle), code, at) for handle, code, at in events if handle in cards)
+
     def count(self) -> Tuple[int, str]:
         """(how many of this machine's cards can be opened, what is wrong with the others)."""
         with self._lock:
@@ -125,7 +132,7 @@ class GpuReader:
             return
         self._tried_at, self._faults = now, []
         try:
-            library = Nvml(self._load())
+            library = Nvml(self._load(), self._monotonic)
             names = library.every_card() if self._names is None else self._names
         except (OSError, NvmlFailed) as error:
             self._faults.append(str(error))

@@ -26,6 +26,7 @@ SUCCESS, GPU_IS_LOST = 0, 15
 DRIVER = "/proc/driver/nvidia"
 PROGRAM = "nvidia-smi"
 SMI_PERIOD_S, SMI_TIMEOUT_S = 60.0, 20.0
+LIMITS_S = 60.0
 _ERRORS = {
     3: "not supported",
     4: "no permission",
@@ -39,6 +40,7 @@ _ERRORS = {
 _CLOCK_SM, _SENSOR_GPU, _UNCORRECTED, _VOLATILE, _XID_EVENTS = 1, 0, 1, 0, 8
 _MIB = 1 << 20
 _EVENTS_AT_ONCE = 64
+MAX_XIDS, SAME_S = 32, 1.0
 _SMI_FIELDS: Tuple[Tuple[str, str], ...] = (
     ("util_pct", "utilization.gpu"),
     ("memory_used_mib", "memory.used"),
@@ -107,12 +109,15 @@ def load() -> Any:
 class Nvml:
     """`library`: the result of `load`, or any object with functions of these names. Used by one thread at a time."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Raises NvmlFailed."""
-        self._library = library
+        self._library, self._monotonic = library, monotonic
         self._must("nvmlInit_v2")
         self._events: Optional[c_void_p] = None
         self._xids: Dict[int, int] = {}  # handle -> the last one
+        self.xid_events: List[Tuple[int, int, float]] = []  # (handle, code, when it was read), the newest last
+        self._limits: Dict[int, Row] = {}  # handle -> figures that rarely change
+        self._limits_until = 0.0
 
     def every_card(self) -> List[str]:
         """Ids of all cards: their indexes. Raises NvmlFailed."""
@@ -145,7 +150,9 @@ class Nvml:
     def read(self, cards: Sequence[Optional[c_void_p]]) -> List[Row]:
         """One row for each card, named as in beat_telemetry.Gpus; empty for None."""
         self._collect_xids()
-        return [{} if card is None else self._row(card) for card in cards]
+        if self._monotonic() >= self._limits_until:
+            self._limits, self._limits_until = {}, self._monotonic() + LIMITS_S
+        return [{} if card is None else {**self._row(card), **self._limits_of(card)} for card in cards]
 
     def _row(self, card: c_void_p) -> Row:
         use, memory = _Utilization(), self._memory(card)
@@ -155,15 +162,22 @@ class Nvml:
             "memory_used_mib": None if memory is None else memory.used // _MIB,
             "memory_total_mib": None if memory is None else memory.total // _MIB,
             "sm_clock_mhz": self._number("nvmlDeviceGetClockInfo", card, _CLOCK_SM),
-            "sm_clock_max_mhz": self._number("nvmlDeviceGetMaxClockInfo", card, _CLOCK_SM),
             "power_w": _watts(self._number("nvmlDeviceGetPowerUsage", card)),
-            "power_limit_w": _watts(self._number("nvmlDeviceGetEnforcedPowerLimit", card)),
             "temperature_c": self._number("nvmlDeviceGetTemperature", card, _SENSOR_GPU),
             "clock_reasons": self._reasons(card),
             "ecc_uncorrected": self._long("nvmlDeviceGetTotalEccErrors", card, _UNCORRECTED, _VOLATILE),
             "last_xid": self._xids.get(card.value or 0),
             "lost": 1.0 if code == GPU_IS_LOST else None,
         }
+
+    def _limits_of(self, card: c_void_p) -> Row:
+        key = card.value or 0
+        if key not in self._limits:
+            self._limits[key] = {
+                "sm_clock_max_mhz": self._number("nvmlDeviceGetMaxClockInfo", card, _CLOCK_SM),
+                "power_limit_w": _watts(self._number("nvmlDeviceGetEnforcedPowerLimit", card)),
+            }
+        return self._limits[key]
 
     def _memory(self, card: c_void_p) -> Any:
         newer = _MemoryV2(version=_MEMORY_V2)
@@ -186,6 +200,16 @@ class Nvml:
             card = event.device or 0
             if self._xids.get(card) not in HARDWARE_XIDS or event.data in HARDWARE_XIDS:
                 self._xids[card] = event.data  # errors of its programs follow the loss of a card
+            self._keep_event((card, int(event.data), self._monotonic()))
+
+    def _keep_event(self, event: Tuple[int, int, float]) -> None:
+        """Without repetitions in one reading. A flood of errors of its programs replaces none of the hardware's."""
+        if any(event[:2] == other[:2] and event[2] - other[2] < SAME_S for other in self.xid_events):
+            return
+        self.xid_events.append(event)
+        if len(self.xid_events) > MAX_XIDS:
+            weak = [number for number, (_, code, _) in enumerate(self.xid_events) if code not in HARDWARE_XIDS]
+            del self.xid_events[weak[0] if weak else 0]
 
     def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         return self._read_into(c_uint(), name, card, *kind)

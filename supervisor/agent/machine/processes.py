@@ -3,9 +3,9 @@
 Identity: a process id alone can repeat; together with its start and its boot it never does (contract/identifiers.py). A
 rented machine has the id of its platform, from the file `identity.json` beside the job.
 
-The tree: one read of /proc/<pid>/stat of every process shows parent, session, state, threads and memory. Where a full
-scan takes long, because the machine runs many processes of other users, it is repeated less often, and only the known
-processes are read in between.
+The tree: one read of /proc/<pid>/stat of every process shows parent, session, state, threads and memory. A process that
+does not belong to the tree is not read again for FORGET_S. Where a scan takes long all the same, because the machine
+runs many processes of other users, it is repeated less often, and only the known processes are read in between.
 
 Leftovers would write into folders that are being saved. Ours are the processes of the command's group, of the agent's
 own session (when the agent leads it), and those that carry the machine's marker in their environment.
@@ -17,6 +17,7 @@ every signal at once, reaps every process, and exits as the agent exits.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -30,9 +31,11 @@ from supervisor.agent.machine.folder import read_fields, read_text
 from supervisor.contract.beat_telemetry import Tree
 from supervisor.contract.identifiers import process_machine_id
 
-REST = 500  # a full scan may take 1/500 of the time: 0.2 % of a core
+REST = 500  # a scan may take 1/500 of the time: 0.2 % of a core
+FORGET_S = 600.0  # by then the number of a process may belong to another one
 SHOWN, COMMAND_CHARS = 200, 300
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+GENERATIONS = 64
 _KILL_ROUNDS, _KILL_WAIT_S = 50, 0.02
 _DEAD = ("Z", "X")  # states of a process that is not reaped yet
 _FORWARDED = (
@@ -105,7 +108,8 @@ class ProcessTree:
         self._command, self._proc, self._monotonic = command, proc, monotonic
         self._own, self._session = os.getpid(), os.getsid(0) if session is None else session
         self._members: Set[int] = set()
-        self._next_scan = 0.0
+        self._others: Set[int] = set()  # processes that are not members
+        self._next_scan = self._forget_at = 0.0
 
     def read(self) -> Optional[Tree]:
         """None before the command runs, and when no process of it is left."""
@@ -114,8 +118,12 @@ class ProcessTree:
             return None
         started = self._monotonic()
         if started >= self._next_scan or command not in self._members:
-            everything = self._read(_pids(self._proc))
+            if started >= self._forget_at or command not in self._members:
+                self._others, self._forget_at = set(), started + FORGET_S
+            pids = set(_pids(self._proc))
+            everything = self._read(pids - self._others)
             self._members = self._of_training(command, everything)
+            self._others = pids - self._members
             ended = self._monotonic()
             self._next_scan = ended + REST * (ended - started)
             processes = [everything[pid] for pid in self._members]
@@ -201,6 +209,26 @@ def _belongs(pid: int, group: Optional[int], session: Optional[int], marker: str
         return False  # it has ended, or belongs to another user
 
 
+def is_of_machine(pid: int, marker: str) -> bool:
+    """The process descends from this agent or carries the machine's marker; also true for one that has ended, and for a
+    container's first process."""
+    own, ancestor = os.getpid(), pid
+    for _ in range(GENERATIONS):
+        if ancestor == own or pid == 1:
+            return True
+        try:
+            fields = stat_fields(ancestor)
+        except OSError:
+            return pid != 0
+        if fields[0] in _DEAD:
+            return True
+        ancestor = int(fields[1])
+        if ancestor <= 1:
+            break
+    session = own if os.getsid(0) == own else None
+    return _belongs(pid, None, session, marker) or not os.path.exists("/proc/%d" % pid)
+
+
 def group_lives(group: int) -> bool:
     """Some process of this group lives; a zombie does not."""
     for pid in _pids():
@@ -227,6 +255,12 @@ def run_below_init() -> None:
             _reap(agent)
         else:
             os.kill(agent, number)  # this pid cannot be reused: only this process waits for it
+
+
+def return_memory() -> None:
+    """Give back what the compilation of our own sources took: half a MB. Only glibc can."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reap(agent: int) -> None:

@@ -63,7 +63,7 @@ class BeatState:
             before = self._beat
             self._beat = beat = replace(before, **changes)
             if "step" in changes and beat.step is not None and beat.phase == TRAINING:
-                self._recent.note(RecentPoint(self._up_s(), beat.step, beat.steps_per_s, beat.metrics))
+                self._recent.note(RecentPoint(self.up_s(), beat.step, beat.steps_per_s, beat.metrics))
         if any(getattr(before, name) != getattr(beat, name) for name in URGENT):
             for call in self._on_urgent:
                 call()
@@ -81,12 +81,13 @@ class BeatState:
         """The next beat, with its own sequence number."""
         with self._lock:
             sequence = self._beat.sequence + 1
-            up_s = self._up_s()
+            up_s = self.up_s()
             vitals, recent = self._vitals(), self._recent.text(up_s)
             self._beat = replace(self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent)
             return self._beat
 
-    def _up_s(self) -> float:
+    def up_s(self) -> float:
+        """Seconds since the agent's start."""
         return round(self._monotonic() - self._started, 1)
 
     @property

@@ -34,6 +34,7 @@ LINE_BYTES = 65536  # the rest of a longer line is cut off
 CHUNK_BYTES = 1 << 20
 SEAL_BYTES = 1 << 16
 FOLLOW_S = 2.0
+IDLE_S = 5.0  # between two looks at whether the log is due; a change of phase and a reader wake the thread
 REPORT_BYTES = 65536  # a longer line is no report
 READ_BYTES = 1 << 20  # in one call, so that a flood cannot block the agent
 PHASES = (TRAINING, CHECKPOINT, EVALUATION)
@@ -158,7 +159,7 @@ class LogDuty:
         period_s = min(self._period_s, FOLLOW_S) if self.followed else self._period_s
         phase = self._phase()
         if not last and phase == self._shipped_phase and now < self._due:
-            return min(1.0, period_s)
+            return min(IDLE_S, period_s)
         try:
             self._shipper.ship(last)
         except (StoreUnavailable, OSError) as error:
@@ -168,7 +169,7 @@ class LogDuty:
             return min(5.0, max(0.2, period_s))
         self._failing = False
         self._shipped_phase, self._due = phase, now + period_s
-        return None if last else min(1.0, period_s)
+        return None if last else min(IDLE_S, period_s)
 
 
 class LineTail:
@@ -186,6 +187,9 @@ class LineTail:
     def lines(self) -> List[bytes]:
         """At most READ_BYTES; none when there is no plain file."""
         try:
+            status = os.stat(self._path)
+            if (status.st_ino, status.st_size) == (self._inode, self._offset):
+                return []  # at most calls: the file is not even opened
             source = open_plain(self._path)
             if source is None:
                 return []
