@@ -24,7 +24,8 @@ MAX_COUNT = 10**15
 CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles of a pattern
 ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
-_QUOTES = (200, 120, 60, 30, 0)  # characters of each quote, as many as fit
+# Hits, characters of each quote, characters of the error: as many as fit.
+_FORMS = ((6, 200, 200), (6, 120, 120), (6, 60, 60), (6, 30, 60), (6, 0, 30), (3, 0, 30), (1, 0, 20))
 
 
 @dataclass(frozen=True)
@@ -130,26 +131,26 @@ def shorter(text: str) -> Iterator[str]:
 
 
 def _shorter(signs: Signs) -> Iterator[str]:
-    for chars in _QUOTES:
-        hits = tuple(replace(hit, line=hit.line[:chars]) for hit in signs.hits)
-        yield _dumps(replace(signs, hits=hits, error=signs.error[: max(chars, 60)]))
-    for count in (3, 1):
-        first = [hit for hit in signs.hits if hit.pattern == signs.began]
-        others = [hit for hit in signs.hits if hit.pattern != signs.began]
-        kept = sorted([*first, *others[::-1]][:count], key=lambda hit: hit.offset)
-        hits = tuple(replace(hit, line=hit.line[:60]) for hit in kept)
-        yield _dumps(replace(signs, hits=hits, error=signs.error[:60], held=signs.held[:4], nonfinite=()))
+    for most, chars, error_chars in _FORMS:
+        fewer = replace(signs, hits=tuple(replace(hit, line=hit.line[:chars]) for hit in _kept(signs, most)))
+        if most < MAX_HITS:
+            fewer = replace(fewer, held=signs.held[:4], nonfinite=())
+        yield _dumps(replace(fewer, error=signs.error[:error_chars]))
+
+
+def _kept(signs: Signs, most: int) -> List[Hit]:
+    """The hit that began the end, then the newest; in their order."""
+    first = [hit for hit in signs.hits if hit.pattern == signs.began]
+    others = sorted((hit for hit in signs.hits if hit.pattern != signs.began), key=lambda hit: -hit.offset)
+    return sorted([*first, *others][:most], key=lambda hit: hit.offset)
 
 
 def _bounded(signs: Signs) -> Signs:
-    """In the bounds of `decode`, so that what is sent can be read. The newest hits are kept."""
-    kept = [hit for hit in signs.hits if hit.pattern == signs.began]
-    others = [hit for hit in signs.hits if hit.pattern != signs.began]
-    kept += others[len(others) - max(0, MAX_HITS - len(kept)) :] if len(kept) < MAX_HITS else []
-    hits = tuple(replace(hit, line=_text(hit.line), context=()) for hit in sorted(kept, key=lambda hit: hit.offset))
+    """In the bounds of `decode`, so that what is sent can be read."""
+    hits = tuple(replace(hit, line=_text(hit.line), context=()) for hit in _kept(signs, MAX_HITS))
     return replace(
         signs,
-        hits=hits[:MAX_HITS],
+        hits=hits,
         error=_text(signs.error),
         xids=signs.xids[-MAX_XIDS:],
         held=signs.held[:MAX_HELD],

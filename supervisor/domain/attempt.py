@@ -105,6 +105,7 @@ class Pulse:
     telemetry: str = ""  # the newest one in a beat, as text (contract/beat_telemetry)
     recent: str = ""  # points in the newest beat, as text (contract/recent_points); not stored
     save_s: float | None = None  # the longest time of a checkpoint with its upload; None = not reported
+    signs: str = ""  # those of the newest beat, as text (contract/signs)
 
 
 @dataclass(frozen=True, slots=True)

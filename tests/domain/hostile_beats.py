@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.contract import heartbeat
+from supervisor.contract import heartbeat, signs
 from tests.benchmarks.machine_told import full
 
 TEXTS = (
@@ -37,6 +37,9 @@ METRICS = (
     {f"m{n}": n / 7 for n in range(16)}, {f"m{n}": n for n in range(17)}, {"a" * 60 + str(n): n / 3 for n in range(16)},
 )  # fmt: skip
 FULL = heartbeat.beat_telemetry.encode(full(2))
+SIGNS = signs.encode(
+    signs.Signs((signs.Hit("gpu_oom", signs.CAUSE, 3, "CUDA out of memory", 1.0, 2.0, 0),), "KeyError")
+)
 LONG = (
     "", "{}", "{", FULL, "x" * 2000, "x" * 2001, "x" * 2048, "x" * 2049, "\u00fc", "\x00", "[" * 1500, None, 3,
     {"uptime_s": 5}, {"gpus": {"util_pct": [1, None]}}, {"a": "x" * 3000}, {"a": float("nan")}, ["a"],
@@ -57,6 +60,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "metrics": METRICS,
     "telemetry": LONG,
     "recent": LONG,
+    "signs": (*LONG, SIGNS, "x" * 1500, "x" * 1501),
     "unknown": (None, 1, "x" * 700, "x" * 1200, [[]], {"a": {"b": [1]}}, "\ud800", float("nan")),
     **dict.fromkeys(("machine_id", "boot_id", "nonce", "message", "stop_generation"), TEXTS),
     **dict.fromkeys(
@@ -67,7 +71,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 VALID: dict[str, Any] = {
     "run_id": "run-1", "attempt": 1, "launch_id": "1.1.1", "machine_id": "local:0f4c:12:3", "boot_id": "0f4c3c4e",
     "sequence": 7, "phase": "training", "nonce": "5f1c0e2d", "step": 210, "total": 50_000, "steps_per_s": 3.1,
-    "metrics": {"loss": 0.71}, "telemetry": FULL, "up_s": 12.5, "save_s": 3.5,
+    "metrics": {"loss": 0.71}, "telemetry": FULL, "up_s": 12.5, "save_s": 3.5, "signs": SIGNS,
 }  # fmt: skip
 
 

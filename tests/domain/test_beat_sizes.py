@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.agent.watch.beat_state import fit_metrics, fit_text
-from supervisor.contract import heartbeat
+from supervisor.contract import heartbeat, signs
 from supervisor.contract.beat_telemetry import MAX_GPUS, compact, decode, encode
 from supervisor.contract.heartbeat import (
     MAX_BYTES,
@@ -24,7 +24,20 @@ from supervisor.contract.heartbeat import (
 from tests.benchmarks.machine_told import full
 from tests.domain.test_beat_telemetry import telemetries
 
+CORE = ("oom_rose_up_s", "oom_shared", "xids", "hang", "began")
 BUCKET_BYTES = 8192  # of all custom keys and values of an object, by Google's page on quotas
+
+
+def signs_by(text: str) -> signs.Signs:
+    """As many as the bounds allow; nothing where `text` is empty."""
+    hits = tuple(signs.Hit(f"pattern_{n}", signs.CAUSE, 10**15, text, 1e9, 1e9, 10**15, 10**15) for n in range(9))
+    hang = signs.Hang("gpu_kernel", 1e9, 10**15)
+    held = tuple((card, 85e9) for card in range(16))
+    full_signs = signs.Signs(
+        hits, text, 1e9, True, ((15, 119, 1e9),) * 8, held, hang, ("n" * 64,) * 8, 1e9, "pattern_8"
+    )
+    return full_signs if text else signs.Signs()
+
 
 texts = st.text(max_size=600).map(fit_text) | st.sampled_from(["x" * 300, "🦊" * 300, '"' * 300]).map(fit_text)
 numbers = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15)
@@ -56,6 +69,7 @@ beats = st.builds(
     telemetry=(telemetries | st.just(full(MAX_GPUS))).map(lambda told: encode(compact(told))),
     pruned=st.none() | st.builds(Pruned, counts, st.lists(st.tuples(counts, reasons), max_size=8).map(tuple)),
     recent=st.sampled_from(["", "x" * MAX_RECENT_BYTES, '"' * MAX_RECENT_BYTES]),
+    signs=st.sampled_from([signs.encode(signs_by(text)) for text in ("", "x" * 300, "🦊" * 300, '"' * 300)]),
 )  # fmt: skip
 
 
@@ -65,10 +79,14 @@ def test_every_beat_fits_into_the_metadata_of_an_object(beat: Beat) -> None:
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
-    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent")
+    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent", "signs")
     assert {name: value for name, value in vars(read).items() if name not in kept} == {
         name: value for name, value in vars(beat).items() if name not in kept
     }
+    if beat.signs:
+        before, after = signs.decode(beat.signs), signs.decode(read.signs)
+        assert [getattr(after, name) for name in CORE] == [getattr(before, name) for name in CORE]
+        assert "pattern_8" in {hit.pattern for hit in after.hits}
     if beat.exit is not None and read.exit is not None:
         same = ("code", "signal", "sent_by_us", "ran_s", "oom_kills")
         assert [getattr(read.exit, name) for name in same] == [getattr(beat.exit, name) for name in same]

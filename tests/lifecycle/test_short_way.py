@@ -6,11 +6,12 @@ import ast
 import inspect
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
-from supervisor.domain.observation import Observation, World
+from supervisor.domain.observation import Observation, Seen, World
 from supervisor.domain.run import Run
 from supervisor.lifecycle import decide as deciding
 from supervisor.lifecycle.decision import Decision
@@ -45,6 +46,29 @@ def test_decide_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for run, obs, world in situations_by_chance(random.Random(1), 300):
         deciding.decide(run, obs, world, NOW)
     assert 60 < len(taken) < 270
+
+
+def check_new_signs(short: ShortWay) -> None:
+    """A beat with other signs than the pulse has is for the rules."""
+    decided = 0
+    for situation, obs, world in situations_by_chance(random.Random(19), 300):
+        run = righted(situation, world, NOW)
+        if short(run, obs, world, NOW) is None or run.pulse is None or not isinstance(obs.beat, Seen):
+            continue
+        decided += 1
+        told = replace(obs, beat=replace(obs.beat, value=replace(obs.beat.value, signs="{}")))
+        assert short(run, told, world, NOW) is None
+        same = replace(run, pulse=replace(run.pulse, signs="{}"))
+        assert short(same, told, world, NOW) is not None
+    assert decided > 50
+
+
+def test_new_signs_of_an_end_are_for_the_rules() -> None:
+    check_new_signs(short_way.trains_on)
+    broken = ModuleType("broken")
+    exec(SOURCE.replace("beat.signs != ", "beat.nonce is "), vars(broken))  # noqa: S102
+    with pytest.raises(AssertionError):
+        check_new_signs(broken.trains_on)
 
 
 # --- each condition is needed -----------------------------------------------------------------------------------------

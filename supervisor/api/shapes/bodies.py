@@ -178,6 +178,9 @@ class HeartbeatBody(BaseModel):
     recent: str = Field(
         "", description="points of its first minutes, as text; ignored where it cannot be read or is too long"
     )
+    signs: str = Field(
+        "", description="what may decide an end, as text: hits in the log, errors of cards; ignored like `recent`"
+    )
 
 
 # --- the supervisor and its machines ----------------------------------------------------------------------------------

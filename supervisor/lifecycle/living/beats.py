@@ -82,6 +82,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         telemetry=beat.telemetry or pulse.telemetry,
         recent=beat.recent,
         save_s=beat.save_s if beat.save_s is not None else pulse.save_s,
+        signs=beat.signs,
     )
 
 

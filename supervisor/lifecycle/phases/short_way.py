@@ -2,8 +2,8 @@
 
 That is nearly every run in nearly every tick. Where each of five things is as before (the stop, the machine, the phase,
 what the baton and the agent say of checkpoints, the limits), no rule but three can have a result: the beat, a warning,
-and the time of the next limit. The short way applies these, and leaves everything else to the rules. It is not a rule
-of its own: a property compares its decisions with those of the rules.
+and the time of the next limit. The short way applies these, and leaves everything else to the rules, so also a beat
+with new signs of an end. It is not a rule of its own: a property compares its decisions with those of the rules.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def trains_on(run: Run, obs: Observation, world: World, now: float) -> Decision 
         and _phase_is_as_before(attempt, run.pulse, beat)
         and _checkpoints_are_as_before(obs, beat)
     ):
+        return None
+    if beat.signs != (run.pulse.signs if run.pulse is not None else ""):
         return None
     after = with_beat(run, obs, world, now)
     if after.pulse is None or not _is_in_time(after, after.pulse, world, now):
