@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Verdict
 from supervisor.domain.machines import How, MachineRef, Placement
 
 
@@ -72,6 +73,8 @@ class Attempt:
     kept_at: float | None = None  # when its newest checkpoint was known to be safe
     stalled_s: float = 0.0  # in stalls that ended by themselves
     agent_at: float | None = None  # start of the agent, by the agent's own uptime; None = no beat has carried it
+    free: bool = False  # its end counts as no failure, although its cause may
+    verdict: Verdict | None = None  # what its end means; None = not ended, or the end explains itself
     drift_s: float = 0.0  # how far steps of the wall clock have moved the times above ahead of that uptime
 
     @property

@@ -6,6 +6,7 @@ Free and paid failures differ: a preemption spends nothing, a crash of the user'
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -85,7 +86,14 @@ C = Cause
 BACKOFF = "recover with backoff"
 FREED = "recover with backoff: everything but the checkpoint is given up with the machine"
 ELSEWHERE = "recover at once in another zone, shape or on-demand, each once an hour; then wait for a person"
+LARGER = "recover with backoff in a larger shape"
 REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
+FIRST_SIGNAL = "a signal from outside, certainly not the kernel's; the first since the newest checkpoint"
+LARGER_SHAPE = "the run's own `shapes` have a larger one; once"
+MORE_MEMORY = "the provider gives the next machine more memory"
+DELIVERED_AGAIN = "what was delivered did not arrive whole; once"
+MACHINE_WAS_THERE = "the machine was there, and the start on it was refused"
+KNOWN_ERROR = "its words show that a repeat fails in the same way"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
 NEWER_OR_NAMED = "a newer checkpoint in this attempt, or named by the run's retry rules"
 
@@ -98,6 +106,8 @@ CAUSES: tuple[CauseRule, ...] = (
         (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
     ),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt is live, or recover"),
+    CauseRule((C.LAUNCH_REJECTED,), Kind.PAID, True, True, False, BACKOFF, DELIVERED_AGAIN),
+    CauseRule((C.LAUNCH_REJECTED,), Kind.FINAL, False, False, False, "failed", MACHINE_WAS_THERE),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait until one of our own machines is gone"),
     CauseRule((C.GROUP_LIMIT,), Kind.PACED, False, False, False, "wait until a run of the group has ended"),
@@ -106,11 +116,15 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.FREE, False, False, True, ELSEWHERE),
     CauseRule((C.ORPHANED, C.AGENT_LOST), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
-    CauseRule((C.STALLED, C.HOST_OOM, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
+    CauseRule((C.KILLED,), Kind.FREE, False, False, False, "recover at once", FIRST_SIGNAL),
+    CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, LARGER, LARGER_SHAPE),
+    CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, BACKOFF, MORE_MEMORY),
+    CauseRule((C.STALLED, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, FREED, NEWER_CHECKPOINT),
+    CauseRule((C.USER_ERROR,), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(
-        (C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),
+        (C.HOST_OOM, C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),
         Kind.FINAL, False, False, False, "failed",
     ),
     CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),
@@ -121,7 +135,11 @@ CAUSES: tuple[CauseRule, ...] = (
 )  # fmt: skip
 
 
-def rule_for(cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False) -> CauseRule:
-    """The first row of the table that matches this end."""
+def rule_for(
+    cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False, also: Collection[str] = ()
+) -> CauseRule:
+    """The first row of the table that matches this end. `also`: further conditions that hold."""
     matches = {"": True, NEWER_CHECKPOINT: newer_checkpoint, NEWER_OR_NAMED: newer_checkpoint or retry_named}
-    return next(rule for rule in CAUSES if cause in rule.causes and matches[rule.only_if])
+    return next(
+        rule for rule in CAUSES if cause in rule.causes and (matches.get(rule.only_if) or rule.only_if in also)
+    )

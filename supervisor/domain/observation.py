@@ -192,6 +192,7 @@ class World:
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
     breakers_open: frozenset[str] = frozenset()  # sources on whose evidence nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be recreated
+    memory_grows: frozenset[str] = frozenset()  # providers whose next machine has more memory after host_oom
     # The wall clock minus `now`, after a step of the wall clock that `now` does not follow yet; for deadlines.
     wall_ahead_s: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)  # provider -> the source of its machines

@@ -178,6 +178,7 @@ class Run:
     retiring: tuple[Retiring, ...] = ()
     counters: Counters = Counters()
     last_failure: str = ""  # the last error of the command in this generation: exit, step and last line
+    once: tuple[str, ...] = ()  # conditions of the table of causes that have held in this generation, each once
     no_progress_base: int | None = None  # `files.checkpoint_step` at the first of the failures in a row
     reported: bool = False  # an attempt of this run has reported a step
     from_zero: bool = False  # its steps are counted from 0: the last one is total - 1

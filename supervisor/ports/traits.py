@@ -33,7 +33,8 @@ class Traits:
     no limit. `launches_at_once`: concurrent create calls. `shares_computer`: its machines are processes of the
     supervisor's computer, with its files, environment and GPUs, and install no driver. `irreplaceable`: a released
     machine cannot be recreated, so a person approves each release. `relaunches`: an agent can be started again after a
-    reboot of its machine, without the supervisor. `meter`: what stops the bill.
+    reboot of its machine, without the supervisor. `memory_grows`: the machine after one that ran out of memory has
+    more. `meter`: what stops the bill.
 
     Texts for people, "" = none: `account_noun`: the noun for its account (`project`). `tool`: the option that gives the
     account to the platform's own program; `compare`: a question and what to compare when a person sees other machines
@@ -61,6 +62,7 @@ class Traits:
     price_setting: str = ""
     removal: str = ""
     relaunches: bool = False
+    memory_grows: bool = False
 
     @property
     def rented(self) -> bool:

@@ -126,7 +126,7 @@ def counts_text(run: Run) -> str:
     kept, start = attempt.step_kept, attempt.step_from
     newer = kept is not None and (start is None or kept > start)
     rule = rule_for(attempt.cause, newer, attempt.exit is not None and attempt.exit.retry_named)
-    if not rule.counts:
+    if attempt.free or not rule.counts:
         return "Does not count as a failure"
     limits, counters = run.policy.limits, run.counters
     if rule.kind == Kind.USER:

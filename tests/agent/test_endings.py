@@ -10,8 +10,8 @@ import pytest
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.domain.causes import Cause
-from supervisor.lifecycle.ending.exits import end_of
 from tests.agent.machine_rig import RUN, Rig
+from tests.lifecycle.ends import end_of
 from tests.waiting import wait_for
 
 WAITS = ("--steps", "20", "--wait-at", "5")

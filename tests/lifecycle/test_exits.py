@@ -12,7 +12,7 @@ import pytest
 from supervisor.contract.beat_telemetry import Cgroup, Telemetry, encode
 from supervisor.contract.heartbeat import FINISHED, NO_GPU, Beat, Exit
 from supervisor.domain.causes import Cause
-from supervisor.lifecycle.ending.exits import end_of
+from tests.lifecycle.ends import end_of
 
 BYTES = "scratch: 0 of 16 MiB are free"
 INODES = "scratch: 0 of 500 inodes are free, and 60 MiB"

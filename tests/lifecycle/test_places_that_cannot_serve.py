@@ -16,10 +16,10 @@ from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.ending.exits import end_of
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, queue
 from supervisor.lifecycle.phases.placing import wait
 from supervisor.wording.run import status_text
+from tests.lifecycle.ends import end_of
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 
 SHAPES, ZONES = ("l4", "t4"), ("a", "b")

@@ -12,10 +12,10 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause, Kind, rule_for
 from supervisor.domain.observation import Seen
 from supervisor.domain.status import Status
-from supervisor.lifecycle.ending.exits import end_of
 from supervisor.lifecycle.living.beats import follow
 from supervisor.wording.attempt import ended_text
 from supervisor.wording.run import status_text
+from tests.lifecycle.ends import end_of
 from tests.lifecycle.sample_runs import NOW, attempt, beat_of, ended, pulse, run_in
 
 

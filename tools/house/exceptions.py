@@ -19,6 +19,7 @@ SHORT_FILES: Table = (
     ("supervisor/**/shapes/**", "tables: the shape of one answer each"),
     ("supervisor/cli/exits.py", "a table: exit codes, and the error that carries one"),
     ("supervisor/notifiers/**", "an implementation of one small port each"),
+    ("supervisor/lifecycle/diagnosis/rules/**", "tables: a family of rules each"),
     ("supervisor/providers/kinds.py", "a table: the one list of providers"),
     ("supervisor/objectstores/reading.py", "a table: the one list of remote object stores"),
     ("supervisor/providers/*/traits.py", "a table each"),
@@ -37,6 +38,8 @@ OWN_FILES: Table = (
     ("supervisor/providers/*/provider.py", "the same; it is imported only when the provider is used"),
     ("supervisor/providers/*/platform.py", "the same"),
     ("supervisor/dashboard/app.py", "imported only when a page is wanted"),
+    ("supervisor/lifecycle/diagnosis/rules/*", "a family of rules each; the table puts them in their order"),
+    ("supervisor/lifecycle/diagnosis/remedies.py", "a table: the closed list of remedies"),
 )
 
 # Where a vendor may be named. The folder of a provider itself needs no line here.
@@ -47,6 +50,7 @@ VENDOR_HOMES: Table = (
     ("supervisor/services/migration/**", "the older runner ran on Google alone"),
     ("supervisor/settings/env/**", "the older runner's environment file names what it ran on"),
     ("supervisor/objectstores/reading.py", "the one list of remote object stores"),
+    ("supervisor/lifecycle/diagnosis/rules/**", "the numbers of the list of gotchas, such as SLURM4"),
     ("supervisor/images/**", "this package uses a vendor's build service, docker and the registries"),
     ("supervisor/cli/files/build_image.py", "the command of that package"),
     ("supervisor/cli/server/trial*.py", "a trial is for one cloud; another cloud needs another trial"),

@@ -1,4 +1,4 @@
-"""What is known about an end, a stall or a slow run: one frozen record, made of items with their source, clock and time.
+"""What is known about an end, a stall or a slow run: one frozen record of items, each with its source, clock and time.
 
 Absent is not zero: an item that nobody read is not there, and `unread` says why. Clocks of different computers are
 never compared: an item has the clock that its time belongs to. The items of one name stand in canonical order, so no
@@ -15,6 +15,37 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.contract.signs import Hit
 
 Value = str | float | int | bool | tuple[float | None, ...]
+
+# The closed list of names. Units: bytes, seconds, counts; times are the item's `at`.
+NAMES = frozenset({
+    # Ours: a signal or a stop that we sent, how the supervisor has recorded the end (its detail in `where`).
+    "own.kill", "own.stop", "own.end",
+    # The platform: the cause that its record means (its text in `record.detail`), its own word for the state with its
+    # message, the last phase and line of the serial console, "OOMKilled" of the container, age and cap of a session.
+    "record.cause", "record.detail", "platform.state", "platform.message", "serial.phase", "serial.line",
+    "container.oom_killed", "container.exit", "session.age_s", "session.cap_s", "session.listed",
+    "platform.memory_peak", "platform.memory_asked",
+    # The host: its boot id before and now, seconds since its boot, a closed connection, its load, the kernel's lines.
+    "boot.id_start", "boot.id_now", "boot.uptime_s", "contact.closed", "host.load", "host.cores", "kernel.line",
+    # The agent: why it left; the notice; the kernel's kills for memory.
+    "left", "left.message", "notice.left_s", "oom.kills", "oom.before", "oom.after", "oom.rose", "oom.shared",
+    "memory.used", "memory.limit", "worker.rss", "worker.count", "main.rss",
+    "card.promised", "card.opened", "card.lost", "card.xid", "card.ecc", "card.held", "card.total", "card.util",
+    "card.memory_used", "card.memory_total", "card.capability", "driver.version",
+    "disk.free_bytes", "disk.total_bytes", "disk.free_inodes", "disk.total_inodes", "disk.full",
+    "env.python", "env.conda", "env.venv", "env.wanted", "env.has_module", "env.affinity", "env.quota", "env.line_ends",
+    "step.last", "step.total", "step.checkpoint", "step.from", "step.first_after_restore", "step.at",
+    "checkpoint.torn", "checkpoint.missing", "save.s", "upload.missing", "results.unverified",
+    "hang.place", "hang.still_s", "stall.s", "motion.gpu", "motion.cpu", "motion.io", "motion.net", "motion.files",
+    "up.s", "exit.at", "repeat.same", "smoke.passed", "log.lines",
+    # Figures of several minutes and metrics.
+    "window.gpu_util", "window.sm_clock_share", "window.power_share", "window.clock_reasons", "window.temperature",
+    "window.steps_share", "window.io_pressure", "window.throttled_share", "window.threads", "window.cpu_quota",
+    "window.read_bytes", "window.reads_per_s", "window.new_inodes_per_s", "window.card_others_bytes",
+    "window.save_share", "window.download_still_s", "window.log_silent_s", "mount.data", "metric.nonfinite",
+    "metric.reported", "egress.usd", "egress.share", "window.loader_cpu",
+    "error.pattern", "facts.changed", "image.moved", "code.changed", "checkpoint.shrinks",
+})  # fmt: skip
 
 
 class Source(StrEnum):

@@ -53,7 +53,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """`word`: one of a closed list. `ours`: the supervisor carries it out; else it is advice. `setting`: what to change."""
+    """`word`: of a closed list. `ours`: the supervisor carries it out; else it is advice. `setting`: what to change."""
 
     word: str
     text: str

@@ -11,12 +11,24 @@ from dataclasses import dataclass, replace
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Retiring
-from supervisor.domain.causes import NO_GPU, SAME_FAILURE, Cause, CauseRule, Kind, rule_for
+from supervisor.domain.causes import (
+    FIRST_SIGNAL,
+    KNOWN_ERROR,
+    LARGER,
+    NO_GPU,
+    SAME_FAILURE,
+    Cause,
+    CauseRule,
+    Kind,
+    rule_for,
+)
+from supervisor.domain.diagnosis.verdict import Verdict
 from supervisor.domain.events import ENDS_THE_RUN, Event, EventKind
 from supervisor.domain.observation import World
 from supervisor.domain.run import Counters, Refusal, Run, attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
+from supervisor.lifecycle.ending.retrying import conditions, too_small, with_once
 from supervisor.lifecycle.living.checkpoints import reached
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
 from supervisor.lifecycle.offers.ladder import recent, with_preemption
@@ -36,7 +48,7 @@ class End:
 
     `machine_gone`: it is known gone. `overlap_s`: after a notice the machine may go on for so long. `inferred`: the
     source, where no authority reports the end. `stopped_at`: when the machine stopped, by the platform's clock; None =
-    it runs, or nothing reports it."""
+    it runs, or nothing reports it. `verdict`: what the rules say; None = the end explains itself."""
 
     cause: Cause
     evidence: str
@@ -46,13 +58,18 @@ class End:
     exit: Exit | None = None
     inferred: str = ""
     stopped_at: float | None = None
+    verdict: Verdict | None = None
 
 
 def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     """The attempt is over and the run recovers, or fails where the table or a limit says so."""
     assert run.live_attempt is not None
-    rule = rule_for(end.cause, _has_newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
+    named = end.exit is not None and end.exit.retry_named
+    holds = conditions(run, end.verdict, newest_checkpoint(run), world, now)
+    rule = rule_for(end.cause, _has_newer_checkpoint(run), named, holds - {KNOWN_ERROR} if named else holds)
     after = close_attempt(run, end, now)
+    if rule.only_if == FIRST_SIGNAL and after.attempt is not None:
+        after = replace(after, attempt=replace(after.attempt, free=True))
     failure = _failure(after, end)
     after = replace(
         after,
@@ -60,7 +77,8 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         avoid_zone=run.live_attempt.placement.zone if rule.avoid_zone else "",
         # The checkpoint with which the row of failures began; a newer one begins a new row.
         no_progress_base=after.files.checkpoint_step if rule.no_progress else run.no_progress_base,
-        refusals=_refusals(after, end, now),
+        refusals=_refusals(after, end, now) + (too_small(run, world, now, end.evidence) if rule.then == LARGER else ()),
+        once=with_once(run, rule, newest_checkpoint(run)),
         last_failure=failure or run.last_failure,
     )
     last = _last_reason(after, end, rule, repeated=bool(failure) and failure == run.last_failure)
@@ -106,6 +124,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         stalled_s=last.stalled_s if last else 0.0,
         exit=end.exit,
         readings=end.readings,
+        verdict=end.verdict,
     )
     note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
     retiring = Retiring(closed.ref, closed.launch_id, now, now + end.overlap_s, note)

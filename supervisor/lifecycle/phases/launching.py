@@ -235,7 +235,7 @@ def _running(run: Run, beat: Beat, obs: Observation, world: World, now: float) -
 
 def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, now: float) -> Decision:
     run = with_beat(_with_machine(run, obs, now), obs, world, now)
-    end = end_in(beat.value, obs, world) if beat is not None else None
+    end = end_in(run, beat.value, obs, world) if beat is not None else None
     if end is not None:  # before the machine's own end: this says why it switched itself off
         return end_attempt(run, replace(end, stopped_at=machines.stopped_at(obs, now)), world, now)
     lost = machines.lost(run, obs, world, now) or _boot_timeout(run, obs, world, now)

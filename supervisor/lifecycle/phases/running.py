@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat
+from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineState
@@ -15,7 +16,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, moved, new_event, unchanged
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.ending.exits import end_in, gpu_fault
+from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.living.beats import beat_of, restart, with_beat
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
@@ -34,14 +35,13 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.stop is not None:
         return begin_stopping(run, now)
     before = run.pulse
-    telemetry_before = before.telemetry if before is not None else ""
     run = with_beat(run, obs, world, now)
     events: tuple[Event, ...] = ()
     if beat is not None:
         run, fresh_start = with_fresh_start(run, attempt, beat)
         run, rejection = with_rejection(run, beat)
         events = (*restart(before, run.pulse), *rejection, *fresh_start)
-    ended = _end_of_command(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before) if beat else None
+    ended = _end_of_command(run, beat, obs, world=world, now=now, before=before) if beat else None
     return after_events(events, ended or _judge(run, beat, obs, world, now))
 
 
@@ -57,17 +57,17 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
 
 
 def _end_of_command(
-    run: Run, beat: Beat, obs: Observation, *, world: World, now: float, telemetry_before: str
+    run: Run, beat: Beat, obs: Observation, *, world: World, now: float, before: Pulse | None
 ) -> Decision | None:
     """Exit 0, or a failure after the last step, is finishing; any other end has its cause. A preemption notice seen
-    inside the machine is authoritative. `telemetry_before`: what the beats before this one reported of the machine."""
+    inside the machine is authoritative. `before`: the pulse of the beats before this one."""
     saving = beat.exit is None and beat.phase == heartbeat.FINISHING
     if saving or (beat.exit is not None and beat.exit.work_done):
         text = "The command has done its work; its results are being saved."
         if beat.exit is not None and beat.exit.after_work:
             text = "The command failed after its last step; its results are being saved."
         return Decision(moved(run, Status.FINISHING, now), (new_event(EventKind.FINISHING, text),), again=True)
-    end = end_in(beat, obs, world, telemetry_before)
+    end = end_in(run, beat, obs, world, before)
     if end is None:
         return None
     return end_attempt(run, replace(end, stopped_at=machines.stopped_at(obs, now)), world, now)
@@ -101,9 +101,4 @@ def _stalled(run: Run, beat: Beat | None, obs: Observation, world: World, now: f
     if beat is None or run.pulse is None or machines.at_hand(obs, world) is None:
         return None
     reason = stall_reason(run, run.pulse, world, now)
-    if reason is None:
-        return None
-    fault = gpu_fault(run.pulse.telemetry)
-    if fault:
-        return End(Cause.GPU_FAULT, f"{fault}; {reason}", machines.readings(obs))
-    return End(Cause.STALLED, reason, machines.readings(obs))
+    return None if reason is None else stall_of(run, beat, obs, reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,6 @@ class SlurmProvider:
     """Provider of ports/provider.py. `name`: of its section in the settings. `agent()`: the archive. `on`: the day of
     the settings, YYYY-MM-DD. `now`: epoch seconds. `site` None: this computer is a part of the cluster."""
 
-    traits: Traits = TRAITS
     meters: Meters | None = None
 
     def __init__(
@@ -76,6 +76,7 @@ class SlurmProvider:
         site: Site | None = None,
     ) -> None:
         self.name, self._settings, self._now = name, s, now
+        self.traits: Traits = replace(TRAITS, memory_grows=s.slurm_memory_grows)
         self.site: Site = Here(Path(s.slurm_folder), agent) if site is None else site
         self.commands = Commands(self.site, s.slurm_conf)
         self.cluster = ClusterReader(self.commands, now)

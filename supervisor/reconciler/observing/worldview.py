@@ -62,6 +62,7 @@ class Worldview:
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(name for name, provider in self.providers.items() if provider.traits.irreplaceable),
+            memory_grows=frozenset(name for name, provider in self.providers.items() if provider.traits.memory_grows),
             profiles=_Profiles(self.providers),
             store_url=self.store_url,
             meters=self.meters,

@@ -225,6 +225,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         next_at=None,
         pulse=None if from_nothing else run.pulse,
         last_failure="",
+        once=(),
         refusals=(),
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
         files=replace(run.files, checkpoint_step=checkpoint_step, outcome=None),

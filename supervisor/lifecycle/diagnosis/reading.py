@@ -1,0 +1,239 @@
+"""Evidence in its normal form, from a beat with its row, from a stored document, or from loose files.
+
+`of_beat` reads what may decide an end: the beat, the row, the platform's record. `of_document` reads what only explains
+it, in version 1 and 2. `of_files` reads a log and facts that a person wrote down; it accepts many spellings and ignores
+what it does not know. All three are total: evidence is untrusted, and another shape is no evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from supervisor.contract import beat_telemetry, heartbeat
+from supervisor.contract.beat_telemetry import Disk
+from supervisor.contract.heartbeat import MAX_TEXT, Beat, Exit
+from supervisor.contract.logs.beginning import beginning
+from supervisor.contract.logs.matcher import patterns_of, scan
+from supervisor.contract.signs import CAUSE, Signs, decode
+from supervisor.domain.attempt import Pulse
+from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.evidence import Evidence, Source
+from supervisor.domain.machines import MachineState
+from supervisor.domain.observation import Observation, Seen
+from supervisor.domain.run import Run
+from supervisor.lifecycle.diagnosis.collecting import (
+    EARLIER_BEAT,
+    LAST_BEAT,
+    TEXT_CHARS,
+    Collected,
+    add_disk,
+    add_exit,
+    add_signs,
+    add_telemetry,
+)
+from supervisor.lifecycle.diagnosis.loose import collect
+from supervisor.lifecycle.diagnosis.signs import UP
+
+Json = Mapping[str, Any]
+TAIL_BYTES = 65_536
+DOCUMENT_LOG = 8_000_000  # of a log beside a document
+_NO_SIGNS = Signs()
+
+
+# --- a beat -----------------------------------------------------------------------------------------------------------
+
+
+def of_beat(run: Run | None, beat: Beat, obs: Observation, pulse: Pulse | None, stalled: str = "") -> Evidence:
+    """What may decide. `pulse`: of the beats before this one; it counts if it is of the same launch. `stalled`: why the
+    supervisor gives the training up as stalled; "" = it does not."""
+    into = Collected()
+    before = pulse if pulse is not None and pulse.launch_id in ("", beat.launch_id) else None
+    signs = decode(beat.signs)
+    add_exit(into, beat.exit)
+    into.add("left", beat.left, Source.AGENT, beat.up_s)
+    if beat.left is not None:
+        into.add("left.message", beat.message, Source.AGENT, beat.up_s)
+    into.add("notice.left_s", beat.notice_s, Source.AGENT, beat.up_s)
+    known_xids = add_signs(into, signs)
+    for where, text in ((EARLIER_BEAT, before.telemetry if before is not None else ""), (LAST_BEAT, beat.telemetry)):
+        add_telemetry(into, beat_telemetry.decode(text), where, known_xids)
+    _add_steps(into, run, beat, before)
+    if stalled:
+        into.add("own.end", Cause.STALLED.value, Source.OWN, where=stalled)
+    machine = obs.machine.value if isinstance(obs.machine, Seen) else None
+    if machine is not None and machine.record is not None:
+        where = "" if machine.state in (MachineState.ENDING, MachineState.ENDED) else UP
+        into.add("record.cause", machine.record.cause.value, Source.PROVIDER, machine.record.at, where)
+        into.add("record.detail", machine.record.detail, Source.PROVIDER, machine.record.at)
+    return with_words(into, beat.exit, signs)
+
+
+def with_words(into: Collected, end: Exit | None, signs: Signs) -> Evidence:
+    """The evidence with the words with which the command ended. An agent that sends no signs has only its last telling
+    line."""
+    if signs.began:
+        into.add("error.pattern", signs.began, Source.LOG)
+    elif not signs.error and not signs.hits and end is not None:
+        for pattern in patterns_of(end.last_line):
+            if pattern.role == CAUSE:
+                into.add("error.pattern", pattern.id, Source.LOG)
+    return into.evidence(signs.hits, end, signs.error)
+
+
+def _add_steps(into: Collected, run: Run | None, beat: Beat, before: Pulse | None) -> None:
+    step = beat.step if beat.step is not None else before.step if before is not None else None
+    into.add("step.last", step, Source.AGENT)
+    into.add("step.total", beat.total, Source.AGENT)
+    into.add("step.checkpoint", beat.checkpoint_step, Source.AGENT)
+    attempt = run.attempt if run is not None else None
+    if attempt is None or attempt.launch_id != beat.launch_id:
+        return
+    into.add("step.from", attempt.step_from, Source.AGENT)
+    if attempt.agent_at is None:
+        return
+    if beat.up_s is not None:
+        into.add("exit.at", attempt.agent_at + beat.up_s, Source.OWN, attempt.agent_at + beat.up_s)
+    if before is None or before.up_s is None:
+        return
+    # Never later than the last step was: a new one came after the beat before, whose time the agent's clock shows.
+    is_new = beat.step is not None and beat.step != before.step
+    seen_at = None if before.progress_at is None else before.progress_at - attempt.agent_at
+    step_at = before.up_s if is_new else None if seen_at is None else min(seen_at, before.up_s)
+    into.add("step.at", step_at, Source.AGENT, step_at)
+
+
+# --- a document -------------------------------------------------------------------------------------------------------
+
+
+def of_document(document: Json) -> Evidence:
+    """What explains: the stored evidence of an attempt, version 1 or 2. Of version 1 the last lines of the log are
+    searched for words, because its agent kept no hits."""
+    into = Collected()
+    agent, beat = part(document, "agent"), part(document, "beat")
+    end = _exit_in(part(document, "exit")) or _exit_in(part(agent, "exit"))
+    add_exit(into, end)
+    into.add("left", agent.get("left"), Source.AGENT)
+    if agent.get("left"):
+        into.add("left.message", beat.get("message"), Source.AGENT)
+    if end is None or end.oom_kills is None:
+        into.add("oom.kills", agent.get("oom_kills"), Source.AGENT, where="memory.events")
+    signs = _document_signs(agent)
+    known_xids = add_signs(into, signs)
+    for where, telemetry in ((EARLIER_BEAT, beat.get("telemetry")), (LAST_BEAT, agent.get("telemetry"))):
+        add_telemetry(into, beat_telemetry.parse(telemetry), where, known_xids)
+    for role, disk in part(agent, "disks").items():
+        if isinstance(disk, dict):
+            add_disk(into, Disk(**{field.name: number_in(disk, field.name) for field in fields(Disk)}), role)
+    boot = part(agent, "boot")
+    into.add("boot.id_start", boot.get("at_start"), Source.AGENT)
+    into.add("boot.id_now", boot.get("now"), Source.AGENT)
+    for name, key in (("step.last", "step_last"), ("step.checkpoint", "step_kept")):
+        into.add(name, document.get(key), Source.OWN)
+    into.add("step.total", beat.get("total"), Source.AGENT)
+    _add_end(into, document)
+    records = document.get("records")
+    for record in records if isinstance(records, list) else ():
+        if isinstance(record, dict):
+            at = number_in(record, "at")
+            into.add("record.cause", record.get("cause"), Source.PROVIDER, at)
+            into.add("record.detail", record.get("detail"), Source.PROVIDER, at)
+    for line in lines_in(document.get("serial")):
+        into.add("serial.line", line, Source.PROVIDER, where="serial")
+    log = "\n".join(lines_in(document.get("log_tail")))
+    return with_log(into, end, log.encode("utf-8", "replace"), signs)
+
+
+def with_log(into: Collected, end: Exit | None, log: bytes, signs: Signs = _NO_SIGNS) -> Evidence:
+    """The evidence with the words of a log, where the agent has kept none itself."""
+    if signs.hits or signs.error or not log:
+        return with_words(into, end, signs)
+    matcher = scan(log)
+    began, error = beginning(matcher, 0, end.code if end is not None else None)
+    return with_words(into, end, replace(signs, hits=tuple(matcher.hits()), began=began, error=error))
+
+
+def _document_signs(agent: Json) -> Signs:
+    """Version 2 keeps the signs as they stood in the last beat."""
+    return Signs()
+
+
+def _add_end(into: Collected, document: Json) -> None:
+    """How the supervisor recorded the end; its own acts are evidence like the others."""
+    cause, detail = document.get("cause"), document.get("detail")
+    if isinstance(cause, str):
+        into.add("own.end", cause, Source.OWN, where=detail[:TEXT_CHARS] if isinstance(detail, str) else "")
+
+
+def _exit_in(data: Json) -> Exit | None:
+    """An Exit as its fields lie in JSON; None where there is no code and no signal."""
+    code, number = count_in(data, "code"), count_in(data, "signal")
+    if code is None and number is None:
+        return None
+    line, disk = data.get("last_line"), data.get("disk_full")
+    return Exit(
+        code,
+        number,
+        data.get("sent_by_us") is True,
+        number_in(data, "ran_s") or 0.0,
+        line[:MAX_TEXT] if isinstance(line, str) else "",
+        data.get("retry_named") is True,
+        count_in(data, "oom_kills"),
+        disk[:MAX_TEXT] if isinstance(disk, str) else "",
+        data.get("after_work") is True,
+    )
+
+
+def part(document: Json, name: str) -> dict[str, Any]:
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def number_in(document: Json, name: str) -> float | None:
+    return beat_telemetry.figure(document.get(name))
+
+
+def count_in(document: Json, name: str) -> int | None:
+    value = document.get(name)
+    return value if heartbeat.is_count(value) else None
+
+
+def lines_in(value: object) -> list[str]:
+    return [line for line in value if isinstance(line, str)] if isinstance(value, list) else []
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def of_files(log: bytes, facts: Mapping[str, Any] | None = None) -> Evidence:
+    """Of a log and loose facts: a stored document, or names and figures (docs/evidence.md has the list)."""
+    data = dict(facts or {})
+    if isinstance(data.get("readings"), dict):
+        lines = log[-DOCUMENT_LOG:].decode("utf-8", "replace").splitlines()
+        return of_document({**data, "log_tail": lines} if lines else data)
+    into = Collected()
+    end = collect(data, into)
+    if end is None and log and not any(into.has(name) for name in _STANDS_FOR_EXIT):
+        end = _assumed_exit(into, log)
+    return with_log(into, _with_last_line(end, log), log)
+
+
+# With one of these, a missing exit is no reason to assume that the command failed.
+_STANDS_FOR_EXIT = ("left", "platform.state", "record.cause", "hang.place", "own.stop", "own.kill", "serial.phase")
+
+
+def _assumed_exit(into: Collected, log: bytes) -> Exit | None:
+    """Of a log without any fact: that the command failed, if it ends with an error."""
+    if not beginning(scan(log))[1]:
+        return None
+    into.unread["exit"] = "not given: the log ends with an error"
+    return Exit(1, None, False)
+
+
+def _with_last_line(end: Exit | None, log: bytes) -> Exit | None:
+    """With the last line of the log, where the facts have none."""
+    if end is None or end.last_line:
+        return end
+    lines = [line for line in log[-TAIL_BYTES:].decode("utf-8", "replace").splitlines() if line.strip()]
+    return replace(end, last_line=lines[-1].strip()[:MAX_TEXT]) if lines else end

@@ -1,0 +1,118 @@
+"""The command's own errors: its environment, its configuration, its code; and every other exit."""
+
+from __future__ import annotations
+
+from supervisor.contract.heartbeat import NOT_FOUND_CODES
+from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
+from supervisor.lifecycle.diagnosis.rule import Rule, Sign, Tier
+from supervisor.lifecycle.diagnosis.signs import (
+    BY_ITSELF,
+    NOT_ENTERED,
+    STARTED_JUST_NOW,
+    WORKED_BEFORE,
+    exit_code,
+    says,
+)
+from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is
+
+_ENDED = "The command ended with {exit}[ after {ran}][: `{line}`]"
+# Errors that may be over at the next start.
+_PASSING = ("no_network", "rate_limited", "port_in_use", "disk_error", "no_threads")
+_WARNING = "[ (warning: {disk_warning})]"
+
+
+def _own(
+    name: str,
+    gotchas: tuple[str, ...],
+    pattern: Sign,
+    remedies: tuple[str, ...],
+    *,
+    where: Where = Where.CODE,
+    certainty: Certainty = Certainty.CERTAIN,
+    because: str = "",
+) -> Rule:
+    """Words with which the command ended by itself, and which only a change of the code or the spec helps against. The
+    first end of such a kind is still repeated where a newer checkpoint exists: the table of causes decides."""
+    return Rule(
+        name, gotchas, Tier.LOG, (BY_ITSELF, pattern), (), certainty, Cause.USER_ERROR, where, Retry.NEVER,
+        _ENDED + (f"; {because}" if because else "") + _WARNING, remedies,
+    )  # fmt: skip
+
+
+STARTS = (
+    Rule(
+        "U5.not_entered", ("U5",), Tier.AGENT, (NOT_ENTERED,), (), Certainty.CERTAIN, Cause.COMMAND_NOT_FOUND,
+        Where.CODE, Retry.NEVER, "The command was not started: {line}", ("check_command", "set_conda_env"),
+    ),
+    Rule(
+        "U26.line_ends", ("U26", "GEN4"), Tier.AGENT, (exit_code(1, 2, *NOT_FOUND_CODES), cause_is("line_ends")),
+        (WORKED_BEFORE,), Certainty.CERTAIN, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
+        _ENDED + "; a script has the line ends of Windows", ("fix_line_ends",),
+    ),
+    Rule(
+        "CODE.not_found", ("U26",), Tier.AGENT, (BY_ITSELF, exit_code(*NOT_FOUND_CODES)), (WORKED_BEFORE,),
+        Certainty.CERTAIN, Cause.COMMAND_NOT_FOUND, Where.CODE, Retry.NEVER, _ENDED, ("check_command",),
+    ),
+)  # fmt: skip
+
+RULES = (
+    _own(
+        "U5.environment", ("U5",), cause_is("module_missing") & MODULE_IS_ELSEWHERE, ("set_conda_env",),
+        because="the environment {environment} was not active",
+    ),
+    _own("U5.module", ("U5", "GEN5"), cause_is("module_missing"), ("set_conda_env", "install_module", "run_smoke")),
+    _own("U5.import", ("U5", "GEN5"), cause_is("import_failed"), ("install_module", "run_smoke"), where=Where.IMAGE,
+         certainty=Certainty.LIKELY),
+    _own("U26.script", ("U26", "GEN4"), cause_is("line_ends"), ("fix_line_ends",)),
+    _own("U27.config", ("U27",), cause_is("config", "arguments"), ("fix_config",), certainty=Certainty.LIKELY),
+    _own(
+        "U28.layers", ("U28",), cause_is("no_kernel", "cuda_mismatch"), ("fix_layers",), where=Where.IMAGE,
+        because="driver, image and framework are built for different versions or cards",
+    ),
+    _own(
+        "U35.tracker", ("U35",), cause_is("tracker_key"), ("add_secret",), where=Where.ACCOUNT,
+        certainty=Certainty.LIKELY,
+    ),
+    _own(
+        "0-B.access", ("0-B",), cause_is("hub_access", "permission"), ("grant_role", "add_secret"),
+        where=Where.ACCOUNT, certainty=Certainty.LIKELY,
+    ),
+    _own("U37.plot", ("U37",), cause_is("plot_size"), ("fix_reporting",), certainty=Certainty.LIKELY),
+    _own(
+        "GEN5.code", ("GEN5",), cause_is("syntax", "exec_format"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY
+    ),
+    _own("GEN5.shapes", ("GEN5", "NB2"), cause_is("shapes"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY),
+    _own(
+        "U6.write_limit", ("U6",), cause_is("write_limit"), ("fix_config",), certainty=Certainty.LIKELY,
+        because="a file reached a limit of the process; the disk is not full",
+    ),
+    _own(
+        "U28.driver", ("U28",), cause_is("driver_old"), ("other_driver",), where=Where.IMAGE,
+        because="the driver of the machine is too old for the CUDA of the image",
+    ),
+    _own("U9.shared_memory", ("U9",), cause_is("shared_memory"), ("larger_shm",), certainty=Certainty.LIKELY),
+    _own("U9.refused", ("U9",), cause_is("memory_refused"), ("less_at_once",), certainty=Certainty.LIKELY),
+    _own("SLURM1.torn", ("SLURM1", "U6"), cause_is("torn_file"), ("save_at_step_end",), where=Where.DATA,
+         certainty=Certainty.LIKELY, because="a file that it reads was not written to its end"),
+    _own(
+        "U22.program", ("U22",), cause_is("cuda_program"), ("fix_code",), certainty=Certainty.LIKELY,
+        because="the program used the GPU wrongly; the card is not blamed",
+    ),
+)  # fmt: skip
+
+LAST = (
+    Rule(
+        "GEN5.start", ("GEN5",), Tier.FIGURES, (BY_ITSELF, STARTED_JUST_NOW), (WORKED_BEFORE, cause_is(*_PASSING)),
+        Certainty.LIKELY, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
+        _ENDED + "; a smoke would have shown it" + _WARNING, ("fix_code", "run_smoke"),
+    ),
+    Rule(
+        "SAME.twice", ("U27",), Tier.FIGURES, (BY_ITSELF, says("repeat.same")), (), Certainty.CERTAIN, Cause.USER_ERROR,
+        Where.CODE, Retry.NEVER, _ENDED + "; the same error at the same step as the last time", ("fix_code",),
+    ),
+    Rule(
+        "CODE.exit", (), Tier.FIGURES, (BY_ITSELF,), (), Certainty.LIKELY, Cause.USER_ERROR, Where.CODE,
+        Retry.ONCE_IDENTICAL, _ENDED + _WARNING, ("fix_code",),
+    ),
+)  # fmt: skip

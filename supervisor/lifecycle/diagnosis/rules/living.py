@@ -1,0 +1,107 @@
+"""Runs that live: what makes them slow, and what went wrong without ending them. Hints only: nothing acts on them."""
+
+from __future__ import annotations
+
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
+from supervisor.lifecycle.diagnosis.rule import Rule, Sign, Tier
+from supervisor.lifecycle.diagnosis.signs import above, below, has_bits, says, steps_fell_back
+
+# NVML's clock event reasons that a person did not ask for: hardware slowdown and power brake, software and hardware
+# thermal slowdown.
+_THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
+_NETWORK_MOUNTS = says("mount.data", "nfs", "fuse", "9p", "cifs", "sshfs", "lustre", "gcsfuse", "s3fs", "hdd")
+
+
+def _hint(
+    gotcha: str, word: str, requires: tuple[Sign, ...], sentence: str, *remedies: str, excludes: tuple[Sign, ...] = ()
+) -> Rule:
+    where = Where.MACHINE if gotcha in ("U23", "GEN7") else Where.DATA
+    return Rule(
+        f"{gotcha}.{word}", (gotcha,), Tier.FIGURES, requires, excludes, Certainty.HINT, None, where, Retry.NONE,
+        sentence, remedies,
+    )  # fmt: skip
+
+
+RULES = (
+    _hint(
+        "U8", "mount", (_NETWORK_MOUNTS, above("window.io_pressure", 40), below("window.gpu_util", 50)),
+        "the data is on {mount_data}: tasks wait for the disk {window_io_pressure} % of the time, and the GPU is used "
+        "{window_gpu_util} %", "stage_data",
+    ),
+    _hint(
+        "U24", "loader", (above("window.loader_cpu", 90), above("window.gpu_util", 9), below("window.gpu_util", 70)),
+        "the GPU waits for the data loader: it is used {window_gpu_util} %, the workers {window_loader_cpu} %",
+        "more_workers",
+    ),
+    _hint(
+        "U25", "small_files",
+        (above("window.new_inodes_per_s", 100) | (below("window.read_bytes", 16_384) & above("window.reads_per_s",
+        1000)),),
+        "many small files[: {window_reads_per_s} reads a second of {window_read_bytes} bytes]"
+        "[; {window_new_inodes_per_s} new files a second]", "shard_files",
+    ),
+    _hint(
+        "U40", "threads",
+        (above("window.throttled_share", 0.2), below("window.gpu_util", 20), above("window.threads", 1)),
+        "{window_threads} threads share a quota of {window_cpu_quota:few} cores, and are throttled "
+        "{window_throttled_share} of the time", "cap_threads",
+    ),
+    _hint(
+        "U23", "throttled", (has_bits("window.clock_reasons", _THROTTLED), below("window.steps_share", 0.75)),
+        "the GPU is slowed down[ at {window_temperature} °C]: {window_steps_share} of its usual speed", "move_run",
+    ),
+    _hint(
+        "U21", "underfed", (above("window.gpu_util", 95), below("window.sm_clock_share", 0.5)
+        | below("window.power_share", 0.4)),
+        "the GPU is busy without work: used {window_gpu_util} %, at {window_sm_clock_share:a low part} of its clock",
+        "more_workers", excludes=(has_bits("window.clock_reasons", _THROTTLED),),
+    ),
+    _hint(
+        "GEN7", "shared", (above("window.card_others_bytes", 2**30), below("window.steps_share", 0.9)),
+        "others use {window_card_others_bytes} bytes of the card since the steps are slower", "free_card",
+    ),
+    _hint(
+        "U12", "download", (above("window.download_still_s", 120),),
+        "a download stands still for {window_download_still_s} s",
+    ),
+    _hint(
+        "U14", "egress", (above("egress.share", 0.05),), "data that leaves its region costs ${egress_usd}",
+        "one_region",
+    ),
+    _hint(
+        "U15", "compress", (below("checkpoint.shrinks", 0.7), above("window.save_share", 0.2)),
+        "checkpoints shrink to {checkpoint_shrinks} of their size, and saving takes {window_save_share} of the time",
+        "compress",
+    ),
+    _hint(
+        "U20", "metrics", (says("metric.reported", "False"),), "the log has losses, and no metric is reported",
+        "report_metrics",
+    ),
+    _hint(
+        "U29", "packages", (says("facts.changed", "package"),),
+        "the packages differ from those of the attempt before", "pin_versions",
+    ),
+    _hint("U36", "seeds", (says("facts.changed", "seed", "metrics differ"),), "{facts_changed}", "set_seeds"),
+    _hint(
+        "U30", "tag", (says("image.moved", "True"),), "the image's tag has moved; the run stays on its digest",
+        "pin_versions",
+    ),
+    _hint("U2", "edited", (says("code.changed", "True"),), "the code was edited under a live run", "submit_again"),
+    _hint(
+        "SLURM1", "torn_checkpoint", (above("checkpoint.torn", -1),),
+        "the checkpoint of step {checkpoint_torn} is torn; the one before is used", "previous_checkpoint",
+        "save_at_step_end",
+    ),
+    _hint(
+        "SLURM5", "lost", (above("checkpoint.missing", -1),),
+        "the checkpoint of step {checkpoint_missing} is not there",
+        "surviving_path", excludes=(says("upload.missing"),),
+    ),
+    _hint(
+        "NB1", "upload", (says("upload.missing"),), "an upload is not whole: {upload_missing}", "previous_checkpoint",
+    ),
+    _hint(
+        "RESUME", "ignored", (steps_fell_back(),),
+        "it was restored at step {from_step} and began with step {first_step}: the checkpoint was not used", "fix_code",
+    ),
+)  # fmt: skip

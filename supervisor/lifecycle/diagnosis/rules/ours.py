@@ -1,0 +1,106 @@
+"""Ends of our own making: the agent left, a stop, a limit; and what only the supervisor has recorded."""
+
+from __future__ import annotations
+
+from supervisor.contract import heartbeat
+from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
+from supervisor.lifecycle.diagnosis.rule import Rule, Tier
+from supervisor.lifecycle.diagnosis.signs import (
+    AFTER_LAST_STEP,
+    DONE,
+    FAILED,
+    SENT_BY_US,
+    SESSION_AT_CAP,
+    SESSION_GONE,
+    left,
+    own_end,
+    record_of,
+    says,
+)
+
+_RECORDED = tuple(Cause)  # any: a superseded agent on a machine that the platform has ended
+
+
+def _left(word: str, cause: Cause, sentence: str, retry: Retry, where: Where = Where.OURS) -> Rule:
+    return Rule(
+        f"LEFT.{word}", (), Tier.OURS, (left(word),), (), Certainty.CERTAIN, cause, where, retry, sentence,
+        ("same_machine",) if cause != Cause.PREEMPTED else ("other_machine",),
+    )  # fmt: skip
+
+
+def _own(cause: Cause, retry: Retry, remedies: tuple[str, ...] = (), goes_on: bool | None = None) -> Rule:
+    """An end that the supervisor decided by itself: it is evidence in a stored document only."""
+    return Rule(
+        f"OWN.{cause}", (), Tier.FIGURES, (own_end(cause),), (FAILED, SESSION_GONE, SESSION_AT_CAP),
+        Certainty.CERTAIN, cause, Where.OURS, retry,
+        "{own}", remedies, (), goes_on,
+    )  # fmt: skip
+
+
+RULES = (
+    Rule(
+        "U33.unverified", ("U33", "NB4"), Tier.OURS, (own_end(Cause.RESULTS_UNVERIFIED) | says("results.unverified"),),
+        (), Certainty.CERTAIN, Cause.RESULTS_UNVERIFIED, Where.DATA, Retry.ASK,
+        "the results could not be verified[: {own}]",
+        ("upload_again", "approve"), (), True,
+    ),
+    Rule(
+        "OWN.stopped", (), Tier.OURS, (left(heartbeat.STOPPED) | own_end(Cause.STOP_REQUESTED),), (),
+        Certainty.CERTAIN, Cause.STOP_REQUESTED, Where.OURS, Retry.NONE, "a stop was requested", ("resume",),
+    ),
+    Rule(
+        "U37.after_last_step", ("U37",), Tier.OURS, (AFTER_LAST_STEP,), (left(heartbeat.STOPPED),),
+        Certainty.CERTAIN, Cause.FINISHED, Where.CODE, Retry.NONE,
+        "The command failed after its last step with {exit}[: `{line}`]; its results are kept",
+        ("fix_reporting",), (), False,
+    ),
+    Rule(
+        "OWN.done", (), Tier.OURS, (DONE,), (left(*heartbeat.LEFT),), Certainty.CERTAIN, Cause.FINISHED,
+        Where.OURS, Retry.NONE, "the command ended with exit code 0",
+    ),
+    _left(
+        heartbeat.CUT_OFF, Cause.CUT_OFF, "the agent reached neither the store nor the supervisor and left",
+        Retry.FREE_SAME, Where.MACHINE,
+    ),
+    _left(
+        heartbeat.NOTICED, Cause.PREEMPTED, "the machine received a preemption notice; the agent saved and left",
+        Retry.FREE_ELSEWHERE, Where.PLACE,
+    ),
+    _left(heartbeat.EXPIRED, Cause.EXPIRED, "the machine reached its own time limit", Retry.FREE_SAME),
+    *(
+        Rule(
+            f"LEFT.{word}", (), Tier.OURS, (left(word),), (record_of(*_RECORDED),), Certainty.CERTAIN,
+            Cause.SUPERSEDED, Where.OURS, Retry.FREE_SAME, sentence,
+        )
+        for word, sentence in (
+            (heartbeat.SUPERSEDED, "the agent found a newer attempt and left"),
+            (heartbeat.CLOSED, "the agent found the run closed and left"),
+        )
+    ),
+    Rule(
+        "OWN.signal", ("U1",), Tier.OURS, (SENT_BY_US,), (left(*heartbeat.LEFT), record_of(*_RECORDED)),
+        Certainty.CERTAIN, Cause.SUPERSEDED, Where.OURS, Retry.FREE_SAME, "the agent ended the command",
+    ),
+)  # fmt: skip
+
+RECORDED = (
+    _own(Cause.STALLED, Retry.ONCE_IDENTICAL, ("see_dump", "longer_stall")),
+    _own(Cause.BOOT_TIMEOUT, Retry.NEVER, ("other_zone",), True),
+    _own(Cause.AGENT_LOST, Retry.ONCE_IDENTICAL, ("other_machine",), True),
+    _own(Cause.ORPHANED, Retry.ONCE_IDENTICAL, ("other_machine",), True),
+    _own(Cause.EXPIRED, Retry.FREE_SAME, ("more_frequent_checkpoints",)),
+    _own(Cause.CUT_OFF, Retry.FREE_SAME, ("same_machine",)),
+    _own(Cause.SUPERSEDED, Retry.FREE_SAME),
+    _own(Cause.GPU_FAULT, Retry.FREE_ELSEWHERE, ("quarantine", "other_machine")),
+    _own(Cause.GPU_UNAVAILABLE, Retry.FREE_ELSEWHERE, ("other_machine", "check_runtime")),
+    _own(Cause.LAUNCH_REJECTED, Retry.NEVER, ("check_launch",)),
+    _own(Cause.IMAGE_ERROR, Retry.NEVER, ("fix_image",)),
+    _own(Cause.FINISHED, Retry.NONE),
+    *(
+        _own(cause, Retry.NONE, ("resume",))
+        for cause in (
+            Cause.DEADLINE, Cause.MAX_RUNTIME, Cause.BUDGET, Cause.LIMIT_REACHED, Cause.NO_PROGRESS,
+        )
+    ),
+)  # fmt: skip

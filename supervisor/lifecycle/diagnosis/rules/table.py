@@ -1,0 +1,22 @@
+"""The one table: every rule about an end or a stall, and the rules about living runs, in the order in which they are
+judged within a tier."""
+
+from __future__ import annotations
+
+from supervisor.lifecycle.diagnosis.rule import Rule
+from supervisor.lifecycle.diagnosis.rules import code, hangs, living, machine, ours, platform
+
+RULES: tuple[Rule, ...] = (
+    *ours.RULES,
+    *platform.RULES,
+    *code.STARTS,
+    *machine.CARDS,
+    *machine.MEMORY,
+    *machine.SIGNALS,
+    *machine.DISKS,
+    *hangs.RULES,
+    *code.RULES,
+    *ours.RECORDED,
+    *code.LAST,
+)
+LIVING: tuple[Rule, ...] = living.RULES

@@ -1,0 +1,245 @@
+"""What a verdict changes: the record of a machine that went away, old errors, known errors, and what happens once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
+from supervisor.contract.heartbeat import FINISHED, Beat, Exit
+from supervisor.contract.signs import Signs
+from supervisor.contract.signs import encode as encode_signs
+from supervisor.domain.attempt import Pulse
+from supervisor.domain.causes import KNOWN_ERROR, Cause, Kind, rule_for
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict, Where
+from supervisor.domain.machines import MachineRecord, MachineState, Offer
+from supervisor.domain.observation import NOT_READ, Observation, Part, Seen, World
+from supervisor.domain.policies import Knobs, Policy
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.lifecycle.ending.ending import End, end_attempt
+from supervisor.lifecycle.ending.exits import end_in, stall_of
+from supervisor.lifecycle.ending.retrying import conditions, larger_shapes
+from supervisor.lifecycle.offers.choosing import choose
+from supervisor.wording.attempt import counts_text
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, place, pulse, run_in
+
+AGENT_AT = NOW - 40_000
+LIVE = attempt(agent_at=AGENT_AT, running_at=AGENT_AT, training_at=AGENT_AT)
+KEY_ERROR = Exit(1, None, False, 36_000.0, "KeyError: 'x'", oom_kills=0)
+
+
+def last_beat(end: Exit | None, **fields: object) -> Beat:
+    return replace(beat_of(LIVE, 12, FINISHED, exit=end, up_s=39_990.0), **fields)  # type: ignore[arg-type]
+
+
+def running(**fields: object) -> Run:
+    return run_in(Status.RUNNING, attempt=LIVE, pulse=pulse(step=900, up_s=39_980.0), **fields)
+
+
+def record(cause: Cause, at: float | None, state: MachineState = MachineState.ENDED) -> Observation:
+    return Observation(machine=Seen(machine_of(LIVE, state=state, record=MachineRecord(cause, "its end", at))))
+
+
+def cause_of(beat: Beat, obs: Observation | None = None, before: Pulse | None = None) -> Cause:
+    end = end_in(running(), beat, obs or Observation(), WORLD, before)
+    assert end is not None
+    return end.cause
+
+
+# --- the record of the machine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.HOST_ERROR, Cause.MACHINE_DELETED, Cause.TIME_LIMIT])
+def test_the_record_of_a_machine_that_went_away_wins_over_the_exit_it_caused(cause: Cause) -> None:
+    broken = Exit(1, None, False, 900.0, "ConnectionResetError: [Errno 104] Connection reset by peer", oom_kills=0)
+    assert cause_of(last_beat(broken), record(cause, NOW - 5)) == cause
+    assert cause_of(last_beat(broken), record(cause, None)) == cause
+    assert cause_of(last_beat(broken)) == Cause.USER_ERROR
+
+
+def test_a_command_that_ended_clearly_before_keeps_its_own_cause() -> None:
+    ended_at = AGENT_AT + 39_990.0
+    assert cause_of(last_beat(KEY_ERROR), record(Cause.PREEMPTED, ended_at + 61)) == Cause.USER_ERROR
+    assert cause_of(last_beat(KEY_ERROR), record(Cause.PREEMPTED, ended_at + 59)) == Cause.PREEMPTED
+
+
+def test_a_machine_that_is_only_in_doubt_does_not_excuse_an_error() -> None:
+    doubt = record(Cause.HOST_ERROR, NOW, MachineState.UP)
+    assert cause_of(last_beat(KEY_ERROR), doubt) == Cause.USER_ERROR
+    assert cause_of(last_beat(Exit(None, 9, False, 40.0)), doubt) == Cause.HOST_ERROR
+
+
+# --- exits ------------------------------------------------------------------------------------------------------------
+
+
+def test_127_after_hours_of_work_is_an_exit_of_the_command() -> None:
+    late = Exit(127, None, False, 10_800.0, "bash: evaluate.sh: not found")
+    assert cause_of(last_beat(late, step=900)) == Cause.USER_ERROR
+    soon = replace(late, ran_s=0.4)
+    assert cause_of(replace(last_beat(soon), step=None)) == Cause.COMMAND_NOT_FOUND
+
+
+def test_an_error_of_a_card_long_ago_did_not_end_the_command() -> None:
+    """Xid 94 in hour 1, steps for nine hours, then a KeyError: telemetry alone repeats the last Xid for ever."""
+    telemetry = encode(Telemetry(gpus=Gpus(last_xid=(95.0,))))
+    signs = encode_signs(Signs(xids=((0, 95, 3600.0),), error="KeyError: 'x'"))
+    before = replace(pulse(step=900), up_s=39_980.0, progress_at=NOW - 30, telemetry=telemetry)
+    assert cause_of(last_beat(KEY_ERROR, step=901, telemetry=telemetry, signs=signs), None, before) == Cause.USER_ERROR
+    soon = encode_signs(Signs(xids=((0, 95, 39_970.0),), error="KeyError: 'x'"))
+    assert cause_of(last_beat(KEY_ERROR, step=901, telemetry=telemetry, signs=soon), None, before) == Cause.GPU_FAULT
+    assert cause_of(last_beat(KEY_ERROR, step=901, telemetry=telemetry), None, before) == Cause.GPU_FAULT, "no time"
+
+
+def test_a_caught_error_of_memory_is_not_the_cause_of_a_later_one() -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory"
+    end = Exit(1, None, False, 900.0, line, oom_kills=0)
+    assert cause_of(last_beat(end)) == Cause.GPU_OOM
+    assert cause_of(last_beat(end, signs=encode_signs(Signs(error="KeyError: 'x'")))) == Cause.USER_ERROR
+
+
+def test_a_stall_on_a_card_with_an_old_error_is_a_stall() -> None:
+    beat = beat_of(LIVE, 13, step=900, up_s=39_990.0)
+    old = encode_signs(Signs(xids=((0, 79, 100.0),)))
+    run = replace(running(), pulse=pulse(step=900, up_s=39_990.0, progress_at=NOW - 900))
+    assert stall_of(run, replace(beat, signs=old), Observation(), "no step for 900 s").cause == Cause.STALLED
+    new = encode_signs(Signs(xids=((0, 79, 39_200.0),)))
+    assert stall_of(run, replace(beat, signs=new), Observation(), "no step for 900 s").cause == Cause.GPU_FAULT
+
+
+@pytest.mark.parametrize(
+    "words", ["docker: Error response from daemon: unknown or invalid runtime name: nvidia.", "unknown flag: --gpuz"]
+)
+def test_a_runtime_that_refuses_our_own_arguments_makes_no_tour_of_the_zones(words: str) -> None:
+    for word in (heartbeat.NO_START, heartbeat.NO_GPU):
+        end = end_in(running(), last_beat(None, left=word, message=f"docker: {words}"), Observation(), WORLD)
+        assert end is not None
+        assert end.cause == Cause.LAUNCH_REJECTED
+        assert end_attempt(running(), end, WORLD, NOW).run.status == Status.FAILED
+    plain = last_beat(None, left=heartbeat.NO_GPU, message="0 of 1 GPUs can be opened")
+    assert cause_of(plain) == Cause.GPU_UNAVAILABLE
+
+
+# --- what follows -----------------------------------------------------------------------------------------------------
+
+
+def after(run: Run, beat: Beat, world: World = WORLD) -> Run:
+    end = end_in(run, beat, Observation(), world)
+    assert end is not None
+    return end_attempt(run, end, world, NOW).run
+
+
+def again(run: Run) -> Run:
+    """Its next attempt runs."""
+    return replace(run, status=Status.RUNNING, attempt=LIVE, pulse=pulse(step=900, up_s=39_980.0))
+
+
+def test_the_verdict_is_kept_with_the_attempt() -> None:
+    run = after(running(), last_beat(Exit(None, 9, False, 40.0, oom_kills=0)))
+    assert run.attempt is not None
+    verdict = run.attempt.verdict
+    assert verdict is not None
+    assert (verdict.rule, verdict.cause, verdict.retry) == ("U3.killed", Cause.KILLED, Retry.FREE_SAME)
+
+
+def test_a_certain_kill_is_free_once_for_each_newest_checkpoint() -> None:
+    killed = last_beat(Exit(None, 9, False, 40.0, oom_kills=0))
+    run = after(running(), killed)
+    assert (run.status, run.counters.counted) == (Status.RECOVERING, 0)
+    assert counts_text(run) == "Does not count as a failure"
+    second = after(again(run), killed)
+    assert second.counters.counted == 1
+    newer = replace(again(run), pulse=pulse(step=950, checkpoint_step=940))
+    assert after(newer, killed).counters.counted == 0
+    unread = after(running(), last_beat(Exit(None, 9, False, 40.0)))
+    assert unread.counters.counted == 1, "it may have been the kernel"
+
+
+SMALL, LARGE = place("a"), replace(place("a"), shape="g2-standard-16")
+OOM = last_beat(Exit(None, 9, False, 40.0, oom_kills=1))
+
+
+def with_shapes(*offers: tuple[str, float | None]) -> tuple[Run, World]:
+    made = tuple(Offer(replace(SMALL, shape=shape), 0.1, price) for shape, price in offers)
+    policy = Policy(zones=("a",), shapes=tuple(shape for shape, _ in offers))
+    return running(policy=policy), World(Knobs("s"), offers={"gce": made})
+
+
+def test_the_same_memory_is_never_tried_again() -> None:
+    assert after(running(), OOM).status == Status.FAILED
+    for price in (0.1, None):
+        run, world = with_shapes(("g2-standard-8", 0.2), ("small", price))
+        assert not larger_shapes(run, world, NOW)
+        assert after(run, OOM, world).status == Status.FAILED
+
+
+def test_a_larger_shape_of_its_own_is_tried_once() -> None:
+    run, world = with_shapes(("g2-standard-8", 0.2), ("small", 0.1), ("large", 0.4))
+    next_run = after(run, OOM, world)
+    assert (next_run.status, next_run.counters.counted) == (Status.RECOVERING, 1)
+    offer = choose(next_run, world, NOW)
+    assert isinstance(offer, Offer)
+    assert offer.placement.shape == "large"
+    assert after(again(next_run), OOM, world).status == Status.FAILED
+
+
+def test_a_provider_that_gives_more_memory_repeats() -> None:
+    world = replace(WORLD, memory_grows=frozenset({"gce"}))
+    assert after(running(), OOM, world).status == Status.RECOVERING
+
+
+def test_code_that_did_not_arrive_is_delivered_again_once() -> None:
+    beat = last_beat(None, left=heartbeat.NO_CODE, message="the code bundle has another hash")
+    run = after(running(), beat)
+    assert (run.status, run.cause, run.counters.counted) == (Status.RECOVERING, Cause.LAUNCH_REJECTED, 1)
+    assert after(again(run), beat).status == Status.FAILED
+
+
+def test_an_error_that_a_repeat_meets_again_is_not_repeated_for_money() -> None:
+    saved = replace(running(), pulse=pulse(step=950, checkpoint_step=940))
+    missing = Exit(1, None, False, 900.0, "ModuleNotFoundError: No module named 'timm'")
+    assert after(saved, last_beat(missing)).status == Status.FAILED
+    assert after(saved, last_beat(KEY_ERROR)).status == Status.RECOVERING
+    assert after(saved, last_beat(replace(missing, retry_named=True))).status == Status.RECOVERING
+
+
+# --- what is not known adds nothing -----------------------------------------------------------------------------------
+
+GUESS = Verdict("X", Certainty.HINT, None, Where.UNKNOWN, None, Retry.FREE_SAME, "")
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_without_a_verdict_no_end_is_milder_or_repeated_more(cause: Cause) -> None:
+    run = running()
+    plain = rule_for(cause, False, False, conditions(run, None, None, WORLD, NOW))
+    for verdict in (GUESS, replace(GUESS, cause=cause)):
+        assert rule_for(cause, False, False, conditions(run, verdict, None, WORLD, NOW)) == plain
+    likely = replace(GUESS, cause=cause, certainty=Certainty.LIKELY, retry=Retry.NEVER)
+    assert rule_for(cause, False, False, conditions(run, likely, None, WORLD, NOW)) == plain
+    assert plain.kind == Kind.FINAL or not plain.only_if
+    end = End(cause, "it ended")
+    if plain.kind != Kind.PACED:
+        assert end_attempt(run, end, WORLD, NOW).run.status in (Status.FAILED, Status.RECOVERING)
+
+
+def test_known_errors_only_end_what_the_user_did_not_name() -> None:
+    assert rule_for(Cause.USER_ERROR, True, False, {KNOWN_ERROR}).kind == Kind.FINAL
+    assert rule_for(Cause.USER_ERROR, True, True, ()).kind == Kind.USER
+
+
+def without_age(beat: Beat, part: Part[object]) -> Beat:
+    """Broken: as if no time of an Xid were known."""
+    del part
+    return replace(beat, signs="")
+
+
+@pytest.mark.parametrize("broken", [without_age])
+def test_broken_variants_are_found(broken: Callable[[Beat, Part[object]], Beat]) -> None:
+    telemetry = encode(Telemetry(gpus=Gpus(last_xid=(95.0,))))
+    signs = encode_signs(Signs(xids=((0, 95, 3600.0),), error="KeyError: 'x'"))
+    before = replace(pulse(step=900), up_s=39_980.0, telemetry=telemetry)
+    beat = last_beat(KEY_ERROR, step=901, telemetry=telemetry, signs=signs)
+    assert cause_of(beat, None, before) != cause_of(broken(beat, NOT_READ), None, before)
