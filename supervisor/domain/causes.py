@@ -140,6 +140,4 @@ def rule_for(
 ) -> CauseRule:
     """The first row of the table that matches this end. `also`: further conditions that hold."""
     matches = {"": True, NEWER_CHECKPOINT: newer_checkpoint, NEWER_OR_NAMED: newer_checkpoint or retry_named}
-    return next(
-        rule for rule in CAUSES if cause in rule.causes and (matches.get(rule.only_if) or rule.only_if in also)
-    )
+    return next(rule for rule in CAUSES if cause in rule.causes and (matches.get(rule.only_if) or rule.only_if in also))

@@ -40,12 +40,14 @@ def end_in(run: Run, beat: Beat, obs: Observation, world: World, before: Pulse |
 def stall_of(run: Run, beat: Beat, obs: Observation, reason: str) -> End:
     """The End of a training that makes no progress; `reason`: how the supervisor judged that."""
     verdict = diagnose(of_beat(run, beat, obs, run.pulse, stalled=reason))
-    cause = verdict.cause or Cause.STALLED
+    cause = verdict.cause or Cause.STALLED  # an error of a card may have come first
     return End(cause, text_of(verdict), machines.readings(obs), verdict=verdict)
 
 
 def reports_end(beat: Beat) -> bool:
-    """The training is over and did not finish. A stop ends the run; that is no failure."""
+    """The training is over and did not finish.
+
+    A stop ends the run; that is no failure. Neither is exit 0, nor a failure after the last step."""
     if beat.left == heartbeat.STOPPED:
         return False
     return beat.left is not None or (beat.exit is not None and not beat.exit.work_done)

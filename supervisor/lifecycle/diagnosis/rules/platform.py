@@ -62,9 +62,7 @@ def _weak(
     )  # fmt: skip
 
 
-def _left(
-    gotchas: tuple[str, ...], word: str, cause: Cause, where: Where, retry: Retry, *texts: str
-) -> Rule:
+def _left(gotchas: tuple[str, ...], word: str, cause: Cause, where: Where, retry: Retry, *texts: str) -> Rule:
     sentence, *remedies = texts
     return Rule(
         f"LEFT.{word}", gotchas, Tier.AGENT, (left(word),), (_OUR_ARGUMENTS,), Certainty.CERTAIN, cause, where, retry,
@@ -79,7 +77,8 @@ RULES = (
     ),
     *_gone(
         ("U3",), Cause.HOST_ERROR, Where.MACHINE, Retry.FREE_ELSEWHERE, remedy="other_machine",
-        signs=(platform_says("NODE_FAIL", "BOOT_FAIL", "hostError", "NodeLost", "low on resource: memory", "node failure"),),
+        signs=(platform_says("NODE_FAIL", "BOOT_FAIL", "hostError", "NodeLost", "low on resource: memory",
+        "node failure"),),
     ),
     *_gone(
         ("U3", "GEN6"), Cause.HOST_REBOOTED, Where.MACHINE, Retry.FREE_SAME, remedy="same_machine",
