@@ -29,7 +29,6 @@ from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of
 
 AGENT_AT = NOW - 40_000
 LIVE = attempt(agent_at=AGENT_AT, running_at=AGENT_AT, training_at=AGENT_AT)
-WITH_SIGNS = pytest.mark.skipif("signs" not in Beat.__dataclass_fields__, reason="beats carry no signs yet")
 KEY_ERROR = Exit(1, None, False, 36_000.0, "KeyError: 'x'", oom_kills=0)
 
 
@@ -84,7 +83,6 @@ def test_127_after_hours_of_work_is_an_exit_of_the_command() -> None:
     assert cause_of(replace(last_beat(soon), step=None)) == Cause.COMMAND_NOT_FOUND
 
 
-@WITH_SIGNS
 def test_an_error_of_a_card_long_ago_did_not_end_the_command() -> None:
     """Xid 94 in hour 1, steps for nine hours, then a KeyError: telemetry alone repeats the last Xid for ever."""
     telemetry = encode(Telemetry(gpus=Gpus(last_xid=(95.0,))))
@@ -96,7 +94,6 @@ def test_an_error_of_a_card_long_ago_did_not_end_the_command() -> None:
     assert cause_of(last_beat(KEY_ERROR, step=901, telemetry=telemetry), None, before) == Cause.GPU_FAULT, "no time"
 
 
-@WITH_SIGNS
 def test_a_caught_error_of_memory_is_not_the_cause_of_a_later_one() -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory"
     end = Exit(1, None, False, 900.0, line, oom_kills=0)
@@ -104,7 +101,6 @@ def test_a_caught_error_of_memory_is_not_the_cause_of_a_later_one() -> None:
     assert cause_of(last_beat(end, signs=encode_signs(Signs(error="KeyError: 'x'")))) == Cause.USER_ERROR
 
 
-@WITH_SIGNS
 def test_a_stall_on_a_card_with_an_old_error_is_a_stall() -> None:
     beat = beat_of(LIVE, 13, step=900, up_s=39_990.0)
     old = encode_signs(Signs(xids=((0, 79, 100.0),)))
@@ -240,7 +236,6 @@ def without_age(beat: Beat, part: Part[object]) -> Beat:
     return replace(beat, signs="")
 
 
-@WITH_SIGNS
 @pytest.mark.parametrize("broken", [without_age])
 def test_broken_variants_are_found(broken: Callable[[Beat, Part[object]], Beat]) -> None:
     telemetry = encode(Telemetry(gpus=Gpus(last_xid=(95.0,))))

@@ -50,7 +50,7 @@ def of_beat(run: Run | None, beat: Beat, obs: Observation, pulse: Pulse | None, 
     supervisor gives the training up as stalled; "" = it does not."""
     into = Collected()
     before = pulse if pulse is not None and pulse.launch_id in ("", beat.launch_id) else None
-    signs = decode(getattr(beat, "signs", ""))
+    signs = decode(beat.signs)
     add_exit(into, beat.exit)
     into.add("left", beat.left, Source.AGENT, beat.up_s)
     if beat.left is not None:
