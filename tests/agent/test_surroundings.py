@@ -1,5 +1,5 @@
 """What is looked at around a command: kills for memory and whose they are, errors of cards, the start, processes and
-files. Figures of this computer's own /proc, of recorded control groups, and of a disk made of memory."""
+files. Figures of this computer, of recorded groups, and of a disk made of memory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_when_the_kernel_killed_and_whose_process_it_may_have_been(tmp_path: Pat
     watch.begin()
     assert (watch.kills(), watch.rose_up_s, watch.shared) == (0, None, False)
     group.set(5, 7, 8)
-    group.ours.add(8)  # a worker of the command
+    group.ours.add(8)  # a worker
     group.clock.now = 1500.0
     assert watch.read().oom_kills == 5
     group.clock.now = 9000.0
@@ -78,13 +78,11 @@ def test_when_the_kernel_killed_and_whose_process_it_may_have_been(tmp_path: Pat
     group.set(6, 7)
     watch.read()
     assert facts()["shared"] is True, "a neighbor counts even when it is gone: it may be the killed one"
-    assert {**facts(), "group": "", "shared": True} == {
-        "before": 4, "after": 6, "rose_up_s": 9000.0, "group": "", "shared": True,
-    }  # fmt: skip
+    assert {**facts(), "group": ""} == {"before": 4, "after": 6, "rose_up_s": 9000.0, "group": "", "shared": True}
     watch.begin()
     assert watch.rose_up_s is None
     (group.folder / "cgroup.procs").unlink()
-    group.watch.shared = None
+    watch.shared = None
     watch.read()
     assert watch.shared is None, "unknown"
 
