@@ -259,8 +259,8 @@ def run_below_init() -> None:
 
 
 def return_memory() -> None:
-    """Give back what the compilation of our own sources took (half a MB), and let all threads share one arena instead of
-    64 MB of addresses each. Only glibc can. Before any thread is started."""
+    """Give back what the compilation of our own sources took: half a MB. All threads share one arena, instead of 64 MB
+    of addresses each. Only glibc can. Before any thread is started."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.malloc_trim(0)
