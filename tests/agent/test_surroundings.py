@@ -171,6 +171,8 @@ def test_each_error_of_a_card_keeps_its_time_and_a_flood_replaces_none_of_the_ha
         library.events = [(100, 31)]
     assert len(nvml.xid_events) == MAX_XIDS
     assert nvml.xid_events[0][:2] == (101, 79)
+    told = looks.telling_xids([(0, 79, 1.0), *((1, 31, float(at)) for at in range(2, 40)), (1, 94, 40.0)])
+    assert (len(told), told[0], told[-1]) == (8, (0, 79, 1.0), (1, 94, 40.0))
 
 
 class Around:
@@ -180,11 +182,9 @@ class Around:
         self.folder = MachineFolder(str(folder / "machine"))
         self.folder.prepare()
         self.library = Cards(*used_gib)
-        self.cards = reader(self.library) if used_gib else reader(None, load=no_library)
+        self.cards = reader(self.library, monotonic=lambda: 500.0) if used_gib else reader(None, load=no_library)
         group = Group(folder, V2)
-        self.now = Surroundings(
-            job(), self.folder, gpus=self.cards, oom=group.watch, training=Training(), up_s=lambda: 500.0
-        )
+        self.now = Surroundings(job(), self.folder, gpus=self.cards, oom=group.watch, training=Training())
 
 
 def test_what_may_decide_is_told_only_where_it_is_notable(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import Job, MachineFolder, names_in, read_fields, read_text
 from supervisor.agent.machine.gpus import GpuReader
 from supervisor.agent.machine.processes import leftovers, stat_fields
+from supervisor.contract.beat_telemetry import HARDWARE_XIDS
+from supervisor.contract.signs import MAX_XIDS
 
 START_S, CARDS_S, TREE_S, FILES_S = 2.0, 2.0, 2.0, 5.0  # deadlines
 START, CARDS, OPENED, TREE, FILES = "start", "cards", "opened cards", "tree", "files"  # names
@@ -70,19 +72,9 @@ class Looks:
 class Surroundings:
     """What the machine shows around one command. The main thread calls `before` and `at_end`."""
 
-    def __init__(
-        self,
-        job: Job,
-        folder: MachineFolder,
-        *,
-        gpus: GpuReader,
-        oom: OomWatch,
-        training: Training,
-        up_s: Callable[[], float],
-    ) -> None:
-        """`up_s`: seconds since the agent's start."""
+    def __init__(self, job: Job, folder: MachineFolder, *, gpus: GpuReader, oom: OomWatch, training: Training) -> None:
         self._job, self._folder, self._gpus, self.oom = job, folder, gpus, oom
-        self._training, self._up_s = training, up_s
+        self._training = training
         self._looks = Looks()
         self._cards_before: Tuple[Tuple[int, int, int], ...] = ()
 
@@ -111,15 +103,10 @@ class Surroundings:
         self._looks.begin(TREE, TREE_S, lambda: tree_rows(pids))
         self._looks.begin(FILES, FILES_S, lambda: files_of(self._folder.roles(), self._folder.root, apart_s))
 
-    def xids(self) -> List[Tuple[int, int, float]]:
-        """(card, code, up_s) of the errors of this machine's cards, the newest last."""
-        now, up_s = time.monotonic(), self._up_s()
-        return [(card, code, round(max(0.0, up_s - (now - at)), 1)) for card, code, at in self._gpus.xids()]
-
     def signs(self) -> Dict[str, Any]:
         """Fields of contract/signs.py that may decide what an end means; without what is not notable."""
         rose_up_s = self.oom.rose_up_s
-        signs: Dict[str, Any] = {"xids": tuple(self.xids()), "held": held(self._cards_before)}
+        signs: Dict[str, Any] = {"xids": telling_xids(self._gpus.xids()), "held": held(self._cards_before)}
         signs = {name: rows for name, rows in signs.items() if rows}
         if rose_up_s is not None:
             signs.update(oom_rose_up_s=rose_up_s, oom_shared=self.oom.shared)
@@ -132,12 +119,18 @@ class Surroundings:
             start = {**start, "cards_opened": opened[0], "cards_fault": opened[1]}
         return {
             "oom": self.oom.facts(),
-            "xids": self.xids(),
+            "xids": self._gpus.xids(),
             "cards_before": self._cards_before,
             "start": start,
             "tree": self._looks.result(TREE, wait) or [],
             "files": self._looks.result(FILES, wait),
         }
+
+
+def telling_xids(xids: Sequence[Tuple[int, int, float]]) -> Tuple[Tuple[int, int, float], ...]:
+    """As many as a beat carries: the hardware's first, then the newest; in order of time."""
+    by_weight = sorted(xids, key=lambda xid: (xid[1] in HARDWARE_XIDS, xid[2]))
+    return tuple(sorted(by_weight[-MAX_XIDS:], key=lambda xid: xid[2]))
 
 
 # --- processes ----------------------------------------------------------------------------------------------------

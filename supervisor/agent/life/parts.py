@@ -104,7 +104,7 @@ class Parts:
         self.stored = StoredBeats(
             job, self.store, keeper=self.keeper, beat_state=self.beat_state, end_reasons=self.end_reasons
         )
-        self.gpus = GpuReader(gpu_names(job), bad=folder.write_bad_gpus)
+        self.gpus = GpuReader(gpu_names(job), monotonic=self.beat_state.up_s, bad=folder.write_bad_gpus)
         self.surroundings = self._surroundings()
         self.evidence = Evidence(
             job,
@@ -120,9 +120,9 @@ class Parts:
         self._make_loops()
 
     def _surroundings(self) -> Surroundings:
-        marker, up_s = self.folder.marker, self.beat_state.up_s
-        oom = OomWatch(OwnCgroup(), up_s, lambda pid: is_of_machine(pid, marker))
-        return Surroundings(self.job, self.folder, gpus=self.gpus, oom=oom, training=self.training, up_s=up_s)
+        marker = self.folder.marker
+        oom = OomWatch(OwnCgroup(), self.beat_state.up_s, lambda pid: is_of_machine(pid, marker))
+        return Surroundings(self.job, self.folder, gpus=self.gpus, oom=oom, training=self.training)
 
     def _make_loops(self) -> None:
         job, folder = self.job, self.folder

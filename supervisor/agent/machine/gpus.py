@@ -107,8 +107,8 @@ class GpuReader:
         return _columns(rows[:MAX_GPUS])
 
     def xids(self) -> Tuple[Tuple[int, int, float], ...]:
-        """(card, code, monotonic seconds) of the errors that the driver has reported since the agent's start, newest
-        last. `card`: as in the columns of `read`. Never blocks."""
+        """(card, code, when by `monotonic`) of the errors that the driver has reported since the agent's start, the
+        newest last. `card`: as in the columns of `read`. Never blocks."""
         library, cards = self._nvml, [card.value if card is not None else None for card in self._cards]
         events = () if library is None else tuple(library.xid_events)
         return tuple((cards.index(handle), code, at) for handle, code, at in events if handle in cards)
