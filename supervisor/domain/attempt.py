@@ -73,6 +73,7 @@ class Attempt:
     stalled_s: float = 0.0  # in stalls that ended by themselves
     agent_at: float | None = None  # start of the agent, by the agent's own uptime; None = no beat has carried it
     drift_s: float = 0.0  # how far steps of the wall clock have moved the times above ahead of that uptime
+    node: str = ""  # the computer of a cluster that it ran on; "" = not known, or there is none
 
     @property
     def ref(self) -> MachineRef:

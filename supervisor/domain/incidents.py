@@ -24,7 +24,7 @@ class Common(StrEnum):
     ERROR = "error"  # the error text without its numbers and paths
     CODE = "code"  # the hash of the code bundle
     IMAGE = "image"  # its digest, or its name where it has none
-    MACHINE = "machine"  # provider/zone/name, of a computer that outlives its runs
+    MACHINE = "machine"  # provider/name, of a computer that outlives its runs
     ZONE = "zone"  # provider/zone
 
 

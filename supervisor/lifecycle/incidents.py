@@ -84,7 +84,8 @@ def signatures(run: Run, attempt: Attempt, machine: str) -> tuple[Signature, ...
 
 
 def machine_value(place: Placement, machine: str) -> str:
-    return f"{place.provider}/{place.zone}/{machine}"
+    """A node may be in several zones (partitions) of its cluster."""
+    return f"{place.provider}/{machine}"
 
 
 def image_of(run: Run) -> str:
@@ -261,9 +262,9 @@ def host_incident(place: Placement, blocked: Blocked) -> int | None:
 
 
 def bad_nodes(place: Placement, blocked: Blocked) -> tuple[str, ...]:
-    """The machines in this zone that no run may use."""
-    zone = machine_value(place, "")
-    return tuple(sorted(value.removeprefix(zone) for value in blocked.machines if value.startswith(zone)))
+    """The machines of this provider that no run may use."""
+    provider = machine_value(place, "")
+    return tuple(sorted(value.removeprefix(provider) for value in blocked.machines if value.startswith(provider)))
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.incidents import Blocked, Common, Incident, Signature
+from supervisor.domain.machines import Placement
 from supervisor.domain.run import Run
 from supervisor.lifecycle.incidents import (
     FAULTS_WINDOW_S,
     WINDOW_S,
     Ended,
+    bad_nodes,
     blocked_by,
     closed_event,
     ended_of,
@@ -73,6 +75,11 @@ class IncidentWatch:
         except StoreDown as error:
             self._stored = self.blocked = None
             _warn("incidents not read", error)
+
+    def bad_nodes(self, place: Placement) -> tuple[str, ...]:
+        """Computers of a cluster that a launch there must avoid. From any thread."""
+        blocked = self.blocked
+        return () if blocked is None else bad_nodes(place, blocked)
 
     def noted(self, run: Run, events: Sequence[Event]) -> None:
         """A change of the run was committed, with these events."""
@@ -133,6 +140,8 @@ class IncidentWatch:
 
     def _machine(self, attempt: Attempt) -> str:
         """The name of its computer, where that outlives the run; "" = it does not, or it is not known."""
+        if attempt.node:
+            return attempt.node
         place = attempt.placement
         provider = self.worldview.providers.get(place.provider)
         return place.zone if provider is not None and provider.profile(place.zone).host is not None else ""

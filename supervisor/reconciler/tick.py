@@ -76,6 +76,7 @@ class Tick:
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
         self.incidents = IncidentWatch(self.store, self.cell, self.worldview)
+        self.actor.bad_nodes = self.incidents.bad_nodes
         self._nonces, self._rejected = Nonces(self.store), RejectedBeats(self.store)
 
     def run(self, lease: Lease) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract.heartbeat import Exit
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.incidents import Blocked, Common
@@ -19,8 +20,11 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.incidents import failing_incident
 from supervisor.ports.store import Change, Lease, StoreDown
 from supervisor.reconciler.incidents import IncidentWatch
+from supervisor.services.machines.incidents import close_incident
+from supervisor.services.runs.submit import SubmitRequest, submit
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import CELL, NOW, a_run, an_attempt, changed, insert, running
+from tests.scenarios.stage import Settings, Stage
 from tests.services.fresh import open_fresh
 
 CODE = "c" * 64
@@ -257,3 +261,27 @@ def test_a_broken_watch_is_caught(
     monkeypatch.setattr(IncidentWatch, name, broken)
     with pytest.raises(AssertionError):
         caught_by(store)
+
+
+def test_a_node_whose_gpus_failed_twice_is_named_to_every_later_launch(tmp_path: Path) -> None:
+    """Two runs of a cluster had their fault on one node; the launch of a third one is told to avoid it."""
+    stage = Stage(tmp_path, Settings())
+    try:
+        submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="digits"), LOCAL)
+        watch, place = stage.supervisor.tick.incidents, stage.provider.offers()[0].placement
+        stage.run_for(31.0)
+        assert stage.provider.launches[-1].avoid == ()
+        for name in ("one", "two"):
+            life = an_attempt(ended_at=stage.clock.now(), cause=Cause.GPU_FAULT, placement=place, node="node-1")
+            watch.noted(replace(running(a_run(name)), attempt=life), (Event(EventKind.ATTEMPT_ENDED, "Ended."),))
+        stage.run_for(31.0)
+        assert watch.open == 1
+        submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="other"), LOCAL)
+        stage.run_for(31.0)
+        assert stage.provider.launches[-1].avoid == ("node-1",)
+        close_incident(stage.parts, 1, "its card was replaced", LOCAL)
+        submit(stage.parts, SubmitRequest({"command": ["train"]}, run_id="last"), LOCAL)
+        stage.run_for(61.0)
+        assert stage.provider.launches[-1].avoid == ()
+    finally:
+        stage.close()
