@@ -281,21 +281,6 @@ class TestLaunches:
             provider.launch(subject.request())
         assert not subject.folder(subject.request()).exists()
 
-    def test_a_node_that_is_set_aside_is_avoided_and_one_that_is_gone_stops_nothing(
-        self, subject: SlurmSubject
-    ) -> None:
-        first, second = subject.request(), subject.request(attempt=2)
-        node = subject.up(first).node
-        assert node == subject.cluster.run("squeue", "--me", "--noheader", "--format=%N")
-        subject.provider.release(ref(first))
-        subject.gone(first)
-        assert subject.up(replace(second, avoid=(node,))).node not in ("", node)
-        subject.provider.release(ref(second))
-        calls, third = Calls(subject.provider), subject.request(attempt=3)
-        subject.up(replace(third, avoid=("no-such-node",)))
-        submits = [words for words in calls.made if words[0] == "sbatch"]
-        assert ["--exclude=no-such-node" in words for words in submits] == [True, False]
-
     def test_the_agent_knows_when_slurm_ends_the_job(self, subject: SlurmSubject) -> None:
         """A save of 300 s: the work ends 11 minutes before the walltime, and all of these are for the save."""
         request = replace(subject.request(), checkpoint_s=300.0, machine_max_s=7200.0)
