@@ -53,6 +53,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tunnel": ("machines.login", "Open a port of a run's machine on this computer."),
         "events": ("runs.logs", "Print the history of a run, with reasons."),
         "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
+        "incidents": ("runs.incidents", "Show runs that failed alike; close an incident."),
         "cost": ("runs.cost", "Show what runs and their files cost."),
         "provider": ("machines.providers", "Where machines come from: `list`, `show NAME`, `add NAME`."),
         "zones": ("machines.providers", "Show which zones had machines lately, and which did not."),

@@ -265,6 +265,14 @@ class DeliveryNotFound(SpotError, code="DELIVERY_NOT_FOUND"):
     """The webhook has no delivery with this id."""
 
 
+class IncidentNotFound(SpotError, code="INCIDENT_NOT_FOUND"):
+    """There is no incident with this number, or none of its runs is the caller's."""
+
+
+class IncidentClosed(Conflict, code="INCIDENT_CLOSED"):
+    """The incident was closed before."""
+
+
 class UrlRefused(InvalidRequest, code="URL_REFUSED"):
     """Messages may not go to this address; the text says why, and not where it leads."""
 

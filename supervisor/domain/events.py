@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from supervisor.domain.causes import NEEDS_PERSON, OWN_WAITS, Cause
+from supervisor.domain.incidents import KNOWN_TO_FAIL, PLACE_QUARANTINED
 
 
 class EventKind(StrEnum):
@@ -64,6 +65,8 @@ class EventKind(StrEnum):
     PATROL = "patrol"  # the state of all runs, also without changes
     CODE_STORED = "code_stored"
     PRICES_REFRESHED = "prices_refreshed"
+    INCIDENT = "incident"  # several runs ended with something in common; or it stops launches from now on
+    INCIDENT_CLOSED = "incident_closed"
     DISASTER = "disaster"  # injected: a preempted, killed or frozen machine, or zones without capacity
     GPU_BACK = "gpu_back"  # a person says that a GPU that was set aside works again
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event
@@ -128,6 +131,8 @@ _ALL = (
     Kind("breaker_open", "too many runs looked dead at once: none is ended without fresh evidence", True, True),
     Kind("breaker_closed", "the suspected source is proven fresh again", True),
     Kind("supervisor_restarted", "the supervisor was restarted"),
+    Kind("incident", "three runs ended with something in common; or it stops launches from now on", True, True),
+    Kind("incident_closed", "an incident is closed, by a person or after a quiet day"),
     Kind("patrol", "the state of all runs, on a schedule, also without changes", True),
     Kind("webhook_disabled", "an endpoint was disabled: its deliveries failed for too long", True, True),
 )  # fmt: skip
@@ -169,6 +174,8 @@ def _waiting(data: Mapping[str, object]) -> str | None:
     hundred runs each would announce it."""
     if data.get("cause") in OWN_WAITS:
         return None
+    if data.get("code") in (KNOWN_TO_FAIL, PLACE_QUARANTINED):
+        return "waiting"  # the incident has asked a person, once for all runs that it stops
     return "needs_person" if data.get("cause") in NEEDS_PERSON else "waiting"
 
 
@@ -205,6 +212,8 @@ _KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | Non
     EventKind.BREAKER_OPENED: "breaker_open",
     EventKind.BREAKER_CLOSED: "breaker_closed",
     EventKind.SUPERVISOR_STARTED: "supervisor_restarted",
+    EventKind.INCIDENT: "incident",
+    EventKind.INCIDENT_CLOSED: "incident_closed",
     EventKind.PATROL: "patrol",
     EventKind.WEBHOOK_DISABLED: "webhook_disabled",
 }

@@ -114,7 +114,8 @@ class Machine:
     """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone. `queued`:
     it is ASKED, and keeps a place in a queue of the platform, perhaps for hours; `detail` says what it waits for.
     `waits_for`: the same of another one that is ASKED, "" = the platform does not say it. `doubt`: it is UP, and the
-    platform does not reach its host: the record of its end, should its agent be silent too."""
+    platform does not reach its host: the record of its end, should its agent be silent too. `node`: the computer of a
+    cluster that it runs on, which outlives it; "" = not known, or there is none."""
 
     machine_id: str
     name: str
@@ -132,6 +133,7 @@ class Machine:
     queued: bool = False
     waits_for: str = ""
     doubt: MachineRecord | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

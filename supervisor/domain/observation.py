@@ -16,6 +16,7 @@ from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.causes import Cause
+from supervisor.domain.incidents import Blocked
 from supervisor.domain.machines import (
     NO_OTHER_WAY,
     Away,
@@ -213,6 +214,7 @@ class World:
     # None = it is not kept (lifecycle/offers/choosing).
     profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
     store_url: str = ""
+    blocked: Blocked | None = None  # by incidents; None = they could not be read, and nothing is blocked
     judged: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     choices: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
 

@@ -7,7 +7,7 @@ was changed, or the response was lost; read again before a retry.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
 from supervisor.domain.figures import NOTHING, MachineFigures
+from supervisor.domain.incidents import Incident
 from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -177,6 +178,31 @@ class Tokens(Protocol):
         """id -> time of the last use. A time before the recorded one changes nothing."""
 
 
+class Incidents(Protocol):
+    """Of all cells. An incident is open until it is closed, once; of two open ones of a cell the first thing that their
+    ends have in common differs. All calls may raise StoreDown."""
+
+    def current(self, cell: str, closed_after: float) -> list[Incident]:
+        """The open ones, and those that were closed after this time."""
+
+    def newest(self, limit: int, only_open: bool) -> list[Incident]: ...
+
+    def find(self, incident_id: int) -> Incident | None: ...
+
+    def ended(self, cell: str, since: float, faults_since: float, limit: int) -> list[tuple[Run, Attempt]]:
+        """Attempts that ended after `since`, and after `faults_since` with a fault of their GPU, the newest first; the
+        run as it is now. Without preempted ones."""
+
+    def write(
+        self, incident: Incident, announce: Callable[[Incident], Event] | None, lease: Lease, now: float
+    ) -> Incident | None:
+        """Store a new incident (id 0) of the lease's cell, or one that has grown, and the event of it in the same
+        transaction. None, and nothing is written: the lease is lost, there is an open one already, or it was closed."""
+
+    def close(self, incident_id: int, by: str, reason: str, event: Event, now: float) -> Incident | None:
+        """Close an open one, with the event. None, and nothing is written: there is none, or it was closed before."""
+
+
 class Transaction(Protocol):
     """One write transaction (SQLite: BEGIN IMMEDIATE behind the process-wide FIFO lock). Commits when the block ends,
     rolls back when it raises. Keep it short: no I/O but the database inside."""
@@ -224,6 +250,9 @@ class Store(Protocol):
 
     @property
     def history(self) -> History: ...
+
+    @property
+    def incidents(self) -> Incidents: ...
 
     def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
 

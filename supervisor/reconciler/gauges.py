@@ -33,6 +33,7 @@ def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Readin
     yield metrics.ACTIONS_PENDING.reading(loop.tick.actor.pending)
     for source, breaker in loop.tick.worldview.breakers.items():
         yield metrics.BREAKER_OPEN.reading(float(breaker.open), source)
+    yield metrics.INCIDENTS_OPEN.reading(loop.tick.incidents.open)
     standing = loop.tick.tally.standing
     if standing is not None:
         yield from _standing(standing, list(loop.tick.observer.providers), loop.clock.now())

@@ -29,6 +29,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, RowUnreadable, Store
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.sweeping import Sweeper
+from supervisor.reconciler.incidents import IncidentWatch
 from supervisor.reconciler.observing.beats import RejectedBeats
 from supervisor.reconciler.observing.observations import Nonces, Observations
 from supervisor.reconciler.observing.observe import Observer, Pushed, Snapshot
@@ -65,6 +66,7 @@ class Tick:
     publishing: Publishing | None = None  # None: no platform looks at it
     runs: dict[int, Run] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    incidents: IncidentWatch = field(init=False)
     _linked: set[int] = field(default_factory=set)  # keys of runs with a group, or after others
     _metered: set[int] = field(default_factory=set)  # keys of runs on hosts with a meter
     _nonces: Nonces = field(init=False)
@@ -73,6 +75,8 @@ class Tick:
 
     def __post_init__(self) -> None:
         self.worldview.runs = self.runs
+        self.incidents = IncidentWatch(self.store, self.cell, self.worldview)
+        self.actor.bad_nodes = self.incidents.bad_nodes
         self._nonces, self._rejected = Nonces(self.store), RejectedBeats(self.store)
 
     def run(self, lease: Lease) -> float | None:
@@ -105,7 +109,9 @@ class Tick:
 
     def _world(self, observations: Observations) -> World:
         zones, now = self.store.zones(self.cell), observations.now
-        return self.worldview.world(observations.snapshot, zones, self.clock.wall() - now)
+        self.incidents.refresh(now)
+        world = self.worldview.world(observations.snapshot, zones, self.clock.wall() - now)
+        return replace(world, blocked=self.incidents.blocked)
 
     def _settle(
         self,
@@ -159,6 +165,7 @@ class Tick:
         if self._restart:
             self._restart = False
             self.tally.restart()
+            self.incidents.restart()
             for key in list(self.runs):
                 self._drop(key)
         changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})
@@ -270,6 +277,7 @@ class Tick:
             self.sampler.due(stored.key)
         self._keep(stored)
         self.tally.committed(before, stored, decision.events, self.clock.now())
+        self.incidents.noted(stored, decision.events)
         if stored.settled:
             self._drop(stored.key)
         return replace(decision, run=stored)
@@ -282,6 +290,7 @@ class Tick:
         self._record(self.sweeper.sweep(snapshot, runs, self.actor, lease=lease, now=now, led_elsewhere=elsewhere), now)
         for run, turn in () if self.publishing is None else self.publishing.turns(runs, now):
             self.actor.submit(run, turn, lease)
+        self.incidents.settle(runs, lease, now)
         self.tally.ticked(runs, self.clock.monotonic())
 
     def _led_elsewhere(self, run_id: str) -> bool:

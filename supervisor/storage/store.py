@@ -41,6 +41,7 @@ from supervisor.storage.rows.access import SqlTokens
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
 from supervisor.storage.rows.history import SqlHistory, SqlPatrols
+from supervisor.storage.rows.incidents import SqlIncidents
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -132,6 +133,7 @@ class SqlStore:
         self.endpoints = SqlEndpoints(database)
         self.deliveries = SqlDeliveries(database)
         self.patrols = SqlPatrols(database)
+        self.incidents = SqlIncidents(database)
 
     def close(self) -> None:
         self.database.close()

@@ -185,6 +185,7 @@ OBSERVE_ERRORS = Counter(
     initial=[(MACHINES,), (BEATS,)], leads=True,
 )  # fmt: skip
 BREAKER_OPEN = Gauge("spot_breaker_open", "1 while nothing is ended because of this source.", "source", leads=True)
+INCIDENTS_OPEN = Gauge("spot_incidents_open", "Incidents that are open: several runs failed alike.", leads=True)
 SWEEPS = Counter("spot_sweeps_total", "Sweeps for machines that serve no run.", leads=True)
 MACHINES_LEAKED = Counter("spot_machines_leaked_total", "Our machines that served no run.", "provider", leads=True)
 MACHINES_RELEASED = Counter(

@@ -147,7 +147,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> Application:
     def after_tick() -> None:
         mirrors.wake()
         beats.set_active(tick.runs.values())
-        takeover.run()
+        if takeover.run():
+            tick.incidents.restart()  # those of the other cell count here now
 
     loop = Loop(
         tick,

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from supervisor.api.streams.listener import framed, opening
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.incidents import Common, Incident, Member, Signature
 from supervisor.domain.machines import ZoneRecord
+from supervisor.lifecycle.incidents import opened_event
 from supervisor.ports.notifier import DeliveryResult
 from tests.api.recorder import Asking
 from tests.fakes.courier import FakeCourier
@@ -71,6 +73,19 @@ def webhooks(bed: Bed, ask: Asking) -> None:
     ask("DELETE", hook)
 
 
+def incidents(bed: Bed, ask: Asking) -> None:
+    now = bed.clock.now()
+    lease = bed.store.take_lease("local cell", "test", 3600.0, bed.clock.monotonic())
+    assert lease is not None
+    common = (Signature(Common.ERROR, "KeyError: 'loss'"), Signature(Common.CODE, "c" * 64))
+    members = tuple(Member(f"digits-{n}", "local", 1, now - 60 * n, "user_error", at_once=True) for n in (9, 8, 7))
+    bed.store.incidents.write(Incident(0, common, members, now, now - 420, blocks=True), opened_event, lease, now)
+    ask("GET", "/v1/incidents")
+    ask("GET", "/v1/incidents?owner=vision")
+    ask("POST", "/v1/incidents/1/close", {"reason": "the column is renamed in the data"})
+    ask("POST", "/v1/incidents/1/close", {"reason": "the column is renamed in the data"})
+
+
 def metrics(bed: Bed, ask: Asking) -> None:
     ask("GET", "/metrics")
     ask("GET", "/metrics?run=digits-7")
@@ -97,5 +112,5 @@ def listens(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    tokens, changes, many, webhooks, metrics, learns, listens,
+    tokens, changes, many, webhooks, incidents, metrics, learns, listens,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.incidents import Common, Incident, Member, Signature
 from supervisor.domain.run import Money
 from supervisor.domain.status import Status
 from supervisor.services.access.tokens import TokenRequest, create
@@ -286,3 +287,22 @@ def test_a_row_that_is_pushed_is_the_row_of_the_page(bed: Bed, look: Looking) ->
     row = rendering.environment().get_template("runs_row.html").render(run=run, now=bed.clock.now())
     assert row.startswith('<tr role="row" id="run-digits-7" sse-swap="run-digits-7">')
     assert row.strip() in look.get("/ui/runs").text
+
+
+def test_open_incidents_are_one_line_each_with_a_way_to_their_runs(bed: Bed, look: Looking) -> None:
+    assert look.page("/ui/runs").one(id="incidents").text == ""
+    for name in ("digits-7", "digits-8", "digits-9", "other"):
+        bed.submit(name)
+    lease, now = bed.store.take_lease("local cell", "test", 3600.0, bed.clock.monotonic()), bed.clock.now()
+    assert lease is not None
+    members = tuple(Member(f"digits-{n}", "local", 1, now, "user_error", at_once=True) for n in (7, 8, 9))
+    for text, blocks in (("KeyError: '<b>loss'", True), ("OSError: no space", False)):
+        incident = Incident(0, (Signature(Common.ERROR, text),), members, now, now, blocks=blocks)
+        bed.store.incidents.write(incident, None, lease, now)
+    first, second = look.page("/ui/runs").one(id="incidents").all("p")
+    assert first.text.startswith(
+        "! Incident 2 : 3 runs ended as user_error with the same error: OSError: no space. Show"
+    )
+    assert second.text.startswith("✗ Incident 1 : 3 runs ended as user_error with the same error: KeyError: '<b>loss'.")
+    page = look.page(second.one("a").attributes["href"])
+    assert sorted(rows(page)) == ["digits-7", "digits-8", "digits-9"]

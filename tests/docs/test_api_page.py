@@ -115,7 +115,14 @@ def test_every_stage_has_its_section() -> None:
     assert len(HEADINGS) >= 8
 
 
-SHORT = {"run_id": "id", "webhook_id": "id", "token_id": "id", "number": "n", "delivery_id": "number"}
+SHORT = {
+    "run_id": "id",
+    "webhook_id": "id",
+    "token_id": "id",
+    "number": "n",
+    "delivery_id": "number",
+    "incident_id": "id",
+}
 
 
 def untold(page: str) -> list[str]:

@@ -41,7 +41,7 @@ def box(**parts: Any) -> Facts:
             hog="/data/cache", hog_bytes=20 * GB, data_path="/data", free_bytes=80 * GB, checkpoint_bytes=2 * GB,
             kept=3, scratch_bytes=10 * GB, inodes_used_pct=12.0, gpus_expected=("H100",), gpus=(Card(H100),),
             driver_cuda="12.4", image_cuda="12.1", limit_s=math.inf, restore_s=60.0, checkpoint_every_s=600.0,
-            checkpoint_s=20.0, upload_s=15.0, notice_s=120.0, builds="",
+            checkpoint_s=20.0, upload_s=15.0, notice_s=120.0, builds="", known_failure="", quarantine="",
         ),
         access=Access(
             host="gpu1", host_key="known", login_accepted=True, login_s=1.2, keepalive_every_s=15.0, keepalive_tries=2,

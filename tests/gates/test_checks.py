@@ -13,7 +13,7 @@ from tests.gates.checklist import CHECKLIST
 PLAN_CODES = {
     "G0": {
         "CHECKPOINT_NOT_DURABLE", "REGION_MISMATCH", "DISK_TOO_SMALL", "INODES_LOW", "GPU_NOT_FREE", "DRIVER_TOO_OLD",
-        "LIMIT_TOO_SHORT",
+        "LIMIT_TOO_SHORT", "KNOWN_TO_FAIL", "PLACE_QUARANTINED",
     },
     "G1": {"HOST_KEY_UNKNOWN", "STORE_UNREACHABLE", "SECRET_UNREADABLE"},
     "G2": {"SMOKE_FAILED", "DOES_NOT_RESUME"},
@@ -22,10 +22,10 @@ PLAN_CODES = {
     "G5": {"RESULTS_UNVERIFIED"},
     "G6": {"NOT_APPROVED", "METER_UNCONFIRMED"},
 }  # fmt: skip
-# Rules of the plan's gates that the checklist has no line for.
+# Rules of the plan's gates that the checklist has no line for, and those of incidents.
 OF_THE_PLAN = {
     "driver", "time_limit", "notice", "host_key", "store_access", "bundle_hash", "process_ours", "gpu_used",
-    "verb_done", "meter_stopped", "storage_left",
+    "verb_done", "meter_stopped", "storage_left", "known_to_fail", "place_quarantined",
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_an_old_verdict_is_asked_again_and_a_young_one_is_reused() -> None:
     asked = {check.id for gate in Gate for check in to_ask(gate, kept, KEY, NOW + 59)}
     assert asked == set()
     later = {check.id for check in to_ask(Gate.AUDIT, kept, KEY, NOW + 61)}
-    assert later == {"gpus"}
+    assert later == {"gpus", "known_to_fail", "place_quarantined"}
     next_day = {check.id for gate in Gate for check in to_ask(gate, kept, KEY, NOW + 86_400)}
     assert {"disk_bytes", "inodes", "host_key"} <= next_day
     assert not {"checkpoint_tier", "smoke", "resumes", "approved", "meter_stopped"} & next_day

@@ -82,12 +82,12 @@ def no_request(patch: pytest.MonkeyPatch) -> None:
 
 def no_expectation(patch: pytest.MonkeyPatch) -> None:
     real = choosing.choice_key
-    patch.setattr(choosing, "choice_key", lambda run: real(run)[: -len(choosing._expected(run))])
+    patch.setattr(choosing, "choice_key", lambda run, world: real(run, world)[: -len(choosing._expected(run, world))])
 
 
 def no_last_zone(patch: pytest.MonkeyPatch) -> None:
     real = choosing.choice_key
-    patch.setattr(choosing, "choice_key", lambda run: real(replace(run, avoid_zone="")))
+    patch.setattr(choosing, "choice_key", lambda run, world: real(replace(run, avoid_zone=""), world))
 
 
 @pytest.mark.parametrize("broken", [no_request, no_expectation, no_last_zone])

@@ -137,6 +137,18 @@ def test_a_shape_is_gpus_cpus_memory_and_nodes(agent: objects.Agent) -> None:
     assert objects.resources(SETTINGS, plain.shape) == {"ephemeral-storage": "20Gi"}
 
 
+def test_a_node_that_is_set_aside_is_avoided(agent: objects.Agent) -> None:
+    item = job(agent, avoid=("node-a", "node-b"))
+    assert list(faults(item)) == []
+    affinity = item["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [(field["operator"], field["values"]) for field in term["matchFields"]] == [
+        ("NotIn", ["node-a"]), ("NotIn", ["node-b"]),
+    ]  # fmt: skip
+    kubernetes_validate.validate(item, VERSIONS[0], strict=True)
+    assert "affinity" not in job(agent)["spec"]["template"]["spec"]
+
+
 def test_a_tag_is_pulled_again_and_a_digest_is_not(agent: objects.Agent) -> None:
     policies = []
     for image in (request().image, "registry.example/train:v3"):

@@ -56,6 +56,13 @@ DELETED = {"deletionTimestamp": CREATED}
 # --- a pod that runs or has ended -------------------------------------------------------------------------------------
 
 
+def test_a_machine_has_the_node_of_its_pod() -> None:
+    there, waiting = machine(job(), pod(spec={"nodeName": "node-a"})), machine(job())
+    assert there is not None
+    assert waiting is not None
+    assert (there.node, waiting.node) == ("node-a", "")
+
+
 def test_a_running_pod_is_up() -> None:
     there = machine(job(), pod())
     assert there is not None

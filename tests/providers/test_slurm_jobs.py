@@ -89,6 +89,13 @@ class TestQueueAsJson:
     def test_other_peoples_jobs_are_left_out_whatever_they_hold(self) -> None:
         assert from_json(queue({"name": "wrap"}, {"name": None, "job_state": 5}, row())) == (job(),)
 
+    @pytest.mark.parametrize(("nodes", "node"), [("n-1.lab", "n-1.lab"), ("", ""), ("n[1-2]", ""), ("(null)", "")])
+    def test_it_has_one_node(self, nodes: str, node: str) -> None:
+        assert from_json(queue(row(nodes=nodes)))[0].node == from_text(line(NodeList=nodes))[0].node == node
+        found = machine_of(Sighting(NAME, from_json(queue(row(nodes=nodes)))[0]), {})
+        assert found is not None
+        assert found.node == node
+
     def test_an_unknown_state_is_kept_as_it_is(self) -> None:
         assert from_json(queue(row(job_state="NAPPING")))[0].state == "NAPPING"
 
@@ -108,7 +115,7 @@ class TestQueueAsJson:
 def line(**values: str) -> str:
     cells = {
         "JobID": "12", "State": "RUNNING", "Reason": "None", "RestartCnt": "0", "SubmitTime": "100", "EndTime": "200",
-        "Name": TEXT, **values,
+        "NodeList": "", "Name": TEXT, **values,
     }  # fmt: skip
     return "".join(f"{cells[name]:60}{MARK}" for name in FIELDS)
 

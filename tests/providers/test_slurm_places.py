@@ -1,4 +1,4 @@
-"""Where jobs of a real cluster work: in a container, and with stores below slurm_folder behind a login node."""
+"""Where jobs of a real cluster work: on which node, in a container, with stores behind a login node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.contracts.provider_subject import ref
 from tests.providers import stub_apptainer
 from tests.providers.local_machines import alive
 from tests.providers.slurm_cluster import SlurmCluster, running
-from tests.providers.slurm_machines import BehindLoginNode, SlurmSubject
+from tests.providers.slurm_machines import BehindLoginNode, Calls, SlurmSubject
 from tests.waiting import wait_for
 
 
@@ -29,6 +29,25 @@ from tests.waiting import wait_for
 def cluster() -> Iterator[SlurmCluster]:
     with running() as cluster:
         yield cluster
+
+
+def test_a_node_that_is_set_aside_is_avoided_and_one_that_is_gone_stops_nothing(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    subject = SlurmSubject(cluster, tmp_path)
+    try:
+        first, second, third = (subject.request(attempt=number) for number in (1, 2, 3))
+        node = subject.up(first).node
+        assert node == cluster.run("squeue", "--me", "--noheader", "--format=%N")
+        assert subject.up(replace(second, avoid=(node,))).node not in ("", node)
+        subject.provider.release(ref(first))
+        subject.gone(first)
+        calls = Calls(subject.provider)
+        subject.up(replace(third, avoid=("no-such-node",)))
+        submits = [words for words in calls.made if words[0] == "sbatch"]
+        assert ["--exclude=no-such-node" in words for words in submits] == [True, False]
+    finally:
+        subject.end_all()
 
 
 def test_a_job_runs_in_the_container_of_its_shape(cluster: SlurmCluster, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from supervisor.providers.slurm.submitting import (
     job_id_of,
     limit_s,
     memory_of,
+    names_no_node,
     refusal,
     refused,
     walltime_min,
@@ -114,6 +115,13 @@ def test_the_words_of_sbatch() -> None:
         "--chdir=/scratch/50%/m", "--export=NONE", "--cpus-per-task=16", "--mem=64G", "--gres=gpu:a100:2",
         "--account=lab", "--qos=low", str(SCRIPT), "/scratch/50%/m", "python3", "cuda/12.4",
     )  # fmt: skip
+
+
+def test_nodes_to_avoid() -> None:
+    assert "--exclude=n1,n2" in submit(avoid=("n1", "n2")).words()
+    assert not any("exclude" in word for word in submit().words())
+    assert names_no_node("sbatch: error: Batch job submission failed: Invalid node name specified")
+    assert not names_no_node("sbatch: error: Batch job submission failed: Invalid partition name specified")
 
 
 def test_the_words_of_a_container_come_after_the_modules() -> None:

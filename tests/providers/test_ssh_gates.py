@@ -13,7 +13,8 @@ import pytest
 
 from supervisor.domain.gates.verdicts import Verdict
 from supervisor.domain.machines import HostFacts
-from supervisor.domain.policies import Needs, Policy
+from supervisor.domain.observation import World
+from supervisor.domain.policies import Knobs, Needs, Policy
 from supervisor.domain.profile import End, Source, Survival, survival
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -58,7 +59,8 @@ def stops(lab: SshSubject, run: Run = NOTHING_NEEDED, shape: str = "host", zone:
     profile = lab.provider.profile(zone)
     assert profile.host is not None
     place = replace(lab.provider.offers()[0].placement, zone=zone, shape=shape)
-    verdicts = stopping(run, place, profile, lab.store_url, profile.host.at + 1)
+    world = World(Knobs("s"), store_url=lab.store_url)
+    verdicts = stopping(run, place, profile, world, profile.host.at + 1)
     return {verdict.check: verdict for verdict in verdicts}
 
 

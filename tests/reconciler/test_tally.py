@@ -113,6 +113,7 @@ def shown(leads: bool, tally: Tally, **others: bool) -> Mapping[tuple[str, ...],
     tick = SimpleNamespace(
         actor=SimpleNamespace(pending=3), tally=tally, observer=SimpleNamespace(providers={"local": 0}),
         worldview=SimpleNamespace(breakers={BEATS: Breaker(opened_at=5.0), MACHINES: Breaker()}),
+        incidents=SimpleNamespace(open=2),
     )  # fmt: skip
     status = SimpleNamespace(last_tick_at=clock.monotonic() - 7.0, lag_s=0.5)
     loop: Any = SimpleNamespace(leader=held[leads], tick=tick, status=status, clock=clock, poll_interval_s=30.0)
@@ -132,6 +133,7 @@ def test_the_leader_shows_all_and_noughts_too() -> None:
     assert events_of["spot_leader", "retention"] == 0
     assert events_of["spot_tick_age_seconds",] == pytest.approx(7.0)
     assert (events_of["spot_breaker_open", BEATS], events_of["spot_breaker_open", MACHINES]) == (1, 0)
+    assert events_of["spot_incidents_open",] == 2
     assert (events_of["spot_runs", "running"], events_of["spot_runs", "waiting"]) == (1, 0)
     assert (events_of["spot_spend_usd_per_hour", "gce"], events_of["spot_spend_usd_per_hour", "local"]) == (2.0, 0.0)
     assert events_of["spot_machines_retiring_overdue_seconds", "gce"] == pytest.approx(40)

@@ -116,6 +116,7 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.end_in", no_beat_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
         ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
+        ("limits/incident", "supervisor.lifecycle.gates.places.failing_incident", no_second_signal),
         ("groups/a-sweep-of-six", "supervisor.lifecycle.offers.groups._without_slot", everybody_has_a_slot),
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),
         ("groups/after-a-chain", "supervisor.lifecycle.offers.groups._after_others", no_second_signal),

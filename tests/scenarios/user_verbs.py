@@ -12,6 +12,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.callers import Caller
 from supervisor.ports.store import RunFilter
+from supervisor.services.machines.incidents import close_incident
 from supervisor.services.reading.teardown import offered_verbs
 from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, stop, write_off
 from supervisor.services.runs.altering import alter
@@ -19,6 +20,7 @@ from supervisor.services.runs.changing import change
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
 from supervisor.services.runs.resume import ResumeRequest, resume
 from supervisor.services.runs.submit import SubmitRequest, submit
+from supervisor.services.runs.waiving import WaiveRequest, waive
 from tests.scenarios.script import Line, ScenarioError, seconds, yes
 from tests.scenarios.sim_plan import Plan
 from tests.scenarios.stage import Stage
@@ -205,6 +207,17 @@ def write_off_run(stage: Stage, line: Line) -> None:
     write_off(stage.parts, run.run_id, WriteOffRequest(machine_id, "the box burned"), ACTOR)
 
 
+def waive_check(stage: Stage, line: Line) -> None:
+    """waive NAME CHECK"""
+    check = line.word(1, "a check")
+    change(stage.parts, line.word(0, "a run id"), waive(WaiveRequest(check, "we know"), ACTOR))
+
+
+def close_one_incident(stage: Stage, line: Line) -> None:
+    """close-incident NUMBER"""
+    close_incident(stage.parts, int(line.word(0, "a number")), "it is fixed", ACTOR)
+
+
 def pull_results(stage: Stage, line: Line) -> None:
     """pull NAME [results=other]: a user has pulled the present results (or others)"""
     run_id = line.word(0, "a run id")
@@ -228,4 +241,6 @@ VERBS = {
     "approve": approve_run,
     "write-off": write_off_run,
     "pull": pull_results,
+    "waive": waive_check,
+    "close-incident": close_one_incident,
 }

@@ -18,6 +18,7 @@ from supervisor.api.wire.route import KEYED, SPEC, Routes
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest
 from supervisor.services.gates.gates import RunGates, show_gates
+from supervisor.services.machines.incidents import list_incidents
 from supervisor.services.migration.importing import ImportedRun, ImportRequest, import_run
 from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
@@ -35,6 +36,7 @@ from supervisor.services.runs.waiving import WaiveRequest, check_waivable
 from supervisor.services.views.attempt_view import AttemptList
 
 routes = Routes("runs")
+INCIDENTS_SHOWN = 3  # in a list of runs
 
 
 @routes.on(
@@ -93,7 +95,15 @@ async def list_runs(request: Request, query: parameters.RunListParameters) -> Ru
     """List runs, newest first, with counts by status under the same filter."""
     queries, where = services_of(request).queries, query.run_filter(caller_of(request))
     page = (where, query.page_size, query.cursor, "sparkline" in query.include)
-    return await run_in_threadpool(queries.page, *page)
+    parts, caller = services_of(request).parts, caller_of(request)
+
+    def work() -> RunList:
+        listing = queries.page(*page)
+        if query.incidents:
+            listing["incidents"] = list_incidents(parts, caller, False, INCIDENTS_SHOWN)["incidents"]
+        return listing
+
+    return await run_in_threadpool(work)
 
 
 @routes.on(

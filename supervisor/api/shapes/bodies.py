@@ -198,6 +198,12 @@ class GpuBackBody(Strict):
     gpu: Annotated[str, Field(min_length=1, max_length=100)]
 
 
+class CloseIncidentBody(Strict):
+    """`reason`: why, for the history."""
+
+    reason: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)] | None = None
+
+
 class RefreshBody(Strict):
     """It has no fields."""
 

@@ -129,6 +129,7 @@ class RunListParameters(ListParameters):
         list[Literal["sparkline"]],
         Field(max_length=4, description="`sparkline`: each run with its steps over time, 24 points at most"),
     ] = []
+    incidents: Annotated[bool, Field(description="also the newest three open incidents, whatever the filter")] = False
 
 
 class ManyParameters(ListParameters):
@@ -250,6 +251,11 @@ class DeliveryParameters(NoParameters):
 
 class MachineParameters(NoParameters):
     all: Annotated[bool, Field(description="also machines that are not this supervisor's")] = False
+
+
+class IncidentParameters(NoParameters):
+    all: Annotated[bool, Field(description="also the closed ones")] = False
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
 class DoctorParameters(NoParameters):

@@ -82,7 +82,7 @@ async def show(request: Request, api: Api) -> Response:
     if wanted.pairs != tuple(given):
         return RedirectResponse(wanted.address(), 303, {"Cache-Control": "no-store"})
     try:
-        listing = await api.get("/v1/runs", [*wanted.pairs, ("include", "sparkline")])
+        listing = await api.get("/v1/runs", [*wanted.pairs, ("include", "sparkline"), ("incidents", "true")])
     except Refused as refusal:
         if refusal.status not in INVALID_FILTER:
             raise
@@ -91,7 +91,14 @@ async def show(request: Request, api: Api) -> Response:
             request, "runs_refused.html", refusal.status, problem=refusal.problem, code=refusal.code, first=first
         )
     origin = str(request.base_url).rstrip("/")  # for commands to copy
-    return await rendering.page(request, "runs.html", origin=origin, **shown(wanted, listing))
+    alike = [(incident, failed_alike(incident)) for incident in listing["incidents"]]
+    return await rendering.page(request, "runs.html", origin=origin, incidents=alike, **shown(wanted, listing))
+
+
+def failed_alike(incident: Json) -> str:
+    """The address of the list of its runs, the newest ones."""
+    names = incident["runs"][-int(PAGE_SIZE) :]
+    return f"/ui/runs?{urlencode([('run_id', name) for name in names])}"
 
 
 def shown(wanted: Wanted, listing: Json) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from supervisor.domain.incidents import KNOWN_TO_FAIL, PLACE_QUARANTINED
+
 
 class Gate(StrEnum):
     """In their order; the names are what people read beside the number."""
@@ -130,6 +132,16 @@ _ALL = (
         "the command runs {builds}",
         fix="Use the environment of the image or of the machine; build it once, not with every machine.",
         young_s=PROVEN_S,
+    ),
+    Check(
+        "known_to_fail", Gate.AUDIT, (), "whether the code or the image is known to fail", "{known}",
+        fix="Submit a corrected one; or read the incident and close it: spot incidents.", code=KNOWN_TO_FAIL,
+        young_s=NOW_S,
+    ),
+    Check(
+        "place_quarantined", Gate.AUDIT, (), "whether the machine is set aside", "{quarantine}",
+        fix="Use another machine; when this one works again, close the incident: spot incidents.",
+        code=PLACE_QUARANTINED, young_s=NOW_S,
     ),
     # --- G1 access ----------------------------------------------------------------------------------------------------
     Check(

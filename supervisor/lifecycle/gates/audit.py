@@ -34,7 +34,8 @@ class Audit:
     kept checkpoints lie. `survives`: checkpoints and results, after the `ending` that stops the bill. `measured`,
     `documented`: names of figures. `mount_named`, `mount_real`: of the data, before and after links are followed.
     `limit_s`: of a session or job, inf = none. `checkpoint_s`, `upload_s`: how long a save and its upload take.
-    `notice_s`: 0 = no notice. `builds`: the words of the command that build an environment, "" = none."""
+    `notice_s`: 0 = no notice. `builds`: the words of the command that build an environment, "" = none.
+    `known_failure`: of the code or the image, `quarantine`: of the machine; in words, "" = none."""
 
     clocks: Known[tuple[str, ...]] = None
     clocks_shown: Known[bool] = None
@@ -73,6 +74,8 @@ class Audit:
     upload_s: Known[float] = None
     notice_s: Known[float] = None
     builds: Known[str] = None
+    known_failure: Known[str] = None
+    quarantine: Known[str] = None
 
 
 def _danger_clocks(clocks: tuple[str, ...], shown: bool) -> Judged:
@@ -172,6 +175,14 @@ def _own_environment(builds: str) -> Judged:
     return judged(not builds, State.WARN, builds=builds or "in the environment that is there")
 
 
+def _known_to_fail(failure: str) -> Judged:
+    return judged(not failure, known=failure or "no incident is about its code or image")
+
+
+def _place_quarantined(quarantine: str) -> Judged:
+    return judged(not quarantine, quarantine=quarantine or "no incident is about this machine")
+
+
 _ROOM = ("checkpoint_bytes", "kept")
 RULES: Rules = {
     "danger_clocks": Rule(("clocks", "clocks_shown"), _danger_clocks),
@@ -189,4 +200,6 @@ RULES: Rules = {
     "time_limit": Rule(("limit_s", "restore_s", "checkpoint_every_s"), _time_limit),
     "notice": Rule(("checkpoint_s", "upload_s", "notice_s", "checkpoint_every_s"), _notice),
     "own_environment": Rule(("builds",), _own_environment),
+    "known_to_fail": Rule(("known_failure",), _known_to_fail),
+    "place_quarantined": Rule(("quarantine",), _place_quarantined),
 }

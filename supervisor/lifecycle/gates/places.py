@@ -7,23 +7,29 @@ this computer, few facts are known before the launch; their providers enforce th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from supervisor.contract.cards import Card as HostCard
 from supervisor.domain.gates.checks import Gate
 from supervisor.domain.gates.verdicts import Verdict, may_go_on
+from supervisor.domain.incidents import Blocked
 from supervisor.domain.machines import HostFacts, Placement
+from supervisor.domain.observation import World
 from supervisor.domain.profile import End, Profile, Reach, Survival, survival, tier_of
 from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.access import Access
 from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.judging import Facts, judge
 from supervisor.lifecycle.gates.rules import Known, Skip, Unread
+from supervisor.lifecycle.incidents import failing_incident, host_incident
+from supervisor.wording.incidents import value_text
 
 BEFORE_LAUNCH = (Gate.AUDIT, Gate.ACCESS)
 # A fail of these may pass without a person: a process ends, a disk is cleared, a host comes back.
 PASSING = frozenset({"disk_bytes", "durable_room", "gpus", "inodes", "reachable"})
+OF_INCIDENTS = frozenset({"known_to_fail", "place_quarantined"})
 CHECKPOINTS_ON_MACHINE = 1  # the others lie in the object store
 MACHINE_MIN_BYTES = 200 * 10**6  # the agent, the code and the log of a machine
 GB = 10**9
@@ -45,19 +51,23 @@ def _root(store_url: str) -> str:
     return store_url.rstrip("/").removeprefix("file://")
 
 
-def stopping(run: Run, place: Placement, profile: Profile, store_url: str, now: float) -> tuple[Verdict, ...]:
+def stopping(run: Run, place: Placement, profile: Profile, world: World, now: float) -> tuple[Verdict, ...]:
     """The verdicts that stop a launch there: fails that no waiver covers. Those that only a person can fix first. They
     name no run: many runs may ask the same of a place."""
-    host, store = profile.host, f"{_root(store_url)}/runs"
+    host, store = profile.host, f"{_root(world.store_url)}/runs"
     facts = Facts(
         run="RUN",
         provider=place.provider,
         at=now if host is None else host.at,
         by="supervisor" if host is None else host.host,
-        audit=audit_of(run, place.shape, profile, store),
+        audit=with_incidents(audit_of(run, place.shape, profile, store), run, place, profile, blocked=world.blocked),
         access=access_of(profile, store),
     )
-    verdicts = judge(facts, *BEFORE_LAUNCH)
+    # A reading of a host has its own age; what incidents stop is known now.
+    verdicts = [
+        replace(verdict, at=now, by="supervisor") if verdict.check in OF_INCIDENTS else verdict
+        for verdict in judge(facts, *BEFORE_LAUNCH)
+    ]
     stops = [each for gate in BEFORE_LAUNCH for each in may_go_on(gate, verdicts, run.waivers, now).stopped_by]
     return tuple(sorted(stops, key=lambda verdict: verdict.check in PASSING))
 
@@ -99,6 +109,29 @@ def audit_of(run: Run, shape: str, profile: Profile, store: str) -> Audit:
         checkpoint_every_s=NO_PACE if every_s is None else every_s,
         notice_s=profile.saving_s,
     )
+
+
+def with_incidents(
+    audit: Audit, run: Run, place: Placement | None, profile: Profile, *, blocked: Blocked | None
+) -> Audit:
+    """With what incidents say of the run's code and image, and of a host. A host whose cards are assigned one by one
+    sets a faulty card aside by itself, and goes on with the others. `place` None: it is not known yet."""
+    if blocked is None:
+        return audit
+    assigned = profile.host is not None and profile.host.cards is not None
+    incident = None if assigned or place is None else host_incident(place, blocked)
+    zone = "" if place is None else place.zone
+    quarantine = "" if incident is None else f"the GPUs of {zone} failed twice, which is incident {incident}"
+    return replace(audit, known_failure=failure_text(run, blocked), quarantine=quarantine)
+
+
+def failure_text(run: Run, blocked: Blocked) -> str:
+    """What it would start with and is known to fail; "" = nothing. Without a word of other owners' runs."""
+    failing = failing_incident(run, blocked)
+    if failing is None:
+        return ""
+    what, incident = failing
+    return f"the {what.kind} {value_text(what)} failed at once in several of your runs, which is incident {incident}"
 
 
 def access_of(profile: Profile, store: str) -> Access:

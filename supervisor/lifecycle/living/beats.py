@@ -97,8 +97,10 @@ def restart(before: Pulse | None, after: Pulse | Beat | None) -> tuple[Event, ..
 
 
 def identified(attempt: Attempt, obs: Observation) -> Attempt:
-    """The attempt with its machine's id, once the listing or a beat shows it: a machine that has only just begun to
-    start has none yet. The same object when there is no news."""
+    """The attempt with its machine's id and node, once the listing or a beat shows them: a machine that has only just
+    begun to start has none yet. The same object when there is no news."""
+    if isinstance(obs.machine, Seen) and obs.machine.value.node and not attempt.node:
+        attempt = replace(attempt, node=obs.machine.value.node)
     if attempt.machine_id:
         return attempt
     beat = beat_of(obs.beat, attempt.launch_id)

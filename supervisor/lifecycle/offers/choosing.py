@@ -17,7 +17,7 @@ from supervisor.domain.gates.verdicts import Verdict
 from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
-from supervisor.lifecycle.gates.places import PASSING, restore_s, stopping
+from supervisor.lifecycle.gates.places import PASSING, failure_text, restore_s, stopping
 from supervisor.lifecycle.offers.ladder import ladder, request_key
 from supervisor.lifecycle.offers.lessons import lost_lately
 
@@ -47,17 +47,17 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
         return NoOffer(now + LACKING_RETRY_S, Cause.NO_CAPACITY, lacking(run), lacking=True)
     if world.choices is None:
         return _choose(run, world, now)
-    request = choice_key(run)
+    request = choice_key(run, world)
     if request not in world.choices:
         world.choices[request] = _choose(run, world, now)
     choice: Offer | NoOffer = world.choices[request]
     return choice
 
 
-def choice_key(run: Run) -> tuple[object, ...]:
+def choice_key(run: Run, world: World) -> tuple[object, ...]:
     """Everything of a run that decides what it gets in one world."""
     last = None if run.attempt is None else run.attempt.placement.provider
-    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, *_expected(run)
+    return *request_key(run), run.counters.preempted_at, run.avoid_zone, last, *_expected(run, world)
 
 
 def _choose(run: Run, world: World, now: float) -> Offer | NoOffer:
@@ -114,18 +114,19 @@ def stops_of(run: Run, offer: Offer, world: World, now: float) -> tuple[Verdict,
     profile = world.profile_of(place)
     if profile is None:
         return ()
-    key = place.provider, place.zone, place.shape, *_expected(run)
+    key = place.provider, place.zone, place.shape, *_expected(run, world)
     if key not in world.judged:
-        world.judged[key] = stopping(run, place, profile, world.store_url, now)
+        world.judged[key] = stopping(run, place, profile, world, now)
     stops: tuple[Verdict, ...] = world.judged[key]
     return stops
 
 
-def _expected(run: Run) -> tuple[object, ...]:
-    """Everything of a run that the gates compare with a place."""
+def _expected(run: Run, world: World) -> tuple[object, ...]:
+    """Everything of a run that the gates compare with a place, or with what incidents stop."""
     policy, waived = run.policy, tuple(waiver.check for waiver in run.waivers)
     expected = policy.needs, policy.expect_checkpoint_gb, policy.expect_checkpoint_every_s, policy.limits.machine_max_s
-    return *expected, waived, run.files.checkpoint_bytes, restore_s(run)
+    failure = failure_text(run, world.blocked) if world.blocked else ""
+    return *expected, waived, run.files.checkpoint_bytes, restore_s(run), failure
 
 
 def _stopped_text(stopped: list[tuple[Offer, tuple[Verdict, ...]]]) -> str:

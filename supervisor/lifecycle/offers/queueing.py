@@ -73,7 +73,7 @@ def _offers(
         request = request_key(run)
         if request in futile:
             continue
-        if stopped and choice_key(run) in stopped:
+        if stopped and choice_key(run, world) in stopped:
             offers[run.key] = None
             continue
         offer = choose(run, replace(world, capacities=left), now)
@@ -84,7 +84,7 @@ def _offers(
         elif offer.cause != Cause.QUEUED:
             offers[run.key] = None  # our own machines are not what it waits for: its own decision shows the reason
             if offer.stopped:
-                stopped.add(choice_key(run))
+                stopped.add(choice_key(run, world))
         else:
             futile.add(request)
             first = next(o.placement for o in ladder(run, world, now) if o.placement.provider in left)

@@ -215,7 +215,8 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
     if why.cause in OWN_WAITS:
         return f"Waiting: {why.detail}. {billed}."
     if why.cause == Cause.LAUNCH_REJECTED:
-        return f"Needs you: the request for a machine was refused: {why.detail}. {billed}. Fix what it names."
+        detail = why.detail.rstrip(".")
+        return f"Needs you: the request for a machine was refused: {detail}. {billed}. Fix what it names."
     return f"Waiting: {why.cause}. {why.detail}. {billed}."
 
 

@@ -240,6 +240,7 @@ def _machine(sighting: Sighting, meaning: Meaning) -> Machine:
         detail=meaning.text,
         labels=dict(labels),
         shape=labels.get(SHAPE_LABEL, ""),
+        node=str(own(sighting.pods[0], "spec", "nodeName") or "") if sighting.pods else "",
     )
 
 

@@ -143,6 +143,7 @@ def _pod(s: KubernetesSettings, request: LaunchRequest, agent: Agent) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "nodeSelector": selector(s, place.zone, place.shape),
+        "affinity": _away_from(request.avoid),
         "tolerations": [toleration(word) for word in s.kubernetes_tolerations],
         "imagePullSecrets": [{"name": name} for name in s.kubernetes_pull_secrets],
         "serviceAccountName": s.kubernetes_service_account,
@@ -151,6 +152,13 @@ def _pod(s: KubernetesSettings, request: LaunchRequest, agent: Agent) -> Json:
         "volumes": _volumes(s, request, agent),
     }
     return {name: value for name, value in spec.items() if value not in ("", [], {})}
+
+
+def _away_from(nodes: tuple[str, ...]) -> Json:
+    """A field of a node is compared with one name at a time. {} = any node."""
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    return {"nodeAffinity": required} if fields else {}
 
 
 def selector(s: KubernetesSettings, zone: str, shape: str) -> dict[str, str]:

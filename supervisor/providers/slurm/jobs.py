@@ -58,7 +58,7 @@ def parse_name(text: str) -> JobName | None:
 @dataclass(frozen=True, slots=True)
 class Job:
     """`restarts`: how often Slurm has started it again. `submitted_at`, `ended_at`: epoch seconds, None = not known; a
-    requeue resets the first."""
+    requeue resets the first. `node`: that it has, "" = none yet."""
 
     job_id: str
     name: JobName
@@ -68,6 +68,7 @@ class Job:
     submitted_at: float | None
     ended_at: float | None = None
     exit_code: str = ""
+    node: str = ""
 
     @property
     def machine_id(self) -> str:
@@ -79,7 +80,7 @@ class Job:
 # --all: also of a partition that an administrator hides or takes from our group while our jobs run in it.
 QUEUE_JSON = ("squeue", "--me", "--all", "--states=all", "--json")
 # Not --format: it has no field for the number of restarts.
-FIELDS = ("JobID", "State", "Reason", "RestartCnt", "SubmitTime", "EndTime", "Name")
+FIELDS = ("JobID", "State", "Reason", "RestartCnt", "SubmitTime", "EndTime", "NodeList", "Name")
 MARK = "\x1f"  # occurs in no field
 QUEUE_TEXT = (
     "squeue", "--me", "--all", "--states=all", "--noheader",
@@ -115,6 +116,7 @@ def _jobs_of_json(rows: list[Mapping[str, Any]]) -> Iterator[Job]:
                 restarts=int(_number(row.get("restart_cnt")) or 0),
                 submitted_at=_number(row.get("submit_time")) or None,
                 ended_at=_if_over(state, _number(row.get("end_time")) or None),
+                node=_node(str(row.get("nodes") or "")),
             )
 
 
@@ -140,8 +142,14 @@ def from_text(text: str) -> tuple[Job, ...]:
             raise Unclear(f"squeue has printed a job that cannot be read: {row}"[:300])
         restarts, submitted_at, state = int(row["RestartCnt"]), moment(row["SubmitTime"]), state_word(row["State"])
         ended_at = _if_over(state, moment(row["EndTime"]))
-        jobs.append(Job(row["JobID"], name, state, row["Reason"], restarts, submitted_at, ended_at))
+        node = _node(row["NodeList"])
+        jobs.append(Job(row["JobID"], name, state, row["Reason"], restarts, submitted_at, ended_at, node=node))
     return tuple(jobs)
+
+
+def _node(text: str) -> str:
+    """A job of ours has one node. Words for "none yet" are in brackets."""
+    return text if PART.fullmatch(text) else ""
 
 
 def _if_over(state: str, at: float | None) -> float | None:

@@ -136,6 +136,7 @@ def _machine(sighting: Sighting, state: MachineState, record: MachineRecord | No
         record=record,
         detail=detail if record is None else record.detail,
         labels={SUPERVISOR_LABEL: name.supervisor_id, RUN_LABEL: name.run_id, LAUNCH_LABEL: name.launch_id},
+        node="" if job is None or sighting.started_again else job.node,
     )
 
 

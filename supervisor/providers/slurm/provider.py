@@ -33,7 +33,7 @@ from supervisor.ports.provider import (
 from supervisor.ports.traits import Traits
 from supervisor.providers.slurm import profile as profiles
 from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Commands, Partition
-from supervisor.providers.slurm.jobs import Job, JobName
+from supervisor.providers.slurm.jobs import PART, Job, JobName
 from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of
 from supervisor.providers.slurm.settings import SlurmSettings, gpu_words, image_of, offers
 from supervisor.providers.slurm.site import Here, Site
@@ -46,6 +46,7 @@ from supervisor.providers.slurm.submitting import (
     job_id_of,
     limit_s,
     memory_of,
+    names_no_node,
     refusal,
     refused,
     walltime_min,
@@ -194,7 +195,7 @@ class SlurmProvider:
         submit = self._sbatch(request, name)
         self._surveyor.make(self._job(request, submit), values, "" if self.site.has_script else SCRIPT.read_text())
         try:
-            job_id = job_id_of(self.commands.run(*submit.words(), timeout_s=SUBMIT_S))
+            job_id = job_id_of(self._sent(submit))
         except CommandFailed as error:
             definite = refusal(error.stderr)
             if definite is None:
@@ -207,6 +208,15 @@ class SlurmProvider:
         machine = machine_of(Sighting(name, Job(job_id, name, "PENDING", "None", 0, self._now())), {})
         assert machine is not None
         return machine
+
+    def _sent(self, submit: Submit) -> str:
+        """What sbatch prints. Raises CommandFailed, and what `run` raises."""
+        try:
+            return self.commands.run(*submit.words(), timeout_s=SUBMIT_S)
+        except CommandFailed as error:
+            if not (submit.avoid and names_no_node(error.stderr)):
+                raise
+        return self.commands.run(*replace(submit, avoid=()).words(), timeout_s=SUBMIT_S)
 
     def words(self, request: LaunchRequest) -> tuple[str, ...]:
         """The command that submits it, by what is known of the cluster. Sends no request. Raises LaunchRejected."""
@@ -232,6 +242,7 @@ class SlurmProvider:
             memory=memory_of(s.slurm_memory.get(shape, ""), request.out_of_memory if s.slurm_memory_grows else 0),
             account=s.slurm_account,
             qos=s.slurm_qos,
+            avoid=tuple(node for node in request.avoid if PART.fullmatch(node)),
             container=container_words(
                 s.slurm_apptainer,
                 image,

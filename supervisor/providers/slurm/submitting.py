@@ -78,7 +78,7 @@ def walltime_min(machine_max_s: float, setting_s: float | None, partition_s: flo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
     """`script`: where sbatch runs. `gres`, `cpus`, `memory`, `account`, `qos`: "" or 0 = the cluster's own.
-    `container`: words before the agent's, () = none."""
+    `avoid`: nodes. `container`: words before the agent's, () = none."""
 
     name: str
     partition: str
@@ -93,6 +93,7 @@ class Submit:
     memory: str = ""
     account: str = ""
     qos: str = ""
+    avoid: Sequence[str] = ()
     container: Sequence[str] = ()
 
     def words(self) -> tuple[str, ...]:
@@ -114,6 +115,7 @@ class Submit:
             "gres": self.gres,
             "account": self.account,
             "qos": self.qos,
+            "exclude": ",".join(self.avoid),
         }
         given = tuple(f"--{name}={value}" for name, value in options.items() if value)
         arguments = (str(self.folder), self.python, *self.modules, *(("--", *self.container) if self.container else ()))
@@ -146,6 +148,11 @@ def job_id_of(output: str) -> str:
     if not first.isdigit():
         raise ValueError(f"sbatch has printed {output[:100]!r} in place of a job id")
     return first
+
+
+def names_no_node(stderr: str) -> bool:
+    """A node that it must avoid is not in the cluster any more."""
+    return "invalid node name" in stderr.lower()
 
 
 # Texts of slurm_strerror. Any other failure says nothing: the job may exist.

@@ -31,6 +31,7 @@ from supervisor.domain.actions import (
     Release,
     StopMeter,
 )
+from supervisor.domain.machines import Placement
 from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.objectstore import Homes, ObjectStore, StoreUnavailable
@@ -79,6 +80,7 @@ class Actor:
     paces_of: Mapping[str, Paces] = field(default_factory=dict)  # provider -> where they are not `paces`
     homes: Homes | None = None  # None: all machines work with our own object store
     publishers: Mapping[str, Publish] = field(default_factory=dict)  # provider -> where its schedulers look at it
+    bad_nodes: Callable[[Placement], tuple[str, ...]] = lambda place: ()  # those that a launch there must avoid
     _pools: dict[str, Executor] = field(default_factory=dict)
     _in_progress: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
@@ -97,10 +99,15 @@ class Actor:
             leads=self._leads,
             paces_of=self.paces_of,
             homes=self.homes,
+            avoid=self._avoided,
         )
         self._endings = Endings(
             self.store, self.objects, self.providers, self.outcomes, self.clock, forget_beats=self.forget_beats
         )
+
+    def _avoided(self, place: Placement) -> tuple[str, ...]:
+        """`bad_nodes` is set after this object is made."""
+        return self.bad_nodes(place)
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)

@@ -17,6 +17,7 @@ from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -71,6 +72,7 @@ class Launcher:
     leads: Callable[[Lease], bool]
     paces_of: Mapping[str, Paces]
     homes: Homes | None = None  # None: all machines work with our own object store
+    avoid: Callable[[Placement], tuple[str, ...]] = lambda place: ()  # nodes that no run may use
 
     def launch(self, run: Run, action: Launch, lease: Lease) -> None:
         try_ = action.try_
@@ -90,6 +92,7 @@ class Launcher:
             supervisor_id=self.store.supervisor_id,
             paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
+        request = replace(request, avoid=self.avoid(try_.placement))
         store_url = self._settle(run, action, spec)
         if not self.leads(lease) or not self._is_current(run, action, first):
             return

@@ -21,6 +21,7 @@ from supervisor.lifecycle.gates.judging import Facts, judge
 from supervisor.services.gates.kept import as_read, with_kept
 from supervisor.services.gates.readings import facts_of, launch_facts, resumed
 from supervisor.services.gates.watched import Watched
+from supervisor.services.machines.incidents import blocked_now
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView
 from supervisor.services.reading.profiles import next_place, placed_profile
@@ -99,6 +100,8 @@ def _watched(parts: Parts, loop: LoopView, run: Run) -> Watched:
         tick_every_s=parts.knobs.poll_interval_s * PASSES_MISSED,
         now=parts.clock.now(),
         meter=host_meter(parts, run),
+        place=place,
+        blocked=blocked_now(parts, run.cell),
     )
 
 

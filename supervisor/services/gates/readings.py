@@ -26,7 +26,7 @@ from supervisor.lifecycle.gates.audit import Audit, Card
 from supervisor.lifecycle.gates.judging import Facts
 from supervisor.lifecycle.gates.launch import NEVER, Launch
 from supervisor.lifecycle.gates.monitor import Monitor
-from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of
+from supervisor.lifecycle.gates.places import GB, NO_GPU, access_of, audit_of, with_incidents
 from supervisor.lifecycle.gates.rules import Known, Skip
 from supervisor.lifecycle.gates.smoke import Smoke
 from supervisor.lifecycle.gates.teardown import Results
@@ -74,6 +74,7 @@ def audit_facts(watched: Watched) -> Audit:
     """What is known of the place, and what the agent there has measured since."""
     run, spec, disk, profile = watched.run, watched.spec, _disk(watched), watched.profile
     base = audit_of(run, watched.shape, profile, watched.store)
+    base = with_incidents(base, run, watched.place, profile, blocked=watched.blocked)
     expected_gb = spec.get("expect_checkpoint_gb")  # runs of earlier versions have it in their spec alone
     expected_bytes = None if expected_gb is None else int(expected_gb * GB)
     region = None if watched.attempt is None else watched.attempt.placement.region

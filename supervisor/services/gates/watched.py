@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from supervisor.contract.beat_telemetry import Telemetry, decode
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.machines import Meter
+from supervisor.domain.incidents import Blocked
+from supervisor.domain.machines import Meter, Placement
 from supervisor.domain.profile import Profile
 from supervisor.domain.run import Run
 from supervisor.lifecycle.gates.places import store_of
@@ -28,7 +29,7 @@ class Watched:
     """What is known beside the run. `spec`: as it is stored. `profile`: of its machine. `store_url`: of the object
     store. `gpus`: of a machine of its shape, in words; "" = none, None = not known. `alerted`: an endpoint gets
     announcements. `tick_age_s` None: another process ticks, or none has yet. `meter`: of its host, if that is billed
-    until somebody stops it."""
+    until somebody stops it. `place`: where it runs, or would run next. `blocked`: by incidents, None = not read."""
 
     run: Run
     spec: Mapping[str, Any]
@@ -42,6 +43,8 @@ class Watched:
     tick_every_s: float
     now: float
     meter: Meter | None = None
+    place: Placement | None = None
+    blocked: Blocked | None = None
 
     @property
     def attempt(self) -> Attempt | None:

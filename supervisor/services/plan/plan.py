@@ -25,6 +25,7 @@ from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
+from supervisor.services.machines.incidents import blocked_now
 from supervisor.services.parts import Answer, Parts, ask_together
 from supervisor.services.plan.plan_view import (
     CREATE,
@@ -103,7 +104,7 @@ def _stopped(parts: Parts, run: Run, world: World, order: Order, now: float) -> 
     """What a gate would stop, by the last readings of this process; it may be that another one leads."""
     places = {replace(offer.placement, spot=True): offer for offer, _ in order}
     profiles = {(at.provider, at.zone): placed_profile(parts.providers[at.provider], run, at) for at in places}
-    seen = replace(world, profiles=profiles, store_url=parts.objects.url)
+    seen = replace(world, profiles=profiles, store_url=parts.objects.url, blocked=blocked_now(parts, run.cell))
     stops = {place: verdicts for place, offer in places.items() if (verdicts := stops_of(run, offer, seen, now))}
     return gate_findings(stops, len(places))
 

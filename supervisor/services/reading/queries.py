@@ -21,6 +21,7 @@ from supervisor.domain.profile import Reach
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.store import RunFilter
+from supervisor.services.machines.incidents import IncidentShown
 from supervisor.services.machines.machines import AccountJson, account_view
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView, ticks
@@ -83,9 +84,12 @@ class ListedRun(RunJson):
 
 
 class RunList(TypedDict):
+    """`incidents`: with `incidents=true`; the newest first."""
+
     runs: list[ListedRun]
     summary: Summary
     next_cursor: str | None
+    incidents: NotRequired[list[IncidentShown]]
 
 
 def nobody_live(key: int) -> Run | None:

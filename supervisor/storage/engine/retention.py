@@ -1,9 +1,9 @@
 """Retention: what is deleted, and when (RULES section 8). Nothing in the database grows forever.
 
 Points of a series: all for a day, one in ten minutes for 30 days. Events with their outbox rows and deliveries: until
-90 days after the end of their run. Idempotency keys: 7 days. Tokens: 90 days after their expiry or revocation; the
-token of a data folder stays, because a start without it makes another one. Runs, attempts and specs stay, because
-people look them up.
+90 days after the end of their run. Incidents: 90 days after they were closed. Idempotency keys: 7 days. Tokens: 90
+days after their expiry or revocation; the token of a data folder stays, because a start without it makes another one.
+Runs, attempts and specs stay, because people look them up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor.domain.callers import FOLDER_CREATOR
 from supervisor.ports.history import KEPT_S
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement
-from supervisor.storage.engine.tables import events, idempotency, runs, samples, tokens
+from supervisor.storage.engine.tables import events, idempotency, incidents, runs, samples, tokens
 
 DAY_S = 86_400.0
 FINE_S, COARSE_S, EVENTS_S, KEYS_S, TOKENS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DAY_S, KEPT_S
@@ -48,6 +48,7 @@ EVENTS = _delete(
     where=and_(events.c.at < _BEFORE, or_(events.c.run.is_(None), _ENDED)),
     source=events.outerjoin(runs, runs.c.key == events.c.run),
 )
+INCIDENTS = _delete(incidents.c.id, where=incidents.c.closed_at < _BEFORE)
 KEYS = _delete(
     idempotency.c.scope,
     idempotency.c.key,
@@ -70,6 +71,7 @@ def prune(database: Database, now: float, limit: int) -> int:
         (COARSE, {"before": (now - COARSE_S) * 1000}),
         (COARSE_AHEAD, {"ahead": (now + COARSE_S) * 1000}),
         (EVENTS, {"before": now - EVENTS_S}),
+        (INCIDENTS, {"before": now - EVENTS_S}),
         (KEYS, {"before": now - KEYS_S, "ahead": now + KEYS_S}),
         (TOKENS, {"before": now - TOKENS_S}),
     )

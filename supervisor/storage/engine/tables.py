@@ -145,7 +145,7 @@ events = Table(
     Column("actor", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("data", Text, nullable=False),
-    Column("owner", Text, nullable=False),  # the run's; '' = about the supervisor itself
+    Column("owner", Text, nullable=False),  # of its runs; '' = about the supervisor itself, or of several
     Index("events_run", "run", "sequence", unique=True),
     Index("events_age", "at"),
     Index("events_owner", "owner", "id"),
@@ -258,4 +258,19 @@ zones = Table(
     Column("detail", Text, nullable=False),
     Column("lost_at", Text, nullable=False),  # JSON list of epoch seconds
     Column("stocked_out_at", Double, nullable=False),  # 0 = never
+)
+
+# Ends of several runs with something in common: one record, one alert.
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("cell", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # the first of what they have in common, and its value
+    Column("value", Text, nullable=False),
+    Column("closed_at", Double),  # None = open
+    Column("doc", Text, nullable=False),
+    Index("incidents_open", "cell", "kind", "value", unique=True, **_only("closed_at IS NULL")),
+    Index("incidents_closed", "closed_at"),
+    sqlite_autoincrement=True,  # an id that a person knows is never used again
 )

@@ -21,7 +21,7 @@ from supervisor.ports.history import LeaseGap
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import Session, Statement, insert, insert_one
-from supervisor.storage.engine.tables import attempts, leases, runs, zones
+from supervisor.storage.engine.tables import attempts, incidents, leases, runs, zones
 
 LONGEST_S = 120.0  # no lease is longer
 GIVEN_BACK_S = 1.0  # more than the resolution of a database's clock
@@ -126,6 +126,21 @@ TAKE_OVER = Statement(
     )
     .returning(runs.c.key)
 )
+_SAME = incidents.alias()  # an open one of ours about the same
+TAKE_INCIDENTS = Statement(
+    sa.update(incidents)
+    .values(cell=bindparam("ours"))
+    .where(
+        incidents.c.cell == bindparam("theirs"),
+        incidents.c.closed_at.is_(None),
+        ~sa.exists().where(
+            _SAME.c.cell == bindparam("ours"),
+            _SAME.c.closed_at.is_(None),
+            _SAME.c.kind == incidents.c.kind,
+            _SAME.c.value == incidents.c.value,
+        ),
+    )
+)
 UPSERT_ZONE = Statement(_upsert_zone)
 DELETE_ZONE = Statement(sa.delete(zones).where(*(zones.c[name] == bindparam(name) for name in _KEY)))
 ZONES = Statement(sa.select(*tuple(zones.c)[1:]).where(zones.c.cell == bindparam("cell")))
@@ -159,7 +174,7 @@ def lease_gap(session: Session, lease: str, ttl_s: float) -> LeaseGap | None:
 
 
 def take_over(session: Session, theirs: Lease, ours: Lease, most: int) -> int:
-    """The number of moved runs. The zone records move with the first of them."""
+    """The number of moved runs. The zone records and the open incidents move with the first of them."""
     if not (hold_lease(session, theirs) and hold_lease(session, ours)):
         return 0
     our_zones = zones_of(session, ours.name)
@@ -167,6 +182,7 @@ def take_over(session: Session, theirs: Lease, ours: Lease, most: int) -> int:
         put_zone(session, theirs.name, key, None)
         if key not in our_zones:
             put_zone(session, ours.name, key, record)
+    session.run(TAKE_INCIDENTS, {"theirs": theirs.name, "ours": ours.name})
     return len(session.run(TAKE_OVER, {"theirs": theirs.name, "ours": ours.name, "most": most}))
 
 

@@ -126,13 +126,13 @@ def add_to_run(session: Session, key: int, new: Sequence[Event], now: float) -> 
     add(session, [NewEvents(key, run_id, owner, count - len(new), generation, newest, new)], now)
 
 
-def add_own(session: Session, new: Sequence[Event], now: float) -> None:
-    """Events about the supervisor itself, which belong to no run."""
-    _log_after_commit(session, new)
+def add_own(session: Session, new: Sequence[Event], now: float, owner: str = "") -> None:
+    """Events about the supervisor itself, which belong to no run. `owner`: who may read them too, "" = nobody."""
+    _log_after_commit(session, new, owner=owner)
     for event in new:
         session.wrote_events = True
         values = {"kind": str(event.kind), "actor": event.actor, "text": event.text, "data": dumps(event.data)}
-        event_id = session.run(INSERT_OWN, {**_OF_NO_RUN, "at": now, **values}).scalar()
+        event_id = session.run(INSERT_OWN, {**_OF_NO_RUN, "owner": owner, "at": now, **values}).scalar()
         if announced(event) is not None:
             session.announced = True
             for channel in session.channels:

@@ -1,0 +1,116 @@
+"""Incidents: several runs that ended within an hour and have something in common, as one record with one alert.
+
+An incident lasts until a person closes it, or until a day without another end where it stops no launch. Runs of several
+owners may be part of it: an owner sees the own ones alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+BLOCKING_RUNS = 3  # runs of one owner that failed at once with a code or an image
+BLOCKING_FAULTS = 2  # of the GPU, on one machine
+MEMBERS_MAX = 200
+# Codes of the checks of G0 with which incidents hold a run.
+KNOWN_TO_FAIL, PLACE_QUARANTINED = "KNOWN_TO_FAIL", "PLACE_QUARANTINED"
+
+
+class Common(StrEnum):
+    """What the ends have in common; in this order, the first is what the incident is called after."""
+
+    ERROR = "error"  # the error text without its numbers and paths
+    CODE = "code"  # the hash of the code bundle
+    IMAGE = "image"  # its digest, or its name where it has none
+    MACHINE = "machine"  # provider/name, of a computer that outlives its runs
+    ZONE = "zone"  # provider/zone
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    kind: Common
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An attempt that ended. `at_once`: it failed at once, by the code or the image that the incident has in common.
+    `fault`: of the GPU, on the machine that it has in common."""
+
+    run_id: str
+    owner: str
+    attempt: int
+    at: float
+    cause: str
+    at_once: bool = False
+    fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Times are epoch seconds. `id` 0: it is not stored yet. `members`: MEMBERS_MAX at most, the first ones.
+    `blocks`: no run starts with its code or image, or on its machine. `closed_at` None: it is open."""
+
+    id: int
+    common: tuple[Signature, ...]
+    members: tuple[Member, ...]
+    opened_at: float
+    last_at: float
+    blocks: bool = False
+    closed_at: float | None = None
+    closed_by: str = ""
+    reason: str = ""  # why it was closed
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Each once, in the order of their ends."""
+        return tuple(dict.fromkeys(member.run_id for member in self.members))
+
+    @property
+    def owners(self) -> frozenset[str]:
+        return frozenset(member.owner for member in self.members)
+
+    @property
+    def cause(self) -> str:
+        """The most frequent cause."""
+        return Counter(member.cause for member in self.members).most_common(1)[0][0] if self.members else ""
+
+    @property
+    def failing(self) -> Signature | None:
+        """The code, else the image, that its ends have in common."""
+        return self.of(Common.CODE) or self.of(Common.IMAGE)
+
+    def of(self, kind: Common) -> Signature | None:
+        return next((signature for signature in self.common if signature.kind == kind), None)
+
+    def blocked_owners(self) -> tuple[str, ...]:
+        """Whose runs do not start with its code or image: the failures of one owner stop no run of another."""
+        runs = {(member.owner, member.run_id) for member in self.members if member.at_once}
+        counts = Counter(owner for owner, _ in runs)
+        return tuple(owner for owner, count in counts.items() if count >= BLOCKING_RUNS)
+
+    def has_faulty_machine(self) -> bool:
+        return sum(member.fault for member in self.members) >= BLOCKING_FAULTS
+
+    def seen_by(self, owner: str) -> Incident:
+        """With the runs of this owner alone."""
+        own = tuple(member for member in self.members if member.owner == owner)
+        if len(own) == len(self.members):
+            return self
+        times = [member.at for member in own] or [self.opened_at]
+        blocks = self.blocks and (owner in self.blocked_owners() or self.has_faulty_machine())
+        return replace(self, members=own, last_at=max(times), blocks=blocks, closed_by="", reason="")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What open incidents keep from being launched, with the id of the incident. `failing`: by owner, kind and value of
+    a code or an image. `machines`: by the value of their signature."""
+
+    failing: Mapping[tuple[str, Common, str], int] = field(default_factory=dict)
+    machines: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.failing or self.machines)
