@@ -5,6 +5,7 @@ The CPU time itself is a row of the benchmarks (agent_cpu_pct); here stands what
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from supervisor.agent.checkpoints.checkpointsaver import QUIET_SCAN_S, SCAN_S, CheckpointDuty
 from supervisor.agent.checkpoints.folder import CheckpointFolder
 from supervisor.agent.machine import nvml, processes
+from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.processes import ProcessTree
 from supervisor.agent.watch import output
 from supervisor.agent.watch.output import LineTail, LogDuty
@@ -34,7 +36,7 @@ class Counted:
 
 
 def test_an_unchanged_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Counted(output.open_plain)
+    opened = Counted(open_plain)
     monkeypatch.setattr(output, "open_plain", opened)
     path = tmp_path / "lines"
     tail = LineTail(str(path))
@@ -107,15 +109,22 @@ def test_limits_of_cards_are_read_once_a_minute() -> None:
     assert library.read(cards)[0]["power_limit_w"] == 60
 
 
-def test_a_quiet_log_is_looked_at_every_few_seconds(tmp_path: Path) -> None:
+def test_a_quiet_log_is_looked_at_every_few_seconds_and_at_once_for_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shipped = ManualClock(), []
+    monkeypatch.setattr(time, "monotonic", clock)
+
     class Shipper:
-        def ship(self, last: bool) -> None: ...
+        def ship(self, last: bool) -> None:
+            shipped.append(clock.now)
 
     class Ends:
         def uploads_over(self) -> bool:
             return False
 
     duty = LogDuty(Shipper(), 300.0, Ends(), lambda: "training")  # type: ignore[arg-type]
-    assert [duty.step(), duty.step()] == [output.IDLE_S] * 2
+    assert duty.step() == output.IDLE_S
+    clock.now += 10
+    assert duty.step() == output.IDLE_S
     duty.follow(True)
     assert duty.step() == output.FOLLOW_S
+    assert shipped == [1000.0, 1010.0], "a reader does not wait for the rest of the five minutes"

@@ -133,7 +133,7 @@ class LogDuty:
         self._shipper, self._period_s, self._end_reasons = shipper, period_s, end_reasons
         self._phase = phase
         self._shipped_phase = ""
-        self._due = 0.0
+        self._shipped_at = float("-inf")
         self._last = False
         self._failing = False
         self.followed = False
@@ -158,7 +158,7 @@ class LogDuty:
             return None
         period_s = min(self._period_s, FOLLOW_S) if self.followed else self._period_s
         phase = self._phase()
-        if not last and phase == self._shipped_phase and now < self._due:
+        if not last and phase == self._shipped_phase and now < self._shipped_at + period_s:
             return min(IDLE_S, period_s)
         try:
             self._shipper.ship(last)
@@ -168,7 +168,7 @@ class LogDuty:
             self._failing = True
             return min(5.0, max(0.2, period_s))
         self._failing = False
-        self._shipped_phase, self._due = phase, now + period_s
+        self._shipped_phase, self._shipped_at = phase, now
         return None if last else min(IDLE_S, period_s)
 
 
