@@ -141,8 +141,12 @@ class OomWatch:
         if pids is None:
             return
         self._ours &= set(pids)  # the number of an ended process may belong to another one later
-        self._ours.update(pid for pid in pids if pid not in self._ours and self._is_ours(pid))
-        self.shared = len(self._ours) < len(set(pids))
+        self.shared = False
+        for pid in pids:
+            if pid not in self._ours and not self._is_ours(pid):
+                self.shared = True  # for good: the others are not looked at
+                return
+            self._ours.add(pid)
 
 
 def _own_text(groups: List[str], name: str) -> str:
