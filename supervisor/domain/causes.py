@@ -76,6 +76,8 @@ class CauseRule:
 
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
+# Free, and yet the third in a row without a newer checkpoint ends the run: the next one would meet the same.
+FREE_LIMITED = frozenset({Cause.HOST_REBOOTED, Cause.KILLED})
 # Causes of a wait that does not end by itself, although the run retries at intervals.
 NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.DEPENDENCY_FAILED}
 

@@ -20,7 +20,7 @@ from supervisor.domain.status import TERMINAL, Status
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals of the run; `counted`, `user_failures` and `no_progress` restart with each generation."""
+    """Totals of the run; `counted`, `user_failures`, `no_progress` and `free_row` restart with each generation."""
 
     attempts: int = 0
     tries: int = 0
@@ -31,6 +31,8 @@ class Counters:
     streak: int = 0  # ends in a row that need backoff
     deleted_at: tuple[float, ...] = ()  # removals of a machine by a person, within the last hour
     preempted_at: tuple[float, ...] = ()  # the last preemptions, if the policy's escalation counts them
+    free_row: int = 0  # free ends of FREE_LIMITED in a row without a newer checkpoint than `free_base`
+    free_base: int | None = None
     timed_out: int = 0  # attempts that a time limit of the platform has ended
     out_of_memory: int = 0  # attempts that ended as host_oom
 

@@ -55,7 +55,10 @@ _TEMPLATES: Mapping[Cause, Failure] = {
     Cause.BUDGET: (f"{LIMIT_PHRASES[Cause.BUDGET]}{{detail}}", _MORE_LIMIT),
     Cause.NO_CAPACITY: (f"{_NO_MACHINE}: no zone had capacity{{detail}}", _OTHER_ZONES),
     Cause.QUOTA: (f"{_NO_MACHINE}: the quota was not raised{{detail}}", _OTHER_ZONES),
-    Cause.LAUNCH_REJECTED: (f"{_NO_MACHINE}: every request was refused{{detail}}", _OTHER_ZONES),
+    Cause.HOST_OOM: (
+        "The machine ran out of memory{detail}. Not retried: the same would happen again",
+        "Submit it with fewer loader workers or a machine with more memory, then",
+    ),
     Cause.GPU_UNAVAILABLE: (f"{_NO_MACHINE}: no zone had a working GPU{{detail}}", _OTHER_ZONES),
     Cause.GPU_FAULT: (f"{_NO_MACHINE}: no zone had a working GPU{{detail}}", _OTHER_ZONES),
     Cause.RESULTS_UNVERIFIED: (
@@ -293,10 +296,24 @@ def _gpu_oom(run: Run) -> Failure:
     return f"The GPU ran out of memory{at}{_detail(run)}. Not retried", "Use less memory, then"
 
 
-def _image_error(run: Run) -> Failure:
+def _launch_rejected(run: Run) -> Failure:
+    """Before a machine, or on one: then its attempt has ended with this cause."""
+    if run.attempt is None or run.attempt.cause != Cause.LAUNCH_REJECTED:
+        waited = age_text(run.policy.limits.wait_for_capacity_s)
+        return f"{_NO_MACHINE.format(waited=waited)}: every request was refused{_detail(run)}", _OTHER_ZONES
     if run.detail.startswith(BAD_CODE):
-        words = clip(run.detail[:1].upper() + run.detail[1:], DETAIL_LIMIT)
-        return f"{words}. Not retried", "Delete it from the object store and submit its folder again, or"
+        return _bad_code(run)
+    return f"The start on the machine was refused{_detail(run)}. Not retried", "Correct what the text names, then"
+
+
+def _bad_code(run: Run) -> Failure:
+    words = clip(run.detail[:1].upper() + run.detail[1:], DETAIL_LIMIT)
+    return f"{words}. Not retried", "Delete it from the object store and submit its folder again, or"
+
+
+def _image_error(run: Run) -> Failure:
+    if run.detail.startswith(BAD_CODE):  # of a row of an earlier version
+        return _bad_code(run)
     return (
         f"The image could not be started{_detail(run)}. Not retried",
         "Submit another image with `--replace-spec`, or, when this one is fixed,",
@@ -323,7 +340,7 @@ def _command_not_found(run: Run) -> Failure:
 def _no_progress(run: Run) -> Failure:
     last = run.attempt.cause if run.attempt is not None else None
     cause = f" (last: {str(last).replace('_', ' ')})" if last is not None else ""
-    row = plural(max(run.counters.no_progress, 1), "attempt")
+    row = plural(max(run.counters.no_progress, run.counters.free_row, 1), "attempt")
     newest = step_text(run.files.checkpoint_step)
     words = f"{row} in a row ended without a newer checkpoint than {newest}{cause}. Stopped to save money"
     return words, "Look at the attempts, then"
@@ -343,6 +360,7 @@ _FUNCTIONS: Mapping[Cause, Callable[[Run], Failure]] = {
     Cause.USER_ERROR: _user_error,
     Cause.GPU_OOM: _gpu_oom,
     Cause.IMAGE_ERROR: _image_error,
+    Cause.LAUNCH_REJECTED: _launch_rejected,
     Cause.COMMAND_NOT_FOUND: _command_not_found,
     Cause.NO_PROGRESS: _no_progress,
     Cause.LIMIT_REACHED: _limit_reached,

@@ -187,9 +187,9 @@ def test_a_damaged_bundle_ends_the_run_with_clear_words(desk: Desk) -> None:
     body: dict[str, Any] = {"command": [sys.executable, "train.py", str(gate)], "code": first}
     story.daemon.submit("torn", **body)
     run = story.wait("torn", "failed")
-    assert run["cause"] == "image_error"
-    assert f"code bundle {first[:12]}" in run["status_text"]
-    assert len(story.attempts("torn")) == 1
+    assert run["cause"] == "launch_rejected"
+    assert f"code bundle {first[:12]}" in run["status_text"].lower()
+    assert len(story.attempts("torn")) == 2, "it is delivered again once"
     assert "code bundle" in story.log("torn")
     story.nothing_is_left("torn")
 

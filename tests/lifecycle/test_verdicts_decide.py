@@ -137,6 +137,15 @@ def again(run: Run) -> Run:
     return replace(run, status=Status.RUNNING, attempt=LIVE, pulse=pulse(step=900, up_s=39_980.0))
 
 
+def test_an_end_that_no_beat_reports_has_a_verdict_too() -> None:
+    for cause, rule in ((Cause.PREEMPTED, "RECORD.preempted"), (Cause.AGENT_LOST, "OWN.agent_lost")):
+        run = end_attempt(running(), End(cause, "its words"), WORLD, NOW).run
+        assert run.attempt is not None
+        verdict = run.attempt.verdict
+        assert verdict is not None
+        assert (verdict.rule, verdict.sentence) == (rule, "its words")
+
+
 def test_the_verdict_is_kept_with_the_attempt() -> None:
     run = after(running(), last_beat(Exit(None, 9, False, 40.0, oom_kills=0)))
     assert run.attempt is not None
@@ -158,7 +167,18 @@ def test_a_certain_kill_is_free_once_for_each_newest_checkpoint() -> None:
     assert unread.counters.counted == 1, "it may have been the kernel"
 
 
-SMALL, LARGE = place("a"), replace(place("a"), shape="g2-standard-16")
+def test_free_reboots_without_progress_end_the_run() -> None:
+    run, reboot = running(), End(Cause.HOST_REBOOTED, "its computer was rebooted")
+    preempted = End(Cause.PREEMPTED, "taken")
+    for end in (reboot, preempted, reboot):
+        run = again(end_attempt(run, end, WORLD, NOW).run)
+    over = end_attempt(run, reboot, WORLD, NOW).run
+    assert (over.status, over.cause) == (Status.FAILED, Cause.NO_PROGRESS)
+    newer = replace(run, pulse=pulse(step=950, checkpoint_step=940))
+    assert end_attempt(newer, reboot, WORLD, NOW).run.status == Status.RECOVERING
+
+
+SMALL = place("a")
 OOM = last_beat(Exit(None, 9, False, 40.0, oom_kills=1))
 
 

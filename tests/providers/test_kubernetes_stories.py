@@ -102,7 +102,6 @@ ENDS: list[tuple[Callable[[KubernetesStage], None], Cause]] = [
     (by_a_power_cut, Cause.HOST_ERROR),
     (by_a_partition, Cause.HOST_ERROR),
     (by_the_end_of_its_node, Cause.PREEMPTED),  # its pod is gone, and the Job says only that it was disrupted
-    (by_memory, Cause.HOST_OOM),
     (by_a_full_node, Cause.DISK_FULL),
     (by_its_own_limit, Cause.DISK_FULL),
     (by_a_busy_node, Cause.HOST_ERROR),
@@ -129,6 +128,15 @@ def test_an_end_has_its_cause_and_the_run_goes_on(
     stage.until(lambda: stage.cluster.pods(first.machine_name) == [], "its pod to be gone")
 
 
+def test_the_same_memory_is_not_tried_again(stage: KubernetesStage) -> None:
+    stage.submit()
+    stage.until_trains()
+    by_memory(stage)
+    stage.until_status(Status.FAILED, within_s=20 * MINUTE_S)
+    assert stage.causes() == [Cause.HOST_OOM], stage.told()
+    stage.until(lambda: stage.attempts()[0].gone_at is not None, "its machine to be gone")
+
+
 def test_a_training_whose_claim_is_full_says_so(stage: KubernetesStage) -> None:
     stage.submit(
         plan=Plan(
@@ -152,7 +160,7 @@ def test_the_api_is_away_for_ten_minutes_and_nothing_happens(stage: KubernetesSt
     assert stage.agent("digits").progress() > step
 
 
-def test_a_pod_that_ends_while_the_api_is_away_is_replaced_afterwards(stage: KubernetesStage) -> None:
+def test_a_pod_that_ends_while_the_api_is_away_is_judged_afterwards(stage: KubernetesStage) -> None:
     stage.submit()
     stage.until_trains()
     stage.cluster.api.away = True
@@ -160,7 +168,7 @@ def test_a_pod_that_ends_while_the_api_is_away_is_replaced_afterwards(stage: Kub
     stage.run_for(10 * MINUTE_S)
     assert stage.row().counters.attempts == 1
     stage.cluster.api.away = False
-    stage.until_trains(attempt=2)
+    stage.until_status(Status.FAILED, within_s=20 * MINUTE_S)
     assert stage.causes() == [Cause.HOST_OOM]
 
 

@@ -70,6 +70,13 @@ def of_beat(run: Run | None, beat: Beat, obs: Observation, pulse: Pulse | None, 
     return with_words(into, beat.exit, signs)
 
 
+def of_end(cause: Cause, detail: str) -> Evidence:
+    """Of an end that the supervisor knows by itself: from the platform's record, from silence, from a limit."""
+    into = Collected()
+    into.add("own.end", cause.value, Source.OWN, where=detail[:TEXT_CHARS])
+    return into.evidence()
+
+
 def with_words(into: Collected, end: Exit | None, signs: Signs) -> Evidence:
     """The evidence with the words with which the command ended. An agent that sends no signs has only its last telling
     line."""

@@ -110,6 +110,9 @@ def failed(evidence: Evidence) -> Match | None:
 FAILED = Sign("the command failed", failed, no="the command did not fail")
 
 
+NO_EXIT = Sign("no exit of the command was reported", lambda evidence: MATCHED if evidence.exit is None else None)
+
+
 def ended_by(*numbers: int) -> Sign:
     names = " or ".join(signal_name(value) for value in numbers)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import (
     FIRST_SIGNAL,
+    FREE_LIMITED,
     KNOWN_ERROR,
     LARGER,
     NO_GPU,
@@ -28,6 +30,9 @@ from supervisor.domain.observation import World
 from supervisor.domain.run import Counters, Refusal, Run, attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
+from supervisor.lifecycle.diagnosis.diagnose import diagnose
+from supervisor.lifecycle.diagnosis.reading import of_end
+from supervisor.lifecycle.diagnosis.rules.table import KNOWN_ENDS
 from supervisor.lifecycle.ending.retrying import conditions, too_small, with_once
 from supervisor.lifecycle.living.checkpoints import reached
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
@@ -65,6 +70,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     """The attempt is over and the run recovers, or fails where the table or a limit says so."""
     assert run.live_attempt is not None
     named = end.exit is not None and end.exit.retry_named
+    end = _diagnosed(end)
     holds = conditions(run, end.verdict, newest_checkpoint(run), world, now)
     rule = rule_for(end.cause, _has_newer_checkpoint(run), named, holds - {KNOWN_ERROR} if named else holds)
     after = close_attempt(run, end, now)
@@ -90,6 +96,20 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         decision = _recover(after, end, rule, world, now)
     lessons = after_loss(run.live_attempt.placement, world, now) if end.cause == Cause.PREEMPTED else ()
     return replace(decision, inferred=end.inferred, lessons=lessons)
+
+
+def _diagnosed(end: End) -> End:
+    """With the verdict about an end that no beat reports: the platform's record, a silence, a limit."""
+    if end.verdict is not None:
+        return end
+    verdict = _verdict_on(end.cause, end.evidence)
+    return replace(end, verdict=verdict) if verdict.cause == end.cause else end
+
+
+@lru_cache(maxsize=1024)
+def _verdict_on(cause: Cause, detail: str) -> Verdict:
+    """Kept: thousands of runs may end in the same words at once."""
+    return diagnose(of_end(cause, detail), KNOWN_ENDS)
 
 
 def _recover(run: Run, end: End, rule: CauseRule, world: World, now: float) -> Decision:
@@ -184,8 +204,13 @@ def _counted(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
     no_progress = counters.no_progress
     if rule.no_progress:
         no_progress = no_progress + 1 if row_continues and no_progress else 1
+    free_row, step = counters.free_row, after.files.checkpoint_step
+    if rule.kind == Kind.FREE and cause in FREE_LIMITED:
+        free_row = free_row + 1 if free_row and step == counters.free_base else 1
     return replace(
         counters,
+        free_row=free_row,
+        free_base=step if free_row == 1 else counters.free_base,
         preemptions=counters.preemptions + (cause == Cause.PREEMPTED),
         counted=counters.counted + rule.counts,
         user_failures=counters.user_failures + (rule.kind == Kind.USER),
@@ -232,9 +257,10 @@ def _last_reason(run: Run, end: End, rule: CauseRule, repeated: bool) -> tuple[C
             f"its machine was removed {len(counters.deleted_at)} times within an hour, the last time: {end.evidence}; "
             "use `spot stop` to stop a run"
         )
-    if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
+    free_row = counters.free_row if rule.kind == Kind.FREE and end.cause in FREE_LIMITED else 0
+    if max(counters.no_progress if rule.no_progress else 0, free_row) >= NO_PROGRESS_LIMIT:
         at = "none" if run.files.checkpoint_step is None else f"step {run.files.checkpoint_step}"
-        text = f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}"
+        text = f"{max(free_row, counters.no_progress)} attempts without a newer checkpoint than {at}; last: {end.cause}"
         return Cause.NO_PROGRESS, text
     if rule.counts and counters.counted >= limits.max_attempts:
         text = f"{counters.counted} failed attempts, limit {limits.max_attempts}; last: {end.cause}"

@@ -227,7 +227,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         last_failure="",
         once=(),
         refusals=(),
-        counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
+        counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, free_row=0, streak=0, deleted_at=()),
         files=replace(run.files, checkpoint_step=checkpoint_step, outcome=None),
         no_progress_base=checkpoint_step,
         waiting=replace(run.waiting, since=None, reasons=()),

@@ -14,7 +14,7 @@ from supervisor.lifecycle.diagnosis.signs import (
     exit_code,
     says,
 )
-from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is
+from supervisor.lifecycle.diagnosis.word_signs import MODULE_IS_ELSEWHERE, cause_is, has_hit
 
 _ENDED = "The command ended with {exit}[ after {ran}][: `{line}`]"
 # Errors that may be over at the next start.
@@ -46,7 +46,8 @@ STARTS = (
         Where.CODE, Retry.NEVER, "The command was not started: {line}", ("check_command", "set_conda_env"),
     ),
     Rule(
-        "U26.line_ends", ("U26", "GEN4"), Tier.AGENT, (exit_code(1, 2, *NOT_FOUND_CODES), cause_is("line_ends")),
+        "U26.line_ends", ("U26", "GEN4"), Tier.AGENT, (exit_code(1, 2, *NOT_FOUND_CODES), has_hit("line_ends")
+        | cause_is("line_ends")),
         (WORKED_BEFORE,), Certainty.CERTAIN, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
         _ENDED + "; a script has the line ends of Windows", ("fix_line_ends",),
     ),

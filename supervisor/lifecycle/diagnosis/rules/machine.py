@@ -36,7 +36,8 @@ from supervisor.lifecycle.diagnosis.signs import (
 from supervisor.lifecycle.diagnosis.word_signs import OTHER_ERROR, cause_is, error_says, has_hit, steps_after
 
 _WORKER_KILLED = cause_is("worker_killed")
-_GPU_OOM = cause_is("gpu_oom")
+# Programs on the host have errors of that name too.
+_GPU_OOM = cause_is("gpu_oom") & error_says("cuda", "gpu", "hip", "xla", "torch", "tensor", "device", "cublas", "cudnn")
 _FULL = cause_is("no_space") | error_says("Not enough free space to write")
 _NO_SPACE = _FULL | cause_is("torn_write")
 
@@ -86,8 +87,8 @@ MEMORY = (
     Rule(
         "U9.counter", ("U9", "U3"), Tier.AGENT, (ended_by(signal.SIGKILL), OOM_ROSE),
         (SENT_BY_US, OOM_LONG_AGO, OOM_SHARED), Certainty.CERTAIN, Cause.HOST_OOM, Where.DATA, Retry.NEVER,
-        "memory limit hit (certain: the kernel counted {kills}[, {before} → {after}][, {rose}]"
-        "[; {used} of {limit} GiB in use])",
+        "memory limit hit (certain: the kernel counted {kills})[: oom_kill {before} → {after}][, {rose}]"
+        "[; {used} of {limit} GiB in use]",
         ("fewer_workers", "larger_shape", "share_tensor", "keep_batch"), (), True,
     ),
     Rule(

@@ -10,6 +10,7 @@ from supervisor.lifecycle.diagnosis.signs import (
     BOOT_CHANGED,
     BY_ITSELF,
     EXIT_IS_OLDER,
+    NO_EXIT,
     SESSION_AT_CAP,
     SESSION_GONE,
     UP_WITH_OWN_EXIT,
@@ -103,7 +104,8 @@ RULES = (
     ),
     Rule(
         "SLURM4.state", ("SLURM4", "U9"), Tier.RECORD,
-        (record_of(Cause.HOST_OOM) | platform_says("OUT_OF_MEMORY", "OOMKilled", "oom-kill"),),
+        (record_of(Cause.HOST_OOM) | (own_end(Cause.HOST_OOM) & NO_EXIT) | platform_says("OUT_OF_MEMORY",
+        "OOMKilled", "oom-kill"),),
         (_KNOWN_BETTER, error_is_other("memory", "killed", "worker", "oom")), Certainty.CERTAIN, Cause.HOST_OOM,
         Where.DATA, Retry.NEVER, "{record}", ("more_memory_asked", "fewer_workers", "larger_shape"), (), True,
     ),

@@ -19,4 +19,6 @@ RULES: tuple[Rule, ...] = (
     *ours.RECORDED,
     *code.LAST,
 )
+# Those that can rest on an end which the supervisor knows by itself.
+KNOWN_ENDS = tuple(rule for rule in RULES if any("own.end" in sign.reads for sign in rule.requires))
 LIVING: tuple[Rule, ...] = living.RULES
