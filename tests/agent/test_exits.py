@@ -1,12 +1,11 @@
 """How a command ended: whose signal it was, whether the work was done, and its last line."""
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.agent.watch.ends import SteppedLog, failed_after_work, finished, judge, last_line, matches_any
+from supervisor.agent.watch.ends import failed_after_work, finished, judge, last_line, matches_any
 from supervisor.contract.heartbeat import Exit
 
 TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
@@ -26,10 +25,10 @@ def end(
     shell: bool = False,
     tail: bytes = b"",
     retry: Any = ((), ()),
-    since_step: "bytes | None" = None,
+    began: str = "",
 ) -> Exit:
     sent = sent or set()
-    return judge(status, sent=sent, shell=shell, ran_s=1.0, tail=tail, retry=retry, since_step=since_step)
+    return judge(status, sent=sent, shell=shell, ran_s=1.0, tail=tail, retry=retry, began=began)
 
 
 @pytest.mark.parametrize(
@@ -119,27 +118,16 @@ def test_the_last_line() -> None:
     assert end(left(1), tail=b"\xff\xfe broken\n").last_line.endswith("broken")
 
 
-def test_words_before_the_last_step_do_not_count() -> None:
+def test_the_line_that_began_the_end_is_the_last_line() -> None:
     tail = f"step 1\n{OOM}\nhalf the batch\nstep 2\nstopped by the schedule\n".encode()
-    exit_of_command = end(left(3), tail=tail, since_step=b"stopped by the schedule\n")
-    assert exit_of_command.last_line == "stopped by the schedule"
-    assert end(left(3), tail=tail, since_step=tail).last_line == OOM
+    assert end(left(3), tail=tail).last_line == "stopped by the schedule"
+    assert end(left(3), tail=tail, began=OOM).last_line == OOM
 
 
-def test_the_log_before_the_last_step_is_excluded(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    log = SteppedLog(str(path))
-    log.note_step(None)
-    path.write_text("oom, caught\n")
-    log.note_step(None)
-    log.note_step(None)
-    path.write_text("oom, caught\noom, at the end\n")
-    log.note_step(7)  # the step was written after the call before the last one
-    assert log.tail_bytes() == len("oom, at the end\n")
-    path.write_text("cut")
-    assert log.tail_bytes() == 3
-    path.unlink()
-    assert log.tail_bytes() == 0
+def test_a_line_about_another_process_or_after_the_end_is_none_if_there_is_another() -> None:
+    launcher = b"srun: error: n1: task 0: Exited with exit code 3"
+    assert end(left(3), tail=b"no data for today\nwandb: synced\n" + launcher).last_line == "no data for today"
+    assert end(left(3), tail=launcher).last_line == launcher.decode()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 It answers why an attempt ended, and holds what disappears with the machine. Nothing here may delay or fail the end:
 what cannot be read is left out, and the wait for the store has a limit. Every text passes the masker. A part larger
 than MAX_BYTES is cut in this order: threads in the process tree, the processes with the least memory, the stacks to
-their beginnings, the oldest lines of the log; `trimmed` names what was cut.
+their beginnings, the lines around hits of the log, the oldest lines of the log; `trimmed` names what was cut.
 
 A stall: no step and no checkpoint for `stall_dump_s` in phase training, or for `first_dump_s` before the first step, if
 the job gives one because the run has reported steps before. The supervisor judges stalls later than that, so the dump
@@ -34,7 +34,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import TRAINING, Exit
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
-VERSION = 2  # 1 had no oom, xids, cards_before, start, tree and files
+VERSION = 2  # 1 had no oom, xids, cards_before, start, tree, files, signs and hits of the log
 MAX_BYTES = 240_000  # the supervisor's part is put around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
 FEW_PROCESSES, DUMP_CHARS, COMMAND_CHARS = 10, 3000, 300  # of processes and stacks in a part that was cut
@@ -47,6 +47,7 @@ class Evidence:
     """One attempt's part. The main thread calls `observe_start` and `observe_end` around the command."""
 
     stored = False  # the part of the end is in the store
+    words: Callable[[], Dict[str, Any]] = staticmethod(dict)  # of the watch over the log
     _ended = False
 
     def __init__(
@@ -153,6 +154,8 @@ class Evidence:
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
             "stall": self._stall,
             "processes": processes,
+            "signs": json.loads(beat.signs) if beat.signs else None,
+            **self.words(),
             "log_tail": log_tail(ends.masked_tail(self._folder.output, self._masker)),
             "trimmed": [],
         }
@@ -218,6 +221,12 @@ def _cut_threads(part: Dict[str, Any]) -> None:
         dump["text"], dump["command"] = dump["text"][:DUMP_CHARS], dump["command"][:COMMAND_CHARS]
 
 
+def _cut_hits(part: Dict[str, Any]) -> None:
+    for row in part.get("log_hits") or []:
+        for place in (row["first"], row["last"]):
+            place.update(before=[], after=[], line=place["line"][:COMMAND_CHARS])
+
+
 def _cut_log(part: Dict[str, Any]) -> None:
     while len(_encoded(part)) > MAX_BYTES and part["log_tail"]:
         part["log_tail"] = part["log_tail"][1 + len(part["log_tail"]) // 8 :]
@@ -225,7 +234,8 @@ def _cut_log(part: Dict[str, Any]) -> None:
 
 # In this order, each only if the part is still too large.
 _CUTS: Tuple[Tuple[str, Callable[[Dict[str, Any]], None]], ...] = (
-    ("tree", _cut_tree), ("processes", _cut_processes), ("threads", _cut_threads), ("log_tail", _cut_log),
+    ("tree", _cut_tree), ("processes", _cut_processes), ("threads", _cut_threads), ("log_hits", _cut_hits),
+    ("log_tail", _cut_log),
 )  # fmt: skip
 
 

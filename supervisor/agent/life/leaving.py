@@ -92,19 +92,22 @@ class Leaving:
     def _judge(self, status: int) -> Tuple[Exit, bool]:
         """(how the command ended, whether the work is done)."""
         parts, job = self._parts, self._parts.job
-        output, masker, sent = parts.folder.output, parts.masker, parts.training.sent
+        sent, shell = parts.training.sent, isinstance(job.command, str)
+        code, _ = ends.split_status(status, shell)
         end = ends.judge(
             status,
             sent=sent,
-            shell=isinstance(job.command, str),
+            shell=shell,
             ran_s=parts.training.ran_s,
-            tail=ends.masked_tail(output, masker),
+            tail=ends.masked_tail(parts.folder.output, parts.masker),
             retry=(job.retry_exit_codes, job.retry_patterns),
-            since_step=ends.masked_tail(output, masker, min(ends.TAIL_BYTES, parts.stepped_log.tail_bytes())),
+            began=parts.log_watch.conclude(code, hurry=parts.end_reasons.ending is not None),
         )
         if end.last_line.startswith(heartbeat.NO_MODULE):
             end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
+            pattern, line = parts.log_watch.began
+            parts.beat_state.sign(hits=parts.log_watch.hits(), error=fit_text(line), began=pattern)
             disk_full = fit_text(vitals.full_disks(parts.folder.roles()))
             end = replace(end, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
         progress = parts.progress

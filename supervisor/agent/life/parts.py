@@ -35,7 +35,8 @@ from supervisor.agent.store.access import BatonKeeper, Contact, Retrier, Watched
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.watch.beat_state import BeatState
-from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch, SteppedLog
+from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch
+from supervisor.agent.watch.logwatch import LogWatch
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
@@ -82,7 +83,8 @@ class Parts:
         self.keeper = BatonKeeper(self.store, job.run_id, job.launch_id, identity.machine_id)
         self.end_reasons = EndReasons(job, self.contact, time.monotonic, folder.notice_s)
         self.beat_state = BeatState(job, identity, self.masker)
-        self.training, self.stepped_log = Training(), SteppedLog(folder.output)
+        self.training = Training()
+        self.log_watch = LogWatch(folder.output, self.masker, self.beat_state.up_s)
         self.progress = Progress(folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)
@@ -116,6 +118,7 @@ class Parts:
             end_reasons=self.end_reasons,
             surroundings=self.surroundings,
         )
+        self.evidence.words = self.log_watch.part
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
         self._make_loops()
 
@@ -129,6 +132,7 @@ class Parts:
         readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read)
         vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
         self.beat_state.add_vitals(vitals.fresh)
+        self.beat_state.add_signs(self.surroundings.signs)
         stalls = StallWatch(job, self.beat_state, self.evidence.stalled, time.monotonic)
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
@@ -138,6 +142,7 @@ class Parts:
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)
+        self.hits_loop = self._loop("hits", self.log_watch.step)
         self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
         if job.notice_from == "gce":
             watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)

@@ -152,6 +152,7 @@ class Supervision:
         parts.snapshot_loop.start()
         parts.checkpoint_loop.start()
         parts.log_loop.start()
+        parts.hits_loop.start()
         parts.facts_duty.begin(workplace.cwd, workplace.env)
         parts.facts_loop.start()
         parts.stall_loop.start()
@@ -171,12 +172,12 @@ class Supervision:
                 reports_due = now + min(REPORTS_MAX_S, tick_s)
             time.sleep(min(TICK_MAX_S, tick_s))
         parts.progress.drain()
-        parts.stepped_log.note_step(parts.progress.step)
+        parts.log_watch.note_step(parts.progress.step)
 
     def _read_reports(self) -> None:
         parts = self._parts
         ignored = parts.progress.ignored
-        parts.stepped_log.note_step(parts.progress.step)
+        parts.log_watch.note_step(parts.progress.step)
         parts.progress.poll()
         if parts.progress.ignored != ignored:
             parts.beat_state.note("progress", "%d lines of the progress file make no sense" % parts.progress.ignored)

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import Identity
+from supervisor.contract import signs
 from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, is_metric_name, is_number
 from supervisor.contract.recent_points import RecentPoint, RecentPoints
 
@@ -35,6 +36,8 @@ class BeatState:
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
         self._vitals: Callable[[], str] = lambda: ""
+        self._signs = signs.Signs()
+        self._more_signs: Callable[[], Mapping[str, Any]] = dict
         self._recent = RecentPoints()
         self._beat = Beat(
             run_id=job.run_id,
@@ -54,6 +57,10 @@ class BeatState:
     def add_vitals(self, vitals: Callable[[], str]) -> None:
         """Each beat carries the state of the machine. `vitals` must not block."""
         self._vitals = vitals
+
+    def add_signs(self, more: Callable[[], Mapping[str, Any]]) -> None:
+        """Each beat carries these fields of contract/signs.py too. `more` must not block."""
+        self._more_signs = more
 
     def update(self, **changes: Any) -> None:
         """New values of the beat's fields."""
@@ -77,13 +84,30 @@ class BeatState:
                 self._notes[about] = text
             self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
 
+    def sign(self, **changes: Any) -> None:
+        """New signs of an end (contract/signs.py), which other parts of the agent add to."""
+        with self._lock:
+            self._beat = replace(self._beat, signs=self._signed(changes))
+        for call in self._on_urgent:
+            call()
+
+    def _signed(self, changes: Mapping[str, Any]) -> str:
+        """The text of the signs with these changes; the same one, with its old time, while nothing is new."""
+        new = replace(self._signs, **changes)
+        if new != self._signs:
+            self._signs = replace(new, up_s=self.up_s())
+            return signs.encode(self._signs)
+        return self._beat.signs
+
     def next_beat(self) -> Beat:
         """The next beat, with its own sequence number."""
         with self._lock:
             sequence = self._beat.sequence + 1
             up_s = self.up_s()
-            vitals, recent = self._vitals(), self._recent.text(up_s)
-            self._beat = replace(self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent)
+            vitals, recent, signed = self._vitals(), self._recent.text(up_s), self._signed(self._more_signs())
+            self._beat = replace(
+                self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent, signs=signed
+            )
             return self._beat
 
     def up_s(self) -> float:

@@ -22,16 +22,19 @@ import re
 import signal
 import threading
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, List, Optional, Set, Tuple
+from typing import Callable, Iterable, Optional, Set, Tuple
 
-from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes, size_of
+from supervisor.agent.machine.folder import Job, MachineFolder, read_bytes
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.store.access import Contact
 from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.store.httpclient import Unreachable
 from supervisor.agent.watch.beat_state import fit_text
 from supervisor.contract import heartbeat
-from supervisor.contract.heartbeat import DISK_FULL_WORDS, GPU_OOM_WORDS, LAUNCHER_WORDS, WORKER_KILLED_WORDS, Exit
+from supervisor.contract.heartbeat import Exit
+from supervisor.contract.logs.beginning import NEAR_LINES, beginning
+from supervisor.contract.logs.matcher import patterns_of, scan
+from supervisor.contract.signs import CASCADE, TEARDOWN
 
 SUPERSEDED_GRACE_S = 30.0  # the next agent is waiting
 LOST_GRACE_S = 5.0  # nothing that the command still does can be saved
@@ -48,15 +51,11 @@ WAIT_S = 60.0  # after this time the metadata server responds without a change
 SPARE_S = 15.0
 BETWEEN_S = 0.2  # two waits
 RETRY_S = 2.0  # after an error
-TELLING_WORDS = (*GPU_OOM_WORDS, *DISK_FULL_WORDS, *WORKER_KILLED_WORDS)
-TELLING_LINES = 40  # the last lines that are searched for such words: a traceback, and the output after it
 TAIL_BYTES = 262144
 _LINE_CHARS = 2000  # of each line that log patterns are matched against
 _SHELL_BASE = 128
 # SIGXCPU: the limit of CPU time that this computer sets (ulimit -S -t).
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
-_TRACEBACK = "Traceback (most recent call last)"
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _log = logging.getLogger("agent")
 
 
@@ -216,10 +215,10 @@ def judge(
     ran_s: float,
     tail: bytes,
     retry: Tuple[Iterable[int], Iterable[str]],
-    since_step: Optional[bytes] = None,
+    began: str = "",
 ) -> Exit:
     """`status`: raw wait status. `sent`: signals that we sent. `tail`: the end of the output. `retry`: codes and
-    patterns. `since_step`: the part of `tail` after the last reported step; None = all of it.
+    patterns. `began`: the line of the output that began the end; "" = none does.
 
     `sent_by_us`: our TERM or KILL ended it. It died of a signal that we sent, or it exited with a code after our TERM.
     """
@@ -228,8 +227,7 @@ def judge(
     lines = tail.decode("utf-8", "replace").splitlines()
     codes, patterns = retry
     retry_named = (code is not None and code in tuple(codes)) or matches_any(patterns, lines)
-    recent = lines if since_step is None else since_step.decode("utf-8", "replace").splitlines()
-    return Exit(code, number, ours, round(ran_s, 3), last_line(lines, recent), retry_named)
+    return Exit(code, number, ours, round(ran_s, 3), fit_text(began) or very_last_line(lines), retry_named)
 
 
 def split_status(status: int, shell: bool) -> Tuple[Optional[int], Optional[int]]:
@@ -259,26 +257,20 @@ def _is_last_step(step: Optional[int], total: Optional[int], from_zero: bool) ->
     return total is not None and step is not None and step >= total - from_zero
 
 
-def last_line(lines: Iterable[str], recent: Optional[Iterable[str]] = None) -> str:
-    """The last line with a meaning, as a beat can carry it: the telling line of `recent` (None = of `lines`), else the
-    very last."""
+def last_line(lines: Iterable[str]) -> str:
+    """The last line with a meaning, as a beat can carry it: the one that began the end, else the very last."""
     words = [line.strip() for line in lines if line.strip()]
-    telling = _telling_line(words if recent is None else [line.strip() for line in recent if line.strip()])
-    return fit_text(telling or words[-1]) if words else ""
+    return fit_text(beginning(scan("\n".join(words).encode("utf-8", "replace")))[1]) or very_last_line(words)
 
 
-def _telling_line(lines: List[str]) -> str:
-    """The last of TELLING_LINES with telling words, unless the command continued and ended with another error; "" where
-    there is none. An error raised while handling the first one, or by a launcher because its process failed, belongs to
-    the first."""
-    lines = lines[-TELLING_LINES:]
-    telling = [number for number, line in enumerate(lines) if any(word in line for word in TELLING_WORDS)]
-    if not telling:
-        return ""
-    later = lines[telling[-1] + 1 :]
-    is_linked = any(word in line for line in later for word in (*_CHAINED, *LAUNCHER_WORDS))
-    has_other_error = any(line.startswith(_TRACEBACK) for line in later)
-    return lines[telling[-1]] if is_linked or not has_other_error else ""
+def very_last_line(lines: Iterable[str]) -> str:
+    """The last line that does not only report another process or what happens after the end; if there is none, the last
+    one."""
+    words = [line.strip() for line in lines if line.strip()]
+    for line in reversed(words[-NEAR_LINES:]):
+        if not any(pattern.role in (CASCADE, TEARDOWN) for pattern in patterns_of(line)):
+            return fit_text(line)
+    return fit_text(words[-1]) if words else ""
 
 
 def words_of(end: Exit) -> str:
@@ -296,30 +288,6 @@ def matches_any(patterns: Iterable[str], lines: Iterable[str]) -> bool:
         except re.error as error:
             _log.warning("retry.log_patterns: %r is no pattern: %s", pattern, error)
     return any(pattern.search(line[:_LINE_CHARS]) for line in lines for pattern in expressions)
-
-
-class SteppedLog:
-    """A lower limit for the log's size when the last step was reported: earlier lines did not end the command.
-
-    `note_step` comes before each reading of the progress. A step that is new now was read after the previous call, so
-    it was written after the call before that.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._sizes = (0, 0)  # at the last two calls
-        self._step: Optional[int] = None
-        self._before_step = 0
-
-    def note_step(self, step: Optional[int]) -> None:
-        if step != self._step:
-            self._step, self._before_step = step, self._sizes[0]
-        self._sizes = (self._sizes[1], size_of(self._path))
-
-    def tail_bytes(self) -> int:
-        """How much of the log's end may be later than the last step; all of it where the log was cut shorter."""
-        size = size_of(self._path)
-        return size - self._before_step if size >= self._before_step else size
 
 
 def masked_tail(path: str, masker: Masker, limit: int = TAIL_BYTES) -> bytes:
