@@ -15,7 +15,9 @@ from supervisor.agent.watch.logwatch import LogWatch
 from supervisor.contract import runfiles
 from supervisor.contract.signs import decode
 from supervisor.domain.causes import Cause
-from supervisor.lifecycle.ending.exits import end_of
+from supervisor.domain.observation import Observation
+from supervisor.lifecycle.diagnosis.diagnose import diagnose
+from supervisor.lifecycle.diagnosis.reading import of_beat
 from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
 from tests.agent.test_exits import OOM, TRACEBACK
@@ -207,9 +209,9 @@ def test_words_that_were_caught_do_not_make_a_bug_a_lack_of_memory(rig: Rig) -> 
     beat = rig.ended()
     assert beat.exit is not None
     assert beat.exit.last_line == KEY
-    cause, text = end_of(beat) or ("", "")
-    assert cause == Cause.USER_ERROR
-    assert KEY in text
+    verdict = diagnose(of_beat(None, beat, Observation(), None))
+    assert verdict.cause == Cause.USER_ERROR
+    assert KEY in verdict.sentence
     signs = decode(beat.signs)
     assert (signs.began, signs.error) == ("", KEY)
     assert [(hit.pattern, hit.steps_after) for hit in signs.hits] == [("gpu_oom", 0)]

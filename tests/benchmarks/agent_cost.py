@@ -2,7 +2,8 @@
 
 A real agent of its own process, for a command that reports a step each second and otherwise sleeps; eight cards are
 told by a library that has none (fake_nvml.c). Only what the agent itself uses counts, from its first steps on until
-the time is over; starting it is not what it costs a training of hours.
+the time is over; starting it is not what it costs a training of hours. The matcher reads a log of a training's lines,
+one of which in a thousand is an error.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.contract.beat_telemetry import MAX_BYTES, compact, decode, encode
+from supervisor.contract.logs.matcher import scan
 from supervisor.machinefolder.agent_archive import write_agent
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
 from tests.benchmarks import house, scene
 from tests.benchmarks.machine_told import CARDS, full
-from tests.benchmarks.row import Bench, Figure, Row, Size
+from tests.benchmarks.row import AT_LEAST, Bench, Figure, Row, Size
 from tests.waiting import wait_for
 
 QUIET_S = 40.0
@@ -83,7 +85,29 @@ def telemetry(size: Size) -> Mapping[str, Figure]:
     return {"telemetry_bytes": Figure(float(len(encode(told))), note={"gpus": CARDS})}
 
 
+LOG_MB = 20
+
+
+def matching(size: Size) -> Mapping[str, Figure]:
+    """The best of several times: the matcher is one function of its input."""
+    line = (
+        b"2026-11-26 12:00:00 INFO trainer: epoch %d step %d loss=%.4f lr=0.0003 grad_norm=%.3f tokens/s=%d mem=12.3GiB"
+    )
+    oom = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    count = LOG_MB * 1_000_000 // len(line)
+    lines = (oom if n % 1000 == 0 else line % (n // 9, n, 1 / (n + 1), n / 7, n) for n in range(count))
+    log = b"\n".join(lines) + b"\n"
+    took_s = []
+    for _ in range(size.times):
+        began = time.perf_counter()
+        (seen,) = scan(log).seen()
+        took_s.append(time.perf_counter() - began)
+        assert seen.count == len(range(0, count, 1000))
+    return {"log_matcher_mb_s": Figure(len(log) / 1e6 / min(took_s), note={"bytes": len(log), "errors": seen.count})}
+
+
 BENCHES = (
+    Bench(matching, (Row("log_matcher_mb_s", "MB/s", better=AT_LEAST, target=20.0),)),
     Bench(cost, (Row("agent_cpu_pct", "% of a core", target=0.5), Row("agent_rss_mb", "MB", target=30.0))),
     Bench(telemetry, (Row("telemetry_bytes", "bytes", target=float(MAX_BYTES)),)),
 )

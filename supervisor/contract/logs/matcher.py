@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from typing import Pattern as Regex
 
@@ -27,6 +28,7 @@ _ANSI = re.compile(
     rb"\x1b(?:\[[0-9;:?<=>!]{0,64}[@-~]|\][^\x07\x1b\r\n]{0,1024}(?:\x07|\x1b\\)?|[@-Z\\^_()#%][0-9A-Za-z]?)"
 )
 _DIGITS = b"0123456789"
+_WORDS = (*TRIGGERS, HEADER, *CHAINED)
 _LINE = re.compile(rb"([^\r\n]*)(?:\r\n|\r|\n)")
 
 
@@ -149,8 +151,8 @@ class Matcher:
         """A block of whole lines."""
         is_plain = b"\x1b" not in block and b"\r" not in block
         text = block if is_plain else _without_colors(block.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
-        triggers = _triggers_in(text)
-        if triggers is None and is_plain and not self._tracebacks.is_active and not self._waiting:
+        triggers = _Triggers(text)
+        if not triggers and is_plain and not self._tracebacks.is_active and not self._waiting:
             self._lines += text.count(b"\n")
             self._before = [*self._before, *_last_lines(text)][-AROUND:]
             return
@@ -162,15 +164,15 @@ class Matcher:
         self._lines += len(lines)
         self._before = [*self._before, *(lines.raw(number) for number in range(len(lines))[-AROUND:])][-AROUND:]
 
-    def _search(self, lines: _Lines, triggers: Optional[Regex[bytes]], base: int, up_s: float) -> None:
+    def _search(self, lines: _Lines, triggers: _Triggers, base: int, up_s: float) -> None:
         last_hits: Dict[str, Tuple[int, int]] = {}
         at = 0
         while at < len(lines):
             if not self._tracebacks.is_active:
-                match = None if triggers is None else triggers.search(lines.text, lines.begin(at))
-                if match is None:
+                trigger_at = triggers.after(lines.begin(at))
+                if trigger_at is None:
                     break
-                at = lines.number_at(match.start())
+                at = lines.number_at(trigger_at)
             line, offset, number = lines.line(at), base + lines.offset(at), self._lines + at - self._frames
             if self._is_frame(lines, at, offset, up_s):
                 self._frames += 1
@@ -228,7 +230,7 @@ class _Table:
 
     def __init__(self, patterns: Tuple[Pattern, ...]) -> None:
         self.patterns = patterns
-        self._regexes = [re.compile(pattern.regex) if pattern.regex else None for pattern in patterns]
+        self._regexes: Dict[int, Regex[bytes]] = {}  # compiled when they are first needed: a healthy log needs none
         by_anchor: Dict[bytes, List[int]] = {}
         for number, pattern in enumerate(patterns):
             for anchor in pattern.anchors:
@@ -261,34 +263,41 @@ class _Table:
         return tuple(sorted(numbers))
 
     def _fits(self, number: int, line: bytes) -> bool:
-        regex = self._regexes[number]
-        if regex is not None:
-            return regex.search(line) is not None
-        return any(anchor in line for anchor in self.patterns[number].anchors)
+        pattern = self.patterns[number]
+        if not pattern.regex:
+            return any(anchor in line for anchor in pattern.anchors)
+        regex = self._regexes.get(number)
+        if regex is None:
+            regex = self._regexes[number] = re.compile(pattern.regex)
+        return regex.search(line) is not None
 
 
-_WORDS = (*TRIGGERS, HEADER, *CHAINED)
+class _Triggers:
+    """The places of triggers in a text, in order. To search for each one by itself is faster than any expression."""
 
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        places = ((word, text.find(word)) for word in _WORDS)
+        self._next = {word: place for word, place in places if place >= 0}
 
-def _triggers_in(text: bytes) -> Optional[Regex[bytes]]:
-    """An expression for the triggers that this text has; None = none. To test each one first is faster than any
-    expression for all of them."""
-    present = tuple(word for word in _WORDS if word in text)
-    return _expression(present) if present else None
+    def __bool__(self) -> bool:
+        return bool(self._next)
 
-
-@lru_cache(maxsize=256)
-def _expression(words: Tuple[bytes, ...]) -> Regex[bytes]:
-    return re.compile(b"|".join(map(re.escape, words)))
+    def after(self, begin: int) -> Optional[int]:
+        """The first place from `begin` on, which never goes back."""
+        for word in [word for word, place in self._next.items() if place < begin]:
+            self._next[word] = self._text.find(word, begin)
+            if self._next[word] < 0:
+                del self._next[word]
+        return min(self._next.values(), default=None)
 
 
 class _Lines:
     """The lines of a block. `text`: the block without colors, each line with one line end."""
 
     def __init__(self, block: bytes, text: bytes, is_plain: bool) -> None:
-        self.text = text
         self._block = block
-        self._begins = [0, *(match.end() for match in re.finditer(rb"\n", text))]
+        self._begins = [0, *accumulate(map(len, text.splitlines(True)))]
         self._spans = None if is_plain else [match.span(1) for match in _LINE.finditer(block)]
 
     def __len__(self) -> int:
