@@ -17,7 +17,7 @@ from supervisor.contract.signs import decode
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import Observation
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
-from supervisor.lifecycle.diagnosis.reading import of_beat
+from supervisor.lifecycle.diagnosis.reading import of_beat, of_document
 from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
 from tests.agent.test_exits import OOM, TRACEBACK
@@ -222,4 +222,5 @@ def test_words_that_were_caught_do_not_make_a_bug_a_lack_of_memory(rig: Rig) -> 
     assert row["last"]["after"][:2] == ["with [secret TOKEN] and half the batch", "item 0"]
     assert part["log_began"] == {"pattern": "", "line": KEY}
     assert part["signs"]["error"] == KEY
+    assert of_document({"agent": part}).error == KEY
     assert SECRET.encode() not in raw

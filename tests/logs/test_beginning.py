@@ -63,7 +63,8 @@ def test_a_box_of_rich() -> None:
         KEY,
     ]
     assert began([OOM, *STEPS, *box]) == ("", KEY)
-    assert began([OOM, *STEPS, *("[rank1]: " + line for line in box)]) == ("", KEY)
+    for prefix in ("[rank1]: ", "0: ", "2026-11-26T12:00:00.123456789Z ", "(train pid=4711) "):
+        assert began([OOM, *STEPS, *(prefix + line for line in box)]) == ("", KEY), prefix
 
 
 def test_source_lines_of_a_traceback_are_no_hits() -> None:
@@ -77,6 +78,13 @@ def test_the_known_cause_of_a_chain_began_the_end(link: str) -> None:
     assert began(chain) == ("no_space", FULL)
     assert began([*trace(KEY), "", link, "", *trace("ValueError: no")]) == ("", "ValueError: no")
     assert began([FULL, link, *trace("E: no")]) == ("no_space", FULL)
+
+
+def test_the_more_exact_of_two_patterns_on_one_line() -> None:
+    library = "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory"
+    assert began(trace(library)) == ("import_failed", library)
+    native = "  what():  std::bad_alloc: cudaErrorMemoryAllocation: out of memory"
+    assert began(["terminate called after throwing an instance of 'x::bad_alloc'", native], code=134)[0] == "gpu_oom"
 
 
 def test_a_message_of_several_lines() -> None:

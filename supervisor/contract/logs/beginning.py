@@ -43,7 +43,9 @@ def beginning(matcher: Matcher, since: int = 0, code: Optional[int] = None) -> T
             return "", chosen.error
         hits = later
     if hits:
-        return hits[-1].pattern.id, hits[-1].last.line
+        line = hits[-1].last.line
+        cause = _cause_in(line)  # the first of the table, where a line has several
+        return hits[-1].pattern.id if cause is None else cause.id, line
     cascades = [trace for trace in recent if _role(trace) == CASCADE]
     return "", _first_cascade(cascades) if cascades else ""
 

@@ -23,7 +23,8 @@ TRIGGERS = (
     b"of mem", b"OOM", b"oom-kill", b"space", b"exceeded", b"nvalid", b"BadZip", b"annot", b"nable", b"denied", b"Too ",
     b"No ", b"Xid", b"NCCL", b"nterpreter", b"llegal", b"not found", b"mapping", b"verrid", b"andatory", b"wandb",
     b"does not have", b"resol", b"unavailable", b"nan", b"NaN", b"dumped", b"mentation f", b"Hangup", b"closed by",
-    b"low on res", b"leaked", b"Speicherplatz", b"\xe7\xa9\xba", b"\xea\xb3\xb5\xea\xb0\x84", b"espa", b"Spazio",
+    b"low on res", b"leaked", b"\\r", b"Speicherplatz", b"\xe7\xa9\xba", b"\xea\xb3\xb5\xea\xb0\x84", b"espa",
+    b"Spazio",
     b"miejsca", b"\xd0\xbc\xd0\xb5\xd1\x81\xd1\x82",
 )  # fmt: skip
 SPACE_TEXTS = (
@@ -31,7 +32,8 @@ SPACE_TEXTS = (
     "裝置上已無多餘空間", "デバイスに空き領域がありません", "장치에 남은 공간이 없음",
     "Aucun espace disponible sur le périphérique",
     "No queda espacio en el dispositivo", "Não há espaço disponível no dispositivo", "Spazio esaurito sul device",
-    "Brak miejsca na urządzeniu", "На устройстве не осталось свободного места", "There is not enough space on the disk",  # noqa: RUF001
+    "Brak miejsca na urządzeniu", "На устройстве не осталось свободного места",  # noqa: RUF001
+    "There is not enough space on the disk",
 )  # fmt: skip
 
 
@@ -63,11 +65,13 @@ _MEMORY = (
     _cause(
         "gpu_oom", "a GPU has no memory left for what the command asked for",
         b"out of memory", b"OutOfMemoryError", b"STATUS_ALLOC_FAILED", b"RESOURCE_EXHAUSTED", b"OUT_OF_MEMORY",
-        b"cudaErrorMemoryAllocation", b"OOM when allocating",
-        regex=_SAID + rb"(?:(?:CUDA|HIP|cuda runtime error|CUDA error:|hipError) {0,2}(?:\(2\) ?: )?out of memory"
-        rb"|(?<!lang\.)OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
-        rb"|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|OOM when allocating tensor"
-        rb"|RESOURCE_EXHAUSTED: {0,2}(?:Out of memory|XLA|Failed to allocate))",
+        b"cudaErrorMemoryAllocation", b"OOM when allocating", b"Out of memory", b"Out of GPU memory",
+        b"out of GPU memory", b"out of device memory",
+        regex=_SAID + rb"(?:(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+        rb"|(?:torch\.(?:\w{1,12}\.)?|(?<![\w.]))OutOfMemoryError(?!\))|OOM when allocating tensor"
+        rb"|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|[Oo]ut of (?:GPU|device) memory"
+        rb"|RESOURCE_EXHAUSTED: {0,2}(?:Out of memory|XLA|Failed to allocate)|[Oo]ut of memory error on GPU)"
+        rb"|(?i:\b(?:cuda|gpu|hip|device)[a-z]{0,20}\b)[^'\"`]{0,120}(?:[:)] {1,2}|[0-9] ')out of memory",
     ),
     _cause(
         "worker_killed", "a worker process was killed, in most cases by the kernel for memory",
@@ -103,9 +107,11 @@ _DISKS = (
     _cause(
         "no_space", "a disk or a quota has no bytes or no inodes left",
         b"[Errno 28]", b"ENOSPC", b"os error 28", b"errno 28", b"errno=28", b"[Errno 122]", b"EDQUOT",
-        b"quota exceeded", b"No space", *(text.encode() for text in SPACE_TEXTS[1:]),
+        b"quota exceeded", b"o space left", b"disk is full", b"enough free space",
+        *(text.encode() for text in SPACE_TEXTS[1:]),
         regex=_SAID + rb"(?:(?:Disk )?quota exceeded|\[Errno 28\]|\[Errno 122\]|\bENOSPC\b|\bEDQUOT\b|\(os error 28\)"
-        rb"|\berrno[ =]28\b|" + b"|".join(text.encode() for text in SPACE_TEXTS) + rb")",
+        rb"|\berrno[ =]28\b|no space left on device|disk is full|[Nn]ot enough free space to write|"
+        + b"|".join(text.encode() for text in SPACE_TEXTS) + rb")",
     ),
     _cause(
         "torn_write", "a file could not be written to its end, in most cases because the disk is full",
@@ -135,14 +141,6 @@ _DISKS = (
         b"[Errno 107]",
         regex=rb"Input/output error|\[Errno 5\]|Stale file handle|\[Errno 116\]|Transport endpoint is not connected",
     ),
-    _cause(
-        "file_missing", "a file does not exist", b"FileNotFoundError", b"[Errno 2]", b"No such file",
-        regex=rb"FileNotFoundError|\[Errno 2\]|: No such file or directory",
-    ),
-    _cause(
-        "permission", "the operating system denied access", b"Permission denied", b"PermissionError", b"[Errno 13]",
-        b"Operation not permitted",
-    ),
     _cause("too_many_files", "the limit of open files", b"Too many open files", b"[Errno 24]", b"items of ancdata"),
 )  # fmt: skip
 
@@ -162,15 +160,17 @@ _CARDS = (
         b"driver version is insufficient", b"driver on your system is too old", b"InsufficientDriver",
         b"forward compatibility", b"unsupported display driver", b"SYSTEM_DRIVER_MISMATCH", b"COMPAT_NOT_SUPPORTED",
         b"unsatisfied condition: cuda", b"requirement error",
+        b"UNSUPPORTED_PTX_VERSION", b"UnsupportedPtxVersion", b"unsupported toolchain",
         regex=rb"driver version is insufficient|driver on your system is too old|InsufficientDriver"
         rb"|forward compatibility was attempted|unsupported display driver|SYSTEM_DRIVER_MISMATCH|COMPAT_NOT_SUPPORTED"
-        rb"|unsatisfied condition: cuda",
+        rb"|unsatisfied condition: cuda|UNSUPPORTED_PTX_VERSION|UnsupportedPtxVersion|unsupported toolchain",
     ),
     _cause(
         "no_kernel", "the framework was not built for this type of GPU",
         b"no kernel image is available", b"NoKernelImageForDevice", b"NO_BINARY_FOR_GPU", b"is not compatible with the",
+        b"GPUs or newer",
         regex=rb"no kernel image is available|NoKernelImageForDevice|NO_BINARY_FOR_GPU"
-        rb"|CUDA capability sm_\d{1,4} is not compatible with the",
+        rb"|CUDA capability sm_\d{1,4} is not compatible with the|only supports .{1,40} GPUs or newer",
     ),
     _cause(
         "cuda_mismatch", "two parts of the image were built for different versions of CUDA",
@@ -218,10 +218,10 @@ _CODE = (
     ),
     _cause(
         "line_ends", "a script has the line ends of Windows",
-        b"$'\\r'", b"^M", b"\\r\xe2\x80\x99", b"\\r'", b"set: -: invalid", b"Illegal option -", b": not found",
-        b": command not found", b"invalid option",
-        regex=rb"\$'(?:[^']{0,20})\\r'|\^M: bad interpreter|\S\^M: {0,2}(?:No such|not found|command not)"
-        rb"|[\w/.]\\r(?:\xe2\x80\x99|'): {0,2}No such file|set: -: invalid option|set: Illegal option -$"
+        b"\\r", b"^M", b"set: -: invalid", b"Illegal option -", b": not found", b": command not found",
+        b"invalid option",
+        regex=rb"\$'[^']{0,80}\\r'|\\r(?:'|\xe2\x80\x99): |\^M: bad interpreter|bad interpreter: \S{1,80}\^M"
+        rb"|\S\^M: {0,2}(?i:no such|not found|command not)|set: -: invalid option|set: Illegal option -$"
         rb"|^: (?:command )?not found$|^: invalid option",
     ),
     _cause(
@@ -235,11 +235,11 @@ _CODE = (
         "config", "the configuration of the command is wrong",
         b"is not a mapping", b"override", b"Override", b"ConfigAttributeError", b"ConfigKeyError", b"mandatory value",
         b"InterpolationKeyError", b"ConfigCompositionException", b"MissingConfigException", b"ConfigTypeError",
-        b"ValidationError", b"not in struct",
+        b"ValidationError", b"not in struct", b"ScannerError", b"ParserError",
         regex=rb"is not a mapping|Could not override|Override path|[Nn]o override|Error parsing override"
         rb"|Config(?:Attribute|Key|Type)Error"
         rb"|[Mm]issing mandatory value|InterpolationKeyError|ConfigCompositionException|MissingConfigException"
-        rb"|ValidationError|is not in struct",
+        rb"|ValidationError|is not in struct|yaml\.(?:scanner|parser)\.\w{1,20}Error",
     ),
     _cause(
         "arguments", "the command was called with wrong arguments",
@@ -267,8 +267,9 @@ _CODE = (
     _cause(
         "tracker_key", "the experiment tracker has no key",
         b"No API key configured", b"api_key not configured", b"Disabled WandB", b"API key must be", b"wandb login",
-        b"CometConfigError", b"NeptuneMissingApiToken",
+        b"CometConfigError", b"NeptuneMissingApiToken", b"API key",
         regex=rb"No API key configured|api_key not configured|Disabled WandB|API key must be \d{1,3} characters"
+        rb"|API key .{0,60}(?:invalid|missing|required)|requires an API key|CometConfigError"
         rb"|UsageError: .{0,80}wandb login|Please configure.{0,40}API|NeptuneMissingApiToken",
     ),
     _cause(
@@ -304,6 +305,18 @@ _CODE = (
         regex=rb"core dumped|Segmentation fault|Fatal Python error|terminate called after|double free or corruption"
         rb"|exitcode {0,3}:? {0,4}-(?:6|11)\b|Signal (?:6|11) \(SIG|Illegal instruction$"
         rb"|terminated with signal SIG(?:SEGV|ABRT)",
+    ),
+)  # fmt: skip
+
+# After all others: a text of these two often stands behind a more exact one on the same line.
+_GENERAL = (
+    _cause(
+        "file_missing", "a file does not exist", b"FileNotFoundError", b"[Errno 2]", b"No such file",
+        regex=rb"FileNotFoundError|\[Errno 2\]|: No such file or directory",
+    ),
+    _cause(
+        "permission", "the operating system denied access", b"Permission denied", b"PermissionError", b"[Errno 13]",
+        b"Operation not permitted",
     ),
 )  # fmt: skip
 
@@ -363,4 +376,4 @@ _OTHERS = (
     ),
 )  # fmt: skip
 
-PATTERNS: Tuple[Pattern, ...] = (*_MEMORY, *_DISKS, *_CARDS, *_CODE, *_PLATFORM, *_OTHERS)
+PATTERNS: Tuple[Pattern, ...] = (*_MEMORY, *_DISKS, *_CARDS, *_CODE, *_GENERAL, *_PLATFORM, *_OTHERS)

@@ -19,7 +19,7 @@ KEPT = 24  # of the newest
 CHAIN, MORE = 6, 3  # errors of one chain; lines after the error, which may continue its message
 FOREIGN = 50  # lines of others that may stand between the lines of one traceback
 LINKED_BYTES = 8192  # between an error and "During handling of the above exception"
-_BOX = (b"\xe2\x95\xad", b"+-")  # ╭ and its form in ASCII
+_BOX = re.compile(rb"\xe2\x95\xad|\+--")  # ╭ and its form in ASCII
 _IN_BOX = (b"\xe2\x94\x82", b"\xe2\x95\xad", b"\xe2\x95\xb0", b"\xe2\x9d\xb1", b"|", b"+-")  # │ ╭ ╰ ❱
 _BOX_END = (b"\xe2\x95\xb0", b"+-")
 _RANK = re.compile(
@@ -122,12 +122,11 @@ class Tracebacks:
         if prefix.endswith(b"Original "):
             prefix = prefix[: -len(b"Original ")]
         prefix = prefix.replace(b"Exception Group ", b"")
-        process, box = process_of(prefix), _without_rank(prefix)
-        in_box = box.lstrip().startswith(_BOX)
+        process, box = process_of(prefix), _BOX.search(prefix)
         begin, errors = self._chains.pop(process, (offset, []))
         if len(self._open) < KEPT or process in self._open:
-            kept = prefix[: len(prefix) - len(box)] if in_box else prefix
-            self._open[process] = _Open(kept, process, _kind(before()), begin, errors, in_box)
+            kept = prefix if box is None else prefix[: box.start()]
+            self._open[process] = _Open(kept, process, _kind(before()), begin, errors, box is not None)
         for closed in self._closed:
             closed.left = 0
 

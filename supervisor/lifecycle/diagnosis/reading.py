@@ -7,6 +7,7 @@ what it does not know. All three are total: evidence is untrusted, and another s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -163,7 +164,8 @@ def with_log(into: Collected, end: Exit | None, log: bytes, signs: Signs = _NO_S
 
 def _document_signs(agent: Json) -> Signs:
     """Version 2 keeps the signs as they stood in the last beat."""
-    return Signs()
+    signs = agent.get("signs")
+    return decode(json.dumps(signs)) if isinstance(signs, dict) else Signs()
 
 
 def _add_end(into: Collected, document: Json) -> None:
