@@ -47,7 +47,7 @@ EXPLAINED: dict[str, tuple[Facts, str]] = {
     "NB5.session": ({"session_age_s": 9_000, "session_cap_s": 32_400, "session_listed": False}, ""),
     "SLURM4.state": ({**FAILED, "platform_state": "OUT_OF_MEMORY"}, ""),
     "K8S5.evicted": ({"platform_message": "The node was low on resource: ephemeral-storage."}, ""),
-    "K8S1.taint": ({"platform_message": "0/3 nodes are available: 3 node(s) had untolerated taint {gpu}."}, ""),
+    "K8S1.taint": ({"platform_message": "0/3 nodes are available: 3 node(s) had untolerated taint gpu."}, ""),
     "K8S1.full": ({"platform_message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."}, ""),
     "K8S3.image": ({"platform_state": "ImagePullBackOff", "platform_message": "manifest unknown"}, ""),
     "K8S2.refused": ({"platform_message": "Job.batch is invalid: spec.template: Required value"}, ""),
