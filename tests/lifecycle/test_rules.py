@@ -60,6 +60,10 @@ EXPLAINED: dict[str, tuple[Facts, str]] = {
     "U22.likely": ({**FAILED, "xid": 94}, ""),
     "U22.words": (FAILED, raised("RuntimeError: CUDA error: uncorrectable ECC error encountered")),
     "U31.none": ({"gpus_promised": 2, "gpus_opened": 1, "exit_code": 1, "ran_s": 3}, ""),
+    "U31.words": (
+        {"gpus_opened": 0, "exit_code": 1, "ran_s": 3},
+        raised("RuntimeError: No CUDA GPUs are available"),
+    ),
     "U11.held": ({**FAILED, "held": [20 * GIB]}, raised(CUDA)),
     "U10.text": (FAILED, raised(CUDA)),
     "U9.counter": ({**KILLED, "oom_kills": 1}, ""),
@@ -105,6 +109,8 @@ LOOK_ALIKES: tuple[tuple[str, str, Facts, str], ...] = (
     ("CODE.not_found", "CODE.exit", {"exit_code": 127, "ran_s": 9000, "step": 9}, "sh: 1: evaluate.sh: not found\n"),
     ("U22.card", "OWN.signal", {**KILLED, "sent_by_us": True, "xid": 79}, ""),
     ("U22.card", "CODE.exit", {**FAILED, "card.xid": [[0, 95]], "step.at": 900}, raised("KeyError: 'lr'")),
+    ("U31.words", "U31.none", {**FAILED, "gpus_promised": 1, "gpus_opened": 0},
+    raised("RuntimeError: No CUDA GPUs are available")),
     ("U10.text", "U11.held", {**FAILED, "held": [20 * GIB]}, raised(CUDA)),
     ("U9.counter", "OWN.signal", {**KILLED, "oom_kills": 1, "sent_by_us": True}, ""),
     ("U9.counter", "U3.killed_later", {**KILLED, "oom_kills": 1, "oom.rose": 10, "up.s": 900}, ""),
@@ -186,6 +192,15 @@ def test_a_document_of_either_version_is_read() -> None:
     assert verdict.rule == "U9.counter"
     assert "oom_kill 4 → 5, 899 s after the agent's start" in verdict.sentence
     late = {**agent, "oom": {**agent["oom"], "rose_up_s": 100.0}, "signs": {"up_s": 901.0}}  # type: ignore[dict-item]
+    none = {
+        **agent,
+        "exit": {"code": 1, "ran_s": 900.0},
+        "oom_kills": 0,
+        "oom": {},
+        "signs": None,
+        "start": {"cards_opened": 0},
+    }
+    assert diagnose(of_document({**whole, "agent": none})).rule == "CODE.exit", "its shape has no GPU"
     assert diagnose(of_document({**whole, "agent": late})).rule == "U3.killed_later"
     old = {name: agent[name] for name in ("exit", "oom_kills")}
     assert diagnose(of_document({**whole, "agent": {**old, "version": 1}})).rule == "U9.counter"
