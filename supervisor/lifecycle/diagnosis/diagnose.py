@@ -21,7 +21,8 @@ ALIVE, UNKNOWN = "ALIVE", "UNKNOWN"  # rules of a verdict without a row
 HINTS, REJECTED, QUOTES = 3, 8, 8  # at most
 # An evidence with none of these describes a run that has not ended.
 _ENDS = (
-    "own.stop", "own.kill", "own.end", "record.cause", "platform.state", "left", "notice.left_s", "hang.place",
+    "results.unverified", "own.stop", "own.kill", "own.end", "record.cause", "platform.state", "left",
+    "notice.left_s", "hang.place",
     "container.oom_killed", "container.exit", "serial.phase", "contact.closed", "session.listed", "platform.message",
 )  # fmt: skip
 # What the platform says of a machine that may only wait.

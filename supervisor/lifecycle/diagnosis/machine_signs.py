@@ -149,14 +149,25 @@ XID_IS_OLD = Sign("the training made steps for {ago} after the card's error", _x
 
 def _fewer_cards(evidence: Evidence) -> Match | None:
     opened, promised = figure(evidence, "card.opened"), figure(evidence, "card.promised")
-    if opened is None or opened >= (1 if promised is None else promised):
+    if opened is None or promised is None or opened >= promised:
         return None
     item = evidence.last("card.opened")
-    values = {"opened": f"{opened:.0f}", "promised": "some" if promised is None else f"{promised:.0f}"}
+    values = {"opened": f"{opened:.0f}", "promised": f"{promised:.0f}"}
     return Match(values, (quote_of(item),) if item is not None else ())
 
 
-FEWER_CARDS = Sign("fewer cards than promised can be opened", _fewer_cards, ("card.opened",), "all cards can be opened")
+FEWER_CARDS = Sign(
+    "fewer cards than promised can be opened", _fewer_cards, ("card.promised",), "all cards can be opened"
+)
+
+
+def _no_card(evidence: Evidence) -> Match | None:
+    item = evidence.last("card.opened")
+    return Match({}, (quote_of(item),)) if item is not None and number(item) == 0 else None
+
+
+# On its own it says nothing: a machine without GPUs has none.
+NO_CARD = Sign("no card can be opened", _no_card, ("card.opened",), "a card can be opened")
 
 
 def _card_held(evidence: Evidence) -> Match | None:

@@ -27,6 +27,7 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.diagnosis.collecting import (
     EARLIER_BEAT,
     LAST_BEAT,
+    LIST_ITEMS,
     TEXT_CHARS,
     Collected,
     add_disk,
@@ -129,6 +130,7 @@ def of_document(document: Json) -> Evidence:
         into.add("oom.kills", agent.get("oom_kills"), Source.AGENT, where="memory.events")
     signs = _document_signs(agent)
     known_xids = add_signs(into, signs)
+    _add_start(into, agent)
     for where, telemetry in ((EARLIER_BEAT, beat.get("telemetry")), (LAST_BEAT, agent.get("telemetry"))):
         add_telemetry(into, beat_telemetry.parse(telemetry), where, known_xids)
     for role, disk in part(agent, "disks").items():
@@ -163,9 +165,29 @@ def with_log(into: Collected, end: Exit | None, log: bytes, signs: Signs = _NO_S
 
 
 def _document_signs(agent: Json) -> Signs:
-    """Version 2 keeps the signs as they stood in the last beat."""
-    signs = agent.get("signs")
-    return decode(json.dumps(signs)) if isinstance(signs, dict) else Signs()
+    """What the last beat carried, with what only the agent's part has (version 2)."""
+    signs = decode(json.dumps(agent["signs"])) if isinstance(agent.get("signs"), dict) else _NO_SIGNS
+    oom, xids = part(agent, "oom"), rows_in(agent, "xids", 3)
+    rose_up_s, shared = number_in(oom, "rose_up_s"), oom.get("shared")
+    return replace(
+        signs,
+        oom_rose_up_s=rose_up_s if signs.oom_rose_up_s is None else signs.oom_rose_up_s,
+        oom_shared=shared if isinstance(shared, bool) else signs.oom_shared,
+        xids=tuple((int(card), int(code), at) for card, code, at in xids) or signs.xids,
+        held=signs.held or tuple((int(row[0]), row[1]) for row in rows_in(agent, "cards_before", 3) if row[1]),
+    )
+
+
+def _add_start(into: Collected, agent: Json) -> None:
+    """Facts of the start, and what the kernel's counter was then."""
+    oom, start = part(agent, "oom"), part(agent, "start")
+    into.add("oom.before", number_in(oom, "before"), Source.AGENT, where="memory.events")
+    into.add("oom.after", number_in(oom, "after"), Source.AGENT, where="memory.events")
+    for row in rows_in(agent, "cards_before", 3):
+        into.add("card.total", row[2], Source.AGENT, where=f"card {row[0]:.0f}")
+    names = {"env.conda": "conda_prefix", "env.venv": "virtual_env", "env.python": "command_python"}
+    for name, key in {**names, "card.opened": "cards_opened", "driver.version": "driver"}.items():
+        into.add(name, start.get(key), Source.AGENT)
 
 
 def _add_end(into: Collected, document: Json) -> None:
@@ -206,6 +228,14 @@ def number_in(document: Json, name: str) -> float | None:
 def count_in(document: Json, name: str) -> int | None:
     value = document.get(name)
     return value if heartbeat.is_count(value) else None
+
+
+def rows_in(document: Json, name: str, length: int) -> list[tuple[float, ...]]:
+    """Rows of so many numbers, in a list of such rows."""
+    value = document.get(name)
+    rows = [row for row in value[:LIST_ITEMS] if isinstance(row, list)] if isinstance(value, list) else []
+    numbers = [tuple(beat_telemetry.figure(item) for item in row) for row in rows if len(row) == length]
+    return [tuple(item for item in row if item is not None) for row in numbers if None not in row]
 
 
 def lines_in(value: object) -> list[str]:

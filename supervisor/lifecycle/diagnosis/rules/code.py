@@ -65,7 +65,6 @@ RULES = (
     _own("U5.module", ("U5", "GEN5"), cause_is("module_missing"), ("set_conda_env", "install_module", "run_smoke")),
     _own("U5.import", ("U5", "GEN5"), cause_is("import_failed"), ("install_module", "run_smoke"), where=Where.IMAGE,
          certainty=Certainty.LIKELY),
-    _own("U26.script", ("U26", "GEN4"), cause_is("line_ends"), ("fix_line_ends",)),
     _own("U27.config", ("U27",), cause_is("config", "arguments"), ("fix_config",), certainty=Certainty.LIKELY),
     _own(
         "U28.layers", ("U28",), cause_is("no_kernel", "cuda_mismatch"), ("fix_layers",), where=Where.IMAGE,
