@@ -27,6 +27,7 @@ from tests.waiting import wait_for
 
 QUIET_S = 40.0
 PACES = {"beat_push_s": 10.0, "beat_store_s": 60.0, "log_chunk_s": 300.0, "rest_s": 10.0}
+WATCHES = {"stall_dump_s": 180.0, "first_dump_s": 600.0, "hang": True}  # as the job of a run that reports steps
 TRAINING = """
 import json, os, time
 for step in range(10**6):
@@ -67,7 +68,7 @@ def _agent(folder: Path) -> Iterator[Rig]:
     try:
         script = folder / "train.py"
         script.write_text(TRAINING)
-        rig.start(sys.executable, str(script), gpus=CARDS, **PACES)
+        rig.start(sys.executable, str(script), gpus=CARDS, **PACES, **WATCHES)
         wait_for(lambda: rig.server.beats, 30, "a beat")
         yield rig
     finally:
