@@ -181,6 +181,32 @@ def test_ends_before_the_closing_open_no_other_incident() -> None:
     assert (again.id, len(again.runs)) == (0, 3)
 
 
+def test_random_hours_are_stable_whenever_the_leader_changes() -> None:
+    """At every moment: an end is in one incident at most, grouping again changes nothing, and a leader that groups
+    only now knows of no more and no fewer alerts than one that has grouped after each end."""
+    for seed in range(60):
+        chance = random.Random(seed)
+        ends = [
+            end(
+                f"run-{chance.randrange(12)}", chance.choice((Cause.USER_ERROR, Cause.BOOT_TIMEOUT, Cause.GPU_FAULT)),
+                chance.choice((KEY_ERROR, "OSError: full", "TypeError: x")), ago=chance.uniform(0.0, 3000.0),
+                owner=chance.choice(("alice", "bob")), code=chance.choice((CODE, OTHER_CODE)),
+                machine=chance.choice(("", "box")), zone=chance.choice(("a", "b")),
+            )
+            for _ in range(chance.randrange(25))
+        ]  # fmt: skip
+        stored: dict[int, Incident] = {}
+        for so_far in sorted({each.member.at for each in ends}):
+            now_there = [each for each in ends if each.member.at <= so_far]
+            for incident in grouped(now_there, [*stored.values()], nothing_works, so_far):
+                number = incident.id or len(stored) + 1
+                stored[number] = replace(incident, id=number)
+        members = [(each.run_id, each.at) for incident in stored.values() for each in incident.members]
+        assert len(members) == len(set(members)), seed
+        assert found(*ends, stored=tuple(stored.values())) == [], seed
+        assert bool(found(*ends)) == bool(stored), seed
+
+
 # --- what they stop ---------------------------------------------------------------------------------------------------
 
 
