@@ -31,13 +31,18 @@ WINDOW_S = 3600.0
 FAULTS_WINDOW_S = 86_400.0  # of faults of one machine's GPU
 AT_ONCE_S = 120.0  # of the command; without a step
 QUIET_S = 86_400.0  # an incident that stops no launch is closed after so long without another end
-ERROR_MAX = 160  # characters of an error text
+ERROR_READ, ERROR_MAX = 1000, 160  # characters of an error text, before and after it is normalized
 LETTERS_MIN = 6  # a text with fewer says too little to compare
 
 # Ends whose last line is the error that ended the command.
-_WITH_ERROR = frozenset({Cause.USER_ERROR, Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.GPU_OOM, Cause.DISK_FULL})
+_WITH_ERROR = frozenset(
+    {
+        Cause.USER_ERROR, Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.LAUNCH_REJECTED, Cause.GPU_OOM,
+        Cause.DISK_FULL,
+    }
+)  # fmt: skip
 _OF_COMMAND = _WITH_ERROR | {Cause.HOST_OOM, Cause.STALLED, Cause.UNKNOWN}
-_OF_IMAGE = frozenset({Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.BOOT_TIMEOUT})
+_OF_IMAGE = frozenset({Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.LAUNCH_REJECTED, Cause.BOOT_TIMEOUT})
 _OF_PLACE = frozenset(
     {Cause.GPU_FAULT, Cause.GPU_UNAVAILABLE, Cause.BOOT_TIMEOUT, Cause.HOST_ERROR, Cause.HOST_REBOOTED}
 )
@@ -96,7 +101,7 @@ def image_of(run: Run) -> str:
 def normalized(error: str) -> str:
     """The error text without what differs between two runs: paths, addresses, and words with digits. "" = what is left
     says too little."""
-    text = _PREFIX.sub("", error.strip())
+    text = _PREFIX.sub("", error.strip()[:ERROR_READ])
     for pattern, word in ((_ADDRESS, "URL"), (_PATH, "PATH"), (_WITH_DIGIT, "#"), (_NUMBERS, "#")):
         text = pattern.sub(word, text)
     text = " ".join(text.split())[:ERROR_MAX]

@@ -75,6 +75,9 @@ class IncidentWatch:
         except StoreDown as error:
             self._stored = self.blocked = None
             _warn("incidents not read", error)
+        except Exception:  # a bug here must stop neither the tick nor a launch
+            self._stored, self.blocked = [], None
+            log.exception("incidents not read", extra={telemetry.ACTION: "incident"})
 
     def bad_nodes(self, place: Placement) -> tuple[str, ...]:
         """Computers of a cluster that a launch there must avoid. From any thread."""
@@ -83,8 +86,12 @@ class IncidentWatch:
 
     def noted(self, run: Run, events: Sequence[Event]) -> None:
         """A change of the run was committed, with these events."""
-        if run.attempt is not None and any(event.kind == EventKind.ATTEMPT_ENDED for event in events):
+        if run.attempt is None or not any(event.kind == EventKind.ATTEMPT_ENDED for event in events):
+            return
+        try:
             self._add(run, run.attempt)
+        except Exception:  # the actions of this change must follow
+            log.exception("end not noted", extra={telemetry.ACTION: "incident", telemetry.RUN_ID: run.run_id})
 
     def settle(self, runs: Collection[Run], lease: Lease, now: float) -> None:
         """At the end of a tick: store and announce what is new, and close what is over. `runs`: of the cell."""
@@ -99,6 +106,9 @@ class IncidentWatch:
         except StoreDown as error:  # the ends are kept, and grouped again
             self._stored = None
             _warn("incidents not stored", error)
+        except Exception:  # the rest of the tick must follow
+            self._is_new = False
+            log.exception("incidents not grouped", extra={telemetry.ACTION: "incident"})
 
     def _group(self, stored: list[Incident], runs: Collection[Run], lease: Lease, now: float) -> None:
         by_id = {incident.id: incident for incident in stored}

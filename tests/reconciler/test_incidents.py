@@ -19,6 +19,7 @@ from supervisor.domain.incidents import Blocked, Common
 from supervisor.domain.run import Run
 from supervisor.lifecycle.incidents import failing_incident
 from supervisor.ports.store import Change, Lease, StoreDown
+from supervisor.reconciler import incidents as watching
 from supervisor.reconciler.incidents import IncidentWatch
 from supervisor.services.machines.incidents import close_incident
 from supervisor.services.runs.submit import SubmitRequest, submit
@@ -215,6 +216,24 @@ def test_what_cannot_be_read_blocks_nothing_and_opens_nothing_twice(store: SqlSt
     assert bed.tick()
     assert len(bed.alerts) == 1
     assert len(store.incidents.newest(9, only_open=True)[0].runs) == 4
+
+
+@pytest.mark.parametrize("name", ["ended_of", "grouped", "blocked_by"])
+def test_a_bug_in_the_rules_stops_no_tick(
+    store: SqlStore, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(*_: object) -> None:
+        raise ZeroDivisionError(name)
+
+    bed = Bed(store)
+    bed.tick()
+    monkeypatch.setattr(watching, name, raises)
+    for run in ("one", "two", "three"):
+        bed.fail(run)
+    bed.tick()
+    bed.watch.restart()
+    assert not bed.tick(), "nothing is blocked"
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_healthy_runs_cost_nothing(store: SqlStore) -> None:

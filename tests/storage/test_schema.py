@@ -143,6 +143,15 @@ def to_revision(url: str, revision: str) -> None:
     database.close()
 
 
+def test_incidents_go_and_come_with_their_table(url: str) -> None:
+    schema.migrate(url)
+    head = shape(url)
+    to_revision(url, "0004")
+    assert not any("incidents" in name for name, _ in shape(url))
+    schema.migrate(url)
+    assert shape(url) == head
+
+
 def test_what_zones_taught_survives_the_way_back_and_forth(url: str) -> None:
     key = ("gce", "us-east1-b", "t4", True)
     store = open_store(url, migrate=True)
