@@ -72,6 +72,9 @@ class Signs:
     held: Tuple[Tuple[int, float], ...] = ()
     hang: Optional[Hang] = None
     nonfinite: Tuple[str, ...] = ()
+    moves: Optional[Tuple[str, ...]] = (
+        None  # while a step is late: what still moves (gpu, cpu, io, net); None = not late
+    )
     up_s: Optional[float] = None  # when the signs were written
     began: str = ""
 

@@ -117,7 +117,7 @@ def test_nothing_is_written_when_no_time_is_left(tmp_path: Path) -> None:
 def test_a_late_stall_does_not_replace_the_end(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.evidence.store_end(Exit(1, None, False), None)
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.stored["when"] == "end"
 
 
@@ -125,7 +125,7 @@ def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: p
     keeper = Keeper(tmp_path)
     monkeypatch.setattr("supervisor.agent.store.access.FIRST_BACKOFF_S", 0.0)
     keeper.store.lose_answers = 1
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.stored["when"] == "stall"
     assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
 
@@ -133,7 +133,7 @@ def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: p
 def test_an_agent_that_lost_the_baton_stores_no_dump(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.end_reasons.add("closed", may_write=False)
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.store.calls == []
 
 
