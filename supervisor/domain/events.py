@@ -51,6 +51,7 @@ class EventKind(StrEnum):
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
     AGENT_RESTARTED = "agent_restarted"  # by its own machine, after a reboot
+    HANGING = "hanging"  # nothing of the command moves any more; the next look decides
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it
