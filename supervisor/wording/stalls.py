@@ -1,4 +1,4 @@
-"""What the beats of a training without progress say of it: it hangs, or it is late but still moves; and the words for it.
+"""What the beats of a training without progress say: it hangs, or it is late but still moves; and the words for it.
 
 The agent judges both (agent/watch/hang.py) and puts them into the signs of its beat. A hang counts only at the step at
 which the beat itself stands: an agent whose store is away may repeat an old one.
@@ -25,7 +25,14 @@ _PLACES: Mapping[str, str] = {
     thread_places.DISK: "it waits for a disk",
     thread_places.STOPPED: "it is stopped (SIGSTOP)",
 }
-_MOVES: Mapping[str, str] = {"gpu": "GPU", "cpu": "CPU", "io": "IO", "net": "network", "files": "files", "output": "log"}
+_MOVES: Mapping[str, str] = {
+    "gpu": "GPU",
+    "cpu": "CPU",
+    "io": "IO",
+    "net": "network",
+    "files": "files",
+    "output": "log",
+}
 
 
 def hang_in(beat: Beat | Pulse) -> Hang | None:

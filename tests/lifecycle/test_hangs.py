@@ -57,7 +57,9 @@ def test_the_history_says_it_once() -> None:
     none, first = followed((NOW, beat(1, ""))), followed((NOW, beat(1, "")), (NOW + 5, beat(2)))
     second = follow(first, beat(3), NOW + 9, POLL_S)
     [event] = hanging(none, first)
-    assert event.text.startswith("The command hangs at step 9: nothing of it has moved for 75 s, and it waits for a lock.")
+    assert event.text.startswith(
+        "The command hangs at step 9: nothing of it has moved for 1 min 15 s, and it waits for a lock."
+    )
     assert event.data == {"place": "lock", "step": 9, "still_s": 75.0}
     assert hanging(first, second) == ()
     assert hanging(None, none) == ()
@@ -102,7 +104,7 @@ def test_the_sentence_says_what_moves_or_where_it_waits() -> None:
     clauses = late_clauses(late(("io", "gpu")), LIMITS, 720.0)
     assert clauses == [
         "No progress since step 9 for 12 min (stall poll 12 of 10)",
-        "It still moves (GPU, IO), so it is not restarted before 60 min without a step",
+        "It still moves (GPU, IO), so it is not restarted before 1 h without a step",
     ]
     hangs = late_clauses(late(None, signs=AT_9), LIMITS, 90.0)
     assert hangs[-1] == "Next: ended and restarted, if the next look finds the same"

@@ -15,10 +15,11 @@ from typing import Any, Callable, Dict, List, Mapping
 from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.agent.machine.processes import Identity
+from supervisor.contract import signs
 from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat, is_metric_name, is_number
 from supervisor.contract.recent_points import RecentPoint, RecentPoints
 
-URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
+URGENT = ("phase", "notice_s", "left", "stop_generation", "exit", "signs")
 _TEXT_BYTES = 1200  # as JSON; two texts and the metrics must fit into heartbeat.MAX_BYTES
 _METRICS_BYTES = 3000
 
@@ -35,6 +36,7 @@ class BeatState:
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
         self._vitals: Callable[[], str] = lambda: ""
+        self._signs = signs.Signs()
         self._recent = RecentPoints()
         self._beat = Beat(
             run_id=job.run_id,
@@ -76,6 +78,10 @@ class BeatState:
             if text:
                 self._notes[about] = text
             self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
+
+    def sign(self, **changes: Any) -> None:
+        self._signs = replace(self._signs, **changes)
+        self.update(signs=signs.encode(self._signs))
 
     def next_beat(self) -> Beat:
         """The next beat, with its own sequence number."""

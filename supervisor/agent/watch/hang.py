@@ -7,8 +7,8 @@ where it waits (`contract.thread_places`). Two kinds need LONGER: processes that
 ranks or for a card, and a wait for the network where its bytes cannot be counted.
 
 The supervisor learns of it by the beat and looks again before it ends the attempt. A command whose steps are late but
-that moves is not ended: the beat says what moves. A dump for the evidence is taken once per stall as soon as the step is
-`stall_dump_s` late (`first_dump_s` before the first step), also of a command that moves.
+that moves is not ended: the beat says what moves. A dump for the evidence is taken once per stall, after `stall_dump_s`
+without progress (`first_dump_s` before the first step), also of a command that moves.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Stall:
         self.first: Optional[Tuple[float, Dumps]] = None  # of the two dumps
         self.wait_s = 0.0  # beyond the gap, after dumps that differ
         self.hang: Optional[Hang] = None
-        self.found_at = 0.0
+        self.reported_at = 0.0
 
 
 class HangWatch:
@@ -138,9 +138,10 @@ class HangWatch:
         if limit_s is None or stall.is_kept or now - stall.since < limit_s:
             return
         dumps = self._sources.dumps()
-        place = place_of(dumps)
-        if place == STOPPED and self._job.hang and stall.motion.moving(stall.since + limit_s / 2, SIGNALS) == ():
-            self._found(step, now, place, dumps)  # no rhythm is needed to judge a process that is stopped
+        is_still = stall.motion.moving(stall.since + limit_s / 2, SIGNALS) == ()
+        place = place_of(dumps) if is_still else ""  # what moves may wait here for a moment only
+        if place == STOPPED and self._job.hang:
+            self._report_hang(step, now, place, dumps)  # no rhythm is needed to judge a process that is stopped
             return
         stall.is_kept = True
         self._sources.keep(self._evidence(step, now, place, dumps))
@@ -164,7 +165,7 @@ class HangWatch:
         """What has moved in the last minute. A hang that moves again was none."""
         stall = self._stall
         moves = stall.motion.moving(now - RECENT_S, pace.signals)
-        if stall.hang is not None and (stall.motion.moved_at(pace.but_cpu) or 0.0) > stall.found_at:
+        if stall.hang is not None and (stall.motion.moved_at(pace.but_cpu) or 0.0) > stall.reported_at:
             stall.hang = None
         elif moves == stall.moves:
             return
@@ -195,7 +196,7 @@ class HangWatch:
         after = self._sources.dumps()
         place = place_of(after)
         if after and fingerprint(before) == fingerprint(after) and self._is_hang(place, after, now, pace):
-            self._found(step, now, place, after, before)
+            self._report_hang(step, now, place, after, before)
             return
         stall.first, stall.wait_s = (now, after), min(2 * stall.wait_s + pace.gap_s, WAIT_S)
 
@@ -206,10 +207,12 @@ class HangWatch:
             return all_wait(dumps, (COLLECTIVE, GPU_KERNEL))
         return place != NETWORK or motion.reads(NET) or self._spins(now, pace)
 
-    def _found(self, step: Optional[int], now: float, place: str, dumps: Dumps, before: Optional[Dumps] = None) -> None:
+    def _report_hang(
+        self, step: Optional[int], now: float, place: str, dumps: Dumps, before: Optional[Dumps] = None
+    ) -> None:
         stall = self._stall
         stall.is_kept = True
-        stall.found_at = now
+        stall.reported_at = now
         stall.hang = Hang(place, round(now - max(stall.since, stall.motion.moved_at(SIGNALS) or 0.0), 1), step)
         self._sources.report(stall.hang, stall.moves)
         evidence = self._evidence(step, now, place, dumps)

@@ -108,10 +108,10 @@ def _rose(before: Optional[Mapping[int, float]], after: Optional[Mapping[int, fl
     return sum(max(0.0, value - before.get(pid, 0.0)) for pid, value in after.items()) > by
 
 
-def _either(one: Optional[bool], other: Optional[bool]) -> Optional[bool]:
-    if one is None or other is None:
-        return other if one is None else one
-    return one or other
+def _either(first: Optional[bool], second: Optional[bool]) -> Optional[bool]:
+    if first is None or second is None:
+        return second if first is None else first
+    return first or second
 
 
 def _gpus_move(before: Gpus, after: Gpus) -> bool:

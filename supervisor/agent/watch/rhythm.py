@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import median
-from typing import Deque, List, NamedTuple, Optional, Sequence
+from typing import Deque, NamedTuple, Optional, Sequence, Tuple
 
 REPORTS, WINDOW, LONG_WINDOW = 20, 512, 32
 LONG = 5.0  # medians
@@ -90,7 +90,8 @@ class Rhythm:
         steps = [after.step - before.step for before, after in zip(self._long, list(self._long)[1:])]
         times = [after.began_at - before.began_at for before, after in zip(self._long, list(self._long)[1:])]
         last = self._long[-1]
-        for since, gaps in ((self._step - last.step, steps), (self._at - last.began_at, times)):
+        by_steps: Tuple[float, Sequence[float]] = (self._step - last.step, steps)
+        for since, gaps in (by_steps, (self._at - last.began_at, times)):
             gap = _equal(gaps)
             if gap is not None:
                 return (1 - EQUAL) * gap <= since <= STAY_AWAY * gap
@@ -103,7 +104,7 @@ def percentile(lengths_s: Sequence[float], share: float = 0.99) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def _equal(gaps: List[float]) -> Optional[float]:
+def _equal(gaps: Sequence[float]) -> Optional[float]:
     """The usual gap, where nearly all are equal to it."""
     usual = median(gaps)
     equal = sum(1 for gap in gaps if abs(gap - usual) <= EQUAL * usual)

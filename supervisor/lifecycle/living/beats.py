@@ -102,8 +102,10 @@ def _looked_at_hang(pulse: Pulse, beat: Beat, now: float, poll_interval_s: float
 
 def hanging(before: Pulse | None, after: Pulse | None) -> tuple[Event, ...]:
     """The event of a hang that a beat reports for the first time."""
-    hang = hang_in(after) if after is not None and after.hang_looks == 1 else None
-    if hang is None or (before is not None and before.launch_id == after.launch_id and before.hang_looks):
+    if after is None or (before is not None and before.launch_id == after.launch_id and before.hang_looks):
+        return ()
+    hang = hang_in(after)
+    if hang is None:
         return ()
     text = f"{hang_text(hang)}. It is ended if the next look finds the same."
     return (Event(EventKind.HANGING, text, data={"place": hang.place, "step": hang.step, "still_s": hang.still_s}),)

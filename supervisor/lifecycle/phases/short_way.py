@@ -84,7 +84,8 @@ def _checkpoints_are_as_before(obs: Observation, beat: Beat) -> bool:
 
 
 def _is_in_time(run: Run, pulse: Pulse, world: World, now: float) -> bool:
-    """Neither silent nor stalled nor hanging, and within the limits of the run. A pulse of the future was made by a wrong clock."""
+    """Neither silent nor stalled, no hang is reported, and within the limits of the run. A pulse of the future was made
+    by a wrong clock."""
     stall = run.policy.stall
     return (
         0.0 <= now - pulse.beat_at <= stall.silence_s

@@ -2,7 +2,7 @@
 
 A run reports steps in one of six rhythms; its long pauses move a signal now and then, and each dump of a pause is equal
 to the one before, so that only rhythm and motion protect it. Counted are false alarms in a run that goes on, and the
-time from a planted hang to its report. The clock is simulated; the watch, its rhythm and its motion are the agent's own.
+time from a planted hang to its report. The clock is simulated; the watch with rhythm and motion is the agent's own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -184,15 +185,14 @@ class Figures:
 
 def day(name: str, rng: random.Random, figures: Figures) -> None:
     """A run-day in this rhythm, and then a hang in the middle of a step."""
-    machine, steps, lengths = Machine(rng), 0, []
-    for interval in RHYTHMS[name](rng):
+    machine, lengths = Machine(rng), []
+    for step, interval in enumerate(RHYTHMS[name](rng), 1):
         machine.moves(interval.signal, interval.burst_s)
         late_s = machine.watch._rhythm.late_s() if interval.length_s > FLOOR_S else None
         machine.passes(interval.length_s)
         figures.by_rhythm_alone += late_s is not None and interval.length_s > late_s
         lengths.append(interval.length_s)
-        steps += 1
-        machine.reports(steps)
+        machine.reports(step)
         if machine.clock.now > DAY_S and interval.signal == "cpu":
             break
     figures.run_days += machine.clock.now / DAY_S
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=19)
     options = parser.parse_args()
-    print(json.dumps(simulate(options.days, options.seed).shown()))
+    sys.stdout.write(json.dumps(simulate(options.days, options.seed).shown()) + "\n")
 
 
 if __name__ == "__main__":
