@@ -20,6 +20,7 @@ STOPPED, DISK, COLLECTIVE, GPU_KERNEL = "stopped", "disk", "collective", "gpu_ke
 NETWORK, INPUT, LOCK, UNKNOWN = "network", "input", "lock", "unknown"
 # Of several processes the first of these is the place: the later ones are often only its consequence.
 PLACES = (STOPPED, DISK, COLLECTIVE, GPU_KERNEL, NETWORK, INPUT, LOCK, UNKNOWN)
+_WITHOUT_STACKS = (STOPPED, DISK, COLLECTIVE, GPU_KERNEL, NETWORK, LOCK, INPUT, UNKNOWN)  # `| tee` waits for a pipe too
 _IDLE = ""  # a wait that says nothing: for a child process, or for work
 _LIBRARY = re.compile(r"/lib(?:64)?/python3|-packages/|<frozen |<string>")
 _FRAME = re.compile(r'  File "(?P<path>.+)", line \d+ in (?P<function>.+)')
@@ -81,10 +82,12 @@ def place_of(dumps: Sequence[Mapping[str, Any]]) -> str:
     counts only where no process has shown stacks with a place."""
     by_stack = [_place(dump) for dump in dumps if dump.get("how") == "faulthandler"]
     by_proc = [_place(dump) for dump in dumps if dump.get("how") != "faulthandler"]
+    order = _WITHOUT_STACKS
     if any(place in PLACES[:-1] for place in by_stack):
         by_proc = [place for place in by_proc if place not in (INPUT, LOCK)]
+        order = PLACES
     places = {*by_stack, *by_proc}
-    return next((place for place in PLACES if place in places), UNKNOWN)
+    return next((place for place in order if place in places), UNKNOWN)
 
 
 def all_wait(dumps: Sequence[Mapping[str, Any]], places: Sequence[str]) -> bool:

@@ -29,6 +29,14 @@ def test_the_rhythm_is_known_after_twenty_intervals() -> None:
     assert run.trains(30.0, 1).late_s == LATE * 30.0
 
 
+def test_what_was_usual_before_counts_until_the_own_rhythm_is_known() -> None:
+    run = Run().trains(20.0, 5)
+    run.rhythm.carried_s = 40.0
+    assert (run.late_s, run.rhythm.usual_s) == (LATE * 40.0, None)
+    assert run.trains(20.0, 15).late_s == LATE * 20.0
+    assert run.rhythm.usual_s == 20.0
+
+
 def test_fast_steps_are_late_after_a_minute() -> None:
     assert Run().trains(0.1, 600).late_s == FLOOR_S
     assert Run(floor_s=3.0).trains(0.1, 600).late_s == 3.0

@@ -38,8 +38,16 @@ class Watched:
         self.gpus: Gpus | None = None
         self.readings = 0
         self.text, self.how = LOCK, "faulthandler"
-        sources = Sources(self.counters, self.dumps, self.kept.append, lambda *report: self.reports.append(report))
+        self.carried_s: float | None = None
+        self.asked = 0
+        sources = Sources(
+            self.counters, self.dumps, self.kept.append, lambda *report: self.reports.append(report), self.carried
+        )
         self.watch = HangWatch(self.job, self.beat_state, sources, self.clock)
+
+    def carried(self) -> float | None:
+        self.asked += 1
+        return self.carried_s
 
     def counters(self) -> Counters:
         self.readings += 1
@@ -230,6 +238,20 @@ def test_a_hang_that_moves_again_is_withdrawn() -> None:
     watched.rates["net"] = 1e6
     watched.after(40)
     assert watched.reports[-1] == (None, ("net",))
+
+
+@pytest.mark.parametrize(("carried_s", "at_most"), [(2.0, 60), (None, 1800)])
+def test_the_rhythm_of_the_attempt_before_is_read_once_when_an_early_step_is_late(
+    carried_s: float | None, at_most: int
+) -> None:
+    watched = Watched(hang=True, stall_dump_s=180.0)
+    watched.carried_s = carried_s
+    watched.trains(steps=5)
+    assert watched.asked == 0
+    seconds = watched.seconds_to_hang()
+    assert seconds is not None
+    assert at_most - 120 <= seconds <= at_most
+    assert watched.asked == 1
 
 
 def test_a_stopped_process_needs_no_rhythm() -> None:

@@ -99,6 +99,13 @@ def test_a_lock_is_the_place_only_where_no_frame_says_for_what() -> None:
     assert place_of([stack(wait, "/usr/lib/python3.11/queue.py:get", "/home/user/train.py:train:q.get()")]) == "input"
 
 
+def test_a_program_that_reads_from_the_hanging_one_is_not_the_place() -> None:
+    tee = {"pid": 9, "how": "proc", "text": "thread 9: tee, S (sleeping), wchan anon_pipe_read, syscall 0 0x0"}
+    assert place_of([tee, *real("lock-unregistered")]) == "lock"
+    assert place_of([tee, *real("lock")]) == "lock"
+    assert place_of([tee]) == "input"
+
+
 def test_all_wait_asks_every_process_that_is_not_idle() -> None:
     assert all_wait([ITEM, ALLREDUCE, LAUNCHER], (COLLECTIVE, GPU_KERNEL))
     assert not all_wait([ITEM, READS], (COLLECTIVE, GPU_KERNEL))

@@ -38,13 +38,15 @@ Dumps = List[Dict[str, Any]]
 
 
 class Sources(NamedTuple):
-    """What the watch reads and where it reports. `keep` stores the evidence of a stall; `report` puts a hang, and what
-    moves while a step is late (None: nothing is late, or it cannot be said), into the beat."""
+    """What the watch reads and where it reports. `carried_s`: what was usual in the attempt before, read when a step of
+    this one is late before its own rhythm is known. `keep` stores the evidence of a stall; `report` puts a hang, and
+    what moves while a step is late (None: nothing is late, or it cannot be said), into the beat."""
 
     counters: Callable[[], Counters]
     dumps: Callable[[], Dumps]
     keep: Callable[[Dict[str, Any]], None]
     report: Callable[[Optional[Hang], Optional[Tuple[str, ...]]], None]
+    carried_s: Callable[[], Optional[float]] = lambda: None
 
 
 class _Pace(NamedTuple):
@@ -93,6 +95,7 @@ class HangWatch:
         self._least_s = min(limits) / 4 if limits else None  # before this time nothing can be due
         self._progress: Tuple[Optional[int], Optional[int], str] = (None, None, "")
         self._stall = _Stall(monotonic())
+        self._has_carried = False  # what was usual in the attempt before has been asked for
 
     def step(self) -> Optional[float]:
         """Seconds until the next check; None = never."""
@@ -121,7 +124,7 @@ class HangWatch:
 
     def _pace(self, step: Optional[int]) -> _Pace:
         job, dump_s = self._job, self._job.stall_dump_s
-        late_s = None if step is None else self._rhythm.late_s()
+        late_s = None if step is None else self._late_s()
         if late_s is not None:
             due_s, watch_s = late_s - SLACK_S * late_s / FLOOR_S, min(late_s, dump_s or late_s) / 2
             return _Pace(due_s, watch_s, min(GAP_S, late_s / 4), SIGNALS)
@@ -130,6 +133,16 @@ class HangWatch:
         if step is None or dump_s is None:
             return _Pace(due_s, job.quiet_s / 3, gap_s)
         return _Pace(due_s, dump_s / 2, min(GAP_S, dump_s / 4))
+
+    def _late_s(self) -> Optional[float]:
+        if self._rhythm.usual_s is None and not self._has_carried:
+            self._has_carried = True
+            self._rhythm.carried_s = self._sources.carried_s()
+        return self._rhythm.late_s()
+
+    @property
+    def usual_s(self) -> Optional[float]:
+        return self._rhythm.usual_s
 
     def _keep_dump(self, step: Optional[int], now: float) -> None:
         """For the evidence of a stall that the supervisor may end soon, whether anything moves or not."""

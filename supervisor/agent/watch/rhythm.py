@@ -35,7 +35,10 @@ class _Interval(NamedTuple):
 
 
 class Rhythm:
-    """`add` each report of a step; `pause` when a phase is announced."""
+    """`add` each report of a step; `pause` when a phase is announced. `carried_s`: what was usual in the attempt before,
+    which counts until the rhythm of this one is known; None = that is not known either."""
+
+    carried_s: Optional[float] = None
 
     def __init__(self, floor_s: float = FLOOR_S) -> None:
         self._floor_s = floor_s
@@ -60,9 +63,14 @@ class Rhythm:
     def late_s(self) -> Optional[float]:
         """How long after the last report the next step is late; None until the rhythm is known."""
         if self._measured < REPORTS:
-            return None
+            return None if self.carried_s is None else max(self._floor_s, LATE * self.carried_s)
         due_s = max(self._usual_s, self._long_s) if self._long_is_due() else self._usual_s
         return max(self._floor_s, LATE * due_s)
+
+    @property
+    def usual_s(self) -> Optional[float]:
+        """Of this attempt; None until it is known."""
+        return None if self._measured < REPORTS else self._usual_s
 
     def _measure(self, interval: _Interval) -> None:
         self._measured += 1

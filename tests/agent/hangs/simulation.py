@@ -44,7 +44,7 @@ def _usual(rng: random.Random, step_s: float) -> Interval:
 
 
 def _step_s(rng: random.Random) -> float:
-    return rng.choice((10.0, 15.0, 20.0, 30.0, 45.0, 60.0))
+    return rng.choice((5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0))
 
 
 def constant(rng: random.Random) -> Iterator[Interval]:
