@@ -43,7 +43,7 @@ MISFORTUNES = (
     "cloud stockout a", "cloud stockout a b c", "cloud quota b", "cloud capacity",
     "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-response times=2",
     "cloud lose-response none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
-    "agent {run} hung", "agent {run} silent", "agent {run} dies", "agent {run} mute",
+    "agent {run} hung", "agent {run} hangs lock", "agent {run} late cpu", "agent {run} silent", "agent {run} dies", "agent {run} mute",
     "agent {run} talks", "agent {run} trains", "agent {run} notice 100s", 'agent {run} exits "signal 9:"',
     "store down", "store down supervisor", "store down agents", "store up", "store stale", "store current",
     "store lose-responses 2", "database down", "database up",

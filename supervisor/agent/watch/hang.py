@@ -30,6 +30,7 @@ QUIET_GAPS = 1.25
 RECENT_S = 60.0  # what moved so recently is in the beat
 WAIT_S = 60.0  # at most, beyond the gap, to the next dump after two that prove no hang
 SLACK_S = 2.0  # of a minute: the second dump is there when the step is late, not after it
+AGAIN = 2.0
 LONGER, LONGER_MIN_S = 4.0, 600.0
 THREADS = 64
 ALL = (*SIGNALS, FILES, OUTPUT)
@@ -50,10 +51,12 @@ class Sources(NamedTuple):
 
 
 class _Pace(NamedTuple):
-    """How one stall is judged. `due_s`: a hang, after so long without progress and without motion; `watch_s`: the first
-    reading, after so long without progress; `gap_s`: between two readings, and between two dumps."""
+    """How one stall is judged. `due_s`: a hang, after so long without progress and without motion; `again_s`: the same
+    where it has moved since the last progress, as with retries that pause; `watch_s`: the first reading, after so long
+    without progress; `gap_s`: between two readings, and between two dumps."""
 
     due_s: float
+    again_s: float
     watch_s: float
     gap_s: float
     signals: Tuple[str, ...] = ALL  # that count; the log and the folders count only for a command without a rhythm
@@ -126,13 +129,13 @@ class HangWatch:
         job, dump_s = self._job, self._job.stall_dump_s
         late_s = None if step is None else self._late_s()
         if late_s is not None:
-            due_s, watch_s = late_s - SLACK_S * late_s / FLOOR_S, min(late_s, dump_s or late_s) / 2
-            return _Pace(due_s, watch_s, min(GAP_S, late_s / 4), SIGNALS)
+            due_s, watch_s = late_s - SLACK_S * late_s / FLOOR_S, min(late_s / 4, (dump_s or late_s) / 2)
+            return _Pace(due_s, AGAIN * due_s, watch_s, min(GAP_S, late_s / 4), SIGNALS)
         gap_s = min(QUIET_GAP_S, job.quiet_s / 10)
         due_s = job.quiet_s - QUIET_GAPS * gap_s  # the last motion may be a gap older than the reading that shows it
         if step is None or dump_s is None:
-            return _Pace(due_s, job.quiet_s / 3, gap_s)
-        return _Pace(due_s, dump_s / 2, min(GAP_S, dump_s / 4))
+            return _Pace(due_s, due_s, job.quiet_s / 3, gap_s)
+        return _Pace(due_s, due_s, dump_s / 2, min(GAP_S, dump_s / 4))
 
     def _late_s(self) -> Optional[float]:
         if self._rhythm.usual_s is None and not self._has_carried:
@@ -190,8 +193,13 @@ class HangWatch:
         stall = self._stall
         if stall.motion.moving(now - 2 * pace.gap_s, pace.signals) is None:
             return False
-        still_s = now - max(stall.since, stall.motion.moved_at(pace.signals) or 0.0)
-        return still_s + ahead_s >= pace.due_s or self._spins(now, pace, ahead_s)
+        return self._is_still(now + ahead_s, pace) or self._spins(now, pace, ahead_s)
+
+    def _is_still(self, until: float, pace: _Pace) -> bool:
+        moved_at = self._stall.motion.moved_at(pace.signals)
+        if moved_at is None:
+            return until - self._stall.since >= pace.due_s
+        return until - moved_at >= pace.again_s
 
     def _spins(self, now: float, pace: _Pace, ahead_s: float = 0.0) -> bool:
         """For the longer time nothing but the CPU has moved."""
@@ -215,10 +223,9 @@ class HangWatch:
 
     def _is_hang(self, place: str, dumps: Dumps, now: float, pace: _Pace) -> bool:
         """The two kinds that are judged later."""
-        motion = self._stall.motion
-        if now - max(self._stall.since, motion.moved_at(pace.signals) or 0.0) < pace.due_s:
+        if not self._is_still(now, pace):
             return all_wait(dumps, (COLLECTIVE, GPU_KERNEL))
-        return place != NETWORK or motion.reads(NET) or self._spins(now, pace)
+        return place != NETWORK or self._stall.motion.reads(NET) or self._spins(now, pace)
 
     def _report_hang(
         self, step: Optional[int], now: float, place: str, dumps: Dumps, before: Optional[Dumps] = None
