@@ -30,8 +30,9 @@ from supervisor.agent.watch import ends
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import runfiles
+from supervisor.contract.beat_telemetry import figure
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
+from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreUnavailable
 
 VERSION = 2  # 1 had no oom, xids, cards_before, start, tree and files
 MAX_BYTES = 240_000  # the supervisor's part is put around it, up to 256 KB in all
@@ -45,6 +46,7 @@ class Evidence:
     """One attempt's part. The main thread calls `observe_start` and `observe_end` around the command."""
 
     stored = False  # the part of the end is in the store
+    usual_s: Callable[[], Optional[float]] = staticmethod(lambda: None)  # of the watch over hangs: a usual step
     _ended = False
 
     def __init__(
@@ -75,6 +77,14 @@ class Evidence:
     def dumps(self) -> List[Dict[str, Any]]:
         """Where the threads of every process of the command stand."""
         return thread_dumps(self._folder.threads, (process["pid"] for process in self._tree()))
+
+    def usual_before_s(self) -> Optional[float]:
+        """How long a step of the attempt before usually took, as its agent kept it; None where that is not known."""
+        key = runfiles.agent_evidence(self._job.run_id, self._job.attempt - 1)
+        try:
+            return figure(json.loads(self._store.get(key)[0])["rhythm"]["usual_s"])
+        except (StoreUnavailable, ObjectMissing, ValueError, KeyError, TypeError):
+            return None
 
     def stalled(self, stall: Dict[str, Any]) -> None:
         """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. Retries while
@@ -152,6 +162,7 @@ class Evidence:
             "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
             "stall": self._stall,
+            "rhythm": {"usual_s": self.usual_s()},
             "processes": processes,
             "log_tail": log_tail(ends.masked_tail(self._folder.output, self._masker)),
             "trimmed": [],

@@ -36,7 +36,7 @@ from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch, SteppedLog
-from supervisor.agent.watch.hang import HangWatch, Sources, with_states
+from supervisor.agent.watch.hang import HangWatch, Sources
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.contract.stores.folder import FolderStore
@@ -134,11 +134,13 @@ class Parts:
         self.beat_state.add_vitals(vitals.fresh)
         sources = Sources(
             counters=self._counters,
-            dumps=lambda: with_states(self.evidence.dumps()),
+            dumps=self.evidence.dumps,
             keep=self.evidence.stalled,
             report=lambda hang, moves: self.beat_state.sign(hang=hang, moves=moves),
+            carried_s=self.evidence.usual_before_s,
         )
         stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
+        self.evidence.usual_s = lambda: stalls.usual_s
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)

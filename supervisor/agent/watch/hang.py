@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from supervisor.agent.machine.folder import Job, names_in, read_fields, read_text
+from supervisor.agent.machine.folder import Job
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.motion import CPU, FILES, NET, OUTPUT, SIGNALS, Counters, Motion
 from supervisor.agent.watch.rhythm import FLOOR_S, Rhythm
@@ -32,7 +32,6 @@ WAIT_S = 60.0  # at most, beyond the gap, to the next dump after two that prove 
 SLACK_S = 2.0  # of a minute: the second dump is there when the step is late, not after it
 AGAIN = 2.0
 LONGER, LONGER_MIN_S = 4.0, 600.0
-THREADS = 64
 ALL = (*SIGNALS, FILES, OUTPUT)
 
 Dumps = List[Dict[str, Any]]
@@ -247,26 +246,3 @@ class HangWatch:
             "late_s": self._rhythm.late_s(),
             "threads": dumps,
         }
-
-
-def with_states(dumps: Dumps) -> Dumps:
-    """Stacks say nothing of the kernel: `state` adds its view of the main thread, and of threads that wait for a
-    disk."""
-    for dump in dumps:
-        if dump["how"] != "proc":
-            dump["state"] = _states(dump["pid"])
-    return dumps
-
-
-def _states(pid: int) -> str:
-    lines = []
-    threads = sorted(int(name) for name in names_in("/proc/%d/task" % pid) if name.isdigit())
-    for thread in threads[:THREADS]:
-        folder = "/proc/%d/task/%d/" % (pid, thread)
-        status = read_fields(folder + "status")
-        state = status.get("State", "")
-        if thread == pid or state[:1] == "D":
-            words = [status.get("Name", ""), state]
-            words += [word + " " + read_text(folder + word).strip() for word in ("wchan", "syscall")]
-            lines.append("thread %d: %s" % (thread, ", ".join(words)))
-    return "\n".join(lines)

@@ -35,8 +35,8 @@ class _Interval(NamedTuple):
 
 
 class Rhythm:
-    """`add` each report of a step; `pause` when a phase is announced. `carried_s`: what was usual in the attempt before,
-    which counts until the rhythm of this one is known; None = that is not known either."""
+    """`add` each report of a step; `pause` when a phase is announced. `carried_s`: what was usual in the attempt
+    before, which counts until the rhythm of this one is known; None = that is not known either."""
 
     carried_s: Optional[float] = None
 

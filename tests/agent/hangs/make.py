@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.agent import spot_progress
-from supervisor.agent.facts import evidence
-from supervisor.agent.watch.hang import with_states
+from supervisor.agent.facts.dumps import thread_dumps
 
 HERE = Path(__file__).parent
 REST_S = 1.5  # until every process of a script stands where it will hang
@@ -125,7 +124,7 @@ class Scene:
     def dumps(self) -> list[dict[str, Any]]:
         groups = [child.pid for child in self.children]
         pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _group(pid) in groups]
-        return with_states(evidence.thread_dumps(str(self.root / "work" / "threads"), pids))
+        return thread_dumps(str(self.root / "work" / "threads"), pids)
 
     def close(self) -> None:
         for child in self.children:
