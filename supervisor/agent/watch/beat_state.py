@@ -80,6 +80,7 @@ class BeatState:
             self._beat = replace(self._beat, message=fit_text("; ".join(reversed(list(self._notes.values())))))
 
     def sign(self, **changes: Any) -> None:
+        """New signs of an end (contract/signs.py), which other parts of the agent add to."""
         self._signs = replace(self._signs, **changes)
         self.update(signs=signs.encode(self._signs))
 

@@ -51,11 +51,12 @@ class Sources(NamedTuple):
 
 class _Pace(NamedTuple):
     """How one stall is judged. `due_s`: a hang, after so long without progress and without motion; `again_s`: the same
-    where it has moved since the last progress, as with retries that pause; `watch_s`: the first reading, after so long
-    without progress; `gap_s`: between two readings, and between two dumps."""
+    where it has moved for longer than a step usually takes (`usual_s`), as with retries that pause; `watch_s`: the
+    first reading, after so long without progress; `gap_s`: between two readings, and between two dumps."""
 
     due_s: float
     again_s: float
+    usual_s: float
     watch_s: float
     gap_s: float
     signals: Tuple[str, ...] = ALL  # that count; the log and the folders count only for a command without a rhythm
@@ -128,13 +129,14 @@ class HangWatch:
         job, dump_s = self._job, self._job.stall_dump_s
         late_s = None if step is None else self._late_s()
         if late_s is not None:
-            due_s, watch_s = late_s - SLACK_S * late_s / FLOOR_S, min(late_s / 4, (dump_s or late_s) / 2)
-            return _Pace(due_s, AGAIN * due_s, watch_s, min(GAP_S, late_s / 4), SIGNALS)
+            due_s, usual_s = late_s - SLACK_S * late_s / FLOOR_S, late_s / 4
+            watch_s = min(usual_s, (dump_s or late_s) / 2)
+            return _Pace(due_s, AGAIN * due_s, usual_s, watch_s, min(GAP_S, usual_s), SIGNALS)
         gap_s = min(QUIET_GAP_S, job.quiet_s / 10)
         due_s = job.quiet_s - QUIET_GAPS * gap_s  # the last motion may be a gap older than the reading that shows it
         if step is None or dump_s is None:
-            return _Pace(due_s, due_s, job.quiet_s / 3, gap_s)
-        return _Pace(due_s, due_s, dump_s / 2, min(GAP_S, dump_s / 4))
+            return _Pace(due_s, due_s, 0.0, job.quiet_s / 3, gap_s)
+        return _Pace(due_s, due_s, 0.0, dump_s / 2, min(GAP_S, dump_s / 4))
 
     def _late_s(self) -> Optional[float]:
         if self._rhythm.usual_s is None and not self._has_carried:
@@ -195,9 +197,9 @@ class HangWatch:
         return self._is_still(now + ahead_s, pace) or self._spins(now, pace, ahead_s)
 
     def _is_still(self, until: float, pace: _Pace) -> bool:
-        moved_at = self._stall.motion.moved_at(pace.signals)
-        if moved_at is None:
-            return until - self._stall.since >= pace.due_s
+        since, moved_at = self._stall.since, self._stall.motion.moved_at(pace.signals)
+        if moved_at is None or moved_at - since <= pace.usual_s:
+            return until - since >= pace.due_s
         return until - moved_at >= pace.again_s
 
     def _spins(self, now: float, pace: _Pace, ahead_s: float = 0.0) -> bool:
