@@ -41,10 +41,15 @@ def hang_in(beat: Beat | Pulse) -> Hang | None:
     return hang if hang is not None and hang.step == beat.step else None
 
 
-def hang_text(hang: Hang) -> str:
+def hang_reason(hang: Hang) -> str:
+    """For the end of its attempt: the verdict adds for how long, and where it waits."""
     where = "" if hang.step is None else f" at {step_text(hang.step)}"
+    return f"The command hangs{where}: nothing of it has moved"
+
+
+def hang_text(hang: Hang) -> str:
     place = _PLACES.get(hang.place, "the dump of its threads does not show for what it waits")
-    return f"The command hangs{where}: nothing of it has moved for {age_text(hang.still_s)}, and {place}"
+    return f"{hang_reason(hang)} for {age_text(hang.still_s)}, and {place}"
 
 
 def moves_text(pulse: Pulse) -> str:

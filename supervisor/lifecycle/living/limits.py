@@ -19,7 +19,7 @@ from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run, run_cost_usd, training_s
 from supervisor.lifecycle.decision import soonest
 from supervisor.wording.figures import age_text
-from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, is_spared
+from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_reason, is_spared
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
@@ -61,7 +61,7 @@ def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None
         return None
     hang = hang_in(pulse)
     if hang is not None and pulse.hang_looks >= HANG_LOOKS:
-        return hang_text(hang)
+        return hang_reason(hang)
     if pulse.first_progress_at is not None:
         since_s = now - seen_since(attempt, world, pulse.progress_at or pulse.first_progress_at, now)
         if pulse.stall_polls < limits.polls or is_spared(pulse, limits, since_s):
