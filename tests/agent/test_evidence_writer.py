@@ -137,6 +137,22 @@ def test_an_agent_that_lost_the_baton_stores_no_dump(tmp_path: Path) -> None:
     assert keeper.store.calls == []
 
 
+def test_the_next_attempt_begins_with_the_rhythm_of_this_one(tmp_path: Path) -> None:
+    first, second = Keeper(tmp_path), Keeper(tmp_path)
+    assert first.evidence.usual_before_s() is None, "there is no attempt before it"
+    second.evidence._job = job(attempt=2, launch_id="1.2.1")
+    assert second.evidence.usual_before_s() is None, "the first one has kept nothing"
+    first.evidence.usual_s = lambda: 12.5
+    first.evidence.store_end(Exit(1, None, False), None)
+    assert first.stored["rhythm"] == {"usual_s": 12.5}
+    assert second.evidence.usual_before_s() == 12.5
+    for odd in (b"{", b"[]", b'{"rhythm": null}', b'{"rhythm": {"usual_s": "12"}}', b'{"rhythm": {"usual_s": -1}}'):
+        first.store.inner.put(runfiles.agent_evidence(RUN, 1), odd)
+        assert second.evidence.usual_before_s() is None
+    second.store.away = True
+    assert second.evidence.usual_before_s() is None
+
+
 def test_lines_are_few_and_short() -> None:
     tail = "\n".join(f"{number} " + "x" * 2000 for number in range(500)).encode() + b"\n\xff"
     lines = log_tail(tail)
