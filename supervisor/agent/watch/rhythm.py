@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
 from typing import Deque, NamedTuple, Optional, Sequence, Tuple
 
 REPORTS, WINDOW, LONG_WINDOW = 20, 512, 32
@@ -83,7 +82,7 @@ class Rhythm:
         """What is long is known only by the others: the first intervals of a run are often the longest."""
         if self._measured < REPORTS:
             return
-        self._longest_usual_s = LONG * median(interval.length_s for interval in self._usual)
+        self._longest_usual_s = LONG * percentile([interval.length_s for interval in self._usual], 0.5)
         longer = [interval for interval in self._usual if interval.length_s > self._longest_usual_s]
         if longer:
             self._long = deque(sorted((*longer, *self._long)), maxlen=LONG_WINDOW)
@@ -114,6 +113,6 @@ def percentile(lengths_s: Sequence[float], share: float = 0.99) -> float:
 
 def _equal(gaps: Sequence[float]) -> Optional[float]:
     """The usual gap, where nearly all are equal to it."""
-    usual = median(gaps)
+    usual = percentile(gaps, 0.5)
     equal = sum(1 for gap in gaps if abs(gap - usual) <= EQUAL * usual)
     return usual if equal >= MOST * len(gaps) else None
