@@ -37,7 +37,8 @@ _MOVES: Mapping[str, str] = {
 
 def hang_in(beat: Beat | Pulse) -> Hang | None:
     """The hang that it reports; None while the training goes on."""
-    hang = signs.decode(beat.signs).hang if beat.signs and beat.phase == TRAINING else None
+    # Most signs are of the log, and each list of runs asks for each of them.
+    hang = signs.decode(beat.signs).hang if '"hang"' in beat.signs and beat.phase == TRAINING else None
     return hang if hang is not None and hang.step == beat.step else None
 
 
@@ -54,7 +55,7 @@ def hang_text(hang: Hang) -> str:
 
 def moves_text(pulse: Pulse) -> str:
     """What still moves of a training whose step is late, as 'CPU, IO'; "" where nothing does, or it cannot be said."""
-    moves = signs.decode(pulse.signs).moves if pulse.signs else None
+    moves = signs.decode(pulse.signs).moves if '"moves"' in pulse.signs else None
     return ", ".join(word for signal, word in _MOVES.items() if signal in (moves or ()))
 
 
@@ -69,7 +70,7 @@ def late_clauses(pulse: Pulse, limits: StallLimits, without_progress_s: float) -
     """For the status sentence of a training that hangs, or that only its motion keeps alive; [] for any other."""
     hang = hang_in(pulse)
     if hang is not None:
-        return [hang_text(hang), "Next: ended and restarted, if the next look finds the same"]
+        return [hang_text(hang), "Next: restart, if the next look finds the same"]
     if not is_spared(pulse, limits, without_progress_s):
         return []
     step, since = step_text(pulse.step), age_text(without_progress_s)

@@ -107,7 +107,7 @@ def test_the_sentence_says_what_moves_or_where_it_waits() -> None:
         "It still moves (GPU, IO), so it is not restarted before 1 h without a step",
     ]
     hangs = late_clauses(late(None, signs=AT_9), LIMITS, 90.0)
-    assert hangs[-1] == "Next: ended and restarted, if the next look finds the same"
+    assert hangs[-1] == "Next: restart, if the next look finds the same"
     assert late_clauses(late(None), LIMITS, 720.0) == []
     assert (moves_text(late(None)), moves_text(late(("files", "other")))) == ("", "files")
 
