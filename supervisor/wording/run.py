@@ -259,10 +259,10 @@ def _without_steps(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         limit = age_text(run.policy.stall.first_progress_s)
         return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
     if trained_s < SILENT_STEPS_AFTER_S:
-        return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"
+        return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and its motion"
     return (
         f"Training for {age_text(trained_s)}; this command reports no progress, so it is watched by its beats "
-        "and output only"
+        "and its motion"
     )
 
 

@@ -162,7 +162,7 @@ def test_running_without_steps_says_how_it_is_watched():
     live = attempt(training_at=NOW - 42 * MIN)
     run = running(attempt=live, pulse=pulse(beat_at=NOW - 6), reported=False)
     assert status_text(run, NOW) == (
-        "Training for 42 min; this command reports no progress, so it is watched by its beats and output only. "
+        "Training for 42 min; this command reports no progress, so it is watched by its beats and its motion. "
         "Last beat 6 s ago. See docs/training-contract.md to report steps in two lines."
     )
 
@@ -171,7 +171,7 @@ def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
     live = attempt(training_at=NOW - 3)
     text = status_text(running(attempt=live, pulse=pulse(beat_at=NOW), reported=False), NOW)
     assert text == (
-        "Training for 3 s; no step reported yet, watched by its beats and output only. Last beat 0 s ago. "
+        "Training for 3 s; no step reported yet, watched by its beats and its motion. Last beat 0 s ago. "
         "Attempt 4, us-east1-d, from the beginning."
     )
 
