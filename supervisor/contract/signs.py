@@ -19,10 +19,11 @@ from supervisor.contract.beat_telemetry import figure
 MAX_BYTES = 1500
 MAX_HITS = 6
 MAX_TEXT = 300
-MAX_XIDS, MAX_HELD, MAX_METRICS = 8, 16, 8
+MAX_XIDS, MAX_HELD, MAX_METRICS, MAX_MOVES = 8, 16, 8, 6
 MAX_COUNT = 10**15
 CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles of a pattern
 ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
+_STILL = "still"  # in a list of what moves that would be empty
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
 # Hits, characters of each quote, characters of the error: as many as fit.
 _FORMS = ((6, 200, 200), (6, 120, 120), (6, 60, 60), (6, 30, 60), (6, 0, 30), (3, 0, 30), (1, 0, 20))
@@ -62,7 +63,8 @@ class Signs:
     line that began the end, in most cases the last one of an exception; where `began` is set, its hit's. A hit of a
     cause that is not `began` was caught, follows from another one, or is old. `oom_shared`: processes of others are in
     the same cgroup. `xids`: (card, code, up_s). `held`: (card, bytes in use before the command started). `nonfinite`:
-    names of metrics that were NaN or infinite."""
+    names of metrics that were NaN or infinite. `moves`: what still moves while a step is late, in words of
+    agent/watch/motion.py; () = nothing does, None = no step is late, or it cannot be said."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -74,6 +76,7 @@ class Signs:
     nonfinite: Tuple[str, ...] = ()
     up_s: Optional[float] = None  # when the signs were written
     began: str = ""
+    moves: Optional[Tuple[str, ...]] = None
 
 
 def encode(signs: Signs) -> str:
@@ -109,6 +112,7 @@ def decode(text: str) -> Signs:
         nonfinite=tuple(name for name in map(_text, _rows(data, "nonfinite", MAX_METRICS)) if 0 < len(name) <= 64),
         up_s=figure(data.get("up_s")),
         began=_word(data.get("began")),
+        moves=_moves(data.get("moves")),
     )
 
 
@@ -155,6 +159,7 @@ def _bounded(signs: Signs) -> Signs:
         xids=signs.xids[-MAX_XIDS:],
         held=signs.held[:MAX_HELD],
         nonfinite=signs.nonfinite[:MAX_METRICS],
+        moves=None if signs.moves is None else signs.moves[:MAX_MOVES],
     )
 
 
@@ -169,6 +174,7 @@ def _dumps(signs: Signs) -> str:
         "xids": [list(row) for row in signs.xids],
         "held": [list(row) for row in signs.held],
         "hang": None if hang is None else [hang.place, round(hang.still_s, 1), hang.step],
+        "moves": None if signs.moves is None else list(signs.moves) or [_STILL],
         "nonfinite": list(signs.nonfinite),
         "up_s": signs.up_s,
     }
@@ -203,6 +209,11 @@ def _hang(row: List[Any]) -> Optional[Hang]:
     if still_s is None or not _word(row[0]) or not (row[2] is None or _is_count(row[2])):
         return None
     return Hang(row[0], still_s, row[2])
+
+
+def _moves(value: object) -> Optional[Tuple[str, ...]]:
+    words = value[:MAX_MOVES] if isinstance(value, list) else []
+    return tuple(word for word in map(_word, words) if word and word != _STILL) if words else None
 
 
 def _xid(row: object) -> Optional[Tuple[int, int, float]]:

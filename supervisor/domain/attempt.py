@@ -110,6 +110,8 @@ class Pulse:
     recent: str = ""  # points in the newest beat, as text (contract/recent_points); not stored
     save_s: float | None = None  # the longest time of a checkpoint with its upload; None = not reported
     signs: str = ""  # those of the newest beat, as text (contract/signs)
+    hang_at: float | None = None  # when a beat first reported the present hang; None = it does not hang
+    hang_looks: int = 0  # beats that reported it, each a poll later than the one before
 
 
 @dataclass(frozen=True, slots=True)

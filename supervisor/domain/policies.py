@@ -26,7 +26,8 @@ class ResultRule:
 
 @dataclass(frozen=True, slots=True)
 class StallLimits:
-    """How long each phase may show no progress (RULES section 4)."""
+    """How long each phase may show no progress (RULES section 4). `hang`: the agent judges whether the command hangs;
+    `quiet_s`: how long a command that reports no steps may show no motion at all."""
 
     polls: int = 10
     boot_timeout_s: float = 1500.0
@@ -36,6 +37,8 @@ class StallLimits:
     checkpoint_s: float = 900.0
     evaluation_s: float = 3600.0
     finishing_s: float = 3600.0
+    quiet_s: float = 1800.0
+    hang: bool = True
 
 
 @dataclass(frozen=True, slots=True)

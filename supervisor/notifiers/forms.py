@@ -27,8 +27,8 @@ _SIGNS: Mapping[str, str] = {
     **dict.fromkeys(("completed", "recovered", "breaker_closed"), DONE),
     **dict.fromkeys(
         (
-            "preempted", "stalled", "attempt_ended", "waiting", "budget_80", "partial", "checkpoint_rejected",
-            "orphan_machine",
+            "preempted", "hanging", "stalled", "attempt_ended", "waiting", "budget_80", "partial",
+            "checkpoint_rejected", "orphan_machine",
         ),
         WARNED,
     ),

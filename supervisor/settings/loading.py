@@ -135,7 +135,7 @@ SUBJECTS: Mapping[str, Any] = {
     "limits": Limits,
 }
 NO_SETTINGS = {*SUBJECTS, "kinds", "sections", "origins", "warnings", "supervisor_id", "deadline", "budget_usd"}
-RENAMED = {"polls": "stall_polls"}  # field -> setting
+RENAMED = {"polls": "stall_polls", "hang": "hang_watch"}  # field -> setting
 
 CORE: Mapping[str, Place] = {
     RENAMED.get(f.name, f.name): Place(subject, f.name, str(f.type))

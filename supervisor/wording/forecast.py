@@ -12,6 +12,7 @@ from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.wording.figures import DASH, age_text, clip, until_text
+from supervisor.wording.stalls import hang_in, is_spared
 
 ROUNDED_S = 2.0  # ages of beats and of listings are known to about a second
 
@@ -143,6 +144,12 @@ def _launching(run: Run, now: float) -> NextAction:
 def _running(run: Run, now: float) -> NextAction:
     if out_of_contact(run, now):
         return NextAction("no contact")
+    pulse = live_pulse(run)
+    if pulse is not None and hang_in(pulse) is not None:
+        return NextAction("hangs: restart on the next look")
+    since_s = 0.0 if pulse is None or pulse.progress_at is None else now - pulse.progress_at
+    if pulse is not None and is_spared(pulse, run.policy.stall, since_s):
+        return NextAction("late, but it moves")
     if stalling(run):
         return NextAction(f"restart at poll {run.policy.stall.polls}", restart_at(run))
     left_s = eta_s(run, now)

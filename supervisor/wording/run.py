@@ -42,6 +42,7 @@ from supervisor.wording.forecast import (
     restart_at,
     stalling,
 )
+from supervisor.wording.stalls import late_clauses
 
 __all__ = ["next_action", "status_text"]
 
@@ -215,6 +216,9 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
     if pulse is None:
         began = attempt.running_at if attempt.running_at is not None else attempt.started_at
         return [f"Running for {age_text(now - began)}; no beat has been read yet", _which(attempt)]
+    late = late_clauses(pulse, run.policy.stall, _without_progress_s(pulse, now))
+    if late:
+        return late
     if pulse.phase == heartbeat.TRAINING and stalling(run):
         return _stalling(run, pulse, now)
     age_s = live_age_s if live_age_s is not None else max(0.0, now - pulse.beat_at)
@@ -255,10 +259,10 @@ def _without_steps(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         limit = age_text(run.policy.stall.first_progress_s)
         return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
     if trained_s < SILENT_STEPS_AFTER_S:
-        return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"
+        return f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and its motion"
     return (
         f"Training for {age_text(trained_s)}; this command reports no progress, so it is watched by its beats "
-        "and output only"
+        "and its motion"
     )
 
 
@@ -297,10 +301,14 @@ def _which(attempt: Attempt) -> str:
     return which if attempt.training_at is None else f"{which}, from the beginning"
 
 
+def _without_progress_s(pulse: Pulse, now: float) -> float:
+    return now - (pulse.progress_at if pulse.progress_at is not None else pulse.phase_since)
+
+
 def _stalling(run: Run, pulse: Pulse, now: float) -> list[str]:
     limit, restart, step = run.policy.stall.polls, restart_at(run), step_text(pulse.step)
     gpu = figures_of(pulse.telemetry).gpu_pct
-    since_s = now - (pulse.progress_at if pulse.progress_at is not None else pulse.phase_since)
+    since_s = _without_progress_s(pulse, now)
     due = f" ({due_text(restart, now)})" if restart is not None and restart > now else ""
     return [
         f"No progress since {step} for {age_text(since_s)} (stall poll {pulse.stall_polls} of {limit})",

@@ -132,7 +132,7 @@ def test_a_script_that_tells_no_steps_is_left_alone_and_says_so(house: Stories) 
     gate = house.gate("no-steps")
     wait = f'while [ ! -e "{gate}" ]; do sleep 0.1; done; echo x > "$SPOT_RESULTS_DIR/model"'
     house.daemon.submit("no-steps", command=wait, stall={"polls": 1})
-    words = "no step reported yet, watched by its beats and output only"
+    words = "no step reported yet, watched by its beats and its motion"
     wait_for(lambda: words in house.daemon.run("no-steps")["status_text"], 60, "the sentence")
     wait_for(lambda: house.daemon.run("no-steps")["beat"]["age_s"] < 5, 60, "a beat")
     run = house.daemon.run("no-steps")

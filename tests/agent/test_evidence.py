@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.contract import runfiles
+from supervisor.contract import runfiles, signs
 from supervisor.contract.stores.durable import LOCKS, key_hash, locked
 from tests.agent.bench import RUN
 from tests.agent.machine_rig import Rig
@@ -90,9 +90,13 @@ DEADLOCK = """
 def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_continues(rig: Rig, tmp_path: Path) -> None:
     script = tmp_path / "deadlock.py"
     script.write_text(textwrap.dedent(DEADLOCK))
-    rig.start(sys.executable, str(script), stall_dump_s=1.0)
+    rig.start(sys.executable, str(script), stall_dump_s=1.0, quiet_s=2.0, hang=True)
     part = wait_for(lambda: _there(rig), 30, "the part of the stall")
     assert (part["when"], part["exit"]) == ("stall", None)
+    hang = wait_for(lambda: signs.decode(rig.stored_beat.signs).hang, 30, "a beat that reports the hang")
+    assert (hang.place, hang.step) == ("lock", 2)
+    part = wait_for(lambda: "threads_before" in part_of(rig)["stall"] and part_of(rig), 30, "two dumps in the evidence")
+    assert part["stall"]["moves"] == []
     assert part["stall"]["step"] == 2
     assert part["stall"]["without_progress_s"] >= 1.0
     [dump] = of_command(part["stall"]["threads"], str(script))

@@ -117,7 +117,7 @@ def test_nothing_is_written_when_no_time_is_left(tmp_path: Path) -> None:
 def test_a_late_stall_does_not_replace_the_end(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.evidence.store_end(Exit(1, None, False), None)
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.stored["when"] == "end"
 
 
@@ -125,7 +125,7 @@ def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: p
     keeper = Keeper(tmp_path)
     monkeypatch.setattr("supervisor.agent.store.access.FIRST_BACKOFF_S", 0.0)
     keeper.store.lose_answers = 1
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.stored["when"] == "stall"
     assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
 
@@ -133,8 +133,24 @@ def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: p
 def test_an_agent_that_lost_the_baton_stores_no_dump(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.end_reasons.add("closed", may_write=False)
-    keeper.evidence.stalled(60.0)
+    keeper.evidence.stalled({"step": 3, "without_progress_s": 60.0, "threads": []})
     assert keeper.store.calls == []
+
+
+def test_the_next_attempt_begins_with_the_rhythm_of_this_one(tmp_path: Path) -> None:
+    first, second = Keeper(tmp_path), Keeper(tmp_path)
+    assert first.evidence.usual_before_s() is None, "there is no attempt before it"
+    second.evidence._job = job(attempt=2, launch_id="1.2.1")
+    assert second.evidence.usual_before_s() is None, "the first one has kept nothing"
+    first.evidence.usual_s = lambda: 12.5
+    first.evidence.store_end(Exit(1, None, False), None)
+    assert first.stored["rhythm"] == {"usual_s": 12.5}
+    assert second.evidence.usual_before_s() == 12.5
+    for odd in (b"{", b"[]", b'{"rhythm": null}', b'{"rhythm": {"usual_s": "12"}}', b'{"rhythm": {"usual_s": -1}}'):
+        first.store.inner.put(runfiles.agent_evidence(RUN, 1), odd)
+        assert second.evidence.usual_before_s() is None
+    second.store.away = True
+    assert second.evidence.usual_before_s() is None
 
 
 def test_lines_are_few_and_short() -> None:

@@ -66,6 +66,9 @@ def test_a_registered_process_shows_each_thread_with_the_lines_of_its_own_code(t
         assert "    time.sleep(600)" in dump["text"].splitlines()
         assert "threading.py" in dump["text"]
         assert "self._cond" not in dump["text"], "lines of the library are not told"
+        assert dump["state"].startswith(f"thread {pid}: ")
+        assert ", S (sleeping), wchan " in dump["state"]
+        assert dump["state"].count("\n") == 0, "the other thread does not wait for a disk"
     assert lives(pid)
 
 
@@ -116,7 +119,7 @@ def test_a_stopped_process_is_shown_from_proc_without_a_long_wait(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start("import spot_progress")
-    monkeypatch.setattr(dumps, "WAIT_S", 0.3)
+    monkeypatch.setattr(dumps, "_send", lambda *_: pytest.fail("it could not respond"))
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text(), 10, "it to stop")
     [dump] = dumps.thread_dumps(folder(tmp_path), [pid])

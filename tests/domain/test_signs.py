@@ -27,6 +27,7 @@ from supervisor.contract.signs import (
 from tests.properties import examples
 
 seconds = st.floats(0, 1e9).map(lambda at: round(at, 1))
+MOVES = ("gpu", "cpu", "io", "net", "files", "output")
 counts = st.integers(0, 10**15)
 texts = st.text(max_size=400) | st.sampled_from(["🦊" * 300, "x" * 300, '"' * 300, ""])
 words = st.from_regex(r"[a-z][a-z_]{2,20}", fullmatch=True)
@@ -40,17 +41,20 @@ every_signs = st.builds(
     st.lists(st.tuples(counts, seconds), max_size=20).map(tuple),
     st.none() | st.builds(Hang, words, seconds, st.none() | counts),
     st.lists(words, max_size=10).map(tuple), st.none() | seconds, words | st.just(""),
+    st.none() | st.lists(st.sampled_from(MOVES), max_size=9).map(tuple),
 )  # fmt: skip
 OOM = Hit("gpu_oom", CAUSE, 2, "RuntimeError: CUDA out of memory", 10.0, 12.5, 0, 4711, (), 3)
 FULL = Signs(
     (OOM,), "RuntimeError: CUDA out of memory", 3.5, False, ((2, 79, 9.5),), ((0, 5e9),), Hang("lock", 61.0, 7),
-    ("loss",), 20.5, "gpu_oom",
+    ("loss",), 20.5, "gpu_oom", ("cpu", "io"),
 )  # fmt: skip
 
 
 def test_signs_are_read_as_they_were_written() -> None:
     assert decode(encode(FULL)) == FULL
     assert as_received(encode(FULL)) == encode(FULL)
+    for moves in (None, (), ("gpu",)):
+        assert decode(encode(Signs(moves=moves))).moves == moves
     assert decode(encode(Signs((OOM,), oom_rose_up_s=0.0))).oom_rose_up_s == 0.0
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from supervisor.contract import signs
 from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
@@ -161,7 +162,7 @@ def test_running_without_steps_says_how_it_is_watched():
     live = attempt(training_at=NOW - 42 * MIN)
     run = running(attempt=live, pulse=pulse(beat_at=NOW - 6), reported=False)
     assert status_text(run, NOW) == (
-        "Training for 42 min; this command reports no progress, so it is watched by its beats and output only. "
+        "Training for 42 min; this command reports no progress, so it is watched by its beats and its motion. "
         "Last beat 6 s ago. See docs/training-contract.md to report steps in two lines."
     )
 
@@ -170,7 +171,7 @@ def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
     live = attempt(training_at=NOW - 3)
     text = status_text(running(attempt=live, pulse=pulse(beat_at=NOW), reported=False), NOW)
     assert text == (
-        "Training for 3 s; no step reported yet, watched by its beats and output only. Last beat 0 s ago. "
+        "Training for 3 s; no step reported yet, watched by its beats and its motion. Last beat 0 s ago. "
         "Attempt 4, us-east1-d, from the beginning."
     )
 
@@ -193,6 +194,27 @@ def test_running_with_stall_polls_says_when_it_restarts():
         "Next: restart at poll 10 (in 3 min)."
     )
     assert next_action(run, NOW).what == "restart at poll 10"
+
+
+def test_running_that_hangs_says_where_it_waits():
+    hang = signs.Signs(hang=signs.Hang("network", 75.0, 12300))
+    run = running(pulse=pulse(step=12300, progress_at=NOW - 75, signs=signs.encode(hang)))
+    assert status_text(run, NOW) == (
+        "The command hangs at step 12,300: nothing of it has moved for 1 min 15 s, and it waits for the network. "
+        "Next: restart, if the next look finds the same."
+    )
+    assert next_action(run, NOW).what == "hangs: restart on the next look"
+
+
+def test_running_without_progress_that_moves_is_not_said_to_restart_at_a_poll():
+    late = signs.encode(signs.Signs(moves=("gpu", "cpu")))
+    newest = pulse(step=12300, first_progress_at=NOW - 900, progress_at=NOW - 720, stall_polls=12, signs=late)
+    run = running(pulse=newest)
+    assert status_text(run, NOW) == (
+        "No progress since step 12,300 for 12 min (stall poll 12 of 10). "
+        "It still moves (GPU, CPU), so it is not restarted before 1 h without a step."
+    )
+    assert next_action(run, NOW).what == "late, but it moves"
 
 
 @pytest.mark.parametrize(

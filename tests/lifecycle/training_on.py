@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from supervisor.contract import signs
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.contract.heartbeat import BEATS_OF_A_START, LEFT, PHASES, Beat, Exit, Pruned
@@ -150,6 +151,17 @@ def _retires(chance: random.Random, it: Situation) -> Situation:
     return replace(it[0], retiring=(old,)), replace(it[1], retiring=(part,)), it[2]
 
 
+def _hangs(chance: random.Random, it: Situation) -> Situation:
+    """A second beat reports the hang of the first."""
+    seen, pulse = it[1].beat, it[0].pulse
+    if not isinstance(seen, Seen) or pulse is None:
+        return it
+    text = signs.encode(signs.Signs(hang=signs.Hang("lock", 75.0, pulse.step)))
+    beat = replace(seen.value, step=pulse.step, sequence=pulse.sequence + 1, signs=text)
+    before = replace(pulse, signs=text, hang_at=chance.choice((NOW - 35, NOW - 5)), hang_looks=chance.choice((1, 2)))
+    return replace(it[0], pulse=before), replace(it[1], beat=replace(seen, value=beat)), it[2]
+
+
 BATON = Baton(
     "supervisor-1", 1, None, Holder(2, LAUNCH, "id-2", False), Pointer(300, "p", ()), None, None
 )  # fmt: skip
@@ -183,6 +195,7 @@ CHANGES: tuple[Change, ...] = (
     _pulse(first_progress_at=(None, NOW - 300), step=STEPS),
     _pulse(first_progress_at=(None,), phase_since=(NOW - 5000,), checkpoint_step=(None, 100)),
     _pulse(stall_polls=(9, 10, 11), progress_at=(None, NOW - 300)),
+    _hangs,
     _beat(launch_id=("1.1.1", "1.3.1")),
     _beat(phase=PHASES),
     _beat(sequence=(BEATS_OF_A_START + 3,)),

@@ -44,6 +44,7 @@ MISFORTUNES = (
     "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-response times=2",
     "cloud lose-response none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
     "agent {run} hung", "agent {run} silent", "agent {run} dies", "agent {run} mute",
+    "agent {run} hangs lock", "agent {run} late cpu",
     "agent {run} talks", "agent {run} trains", "agent {run} notice 100s", 'agent {run} exits "signal 9:"',
     "store down", "store down supervisor", "store down agents", "store up", "store stale", "store current",
     "store lose-responses 2", "database down", "database up",

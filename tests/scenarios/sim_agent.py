@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from supervisor.agent.store.access import left_reason
 from supervisor.contract import baton as rules
-from supervisor.contract import heartbeat
+from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import BatonRefused
 from supervisor.contract.heartbeat import Exit
+from supervisor.contract.signs import Hang, Signs
 from supervisor.contract.stores.promise import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from tests.scenarios.sim_beats import BeatSender
@@ -41,6 +42,8 @@ class SimAgent:
     dead: bool = False
     hung: bool = False
     long_phase: str = ""
+    hangs_at: str = ""  # the place that its beats report; "" = they report no hang
+    moves: tuple[str, ...] | None = None  # what still moves, by its beats
     disk_free_pct: float | None = None  # None = its beats do not include the disk
     early_notice_s: float | None = None  # of a preemption that the platform's listing does not show yet
     state: str = "booting"
@@ -97,10 +100,18 @@ class SimAgent:
             self.step = max(self.step, min((self.step_from or 0) + made, self.plan.steps))
         return self.step
 
-    def go_on(self, hung: bool = False, long_phase: str = "") -> None:
+    def signs(self) -> str:
+        """What its beats say of a step that does not come."""
+        hang = Hang(self.hangs_at, 75.0, self.step if self.plan.reports else None) if self.hangs_at else None
+        return signs.encode(Signs(hang=hang, moves=self.moves))
+
+    def go_on(
+        self, hung: bool = False, long_phase: str = "", hangs_at: str = "", moves: tuple[str, ...] | None = None
+    ) -> None:
         """Change its behavior. Steps that it did not make meanwhile are not added."""
         self.progress()
-        self.hung, self.long_phase = hung, long_phase
+        self.hung, self.long_phase, self.hangs_at = hung, long_phase, hangs_at
+        self.moves = None if moves is None else tuple(signal for signal in moves if signal != "still")
         if self.state == "training":
             self.training_at = self.reach.monotonic() - (self.step - (self.step_from or 0)) / self.plan.rate
         self.due = self.reach.monotonic()

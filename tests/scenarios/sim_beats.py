@@ -38,7 +38,7 @@ class BeatSender:
 
     def send(self, now: float) -> None:
         agent = self._agent
-        shown = (agent.shown_phase, agent.left, agent.exit, agent.notice_s())
+        shown = (agent.shown_phase, agent.left, agent.exit, agent.notice_s(), agent.hangs_at)
         urgent, self._sent = shown != self._sent, shown
         if self.store_at < NEVER and (urgent or now >= self.store_at):
             self.store_at = now + float(agent.job["beat_store_s"])
@@ -80,6 +80,7 @@ class BeatSender:
             telemetry=_disk(agent.disk_free_pct),
             up_s=up_s,
             recent=self._recent.text(up_s),
+            signs=agent.signs(),
         )
 
     def _note(self, step: int) -> None:

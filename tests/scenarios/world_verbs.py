@@ -92,8 +92,9 @@ def database(stage: Stage, line: Line) -> None:
 
 
 def agent(stage: Stage, line: Line) -> None:
-    """agent NAME[@attempt] silent|talks|mute|dies|hung|trains|phase PHASE|notice TIME|exits "HOW"|
-    disk PERCENT_FREE"""
+    """agent NAME[@attempt] silent|talks|mute|dies|hung|hangs PLACE|late SIGNALS|trains|phase PHASE|
+    notice TIME|exits "HOW"|disk PERCENT_FREE. `hung`: an older agent, whose beats say nothing of it; `hangs`, `late`:
+    no steps either, and its beats say where it waits, or what still moves (nothing: `still`)"""
     run_id, _, attempt = line.word(0, "a run id").partition("@")
     sim = stage.agent(run_id, int(attempt) if attempt else None)
     choose(AGENT, line.word(1, "a verb of the agent"))(sim, line)
@@ -111,6 +112,8 @@ AGENT = {
     "mute": lambda sim, line: setattr(sim, "mute", True),
     "dies": lambda sim, line: setattr(sim, "dead", True),
     "hung": lambda sim, line: sim.go_on(hung=True),
+    "hangs": lambda sim, line: sim.go_on(hung=True, hangs_at=line.word(2, "a place")),
+    "late": lambda sim, line: sim.go_on(hung=True, moves=tuple(line.word(2, "signals").split(","))),
     "trains": lambda sim, line: sim.go_on(),
     "phase": lambda sim, line: sim.go_on(long_phase=line.word(2, "a phase")),
     "notice": lambda sim, line: setattr(sim, "early_notice_s", seconds(line.word(2, "a time"))),

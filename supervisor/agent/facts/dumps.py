@@ -3,7 +3,8 @@
 A Python process that has imported `spot_progress` writes its own stacks into `work/threads/<pid>.<signal>` when that
 signal comes (faulthandler). The signal is sent only to a process that holds that very file open and still catches the
 signal: it would kill any other process. For all others /proc shows the state, wait channel and system call of each
-thread, and the kernel's stack where we may read it.
+thread, and the kernel's stack where we may read it. Stacks say nothing of the kernel: `state` beside them is its view
+of the main thread, and of threads that wait for a disk.
 """
 
 from __future__ import annotations
@@ -26,17 +27,24 @@ _LIBRARY = re.compile(r"/lib/python3|<frozen ")  # frames of libraries: the user
 
 
 def thread_dumps(folder: str, pids: Iterable[int]) -> List[Dict[str, Any]]:
-    """One entry for each process: pid, command, how (faulthandler | proc), text. `folder`: of the files of registered
-    processes. Takes at most WAIT_S for each process that does not respond."""
+    """One entry for each process: pid, command, how (faulthandler | proc), text, state. `folder`: of the files of
+    registered processes. Takes at most WAIT_S for each process that does not respond."""
     dumps = []
     for pid in sorted(pids)[:PROCESSES]:
-        text = _dump_by_signal(folder, pid)
-        how = "faulthandler" if text else "proc"
-        if not text:
-            text = _dump_from_proc(pid)
+        dump = {"pid": pid, "command": command_of(pid)}
+        text = "" if _is_stopped(pid) else _dump_by_signal(folder, pid)
         if text:
-            dumps.append({"pid": pid, "command": command_of(pid), "how": how, "text": text})
+            dumps.append({**dump, "how": "faulthandler", "text": text, "state": _states(pid)})
+            continue
+        text = _dump_from_proc(pid)
+        if text:
+            dumps.append({**dump, "how": "proc", "text": text})
     return dumps
+
+
+def _is_stopped(pid: int) -> bool:
+    """It would not respond before it goes on."""
+    return read_fields("/proc/%d/status" % pid).get("State", "").startswith(("T", "t"))
 
 
 def _dump_by_signal(folder: str, pid: int) -> str:
@@ -121,13 +129,26 @@ def _with_sources(text: str, pid: int) -> str:
 
 def _dump_from_proc(pid: int) -> str:
     lines = []
-    for thread in sorted(int(name) for name in names_in("/proc/%d/task" % pid) if name.isdigit())[:THREADS]:
+    for thread in _threads(pid):
         folder = "/proc/%d/task/%d/" % (pid, thread)
-        status = read_fields(folder + "status")
-        if not status:
-            continue  # it has ended
-        words = [status.get("Name", ""), status.get("State", "")]
-        words += [word + " " + read_text(folder + word).strip() for word in ("wchan", "syscall")]
-        lines.append("thread %d: %s" % (thread, ", ".join(words)))
-        lines += ["    " + line for line in read_text(folder + "stack").splitlines()]
+        line = _state(thread, folder)
+        if line:  # else it has ended
+            lines.append(line)
+            lines += ["    " + row for row in read_text(folder + "stack").splitlines()]
     return "\n".join(lines)
+
+
+def _states(pid: int) -> str:
+    lines = ((thread, _state(thread, "/proc/%d/task/%d/" % (pid, thread))) for thread in _threads(pid))
+    return "\n".join(line for thread, line in lines if thread == pid or ", D (" in line)
+
+
+def _threads(pid: int) -> List[int]:
+    return sorted(int(name) for name in names_in("/proc/%d/task" % pid) if name.isdigit())[:THREADS]
+
+
+def _state(thread: int, folder: str) -> str:
+    status = read_fields(folder + "status")
+    words = [status.get("Name", ""), status.get("State", "")]
+    words += [word + " " + read_text(folder + word).strip() for word in ("wchan", "syscall")]
+    return "thread %d: %s" % (thread, ", ".join(words)) if status else ""

@@ -3,11 +3,11 @@
 It answers why an attempt ended, and holds what disappears with the machine. Nothing here may delay or fail the end:
 what cannot be read is left out, and the wait for the store has a limit. Every text passes the masker. A part larger
 than MAX_BYTES is cut in this order: threads in the process tree, the processes with the least memory, the stacks to
-their beginnings, the lines around hits of the log, the oldest lines of the log; `trimmed` names what was cut.
+their beginnings (without the first of two dumps), the lines around hits of the log, the oldest lines of the log;
+`trimmed` names what was cut.
 
-A stall: no step and no checkpoint for `stall_dump_s` in phase training, or for `first_dump_s` before the first step, if
-the job gives one because the run has reported steps before. The supervisor judges stalls later than that, so the dump
-is in the store before it gives up the machine.
+What is kept of a stall comes from the watch over hangs (watch/hang.py). The supervisor judges stalls later than it, so
+the dump is in the store before it gives up the machine.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from supervisor.agent.watch import ends
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.contract import runfiles
-from supervisor.contract.heartbeat import TRAINING, Exit
-from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
+from supervisor.contract.beat_telemetry import figure
+from supervisor.contract.heartbeat import Exit
+from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreUnavailable
 
 VERSION = 2  # 1 had no oom, xids, cards_before, start, tree, files, signs and hits of the log
 MAX_BYTES = 240_000  # the supervisor's part is put around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
 FEW_PROCESSES, DUMP_CHARS, COMMAND_CHARS = 10, 3000, 300  # of processes and stacks in a part that was cut
 STORE_S, CHECK_S = 5.0, 0.05  # how long the end waits for the store, if as much time is left
-STALL_CHECK_S = 1.0
 _log = logging.getLogger("agent")
 
 
@@ -48,6 +48,7 @@ class Evidence:
 
     stored = False  # the part of the end is in the store
     words: Callable[[], Dict[str, Any]] = staticmethod(dict)  # of the watch over the log
+    usual_s: Callable[[], Optional[float]] = staticmethod(lambda: None)  # of the watch over hangs: a usual step
     _ended = False
 
     def __init__(
@@ -75,16 +76,26 @@ class Evidence:
         self._processes = self._tree()
         self._surroundings.at_end(failed)
 
-    def stalled(self, without_progress_s: float) -> None:
-        """Take a dump of the threads and store it at once: the supervisor may give up the machine soon. Retries while
+    def dumps(self) -> List[Dict[str, Any]]:
+        """Where the threads of every process of the command stand."""
+        return thread_dumps(self._folder.threads, (process["pid"] for process in self._tree()))
+
+    def usual_before_s(self) -> Optional[float]:
+        """How long a step of the attempt before usually took, as its agent kept it; None where that is not known."""
+        key = runfiles.agent_evidence(self._job.run_id, self._job.attempt - 1)
+        try:
+            return figure(json.loads(self._store.get(key)[0])["rhythm"]["usual_s"])
+        except (StoreUnavailable, ObjectMissing, ValueError, KeyError, TypeError):
+            return None
+
+    def stalled(self, stall: Dict[str, Any]) -> None:
+        """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. Retries while
         the store is unavailable, as long as we may write."""
-        processes = self._tree()
         self._surroundings.at_stall()
-        dump = thread_dumps(self._folder.threads, (process["pid"] for process in processes))
-        step = self._beat_state.now.step
-        self._stall = {"step": step, "without_progress_s": round(without_progress_s, 1), "threads": dump}
-        _log.warning("no progress for %.0f s: the threads of %d processes are kept", without_progress_s, len(dump))
-        part = self._part("stall", None, None, processes)
+        self._stall = stall
+        without_s, dumps = stall["without_progress_s"], len(stall["threads"])
+        _log.warning("no progress for %.0f s: the threads of %d processes are kept", without_s, dumps)
+        part = self._part("stall", None, None, self._tree())
 
         def put() -> None:
             with self._lock:
@@ -153,40 +164,13 @@ class Evidence:
             "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
             "stall": self._stall,
+            "rhythm": {"usual_s": self.usual_s()},
             "processes": processes,
             "signs": json.loads(beat.signs) if beat.signs else None,
             **self.words(),
             "log_tail": log_tail(ends.masked_tail(self._folder.output, self._masker)),
             "trimmed": [],
         }
-
-
-class StallWatch:
-    """A loop's step; `dump` gets the seconds without progress, once per stall."""
-
-    def __init__(
-        self, job: Job, beat_state: BeatState, dump: Callable[[float], None], monotonic: Callable[[], float]
-    ) -> None:
-        self._job, self._beat_state, self._dump, self._monotonic = job, beat_state, dump, monotonic
-        self._progress: Tuple[Optional[int], Optional[int], str] = (None, None, "")
-        self._since = monotonic()
-        self._dumped = False
-
-    def step(self) -> Optional[float]:
-        """Seconds until the next check; None = never."""
-        limits = [limit for limit in (self._job.stall_dump_s, self._job.first_dump_s) if limit is not None]
-        if not limits:
-            return None
-        beat, now = self._beat_state.now, self._monotonic()
-        progress = (beat.step, beat.checkpoint_step, beat.phase)
-        if progress != self._progress:
-            self._progress, self._since, self._dumped = progress, now, False
-        limit_s = self._job.first_dump_s if beat.step is None else self._job.stall_dump_s
-        is_due = limit_s is not None and beat.phase == TRAINING and now - self._since >= limit_s
-        if is_due and not self._dumped:
-            self._dumped = True
-            self._dump(now - self._since)
-        return min(STALL_CHECK_S, min(limits) / 4)
 
 
 def log_tail(tail: bytes) -> List[str]:
@@ -214,7 +198,9 @@ def _cut_processes(part: Dict[str, Any]) -> None:
 
 
 def _cut_threads(part: Dict[str, Any]) -> None:
-    dumps = (part["stall"] or {}).get("threads", [])
+    stall = part["stall"] or {}
+    stall.pop("threads_before", None)
+    dumps = stall.get("threads", [])
     dumps.sort(key=lambda dump: dump["how"] != "faulthandler")
     del dumps[FEW_PROCESSES:]
     for dump in dumps:

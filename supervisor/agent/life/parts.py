@@ -21,7 +21,7 @@ from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
 from supervisor.agent.facts.attempt_facts import FactsDuty
-from supervisor.agent.facts.evidence import Evidence, StallWatch
+from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.life.beats import PushedBeats, StoredBeats
 from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup
@@ -29,19 +29,22 @@ from supervisor.agent.machine.command import Training, Unfit, Workplace
 from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader, gpu_names
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.processes import Identity, is_of_machine
+from supervisor.agent.machine.processes import Identity, ProcessTree, is_of_machine
 from supervisor.agent.machine.vitals import Vitals, readers_of
 from supervisor.agent.store.access import BatonKeeper, Contact, Retrier, WatchedStore
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch
+from supervisor.agent.watch.hang import HangWatch, Sources
 from supervisor.agent.watch.logwatch import LogWatch
+from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
 AFTER_ERROR_S = 5.0
+GPU_AGE_PACES = 3.0  # figures of cards that are older are unread: the driver may hang
 LAST_TRIES, LAST_WAIT_S = 3, 1.0
 _log = logging.getLogger("agent")
 
@@ -133,7 +136,15 @@ class Parts:
         vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
         self.beat_state.add_vitals(vitals.fresh)
         self.beat_state.add_signs(self.surroundings.signs)
-        stalls = StallWatch(job, self.beat_state, self.evidence.stalled, time.monotonic)
+        sources = Sources(
+            counters=self._counters,
+            dumps=self.evidence.dumps,
+            keep=self.evidence.stalled,
+            report=lambda hang, moves: self.beat_state.sign(hang=hang, moves=moves),
+            carried_s=self.evidence.usual_before_s,
+        )
+        stalls = HangWatch(job, self.beat_state, sources, time.monotonic)
+        self.evidence.usual_s = lambda: stalls.usual_s
         self.snapshot_loop = self._loop("moments", self.results.snapshots.step)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_loop = self._loop("facts", self.facts_duty.step)
@@ -149,6 +160,11 @@ class Parts:
             self.preemption_loop = self._loop("preemption", watch.step)
         for loop in (self.push_loop, self.store_loop, self.log_loop):
             self.beat_state.on_urgent(loop.wake)
+
+    def _counters(self) -> Counters:
+        folder, tree = self.folder, ProcessTree(lambda: self.training.pid)
+        gpus = self.gpus.latest(max_age_s=GPU_AGE_PACES * self.job.beat_push_s)
+        return read_counters(tree.pids(), (folder.checkpoints, folder.results), folder.output, gpus)
 
     def check_end(self) -> Optional[Ending]:
         """Check for reasons to end; None = continue. Main thread only."""

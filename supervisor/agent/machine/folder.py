@@ -110,6 +110,8 @@ class Job:
     upload_reserve_s: float = 8.0
     stall_dump_s: Optional[float] = None  # time without progress before a thread dump; None = never
     first_dump_s: Optional[float] = None  # the same before the first step
+    hang: bool = False  # the agent judges hangs
+    quiet_s: float = 1800.0  # a command without steps hangs after so long without any motion
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -123,10 +125,10 @@ _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
     "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme",
 )  # fmt: skip
-_FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure")
+_FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s", "results_save_max_mb", "expiry_s",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
 )  # fmt: skip
 
 

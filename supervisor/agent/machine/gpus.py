@@ -93,18 +93,27 @@ class GpuReader:
         self._cards: List[Optional[c_void_p]] = []
         self._faults: List[str] = []
         self._tried_at: Optional[float] = None
+        self._latest: Tuple[float, Optional[Gpus]] = (0.0, None)
 
     def read(self) -> Optional[Gpus]:
         """None where there is no card to read."""
         with self._lock:
             self._open()
             if self._nvml is None:
-                return _columns(self._smi.read(self._names)[:MAX_GPUS])
-            rows = self._nvml.read(self._cards)
-            for name, row in zip(self._opened, rows):
-                self._judge(name, row)
-            self._report()
-        return _columns(rows[:MAX_GPUS])
+                rows = self._smi.read(self._names)
+            else:
+                rows = self._nvml.read(self._cards)
+                for name, row in zip(self._opened, rows):
+                    self._judge(name, row)
+                self._report()
+        figures = _columns(rows[:MAX_GPUS])
+        self._latest = (self._monotonic(), figures)
+        return figures
+
+    def latest(self, max_age_s: float) -> Optional[Gpus]:
+        """The last reading; None where it is older, as when the driver hangs. Never blocks."""
+        read_at, figures = self._latest
+        return figures if self._monotonic() - read_at <= max_age_s else None
 
     def xids(self) -> Tuple[Tuple[int, int, float], ...]:
         """(card, code, when by `monotonic`) of the errors that the driver has reported since the agent's start, the

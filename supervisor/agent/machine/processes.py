@@ -132,6 +132,11 @@ class ProcessTree:
             processes = list(self._read(self._members).values())
         return _tree(processes) if processes else None
 
+    def pids(self) -> List[int]:
+        """Of the command and everything that it started, by a full scan."""
+        command = self._command()
+        return [] if command is None else sorted(self._of_training(command, self._read(_pids(self._proc))))
+
     def _read(self, pids: Iterable[int]) -> Dict[int, Process]:
         """Without processes that have ended meanwhile."""
         processes = {}

@@ -188,7 +188,8 @@ class EscalateSpec(Strict):
 
 
 class StallSpec(Strict):
-    """How long each phase may take without progress."""
+    """How long each phase may take without progress. `hang`: a command is ended when nothing of it moves any more;
+    `quiet_s`: how long nothing may move where it reports no steps."""
 
     polls: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
     boot_timeout_s: Seconds | None = None
@@ -198,6 +199,8 @@ class StallSpec(Strict):
     checkpoint_s: Seconds | None = None
     evaluation_s: Seconds | None = None
     finishing_s: Seconds | None = None
+    quiet_s: Seconds | None = None
+    hang: bool | None = None
 
 
 def _apart(files: list[StageFile]) -> list[StageFile]:

@@ -15,6 +15,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run, with_pulse
+from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text
 
 # Two ticks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
@@ -59,6 +60,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         polls = 0 if progress else polls
     elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
         polls, counted_at = polls + 1, now
+    hang_at, hang_looks = _looked_at_hang(pulse, beat, now, poll_interval_s)
     return Pulse(
         launch_id=beat.launch_id,
         sequence=beat.sequence,
@@ -83,7 +85,30 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         recent=beat.recent,
         save_s=beat.save_s if beat.save_s is not None else pulse.save_s,
         signs=beat.signs,
+        hang_at=hang_at,
+        hang_looks=hang_looks,
     )
+
+
+def _looked_at_hang(pulse: Pulse, beat: Beat, now: float, poll_interval_s: float) -> tuple[float | None, int]:
+    """Since when a hang is reported without a gap, and by how many beats that are a poll apart."""
+    if hang_in(beat) is None:
+        return None, 0
+    if pulse.hang_at is None:
+        return now, 1
+    is_later = not 0 <= now - pulse.hang_at < SAME_POLL * poll_interval_s * pulse.hang_looks
+    return pulse.hang_at, min(pulse.hang_looks + is_later, HANG_LOOKS)
+
+
+def hanging(before: Pulse | None, after: Pulse | None) -> tuple[Event, ...]:
+    """The event of a hang that a beat reports for the first time."""
+    if after is None or (before is not None and before.launch_id == after.launch_id and before.hang_looks):
+        return ()
+    hang = hang_in(after)
+    if hang is None:
+        return ()
+    text = f"{hang_text(hang)}. It is ended if the next look finds the same."
+    return (Event(EventKind.HANGING, text, data={"place": hang.place, "step": hang.step, "still_s": hang.still_s}),)
 
 
 def restart(before: Pulse | None, after: Pulse | Beat | None) -> tuple[Event, ...]:

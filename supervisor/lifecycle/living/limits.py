@@ -19,6 +19,7 @@ from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run, run_cost_usd, training_s
 from supervisor.lifecycle.decision import soonest
 from supervisor.wording.figures import age_text
+from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_reason, is_spared
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
@@ -58,10 +59,14 @@ def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None
         if limit_s is not None and in_phase_s > limit_s:
             return f"{in_phase_s:.0f} s in phase {pulse.phase}, limit {limit_s:.0f} s"
         return None
+    hang = hang_in(pulse)
+    if hang is not None and pulse.hang_looks >= HANG_LOOKS:
+        return hang_reason(hang)
     if pulse.first_progress_at is not None:
-        if pulse.stall_polls >= limits.polls:
-            return f"{pulse.stall_polls} polls without progress at step {pulse.step}"
-        return None
+        since_s = now - seen_since(attempt, world, pulse.progress_at or pulse.first_progress_at, now)
+        if pulse.stall_polls < limits.polls or is_spared(pulse, limits, since_s):
+            return None
+        return f"{pulse.stall_polls} polls without progress at step {pulse.step}"
     # A first step is due only in a run that has reported steps before; others are never judged by steps.
     if run.reported and in_phase_s > limits.first_progress_s:
         return f"no first step after {in_phase_s:.0f} s of training, limit {limits.first_progress_s:.0f} s"

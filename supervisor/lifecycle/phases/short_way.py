@@ -84,13 +84,15 @@ def _checkpoints_are_as_before(obs: Observation, beat: Beat) -> bool:
 
 
 def _is_in_time(run: Run, pulse: Pulse, world: World, now: float) -> bool:
-    """Neither silent nor stalled, and within the limits of the run. A pulse of the future was made by a wrong clock."""
+    """Neither silent nor stalled, no hang is reported, and within the limits of the run. A pulse of the future was made
+    by a wrong clock."""
     stall = run.policy.stall
     return (
         0.0 <= now - pulse.beat_at <= stall.silence_s
         and pulse.phase == TRAINING
         and pulse.first_progress_at is not None
         and pulse.stall_polls < stall.polls
+        and not pulse.hang_looks
         and (not _has_limits(run.policy.limits) or limit_passed(run, now, world) is None)
     )
 

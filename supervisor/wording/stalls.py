@@ -1,0 +1,81 @@
+"""What the beats of a training without progress say: it hangs, or it is late but still moves; and the words for it.
+
+The agent judges both (agent/watch/hang.py) and puts them into the signs of its beat. A hang counts only at the step at
+which the beat itself stands: an agent whose store is away may repeat an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from supervisor.contract import signs, thread_places
+from supervisor.contract.heartbeat import TRAINING, Beat
+from supervisor.contract.signs import Hang
+from supervisor.domain.attempt import Pulse
+from supervisor.domain.policies import StallLimits
+from supervisor.wording.figures import age_text, step_text
+
+HANG_LOOKS = 2  # an attempt that hangs is ended when a second beat, a poll later, says the same
+_PLACES: Mapping[str, str] = {
+    thread_places.INPUT: "it waits for its input",
+    thread_places.COLLECTIVE: "it waits for other processes of the training",
+    thread_places.GPU_KERNEL: "it waits for the GPU",
+    thread_places.LOCK: "it waits for a lock",
+    thread_places.NETWORK: "it waits for the network",
+    thread_places.DISK: "it waits for a disk",
+    thread_places.STOPPED: "it is stopped (SIGSTOP)",
+}
+_MOVES: Mapping[str, str] = {
+    "gpu": "GPU",
+    "cpu": "CPU",
+    "io": "IO",
+    "net": "network",
+    "files": "files",
+    "output": "log",
+}
+
+
+def hang_in(beat: Beat | Pulse) -> Hang | None:
+    """The hang that it reports; None while the training goes on."""
+    # Most signs are of the log, and each list of runs asks for each of them.
+    hang = signs.decode(beat.signs).hang if '"hang"' in beat.signs and beat.phase == TRAINING else None
+    return hang if hang is not None and hang.step == beat.step else None
+
+
+def hang_reason(hang: Hang) -> str:
+    """For the end of its attempt: the verdict adds for how long, and where it waits."""
+    where = "" if hang.step is None else f" at {step_text(hang.step)}"
+    return f"The command hangs{where}: nothing of it has moved"
+
+
+def hang_text(hang: Hang) -> str:
+    place = _PLACES.get(hang.place, "the dump of its threads does not show for what it waits")
+    return f"{hang_reason(hang)} for {age_text(hang.still_s)}, and {place}"
+
+
+def moves_text(pulse: Pulse) -> str:
+    """What still moves of a training whose step is late, as 'CPU, IO'; "" where nothing does, or it cannot be said."""
+    moves = signs.decode(pulse.signs).moves if '"moves"' in pulse.signs else None
+    return ", ".join(word for signal, word in _MOVES.items() if signal in (moves or ()))
+
+
+def is_spared(pulse: Pulse, limits: StallLimits, without_progress_s: float) -> bool:
+    """It counts enough polls without progress to be ended, but it moves: an evaluation or a save that the training does
+    not announce. Not for longer than an evaluation may take."""
+    late = pulse.phase == TRAINING and pulse.stall_polls >= limits.polls
+    return late and without_progress_s <= limits.evaluation_s and bool(moves_text(pulse))
+
+
+def late_clauses(pulse: Pulse, limits: StallLimits, without_progress_s: float) -> list[str]:
+    """For the status sentence of a training that hangs, or that only its motion keeps alive; [] for any other."""
+    hang = hang_in(pulse)
+    if hang is not None:
+        return [hang_text(hang), "Next: restart, if the next look finds the same"]
+    if not is_spared(pulse, limits, without_progress_s):
+        return []
+    step, since = step_text(pulse.step), age_text(without_progress_s)
+    limit = age_text(limits.evaluation_s)
+    return [
+        f"No progress since {step} for {since} (stall poll {pulse.stall_polls} of {limits.polls})",
+        f"It still moves ({moves_text(pulse)}), so it is not restarted before {limit} without a step",
+    ]
