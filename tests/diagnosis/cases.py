@@ -32,7 +32,7 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class Expected:
     """`cause` None: nothing ended, or the end is no failure. `rule` "": none may match. `remedies`: words of which the
-    verdict must contain the first. `hints`: ids of slow or living findings that may be shown."""
+    verdict must contain one. `hints`: ids of slow or living findings that may be shown."""
 
     cause: str | None
     rule: str
@@ -109,8 +109,12 @@ def write(case_folder: Path, document: Json, log: bytes, expected: Expected, pro
     text = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     (case_folder / "evidence.json").write_text(text + "\n", encoding="utf-8")
     (case_folder / "log").write_bytes(log)
-    (case_folder / "expected.json").write_text(json.dumps(expected.to_json(), ensure_ascii=False) + "\n")
+    write_answer(case_folder, expected)
     (case_folder / "provenance").write_text("".join(f"{key}: {value}\n" for key, value in provenance.items()))
+
+
+def write_answer(case_folder: Path, expected: Expected) -> None:
+    (case_folder / "expected.json").write_text(json.dumps(expected.to_json(), ensure_ascii=False) + "\n")
 
 
 def write_steps(case_folder: Path, steps: list[tuple[int, int, float]]) -> None:

@@ -34,6 +34,10 @@ _IDS = re.compile(r'("(?:machine_id|boot_id|at_start|now)":\s*")([0-9a-f-]{32,40
 class Life(Rig):
     """A machine whose command is a script of the maker."""
 
+    @property
+    def archive(self) -> str:
+        return str(self._archive)
+
     def script(self, text: str, name: str = "train.py") -> str:
         path = self._folder / name
         path.write_text(textwrap.dedent(text).lstrip("\n"))
@@ -126,6 +130,7 @@ def _general(text: str, life: Life) -> str:
     for private, general in (
         (str(life.machine), "/machine"),
         (root, "/home/user"),
+        (life.archive, "/machine/agent.pyz"),
         (sys.executable, PYTHON),
         (os.path.realpath(sys.executable), PYTHON),
         (sys.base_prefix, "/opt/python"),

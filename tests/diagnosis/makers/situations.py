@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode, to_json
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.contract.heartbeat import Beat, Exit
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineRecord, Placement
@@ -121,8 +121,11 @@ def _document(story: Story, drawn: Variation) -> Json:
         made["records"] = [{"cause": story.record.cause.value, "detail": story.record.detail, "at": story.record.at}]
     if story.serial:
         made["serial"] = list(story.serial)
-    items = [_item(fact) for fact in (*story.facts, ("up.s", round(drawn.up_s, 1), "agent", round(drawn.up_s, 1)))]
-    if story.facts:
+    facts = [*story.facts, ("up.s", round(drawn.up_s, 1), "agent", round(drawn.up_s, 1))]
+    if story.left and not story.agent:  # the last beat of a start-up script; a document keeps only its message
+        facts += [("left", story.left, "agent"), ("left.message", story.message, "agent")]
+    items = [_item(fact) for fact in facts]
+    if len(items) > 1:
         made["items"] = items
     del made["log_tail"]
     return made
@@ -150,7 +153,7 @@ def _part(story: Story, beat: Beat, drawn: Variation) -> Json:
         "signals_sent": list(story.signals_sent), "oom_kills": story.oom_kills if story.code != 0 else None,
         "boot": {"at_start": beat.boot_id, "now": beat.boot_id.replace("b007", "b008") if story.reboot else beat.boot_id},
         "disks": {"checkpoints": dict(vars(disk))},
-        "telemetry": None if telemetry is None else to_json(telemetry),
+        "telemetry": None,  # the beat has it
         "stall": None, "processes": [], "trimmed": [],
     }  # fmt: skip
 
@@ -167,7 +170,9 @@ def _item(fact: Fact) -> Json:
 
 def memory(drawn: Variation, share: float, limit_gib: float = 64.0) -> Telemetry:
     limit = limit_gib * GIB
-    return Telemetry(cgroup=Cgroup(memory_bytes=round(share * limit), memory_max_bytes=limit, oom_kills=0), checkpoints_disk=ROOMY)
+    return Telemetry(
+        cgroup=Cgroup(memory_bytes=round(share * limit), memory_max_bytes=limit, oom_kills=0), checkpoints_disk=ROOMY
+    )
 
 
 def cards(*used_gib: float, total_gib: float = 24.0, util: float = 90.0, **more: tuple[float | None, ...]) -> Telemetry:
@@ -175,7 +180,9 @@ def cards(*used_gib: float, total_gib: float = 24.0, util: float = 90.0, **more:
         util_pct=(util,) * len(used_gib), memory_used_mib=tuple(used * 1024 for used in used_gib),
         memory_total_mib=(total_gib * 1024,) * len(used_gib), **more,
     )  # fmt: skip
-    return Telemetry(gpus=gpus, cgroup=Cgroup(memory_bytes=8 * GIB, memory_max_bytes=64 * GIB, oom_kills=0), checkpoints_disk=ROOMY)
+    return Telemetry(
+        gpus=gpus, cgroup=Cgroup(memory_bytes=8 * GIB, memory_max_bytes=64 * GIB, oom_kills=0), checkpoints_disk=ROOMY
+    )
 
 
 def disk(free: float, total: float = 1e11, free_inodes: float = 6e6, total_inodes: float = 6.5e6) -> Telemetry:

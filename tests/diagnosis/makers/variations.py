@@ -19,8 +19,17 @@ NO_SPACE = {
     "ja": "デバイスに空き領域がありません",
 }
 _CHATTER = {
-    "en": ("epoch {e} step {s} loss {l:.4f}", "validation accuracy {a:.2f} %", "saved checkpoint step-{s}.pt", "loading shard {s}"),
-    "de": ("Epoche {e}, Schritt {s}: Verlust {l:.4f}", "Genauigkeit auf den Testdaten {a:.2f} %", "Zwischenstand {s} gespeichert"),
+    "en": (
+        "epoch {e} step {s} loss {l:.4f}",
+        "validation accuracy {a:.2f} %",
+        "saved checkpoint step-{s}.pt",
+        "loading shard {s}",
+    ),
+    "de": (
+        "Epoche {e}, Schritt {s}: Verlust {l:.4f}",
+        "Genauigkeit auf den Testdaten {a:.2f} %",
+        "Zwischenstand {s} gespeichert",
+    ),
     "zh": ("第 {e} 轮 步数 {s} 损失 {l:.4f}", "验证集准确率 {a:.2f} %", "检查点 {s} 已保存"),
     "fr": ("époque {e} pas {s} perte {l:.4f}", "précision de validation {a:.2f} %", "point de reprise {s} écrit"),
     "es": ("época {e} paso {s} pérdida {l:.4f}", "exactitud de validación {a:.2f} %", "punto de control {s} guardado"),
@@ -28,15 +37,31 @@ _CHATTER = {
 }
 _STYLES: tuple[Callable[[random.Random, str, int], str], ...] = (
     lambda draw, text, step: text,
-    lambda draw, text, step: f"2026-03-0{1 + step % 8} 1{step % 10}:0{step % 6}:{10 + step % 50},{step % 1000:03d} INFO trainer: {text}",
+    lambda draw, text, step: (
+        f"2026-03-0{1 + step % 8} 1{step % 10}:0{step % 6}:{10 + step % 50},{step % 1000:03d} INFO trainer: {text}"
+    ),
     lambda draw, text, step: f"[{step % 24:02d}:{step % 60:02d}:{(step * 7) % 60:02d}] INFO     {text}",
-    lambda draw, text, step: f"\r{step % 100:3d}%|{'█' * (step % 10)}{' ' * (10 - step % 10)}| {step}/5000 [00:{step % 60:02d}<05:11, 9.3it/s] {text}",
-    lambda draw, text, step: f"{{'loss': {draw.random():.4f}, 'learning_rate': {draw.random() / 1000:.2e}, 'epoch': {step / 100:.2f}}}",
-    lambda draw, text, step: f"Epoch {step // 100}: {step % 100:3d}%|{'▉' * (step % 8)} | {step}/5000 [v_num=3, train_loss={draw.random():.3f}] {text}",
+    lambda draw, text, step: (
+        f"\r{step % 100:3d}%|{'█' * (step % 10)}{' ' * (10 - step % 10)}| {step}/5000 [00:{step % 60:02d}<05:11, 9.3it/s] {text}"
+    ),
+    lambda draw, text, step: (
+        f"{{'loss': {draw.random():.4f}, 'learning_rate': {draw.random() / 1000:.2e}, 'epoch': {step / 100:.2f}}}"
+    ),
+    lambda draw, text, step: (
+        f"Epoch {step // 100}: {step % 100:3d}%|{'▉' * (step % 8)} | {step}/5000 [v_num=3, train_loss={draw.random():.3f}] {text}"
+    ),
     lambda draw, text, step: f"I{step:04d} train.py:{100 + step % 90}] {text}",
 )
 # Of every line: torchrun's redirects, srun -l, Ray, a log collector's time.
-_EVERY_LINE = ("", "", "", "[default{r}]:", "{r}: ", "(RayTrainWorker pid=41{r}7, ip=10.0.0.{r}) ", "2026-03-01T12:00:01.{r}23456789Z ")
+_EVERY_LINE = (
+    "",
+    "",
+    "",
+    "[default{r}]:",
+    "{r}: ",
+    "(RayTrainWorker pid=41{r}7, ip=10.0.0.{r}) ",
+    "2026-03-01T12:00:01.{r}23456789Z ",
+)
 _OF_ERRORS = ("", "", "[rank{r}]: ")  # torch 2.2 and later
 _FRAMES = (
     ("train.py", 214, "main", "main(parse_args())"),
@@ -81,7 +106,9 @@ class Variation:
         for _ in range(count):
             text = self.draw.choice(_CHATTER[self.language])
             loss, accuracy = self.draw.uniform(0.01, 4.0), self.draw.uniform(10, 99)
-            self.say(self._style(self.draw, text.format(e=self.step // 500, s=self.step, l=loss, a=accuracy), self.step))
+            self.say(
+                self._style(self.draw, text.format(e=self.step // 500, s=self.step, l=loss, a=accuracy), self.step)
+            )
 
     def train(self, count: int | None = None, every_s: float = 2.0) -> None:
         """So many steps are reported, each with its line."""
@@ -125,7 +152,10 @@ class Variation:
         width = 96
         rows = ["╭" + " Traceback (most recent call last) ".center(width, "─") + "╮"]
         for path, line, name, text in _FRAMES[:depth]:
-            rows += [f"│ {f'/home/user/{path}:{line} in {name}':<{width - 2}} │", f"│ {f'❱ {line} │   {text}':<{width - 2}} │"]
+            rows += [
+                f"│ {f'/home/user/{path}:{line} in {name}':<{width - 2}} │",
+                f"│ {f'❱ {line} │   {text}':<{width - 2}} │",
+            ]
         rows.append("╰" + "─" * width + "╯")
         self._err(*rows, *last.split("\n"))
 

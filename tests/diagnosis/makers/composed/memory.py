@@ -9,6 +9,7 @@ from tests.diagnosis.makers.answers import (
     HOST_OOM,
     HOST_OOM_LIKELY,
     KILLED,
+    KNOWN_ERROR,
     PREEMPTED,
     SLURM_OOM,
     STOPPED,
@@ -44,7 +45,12 @@ def worker_words(drawn: Variation) -> Story:
     drawn.cascade()
     at = drawn.up_s
     return Story(
-        HOST_OOM, code=1, oom_kills=1, telemetry=memory(drawn, 0.97), facts=(("oom.rose", at, "agent", at),), pages=TORCH
+        HOST_OOM,
+        code=1,
+        oom_kills=1,
+        telemetry=memory(drawn, 0.97),
+        facts=(("oom.rose", at, "agent", at),),
+        pages=TORCH,
     )
 
 
@@ -103,7 +109,7 @@ def neighbors_kill(drawn: Variation) -> Story:
     drawn.train()
     at = drawn.up_s - 3
     facts = (("oom.rose", at, "agent", at), ("oom.shared", True, "agent"))
-    answer = replace(KILLED, certainty="likely", retry="once_identical")
+    answer = replace(KILLED, certainty="likely")
     return Story(not_(answer, "U9"), number=9, oom_kills=1, telemetry=memory(drawn, 0.31), facts=facts, pages=KERNEL)
 
 
@@ -124,7 +130,9 @@ def by_a_stranger(drawn: Variation) -> Story:
 def beside_a_record(drawn: Variation) -> Story:
     drawn.train()
     kept = record(Cause.PREEMPTED, "compute.instances.preempted")
-    return Story(not_(PREEMPTED, "U9", "U3"), number=9, oom_kills=0, telemetry=memory(drawn, 0.6), record=kept, placement=GCE)
+    return Story(
+        not_(PREEMPTED, "U9", "U3"), number=9, oom_kills=0, telemetry=memory(drawn, 0.6), record=kept, placement=GCE
+    )
 
 
 def allocation_refused(drawn: Variation) -> Story:
@@ -134,7 +142,7 @@ def allocation_refused(drawn: Variation) -> Story:
         "MemoryError",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate 687194767360 bytes. Error code 12 (Cannot allocate memory)",
     ))  # fmt: skip
-    return Story(not_(USER_ERROR, "U9"), code=1, telemetry=memory(drawn, 0.2))
+    return Story(not_(KNOWN_ERROR, "U9"), code=1, telemetry=memory(drawn, 0.2))
 
 
 def hand_killed_worker(drawn: Variation) -> Story:

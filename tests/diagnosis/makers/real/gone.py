@@ -7,22 +7,27 @@ import signal
 from contextlib import suppress
 from functools import partial
 
-from tests.diagnosis.makers.answers import HANGUP, KILLED, PREEMPTED, TIME_LIMIT, USER_ERROR, not_
 from tests.diagnosis.cases import Expected
+from tests.diagnosis.makers.answers import HANGUP, KILLED, PREEMPTED, TIME_LIMIT, USER_ERROR, not_
 from tests.diagnosis.makers.lives import Life, Live
 from tests.diagnosis.makers.real.memory import REPORT, ROOMY, kill
 
-CPU = REPORT + """
+CPU = (
+    REPORT
+    + """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (1, 5))
 while True:
     pass
 """
+)
 HARD_CPU = CPU.replace("(1, 5)", "(1, 1)")
 FAULT = REPORT + "import os, signal\nos.kill(os.getpid(), signal.NAME)\n"
 SEGFAULT = REPORT + "import faulthandler\nfaulthandler.enable()\nimport ctypes\nctypes.string_at(0)\n"
 ABORT = REPORT + "sys.stdout.flush()\nos.abort()\n"
-HANDLER = REPORT + """
+HANDLER = (
+    REPORT
+    + """
 import signal
 def leave(number, frame):
     print("got signal", number, ": saving and leaving", flush=True)
@@ -30,12 +35,18 @@ def leave(number, frame):
 signal.signal(signal.SIGTERM, leave)
 time.sleep(60)
 """
-INTERRUPTED = REPORT + """
+)
+INTERRUPTED = (
+    REPORT
+    + """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 time.sleep(60)
 """
-SESSION = REPORT + """
+)
+SESSION = (
+    REPORT
+    + """
 import pty, signal, subprocess
 child = subprocess.run(["true"])
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -57,7 +68,10 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 os.kill(os.getpid(), os.WTERMSIG(status))
 time.sleep(5)
 """
-LAUNCHER = REPORT + """
+)
+LAUNCHER = (
+    REPORT
+    + """
 import signal, subprocess
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 time.sleep(0.2)
@@ -65,6 +79,7 @@ child.terminate()
 child.wait()
 raise subprocess.CalledProcessError(child.returncode, ["train_worker.py", "--rank", "1"])
 """
+)
 RESUMED = REPORT + "time.sleep(1.5)\nprint('done', flush=True)\n"
 
 
