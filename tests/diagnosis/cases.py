@@ -1,7 +1,8 @@
 """The labeled corpus: `corpus/<family>/<case>/` with what was seen, what the verdict must be, and where it comes from.
 
 - `evidence.json`: the document of the attempt as the supervisor composes it. Its `log_tail` is left out where it equals
-  the last lines of `log`; the loader puts it back.
+  the last lines of `log`; the loader puts it back. Its `cause` and `detail` are empty where the supervisor concludes
+  them from the exit or the record: a verdict must not read its own answer.
 - `log`: the output of the command, byte for byte.
 - `steps` (optional): a line `offset step up_s` for each step that was reported: at this size of the log, at this time
   of the agent. Only where the order of lines and steps matters.
@@ -9,7 +10,8 @@
   word that the evidence supports. `negative`: the case looks like the rules in `looks_like` and is none of them.
 - `provenance`: lines `key: value`; `kind` is real, recorded or composed.
 
-The makers draw variations by seed. Seeds with `seed % 5 == 4` are kept apart: rules are not tuned on them.
+The makers draw variations by seed. Seeds with `seed % 5 == 4` are kept apart: rules are not tuned on them. The family
+`apart` was written without a look at the rules, and measured before anyone could tune on it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ CORPUS = Path(__file__).parent / "corpus"
 REAL, RECORDED, COMPOSED = KINDS = ("real", "recorded", "composed")
 LOG_LINES, LINE_CHARS = 200, 1000  # of `log_tail`, as supervisor/lifecycle/evidence cuts it
 MAX_LOG_BYTES = 64 << 10
-EVERY, KEPT_APART = 5, 4
+EVERY, KEPT_APART, APART = 5, 4, "apart"  # seeds, and a family
 
 Json = dict[str, Any]
 
@@ -88,7 +90,7 @@ class Case:
     @property
     def kept_apart(self) -> bool:
         seed = self.provenance.get("seed", "")
-        return seed.isdigit() and int(seed) % EVERY == KEPT_APART
+        return self.family == APART or (seed.isdigit() and int(seed) % EVERY == KEPT_APART)
 
 
 def load(family: str | None = None, root: Path = CORPUS) -> list[Case]:

@@ -112,7 +112,7 @@ class Variation:
 
     def train(self, count: int | None = None, every_s: float = 2.0) -> None:
         """So many steps are reported, each with its line."""
-        for _ in range(self.draw.randrange(3, 12) if count is None else count):
+        for _ in range(self.draw.randrange(2, 7) if count is None else count):
             self.step += 10
             self.up_s += every_s
             self.steps.append((len(self.log), self.step, self.up_s))
@@ -123,11 +123,11 @@ class Variation:
 
     def long_line(self) -> None:
         """More than the 4 KB that a matcher looks at, without a word of meaning."""
-        self.say("batch " + " ".join(f"{self.draw.random():.6f}" for _ in range(700)))
+        self.say("batch " + " ".join(f"{self.draw.random():.6f}" for _ in range(520)))
 
     def error(self, last: str, *, frames: int | None = None, chained_to: str = "") -> None:
         """A traceback that ends with `last`, in one of the forms in which they appear."""
-        if self.draw.random() < 0.2:
+        if self.draw.random() < 0.07:
             self.long_line()
         depth = self.draw.randrange(1, len(_FRAMES) + 1) if frames is None else frames
         if chained_to:

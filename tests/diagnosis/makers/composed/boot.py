@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.causes import Cause
+from tests.diagnosis.cases import Expected
 from tests.diagnosis.makers.answers import (
     ALIVE,
     BOOT_TIMEOUT,
@@ -32,17 +33,33 @@ def serial_stops(drawn: Variation) -> Story:
 
 def arguments_refused(drawn: Variation) -> Story:
     """Exit 125: the container runtime refuses how we called it, in every zone."""
-    text = drawn.pick(
+    words = drawn.pick(
         "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
         "docker: Error response from daemon: failed to create task for container: CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all.",
         "docker: Error response from daemon: failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=0: unknown.",
         "unknown flag: --device-cgroup-rules",
     )
-    drawn.say(text)
+    drawn.say(words)
+    left, why = (
+        ("no_start", "docker could not start the container: ")
+        if words.startswith("unknown flag")
+        else ("no_gpu", "docker could not give the container its GPUs: ")
+    )
     facts = (("container.exit", 125, "host"),)
     return Story(
-        LAUNCH_REJECTED, left="no_start", message=text[:300], facts=facts, placement=GCE, agent=False, pages=DAEMON
+        LAUNCH_REJECTED, left=left, message=(why + words)[:300], facts=facts, placement=GCE, agent=False, pages=DAEMON
     )
+
+
+def start_failed(drawn: Variation) -> Story:
+    """The container did not start, and the words do not say whose fault it is."""
+    words = drawn.pick(
+        "docker could not start the container: docker: Error response from daemon: OCI runtime create failed: unable to retrieve OCI runtime error",
+        "us-docker.pkg.dev/team/train:v7 cannot be pulled: the pull took more than 1200 s",
+        "the agent cannot be fetched: HTTP 503",
+    )
+    answer = Expected("unknown", "LEFT", "certain", "once_identical", "machine")
+    return Story(answer, left="no_start", message=words, placement=GCE, agent=False)
 
 
 def image_refused(drawn: Variation) -> Story:
@@ -122,6 +139,24 @@ def secret_unreadable(drawn: Variation) -> Story:
     return Story(answer, left="no_secret", message=text, placement=GCE)
 
 
+def slow_registry(drawn: Variation) -> Story:
+    """The registry is slow or limits requests: the pull goes on, nothing is wrong with the image."""
+    text = drawn.pick(
+        'Failed to pull image "team/train:v7": net/http: TLS handshake timeout',
+        'Failed to pull image "team/train:v7": toomanyrequests: You have reached your pull rate limit.',
+        'Failed to pull image "team/train:v7": dial tcp 10.0.0.5:443: connect: connection refused',
+    )
+    facts = (("platform.state", "ImagePullBackOff", "provider"), ("platform.message", text, "provider"))
+    return Story(
+        not_(ALIVE, "K8S3"),
+        facts=facts,
+        phase="image",
+        message="waiting for the image",
+        placement=KUBERNETES,
+        pages=PULLS,
+    )
+
+
 # --- look-alikes ------------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +198,7 @@ def still_booting(drawn: Variation) -> Story:
 MECHANISMS = (
     Mechanism("serial-stops", serial_stops, 7),
     Mechanism("arguments-refused", arguments_refused, 7),
+    Mechanism("start-failed", start_failed, 5),
     Mechanism("image-refused", image_refused, 6),
     Mechanism("no-image", no_image, 5),
     Mechanism("wrong-code", wrong_code, 5),
@@ -171,6 +207,7 @@ MECHANISMS = (
     Mechanism("object-refused", object_refused, 5),
     Mechanism("secret-unreadable", secret_unreadable, 5),
     Mechanism("not-first-compile", first_compile, 5),
+    Mechanism("not-a-slow-registry", slow_registry, 5),
     Mechanism("not-slow-pull", slow_pull, 4),
     Mechanism("not-its-own-125", own_125, 4),
     Mechanism("not-still-booting", still_booting, 4),

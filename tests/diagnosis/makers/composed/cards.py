@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.domain.causes import Cause
+from tests.diagnosis.cases import Expected
 from tests.diagnosis.makers.answers import (
     ALIVE,
     FINISHED,
@@ -19,6 +21,7 @@ from tests.diagnosis.makers.answers import (
 from tests.diagnosis.makers.situations import GCE, KUBERNETES, Mechanism, Story, cards
 from tests.diagnosis.makers.variations import Variation
 
+PODS = "kubernetes.io: Pod conditions (PodScheduled, Unschedulable); supervisor/providers/kubernetes/waiting.py"
 CATALOG = "docs.nvidia.com/deploy/xid-errors (catalog of Xid errors)"
 ALLOCATOR = "pytorch/pytorch: c10/cuda/CUDACachingAllocator.cpp, releases 1.12, 2.1, 2.5, 2.9"
 OTHERS = "error texts of TensorFlow, JAX, CuPy and the CUDA runtime"
@@ -109,14 +112,73 @@ def no_card_found(drawn: Variation) -> Story:
 
 
 def none_to_schedule(drawn: Variation) -> Story:
-    text = drawn.pick(
-        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
-        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
-        "0/5 nodes are available: 5 Insufficient nvidia.com/gpu. no new claims to deallocate",
+    """The nodes of the pool have no card to give at all."""
+    nodes = drawn.draw.randrange(1, 9)
+    text = (
+        "no node of the pool has nvidia.com/gpu to give: is its device plugin running? "
+        f"(0/{nodes} nodes are available: {nodes} Insufficient nvidia.com/gpu.)"
     )
     facts = (("platform.state", "Unschedulable", "provider"), ("platform.message", text, "provider"))
-    return Story(replace(NO_GPU, rule="K8S1", where="place"), facts=facts, placement=KUBERNETES, agent=False, beat=False,
-                 pages="kubernetes.io: Pod conditions, PodScheduled False, reason Unschedulable")  # fmt: skip
+    return Story(
+        replace(NO_GPU, rule="K8S1", where="place"),
+        facts=facts,
+        placement=KUBERNETES,
+        agent=False,
+        beat=False,
+        pages=PODS,
+    )
+
+
+def all_in_use(drawn: Variation) -> Story:
+    """Cards exist, others have them: no fault of anything."""
+    text = drawn.pick(
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
+        "0/12 nodes are available: 2 Insufficient cpu, 10 Insufficient nvidia.com/gpu.",
+        "0/5 nodes are available: 5 Insufficient memory. no new claims to deallocate",
+    )
+    facts = (("platform.state", "Unschedulable", "provider"), ("platform.message", text, "provider"))
+    answer = not_(Expected("no_capacity", "K8S1", "certain", "free_elsewhere", "place"), "U31", "U3")
+    return Story(answer, facts=facts, placement=KUBERNETES, agent=False, beat=False, pages=PODS)
+
+
+def tainted(drawn: Variation) -> Story:
+    text = drawn.pick(
+        "every node of the pool has a taint that the pod does not tolerate (nvidia.com/gpu=present:NoSchedule): set kubernetes_tolerations",
+        "0/4 nodes are available: 4 node(s) had untolerated taint {dedicated: ml}. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
+    )
+    facts = (("platform.state", "Unschedulable", "provider"), ("platform.message", text, "provider"))
+    answer = Expected("launch_rejected", "K8S1", "certain", "never", "account")
+    return Story(answer, facts=facts, placement=KUBERNETES, agent=False, beat=False, pages=PODS)
+
+
+def broken_while_it_stood(drawn: Variation) -> Story:
+    """A card is lost, and the run stands still until it is called a stall."""
+    drawn.train(8)
+    at = drawn.up_s + 1
+    drawn.wait(600)
+    facts = (("card.xid", (0, (79, 119, 48)[drawn.seed % 3]), "agent", at, "NVML event"),)
+    return Story(
+        GPU_FAULT,
+        facts=facts,
+        cause=Cause.STALLED,
+        detail="no progress for 600 s",
+        telemetry=cards(20.0),
+        placement=GCE,
+        pages=CATALOG,
+    )
+
+
+def words_of_the_hardware(drawn: Variation) -> Story:
+    """The command's own words blame the card; no event was read."""
+    drawn.train()
+    drawn.error(
+        drawn.pick(
+            "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution",
+            "pynvml.NVMLError_GpuIsLost: GPU is lost",
+        )
+    )
+    return Story(GPU_FAULT_LIKELY, code=1, telemetry=cards(20.0), placement=GCE, pages=CATALOG)
 
 
 def broken(drawn: Variation) -> Story:
@@ -269,6 +331,10 @@ MECHANISMS = (
     Mechanism("driver-missing", driver_missing, 5),
     Mechanism("no-card-found", no_card_found, 5),
     Mechanism("none-to-schedule", none_to_schedule, 5),
+    Mechanism("all-in-use", all_in_use, 6),
+    Mechanism("tainted", tainted, 5),
+    Mechanism("broken-while-it-stood", broken_while_it_stood, 5),
+    Mechanism("words-of-the-hardware", words_of_the_hardware, 5),
     Mechanism("broken", broken, 7),
     Mechanism("broken-quietly", broken_quietly, 5),
     Mechanism("lost", lost, 5),

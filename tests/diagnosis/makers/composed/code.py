@@ -76,6 +76,30 @@ def tracker(drawn: Variation) -> Story:
     return Story(TRACKER, code=1)
 
 
+def access(drawn: Variation) -> Story:
+    drawn.noise(1)
+    drawn.error(
+        drawn.pick(
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo for url https://huggingface.co/org/model/resolve/main/config.json.",
+            "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/data: trainer@project.iam.gserviceaccount.com does not have storage.objects.get access to the Google Cloud Storage object.",
+            "botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling the GetObject operation: Access Denied",
+            "PermissionError: [Errno 13] Permission denied: '/data/imagenet/train'",
+        )
+    )
+    return Story(code("0-B", "likely", "grant_role", "add_secret"), code=1)
+
+
+def shared_memory(drawn: Variation) -> Story:
+    drawn.train(2)
+    drawn.error(
+        drawn.pick(
+            "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
+            "RuntimeError: unable to allocate shared memory(shm) for file </torch_4711_99>: Resource temporarily unavailable (11)",
+        )
+    )
+    return Story(code("U9", "likely", "larger_shm"), code=1)
+
+
 def cell(drawn: Variation) -> Story:
     drawn.error(
         drawn.pick("KeyError: 'label'", "NameError: name 'df' is not defined", "ValueError: Input contains NaN.")
@@ -193,6 +217,8 @@ MECHANISMS = (
     Mechanism("configuration", configuration, 6),
     Mechanism("layers", layers, 7),
     Mechanism("tracker", tracker, 5),
+    Mechanism("access", access, 6),
+    Mechanism("shared-memory", shared_memory, 5),
     Mechanism("cell", cell, 5),
     Mechanism("soon", soon, 6),
     Mechanism("twice", twice, 5),

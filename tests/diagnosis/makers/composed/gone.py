@@ -30,7 +30,9 @@ def preempted(drawn: Variation) -> Story:
     drawn.train()
     kept = record(
         Cause.PREEMPTED,
-        drawn.pick("compute.instances.preempted", "the platform preempted the machine", "Slurm: PREEMPTED"),
+        drawn.pick(
+            "Google preempted the machine", "a pod with a higher priority took its place", "PREEMPTED: it was preempted"
+        ),
     )
     end = ((None, 9), (None, 15), (143, None), (None, None))[drawn.seed % 4]
     return Story(PREEMPTED, code=end[0], number=end[1], record=kept, placement=GCE, pages=EVENTS)
@@ -45,27 +47,28 @@ def preempted_breaks_first(drawn: Variation) -> Story:
         "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))",
         "BrokenPipeError: [Errno 32] Broken pipe",
     ))  # fmt: skip
-    kept = record(Cause.PREEMPTED, "compute.instances.preempted", 3.0)
+    kept = record(Cause.PREEMPTED, "Google preempted the machine", 3.0)
     return Story(not_(PREEMPTED, "CODE"), code=1, record=kept, placement=GCE, pages=EVENTS)
 
 
 def host_error(drawn: Variation) -> Story:
     drawn.train()
     kept = record(
-        Cause.HOST_ERROR, drawn.pick("compute.instances.hostError", "compute.instances.terminateOnHostMaintenance")
+        Cause.HOST_ERROR,
+        drawn.pick("the machine's host failed", "the machine's host went into maintenance", "NODE_FAIL: a node failed"),
     )
     return Story(HOST_ERROR, record=kept, placement=GCE, agent=False, pages=EVENTS)
 
 
 def deleted(drawn: Variation) -> Story:
     drawn.train()
-    kept = record(Cause.MACHINE_DELETED, "v1.compute.instances.delete by a person")
+    kept = record(Cause.MACHINE_DELETED, "deleted by admin@example.com")
     return Story(MACHINE_DELETED, record=kept, placement=GCE, agent=False, pages=EVENTS)
 
 
 def rebooted(drawn: Variation) -> Story:
     drawn.train()
-    kept = None if drawn.seed % 2 else record(Cause.HOST_REBOOTED, "compute.instances.automaticRestart")
+    kept = None if drawn.seed % 2 else record(Cause.HOST_REBOOTED, "Google restarted the machine")
     facts = (
         ("boot.id_start", "b0070000-0000-4000-8000-000000000000", "host"),
         ("boot.id_now", "b0080000-0000-4000-8000-000000000000", "host"), ("boot.uptime_s", 41.0, "host"),
@@ -92,7 +95,7 @@ def slurm_limit(drawn: Variation) -> Story:
         f"slurmstepd: error: *** JOB {41000 + drawn.seed} ON node017 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***"
     )
     facts = (("platform.state", "TIMEOUT", "provider"),)
-    kept = record(Cause.TIME_LIMIT, "Slurm: TIMEOUT")
+    kept = record(Cause.TIME_LIMIT, "TIMEOUT: it reached its time limit")
     return Story(
         TIME_LIMIT, number=(15, 9)[drawn.seed % 2], record=kept, facts=facts, placement=SLURM, pages=SLURM_STATES
     )
@@ -104,7 +107,7 @@ def slurm_preempted(drawn: Variation) -> Story:
         f"slurmstepd: error: *** JOB {41000 + drawn.seed} ON node017 CANCELLED AT 2026-03-01T12:00:00 DUE TO PREEMPTION ***"
     )
     facts = (("platform.state", "PREEMPTED", "provider"),)
-    kept = record(Cause.PREEMPTED, "Slurm: PREEMPTED")
+    kept = record(Cause.PREEMPTED, "PREEMPTED: it was preempted")
     return Story(
         replace(PREEMPTED, rule="SLURM2"), number=15, record=kept, facts=facts, placement=SLURM, pages=SLURM_STATES
     )
@@ -169,7 +172,7 @@ def failed_long_before(drawn: Variation) -> Story:
     drawn.train()
     drawn.error("KeyError: 'lr'")
     facts = (("exit.at", NOW - 7200, "own", NOW - 7200),)
-    kept = record(Cause.PREEMPTED, "compute.instances.preempted", 5.0)
+    kept = record(Cause.PREEMPTED, "Google preempted the machine", 5.0)
     return Story(not_(USER_ERROR, "U3"), code=1, record=kept, facts=facts, placement=GCE, pages=EVENTS)
 
 

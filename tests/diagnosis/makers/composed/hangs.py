@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.domain.causes import Cause
-from tests.diagnosis.makers.answers import ALIVE, hang, not_
+from tests.diagnosis.makers.answers import ALIVE, USER_ERROR, hang, not_
 from tests.diagnosis.makers.situations import Mechanism, Story, cards
 from tests.diagnosis.makers.variations import Variation
 
@@ -18,7 +18,7 @@ STILL = (
 
 def _stands(place: str):  # type: ignore[no-untyped-def]
     def tell(drawn: Variation) -> Story:
-        drawn.train(20)
+        drawn.train(8)
         still = round(drawn.draw.uniform(70, 900), 1)
         drawn.wait(still)
         facts = (("hang.place", place, "agent", drawn.up_s), ("hang.still_s", still, "agent", drawn.up_s), *STILL)
@@ -51,7 +51,7 @@ def silent_command(drawn: Variation) -> Story:
 
 def _quiet(seconds: tuple[float, float], phase: str, *moves: str):  # type: ignore[no-untyped-def]
     def tell(drawn: Variation) -> Story:
-        drawn.train(20)
+        drawn.train(8)
         drawn.wait(drawn.draw.uniform(*seconds))
         facts = tuple((f"motion.{name}", name in moves, "agent") for name in ("gpu", "cpu", "io", "net", "files"))
         return Story(
@@ -63,7 +63,7 @@ def _quiet(seconds: tuple[float, float], phase: str, *moves: str):  # type: igno
 
 def silent_log(drawn: Variation) -> Story:
     """The log is silent, but steps move: the output is buffered."""
-    drawn.train(20)
+    drawn.train(8)
     drawn.wait(5)
     facts = (
         ("window.log_silent_s", 1200.0, "agent"),
@@ -71,6 +71,18 @@ def silent_log(drawn: Variation) -> Story:
         ("motion.files", True, "agent"),
     )
     return Story(not_(ALIVE, "HANG", "U43"), phase="training", facts=facts, telemetry=cards(18.0))
+
+
+def went_on(drawn: Variation) -> Story:
+    """It stood still for a while, went on, and failed hours later with an error of its own."""
+    drawn.train(8)
+    at = drawn.up_s + 80
+    drawn.wait(120)
+    drawn.train(8, every_s=900.0)
+    drawn.error("KeyError: 'lr'")
+    place = PLACES[drawn.seed % len(PLACES)]
+    facts = (("hang.place", place, "agent", at), ("hang.still_s", 80.0, "agent", at))
+    return Story(not_(USER_ERROR, "HANG"), code=1, facts=facts)
 
 
 MECHANISMS = (
@@ -82,4 +94,5 @@ MECHANISMS = (
     Mechanism("not-slow-store", _quiet((300, 600), "checkpoint", "net", "io"), 4),
     Mechanism("not-warm-up", _quiet((800, 900), "training", "cpu"), 4),
     Mechanism("not-silent-log", silent_log, 5),
+    Mechanism("not-one-that-went-on", went_on, 8),
 )

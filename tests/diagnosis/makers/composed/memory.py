@@ -77,6 +77,27 @@ def pod_killed(drawn: Variation) -> Story:
     )  # fmt: skip
 
 
+def kernel_words(drawn: Variation) -> Story:
+    """The kernel's line is in the output; the counter could not be read."""
+    drawn.train()
+    drawn.say(
+        drawn.pick(
+            "Memory cgroup out of memory: Killed process 4711 (python) total-vm:81234567kB, anon-rss:66543210kB, file-rss:0kB",
+            "Out of memory: Killed process 4711 (python) total-vm:81234567kB, anon-rss:66543210kB",
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job,mems_allowed=0,oom_memcg=/job,task=python,pid=4711",
+        )
+    )
+    return Story(HOST_OOM_LIKELY, number=9, oom_kills=None, pages="kernel.org: mm/oom_kill.c")
+
+
+def shared_and_full(drawn: Variation) -> Story:
+    """The counter counts for others too, and the memory of the group was used up."""
+    drawn.train()
+    at = drawn.up_s - 2
+    facts = (("oom.rose", at, "agent", at), ("oom.shared", True, "agent"))
+    return Story(HOST_OOM_LIKELY, number=9, oom_kills=1, telemetry=memory(drawn, 0.985), facts=facts, pages=KERNEL)
+
+
 def slurm_killed(drawn: Variation) -> Story:
     drawn.train()
     job = drawn.draw.randrange(10_000, 99_999)
@@ -89,7 +110,7 @@ def slurm_killed(drawn: Variation) -> Story:
         ("platform.state", "OUT_OF_MEMORY", "provider"), ("platform.memory_peak", 63.8 * 2**30, "provider"),
         ("platform.memory_asked", 64 * 2**30, "provider"),
     )  # fmt: skip
-    kept = record(Cause.HOST_OOM, "Slurm: OUT_OF_MEMORY")
+    kept = record(Cause.HOST_OOM, "OUT_OF_MEMORY: it needed more than its memory limit: raise slurm_memory")
     return Story(SLURM_OOM, number=9, oom_kills=None, record=kept, facts=facts, placement=SLURM,
                  pages="slurm.schedmd.com: job_state_codes.html, OUT_OF_MEMORY")  # fmt: skip
 
@@ -129,7 +150,7 @@ def by_a_stranger(drawn: Variation) -> Story:
 
 def beside_a_record(drawn: Variation) -> Story:
     drawn.train()
-    kept = record(Cause.PREEMPTED, "compute.instances.preempted")
+    kept = record(Cause.PREEMPTED, "Google preempted the machine")
     return Story(
         not_(PREEMPTED, "U9", "U3"), number=9, oom_kills=0, telemetry=memory(drawn, 0.6), record=kept, placement=GCE
     )
@@ -164,6 +185,8 @@ MECHANISMS = (
     Mechanism("counter-unread", counter_unread, 5),
     Mechanism("container-killed", container_killed, 5),
     Mechanism("pod-killed", pod_killed, 5),
+    Mechanism("kernel-words", kernel_words, 5),
+    Mechanism("shared-and-full", shared_and_full, 5),
     Mechanism("slurm-killed", slurm_killed, 6),
     Mechanism("not-own-stop", own_stop, 5),
     Mechanism("not-a-neighbor", neighbors_kill, 5),

@@ -69,7 +69,7 @@ def _drawn(drawn: Variation, figures: Sequence[tuple[str, object]]) -> tuple[tup
 
 def _slow(gotcha: str) -> Callable[[Variation], Story]:
     def tell(drawn: Variation) -> Story:
-        drawn.train(20, every_s=30.0)
+        drawn.train(8, every_s=30.0)
         return Story(
             slow(gotcha), facts=_drawn(drawn, FIGURES[gotcha]), phase="training", telemetry=cards(18.0, util=40.0)
         )
@@ -79,7 +79,7 @@ def _slow(gotcha: str) -> Callable[[Variation], Story]:
 
 def _well(gotcha: str) -> Callable[[Variation], Story]:
     def tell(drawn: Variation) -> Story:
-        drawn.train(20, every_s=30.0)
+        drawn.train(8, every_s=30.0)
         return Story(not_(ALIVE, gotcha), facts=_drawn(drawn, WELL[gotcha]), phase="training", telemetry=cards(18.0))
 
     return tell

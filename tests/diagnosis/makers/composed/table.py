@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.diagnosis.makers.composed import alive, boot, cards, code, disks, gone, hangs, memory, results, slow
+from tests.diagnosis.makers.composed import (
+    alive,
+    apart,
+    boot,
+    cards,
+    code,
+    disks,
+    gone,
+    hangs,
+    memory,
+    ours,
+    results,
+    slow,
+)
 from tests.diagnosis.makers.situations import cases_of
 
 _FAMILIES = {
@@ -17,6 +30,8 @@ _FAMILIES = {
     "code": code.MECHANISMS,
     "results": results.MECHANISMS,
     "hangs": hangs.MECHANISMS,
+    "ours": ours.MECHANISMS,
+    "apart": apart.MECHANISMS,
     "slow": slow.MECHANISMS,
     "alive": alive.MECHANISMS,
 }

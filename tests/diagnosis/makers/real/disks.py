@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tests.diagnosis.makers.answers import DISK_FULL, DISK_TEXT, FINISHED, INODES, KNOWN_ERROR, USER_ERROR, not_
+from tests.diagnosis.makers.answers import DISK_FULL, DISK_TEXT, FINISHED, INODES, KNOWN_ERROR, USER_ERROR, code, not_
 from tests.diagnosis.makers.lives import Life, Live
 from tests.diagnosis.makers.real.memory import REPORT
 
@@ -237,7 +237,7 @@ CASES = (
        "the disk is full at the end, but another error ended the command"),
     Live("dev-full", DISK_TEXT, lambda life: life.python(DEVICE),
          how="/dev/full: the words are there, the file systems of the run have space"),
-    Live("shared-memory-text", DISK_TEXT, lambda life: life.python(SHM),
+    Live("shared-memory-text", code("U9", "likely", "larger_shm"), lambda life: life.python(SHM),
          how="the words of torch for a full /dev/shm, while the disks have space"),
     Live("limit-of-file-size", not_(KNOWN_ERROR, "U6"), lambda life: life.python(LIMIT),
          how="RLIMIT_FSIZE: EFBIG, and no disk is full"),
