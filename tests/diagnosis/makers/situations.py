@@ -87,7 +87,7 @@ def _maker(family: str, mechanism: Mechanism, seed: int) -> Callable[[Path], Non
         made = _document(story, drawn)
         provenance = {
             "kind": COMPOSED,
-            "mechanism": f"tests/diagnosis/makers/composed/{family}.py: {mechanism.name}",
+            "mechanism": f"composed/{family}.py: {mechanism.name}",
             "seed": str(seed),
             "text from": story.pages or "our own words",
             "date": MADE,
@@ -160,12 +160,16 @@ def _part(story: Story, beat: Beat, drawn: Variation) -> Json:
 
 def _item(fact: Fact) -> Json:
     name, value, source, *rest = fact
-    made: Json = {"name": name, "value": value, "source": source}
+    made: Json = {"name": name, "value": _short(value), "source": source}
     if rest and rest[0] is not None:
-        made["at"] = rest[0]
+        made["at"] = _short(rest[0])
     if len(rest) > 1 and rest[1]:
         made["where"] = rest[1]
     return json.loads(json.dumps(made))  # tuples become lists, as in the file
+
+
+def _short(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value
 
 
 def memory(drawn: Variation, share: float, limit_gib: float = 64.0) -> Telemetry:

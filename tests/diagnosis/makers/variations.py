@@ -112,7 +112,7 @@ class Variation:
 
     def train(self, count: int | None = None, every_s: float = 2.0) -> None:
         """So many steps are reported, each with its line."""
-        for _ in range(self.draw.randrange(2, 7) if count is None else count):
+        for _ in range(self.draw.randrange(2, 6) if count is None else count):
             self.step += 10
             self.up_s += every_s
             self.steps.append((len(self.log), self.step, self.up_s))
