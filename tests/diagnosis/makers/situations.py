@@ -144,15 +144,14 @@ def _exit(story: Story, drawn: Variation) -> Exit | None:
 
 
 def _part(story: Story, beat: Beat, drawn: Variation) -> Json:
-    telemetry = story.telemetry
-    disk = (telemetry.checkpoints_disk if telemetry is not None else None) or ROOMY
     return {
         "version": 1, "when": "end", "written_at": "2026-11-26T12:00:00Z", "run_id": beat.run_id, "attempt": 1,
         "launch_id": beat.launch_id, "machine_id": beat.machine_id,
-        "exit": None if beat.exit is None else dict(vars(beat.exit)), "left": story.left,
+        "exit": None,  # the document has it
+        "left": story.left,
         "signals_sent": list(story.signals_sent), "oom_kills": story.oom_kills if story.code != 0 else None,
         "boot": {"at_start": beat.boot_id, "now": beat.boot_id.replace("b007", "b008") if story.reboot else beat.boot_id},
-        "disks": {"checkpoints": dict(vars(disk))},
+        "disks": {},  # the beat has them
         "telemetry": None,  # the beat has it
         "stall": None, "processes": [], "trimmed": [],
     }  # fmt: skip

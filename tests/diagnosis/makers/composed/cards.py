@@ -255,8 +255,40 @@ def xid_long_ago(drawn: Variation) -> Story:
     at = drawn.up_s
     drawn.train(8, every_s=1200.0)
     drawn.error("KeyError: 'scheduler'")
-    facts = (("card.xid", (0, 94), "agent", at, "NVML event"), ("step.at", drawn.up_s, "agent", drawn.up_s))
+    facts = (
+        ("card.xid", (0, (94, 64, 119, 48)[drawn.seed % 4]), "agent", at, "NVML event"),
+        ("step.at", drawn.up_s, "agent", drawn.up_s),
+    )
     return Story(not_(USER_ERROR, "U22"), code=1, telemetry=cards(20.0), facts=facts, pages=CATALOG)
+
+
+def stall_after_an_old_xid(drawn: Variation) -> Story:
+    """It stands still hours after an error of the card that it survived."""
+    drawn.train(3)
+    at = drawn.up_s
+    drawn.train(5, every_s=1200.0)
+    step_at = drawn.up_s
+    drawn.wait(600)
+    facts = (("card.xid", (0, 64), "agent", at, "NVML event"), ("step.at", step_at, "agent", step_at))
+    answer = Expected("stalled", "OWN", "certain", "once_identical", "code")
+    return Story(
+        not_(answer, "U22"),
+        facts=facts,
+        cause=Cause.STALLED,
+        detail="no progress for 600 s",
+        telemetry=cards(20.0),
+        pages=CATALOG,
+    )
+
+
+def no_limit_for_gpus(drawn: Variation) -> Story:
+    """The pod asks for no GPU, so none is there: the command finds it out."""
+    drawn.noise(1)
+    drawn.error(
+        drawn.pick("RuntimeError: No CUDA GPUs are available", "RuntimeError: Found no NVIDIA driver on your system.")
+    )
+    facts = (("card.promised", 1, "agent"), ("card.opened", 0, "agent"))
+    return Story(replace(NO_GPU, rule="K8S6"), code=1, facts=facts, placement=KUBERNETES, pages=PODS)
 
 
 def xid_quoted(drawn: Variation) -> Story:
@@ -322,9 +354,9 @@ def idle_card(drawn: Variation) -> Story:
 
 
 MECHANISMS = (
-    Mechanism("full", full, 15),
+    Mechanism("full", full, 10),
     Mechanism("full-at-once", full_at_once, 6),
-    Mechanism("full-other-framework", full_elsewhere, 8),
+    Mechanism("full-other-framework", full_elsewhere, 5),
     Mechanism("full-chained", full_and_chained, 5),
     Mechanism("held", held, 6),
     Mechanism("fewer-cards", fewer_cards, 6),
@@ -341,6 +373,8 @@ MECHANISMS = (
     Mechanism("contained", contained, 5),
     Mechanism("not-an-applications-xid", applications_xid, 6),
     Mechanism("not-an-xid-long-ago", xid_long_ago, 5),
+    Mechanism("not-a-stall-by-an-old-xid", stall_after_an_old_xid, 2),
+    Mechanism("no-limit-for-gpus", no_limit_for_gpus, 5),
     Mechanism("not-an-xid-quoted", xid_quoted, 5),
     Mechanism("not-full-caught", caught_and_ended_otherwise, 8),
     Mechanism("not-full-caught-at-once", caught_then_error_at_once, 5),

@@ -222,7 +222,7 @@ MECHANISMS = (
     Mechanism("cell", cell, 5),
     Mechanism("soon", soon, 6),
     Mechanism("twice", twice, 5),
-    Mechanism("later", later, 8),
+    Mechanism("later", later, 6),
     Mechanism("not-found", not_found, 5),
     Mechanism("not-import-survived", import_survived, 5),
     Mechanism("not-driver-warned", driver_warned, 4),

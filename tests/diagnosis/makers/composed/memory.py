@@ -179,6 +179,53 @@ def killed_at_half_unread(drawn: Variation) -> Story:
     return Story(not_(answer, "U9"), number=9, oom_kills=None, telemetry=memory(drawn, drawn.draw.uniform(0.2, 0.7)))
 
 
+def worker_an_hour_after(drawn: Variation) -> Story:
+    """A worker is killed by something else, an hour after the kernel's kill."""
+    drawn.train(2)
+    at = drawn.up_s
+    drawn.train(5, every_s=900.0)
+    drawn.error("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ")
+    facts = (("oom.rose", at, "agent", at), ("step.at", drawn.up_s, "agent", drawn.up_s))
+    return Story(not_(USER_ERROR, "U9"), code=1, oom_kills=1, telemetry=memory(drawn, 0.4), facts=facts, pages=TORCH)
+
+
+def another_error_after_a_kill(drawn: Variation) -> Story:
+    """The kernel killed something, and an error of the code ended the command: long after it, or beside a neighbor."""
+    drawn.train(2)
+    at = drawn.up_s
+    drawn.train(3, every_s=(900.0, 2.0, 2.0)[drawn.seed % 3])
+    drawn.error("KeyError: 'scheduler'")
+    facts = [("oom.rose", at, "agent", at), ("oom.shared", drawn.seed % 3 == 1, "agent")]
+    return Story(not_(USER_ERROR, "U9"), code=1, oom_kills=1, telemetry=memory(drawn, 0.5), facts=facts)
+
+
+def kernel_words_of_another(drawn: Variation) -> Story:
+    """The output shows the kernel's lines of another job; our own counter stands still."""
+    drawn.say("dmesg: Out of memory: Killed process 812 (java) total-vm:81234567kB, anon-rss:66543210kB")
+    drawn.train(2)
+    return Story(
+        not_(KILLED, "U9"), number=9, oom_kills=0, telemetry=memory(drawn, 0.3), pages="kernel.org: mm/oom_kill.c"
+    )
+
+
+def shared_an_hour_ago(drawn: Variation) -> Story:
+    drawn.train(2)
+    at = drawn.up_s
+    drawn.train(5, every_s=900.0)
+    facts = (("oom.rose", at, "agent", at), ("oom.shared", True, "agent"))
+    answer = replace(KILLED, certainty="likely")
+    return Story(not_(answer, "U9"), number=9, oom_kills=1, telemetry=memory(drawn, 0.97), facts=facts, pages=KERNEL)
+
+
+def slurm_other_step(drawn: Variation) -> Story:
+    """Another step of the job ran out of memory; the training had failed by itself."""
+    drawn.train()
+    drawn.error("KeyError: 'scheduler'")
+    facts = (("platform.state", "OUT_OF_MEMORY", "provider"),)
+    return Story(not_(USER_ERROR, "SLURM4"), code=1, oom_kills=None, facts=facts, placement=SLURM,
+                 pages="slurm.schedmd.com: job_state_codes.html, OUT_OF_MEMORY")  # fmt: skip
+
+
 MECHANISMS = (
     Mechanism("kernel-kill", kernel_kill, 6),
     Mechanism("worker-words", worker_words, 6),
@@ -188,6 +235,11 @@ MECHANISMS = (
     Mechanism("kernel-words", kernel_words, 5),
     Mechanism("shared-and-full", shared_and_full, 5),
     Mechanism("slurm-killed", slurm_killed, 6),
+    Mechanism("not-a-worker-an-hour-after", worker_an_hour_after, 3),
+    Mechanism("not-another-error", another_error_after_a_kill, 6),
+    Mechanism("not-the-words-of-another", kernel_words_of_another, 3),
+    Mechanism("not-shared-an-hour-ago", shared_an_hour_ago, 3),
+    Mechanism("not-another-step", slurm_other_step, 3),
     Mechanism("not-own-stop", own_stop, 5),
     Mechanism("not-a-neighbor", neighbors_kill, 5),
     Mechanism("not-an-hour-ago", an_hour_ago, 5),

@@ -9,7 +9,7 @@ from supervisor.domain.causes import Cause
 from tests.diagnosis.cases import Expected
 from tests.diagnosis.makers.answers import NO_GPU, OUR_END, PREEMPTED, STOPPED, USER_ERROR, not_
 from tests.diagnosis.makers.documents import NOW
-from tests.diagnosis.makers.situations import GCE, SLURM, Fact, Mechanism, Story, record
+from tests.diagnosis.makers.situations import GCE, KUBERNETES, SLURM, Fact, Mechanism, Story, record
 from tests.diagnosis.makers.variations import Variation
 
 OWN = Expected("", "OWN", "certain", "none", "ours")
@@ -102,6 +102,49 @@ def stopped_after_the_last_step(drawn: Variation) -> Story:
     return Story(not_(STOPPED, "U37"), code=1, after_work=True, left="stopped", signals_sent=(15,))
 
 
+def left_with_0(drawn: Variation) -> Story:
+    """It saved and left with 0, because the machine or its time was over: the work is not done."""
+    drawn.train(3)
+    drawn.say("saved on request, leaving")
+    word, cause, retry = (
+        ("noticed", "preempted", "free_elsewhere"),
+        ("expired", "expired", "free_same"),
+        ("cut_off", "cut_off", "free_same"),
+    )[drawn.seed % 3]
+    answer = Expected(cause, "LEFT", "certain", retry, "ours")
+    return Story(not_(answer, "OWN"), code=0, left=word, signals_sent=(15,), placement=GCE)
+
+
+def stood_while_its_session_ended(drawn: Variation) -> Story:
+    """The supervisor saw no progress; the platform does not list the session any more."""
+    drawn.train(3)
+    at_cap = drawn.seed % 2 == 0
+    facts = (
+        ("session.age_s", 43000.0 if at_cap else 9000.0, "provider"),
+        ("session.cap_s", 43200.0, "provider"),
+        ("session.listed", False, "provider"),
+    )
+    answer = Expected(
+        "time_limit" if at_cap else "preempted", "NB5", "likely", "free_same" if at_cap else "free_elsewhere", "place"
+    )
+    return Story(not_(answer, "OWN"), facts=facts, cause=Cause.STALLED, detail="no progress for 600 s", agent=False,
+                 pages="kaggle.com/docs/notebooks: session limits")  # fmt: skip
+
+
+def waited_once_and_failed(drawn: Variation) -> Story:
+    """An event of the time when it waited is still listed; the command failed by itself."""
+    text = drawn.pick(
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        'Job.batch "x" is invalid: spec.template: field is immutable',
+    )
+    drawn.train()
+    drawn.error("KeyError: 'lr'")
+    facts = (("platform.message", text, "provider"),)
+    return Story(
+        not_(USER_ERROR, "K8S1", "K8S2"), code=1, facts=facts, placement=KUBERNETES, pages="kubernetes.io: Events"
+    )
+
+
 def stopped_and_left_with_0(drawn: Variation) -> Story:
     drawn.train(3)
     drawn.say("saved on request, leaving")
@@ -175,6 +218,7 @@ def _stated(name: str) -> Callable[[Variation], Story]:
 
 
 WEAK: dict[Cause, tuple[str, str]] = {
+    Cause.DISK_FULL: ("its disk was full", "once_after_repair"),
     Cause.EXPIRED: ("the machine reached its maxRunDuration", "free_same"),
     Cause.KILLED: ("the job was signaled: 9", "free_same"),
     Cause.ORPHANED: ("the machine is gone", "once_identical"),
@@ -209,7 +253,10 @@ def _failed_beside(cause: Cause) -> Callable[[Variation], Story]:
 
 
 MECHANISMS = (
-    *(Mechanism(cause.value.replace("_", "-"), _recorded(cause), 5) for cause in RECORDED),
+    *(
+        Mechanism(cause.value.replace("_", "-"), _recorded(cause), 5 if RECORDED[cause][1] == "none" else 3)
+        for cause in RECORDED
+    ),
     *(Mechanism(f"not-{cause.value.replace('_', '-')}-but-its-own", _failed_after_all(cause), 1) for cause in RECORDED),
     *(Mechanism(name, _stated(name), 3) for name in STATED),
     *(Mechanism(f"left-{word.replace('_', '-')}", _left(word), 5) for word in LEFT),
@@ -219,6 +266,9 @@ MECHANISMS = (
     Mechanism("not-superseded", superseded_by_a_preemption, 6),
     Mechanism("not-after-the-last-step", stopped_after_the_last_step, 2),
     Mechanism("not-done", stopped_and_left_with_0, 2),
+    Mechanism("not-done-but-over", left_with_0, 3),
+    Mechanism("not-stalled-but-over", stood_while_its_session_ended, 4),
+    Mechanism("not-waiting-any-more", waited_once_and_failed, 4),
     Mechanism("not-the-platforms-word", platform_speaks_later, 12),
     Mechanism("not-another-end", platform_speaks_of_another_end, 5),
 )

@@ -85,7 +85,15 @@ def _well(gotcha: str) -> Callable[[Variation], Story]:
     return tell
 
 
+def throttled_and_not_underfed(drawn: Variation) -> Story:
+    """Low clocks at full use, with a reason of the card: it is hot, the code feeds it well."""
+    drawn.train(8, every_s=30.0)
+    facts = _drawn(drawn, (*FIGURES["U23"], ("window.gpu_util", (95, 99)), ("window.sm_clock_share", (0.3, 0.48))))
+    return Story(not_(slow("U23"), "U21"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
 MECHANISMS = (
+    Mechanism("not-underfed-but-hot", throttled_and_not_underfed, 3),
     *(Mechanism(gotcha.lower(), _slow(gotcha), 5) for gotcha in FIGURES),
     *(Mechanism(f"not-{gotcha.lower()}", _well(gotcha), 3) for gotcha in WELL),
 )
