@@ -20,6 +20,15 @@ LIMITS = {
     "hints_that_acted": 0,
     "quotes_not_verbatim": 0,
 }
+# The same by the beat alone, which decides what follows an end.
+BEAT_LIMITS = {
+    "certain_and_wrong": 1,
+    "healthy_run_killed": 0,
+    "user_bug_retried_for_money": 19,
+    "free_failure_charged": 0,
+    "batch_advice_without_memory": 0,
+    "deleted_outside_scratch": 0,
+}
 FLOORS = Path(__file__).with_name("floors.json")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from tests.diagnosis.cases import REAL
+from tests.diagnosis.doors import measured
 from tests.diagnosis.gotchas import GOTCHAS, Page, Prevented, Rule, is_open
 from tests.diagnosis.measuring import LEAST_OF_A_CLASS, Figures, Judged, hints_that_acted
 from tests.diagnosis.mutations import unfed
@@ -48,6 +49,7 @@ def figures_of(figures: Figures) -> dict[str, Any]:
         "ms": round(figures.milliseconds(), 2),
         "open_gotchas": sum(map(is_open, GOTCHAS)),
         "rules_without_facts": len(unfed()),
+        "doors": measured(each.case for each in judged),
         "gotchas_without_facts": sorted(waiting_gotchas()),
     }
 
@@ -120,6 +122,10 @@ def table(figures: Figures, values: Mapping[str, Any]) -> str:
         f"| coverage: ends with more than a guess | {values['coverage']:.1%} | ≥ 90 % |",
         f"| hints about slow runs shown where they belong | {values['hints']:.1%} | |",
         f"| cause right in cases kept apart | {values['kept_apart']:.1%} | |",
+        f"| cause right by the beat alone, which decides what follows | {values['doors']['beat']['cause']:.1%} | |",
+        f"| the same by a log and loose facts | {values['doors']['files']['cause']:.1%} | |",
+        f"| certain and wrong by the beat alone | {values['doors']['beat']['certain_and_wrong']} | 0 |",
+        f"| certain and wrong by a log and loose facts | {values['doors']['files']['certain_and_wrong']} | |",
         f"| traps of the list without a place | {values['open_gotchas']} of {len(GOTCHAS)} | 0 |",
         f"| traps whose rules wait for facts that nothing collects yet | {len(values['gotchas_without_facts'])} | 0 |",
         "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from supervisor.contract.logs.beginning import beginning
@@ -25,6 +26,7 @@ _CLOCKS = {
 }
 
 
+@cache
 def evidence_of(case: Case) -> Evidence:
     evidence = of_document(case.document)
     extra = [item_of(raw) for raw in case.document.get("items", ())]

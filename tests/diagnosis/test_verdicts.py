@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from tests.diagnosis import mutations, report
 from tests.diagnosis.cases import families, load
-from tests.diagnosis.floors import LIMITS, read_floors
+from tests.diagnosis.floors import BEAT_LIMITS, LIMITS, read_floors
 from tests.diagnosis.gotchas import GOTCHAS, Rule, is_open
 from tests.diagnosis.measuring import Figures, gotchas_of, hints_that_acted, judge, measure
 
@@ -20,6 +22,11 @@ def figures() -> Figures:
     return measure(load())
 
 
+@pytest.fixture(scope="module")
+def values(figures: Figures) -> dict[str, Any]:
+    return report.figures_of(figures)
+
+
 @pytest.mark.parametrize("family", families())
 def test_what_is_right_stays_right(family: str, figures: Figures) -> None:
     right = sum(each.right for each in figures.judged if each.case.family == family)
@@ -27,10 +34,17 @@ def test_what_is_right_stays_right(family: str, figures: Figures) -> None:
     assert right >= read_floors()[family], wrong
 
 
-def test_the_dangerous_mistakes_do_not_come_back(figures: Figures) -> None:
-    values = report.figures_of(figures)
+def test_the_dangerous_mistakes_do_not_come_back(figures: Figures, values: dict[str, Any]) -> None:
     worse = {name: (values[name], limit) for name, limit in LIMITS.items() if values[name] > limit}
     assert not worse, {name: figures.dangers.get(name) for name in worse}
+
+
+def test_the_beat_alone_makes_no_more_dangerous_mistakes(values: dict[str, Any]) -> None:
+    """It decides what follows an end; the document only explains."""
+    beat = values["doors"]["beat"]
+    assert beat["cases"] >= 700
+    assert beat["cause"] >= 0.95
+    assert {name: beat[name] for name in BEAT_LIMITS if beat[name] > BEAT_LIMITS[name]} == {}
 
 
 def test_no_hint_acts(figures: Figures) -> None:
@@ -58,10 +72,10 @@ def test_each_trap_with_a_rule_has_one_and_none_with_a_rule_is_open() -> None:
     assert not closed, "a rule names them now: they are not open any more"
 
 
-def test_the_page_promises_no_more_than_is_measured(figures: Figures) -> None:
+def test_the_page_promises_no_more_than_is_measured(figures: Figures, values: dict[str, Any]) -> None:
     """After a change of rules or cases, `make diagnose ARGS=--write` writes the new table."""
     page = report.PAGE.read_text().partition(report.BEGIN)[2].partition(report.END)[0]
-    shown, measured = _rows(page), _rows(report.table(figures, report.figures_of(figures)))
+    shown, measured = _rows(page), _rows(report.table(figures, values))
     assert shown.keys() == measured.keys()
     for label, (figure, is_bad) in measured.items():
         better = shown[label][0] < figure if is_bad else shown[label][0] > figure
