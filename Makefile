@@ -89,6 +89,12 @@ bench: env agent  ## Run the benchmarks: one JSON line for each figure, with its
 campaign: env agent  ## Run the long random campaigns; `make test` runs short ones
 	$(PY) -m pytest tests/campaign $(shell grep -rl --include='test_*.py' 'tests.properties import' tests) --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
+diagnose: env  ## Measure the verdicts on the labeled corpus: confusion matrix, dangerous mistakes, mutations
+	@$(PY) -m tests.diagnosis $(ARGS)
+
+corpus: env agent  ## Make the missing cases of tests/diagnosis/corpus by real faults and from documented texts
+	@$(PY) -m tests.diagnosis.makers $(ARGS)
+
 fuzz: env  ## Fuzz the API with schemathesis, ten times as long as `make test`, with the boundary values of each field
 	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
@@ -113,4 +119,4 @@ clean:  ## Remove built and cached files; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: house house-ratchet test demo demo-cloud replay bench campaign fuzz agent screenshots openapi release-openapi lock clean
+.PHONY: house house-ratchet test demo demo-cloud replay bench campaign corpus diagnose fuzz agent screenshots openapi release-openapi lock clean

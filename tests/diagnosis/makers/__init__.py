@@ -1,0 +1,1 @@
+"""Programs that make the cases of the corpus: `make corpus`."""

@@ -1,0 +1,99 @@
+"""Slow runs: figures of several minutes, each a hint that never acts; and figures that look so and are well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.diagnosis.makers.answers import ALIVE, not_, slow
+from tests.diagnosis.makers.situations import Mechanism, Story, cards
+from tests.diagnosis.makers.variations import Variation
+
+# Gotcha -> its figures; a pair of numbers is a range from which the seed draws.
+FIGURES: dict[str, Sequence[tuple[str, object]]] = {
+    "U8": (("mount.data", "nfs4"), ("window.io_pressure", (45, 80)), ("window.gpu_util", (12, 45))),
+    "U14": (("egress.usd", (12, 90)), ("egress.share", (0.06, 0.4))),
+    "U15": (("checkpoint.shrinks", (0.3, 0.65)), ("window.save_share", (0.22, 0.5))),
+    "U20": (("metric.reported", False), ("up.s", (1300, 9000))),
+    "U21": (
+        ("window.gpu_util", (95, 99)),
+        ("window.sm_clock_share", (0.3, 0.48)),
+        ("window.power_share", (0.2, 0.38)),
+        ("window.clock_reasons", 0),
+    ),
+    "U23": (("window.clock_reasons", 64), ("window.temperature", (84, 95)), ("window.steps_share", (0.4, 0.72))),
+    "U24": (("window.gpu_util", (12, 65)), ("hang.place", "input"), ("window.loader_cpu", (95, 100))),
+    "U25": (
+        ("window.new_inodes_per_s", (120, 900)),
+        ("window.read_bytes", (4000, 15000)),
+        ("window.reads_per_s", (1100, 5000)),
+    ),
+    "U29": (("facts.changed", "packages"),),
+    "U30": (("image.moved", True),),
+    "U36": (("facts.changed", "metrics differ with the same seed"),),
+    "U40": (
+        ("window.threads", (64, 256)),
+        ("window.cpu_quota", 8.0),
+        ("window.throttled_share", (0.25, 0.8)),
+        ("window.gpu_util", (2, 18)),
+    ),
+    "GEN7": (("window.card_others_bytes", (1.5e9, 9e9)), ("window.steps_share", (0.4, 0.8))),
+    "U2": (("code.changed", True),),
+    "U12": (("window.download_still_s", (130, 900)),),
+}
+WELL: dict[str, Sequence[tuple[str, object]]] = {
+    "U8": (("mount.data", "nfs4"), ("window.io_pressure", (1, 8)), ("window.gpu_util", (88, 99))),
+    "U21": (
+        ("window.gpu_util", (95, 99)),
+        ("window.sm_clock_share", (0.93, 1.0)),
+        ("window.power_share", (0.8, 1.0)),
+        ("window.clock_reasons", 0),
+    ),
+    "U23": (("window.clock_reasons", 0), ("window.temperature", (84, 88)), ("window.steps_share", (0.97, 1.0))),
+    "U25": (("window.new_inodes_per_s", (0, 3)), ("window.read_bytes", (4e5, 4e6)), ("window.reads_per_s", (20, 300))),
+    "U40": (
+        ("window.threads", (64, 128)),
+        ("window.cpu_quota", 8.0),
+        ("window.throttled_share", (0.0, 0.04)),
+        ("window.gpu_util", (85, 99)),
+    ),
+    "GEN7": (("window.card_others_bytes", (0, 2e8)), ("window.steps_share", (0.97, 1.0))),
+}
+
+
+def _drawn(drawn: Variation, figures: Sequence[tuple[str, object]]) -> tuple[tuple[str, object, str], ...]:
+    values = (
+        (name, round(drawn.draw.uniform(*value), 4) if isinstance(value, tuple) else value) for name, value in figures
+    )
+    return tuple((name, value, "agent") for name, value in values if name != "hang.place")
+
+
+def _slow(gotcha: str) -> Callable[[Variation], Story]:
+    def tell(drawn: Variation) -> Story:
+        drawn.train(8, every_s=30.0)
+        return Story(
+            slow(gotcha), facts=_drawn(drawn, FIGURES[gotcha]), phase="training", telemetry=cards(18.0, util=40.0)
+        )
+
+    return tell
+
+
+def _well(gotcha: str) -> Callable[[Variation], Story]:
+    def tell(drawn: Variation) -> Story:
+        drawn.train(8, every_s=30.0)
+        return Story(not_(ALIVE, gotcha), facts=_drawn(drawn, WELL[gotcha]), phase="training", telemetry=cards(18.0))
+
+    return tell
+
+
+def throttled_and_not_underfed(drawn: Variation) -> Story:
+    """Low clocks at full use, with a reason of the card: it is hot, the code feeds it well."""
+    drawn.train(8, every_s=30.0)
+    facts = _drawn(drawn, (*FIGURES["U23"], ("window.gpu_util", (95, 99)), ("window.sm_clock_share", (0.3, 0.48))))
+    return Story(not_(slow("U23"), "U21"), facts=facts, phase="training", telemetry=cards(18.0))
+
+
+MECHANISMS = (
+    Mechanism("not-underfed-but-hot", throttled_and_not_underfed, 3),
+    *(Mechanism(gotcha.lower(), _slow(gotcha), 5) for gotcha in FIGURES),
+    *(Mechanism(f"not-{gotcha.lower()}", _well(gotcha), 3) for gotcha in WELL),
+)

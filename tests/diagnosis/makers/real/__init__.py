@@ -1,0 +1,1 @@
+"""Real faults on this machine, each seen by the real agent."""
