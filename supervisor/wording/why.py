@@ -174,8 +174,12 @@ def quote_texts(verdict: Fields, clock: Clock) -> list[str]:
 
 
 def quotes_of(verdict: Fields) -> list[Fields]:
-    """Each text once: an exit and a hit of the log may quote the same line."""
-    return list({quoted(quote): quote for quote in _dicts(verdict, "quotes")}.values())
+    """Each text once: an exit and a hit of the log may quote the same line, or a part of it."""
+    kept: list[Fields] = []
+    for quote in _dicts(verdict, "quotes"):
+        if not any(quoted(quote) in quoted(other) for other in kept):
+            kept.append(quote)
+    return kept
 
 
 def quoted(quote: Fields) -> str:
