@@ -127,12 +127,13 @@ def _sure(verdict: Verdict) -> str:
 
 
 def announced_facts(verdict: Verdict | None) -> dict[str, str]:
-    """What an announcement of an end carries: the rule, how sure it is, and one quote on one line: the words of the
-    log, else what the verdict says with its figures."""
+    """What an announcement of an end carries: the rule, how sure it is, and one quote on one line: words of the log
+    before figures."""
     if verdict is None or verdict.cause is None:
         return {}
-    quotes = [clip(quote.text, QUOTE_LIMIT) for quote in verdict.quotes if quote.source == Source.LOG]
-    quote = next(filter(None, quotes), "") or clip(verdict.sentence, QUOTE_LIMIT)
+    quotes = sorted(verdict.quotes, key=lambda quote: quote.source != Source.LOG)
+    texts = [clip(quoted({"item": quote.item, "text": quote.text}), QUOTE_LIMIT) for quote in quotes if quote.text]
+    quote = next(filter(None, texts), "") or clip(verdict.sentence, QUOTE_LIMIT)
     return {"rule": verdict.rule, "certainty": str(verdict.certainty), "quote": quote}
 
 

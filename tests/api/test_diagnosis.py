@@ -13,9 +13,12 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.evidence import Source
+from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
 from supervisor.domain.run import Files
 from supervisor.domain.status import Status
 from supervisor.reconciler.acting import records
+from supervisor.services.reading.diagnosis import verdict_json
 from tests.services.bed import Bed, Client
 
 PATH = "/v1/runs/digits-7/diagnosis"
@@ -69,6 +72,23 @@ def test_fuller_evidence_revises_the_words_and_nothing_else(client: Client, bed:
     assert bed.run("digits-7") == before
 
 
+def test_what_the_end_was_taken_for_is_said_with_its_rule(client: Client, bed: Bed) -> None:
+    """The verdict that acted is of the beat; a document that agrees with less certainty takes nothing from it."""
+    quotes = (Quote("oom.kills", "1", Source.AGENT),)
+    acted = Verdict("U9.x", Certainty.CERTAIN, Cause.HOST_OOM, Where.DATA, True, Retry.NEVER, "killed", quotes)
+    attempt = end(bed, Cause.HOST_OOM, exit=replace(KILLED, oom_kills=None), verdict=acted)
+    record = "On record, it ended as host_oom (certain, rule U9.x): as it was decided."
+    assert refused(client, 404, "EVIDENCE_NOT_FOUND").endswith(record)
+    full = {"cgroup": {"memory_bytes": 99.0, "memory_max_bytes": 100.0}}
+    keep(bed, attempt, telemetry=full)
+    shown = client.get(PATH).json()
+    assert (shown["verdict"]["cause"], shown["verdict"]["certainty"]) == ("host_oom", "likely")
+    assert "host_oom (certain)" in shown["text"]
+    assert shown["acted_on"] == {
+        "cause": "host_oom", "detail": "as it was decided", "rule": "U9.x", "certainty": "certain",
+    }  # fmt: skip
+
+
 def test_what_the_platform_recorded_is_not_revised(client: Client, bed: Bed) -> None:
     keep(bed, end(bed, Cause.PREEMPTED, Status.RECOVERING, exit=KILLED), oom_kills=1)
     assert client.get(PATH).json()["revised"] is False
@@ -116,7 +136,7 @@ def test_what_cannot_be_read_is_said_with_what_is_on_record(client: Client, bed:
     assert "damaged" in detail
     assert detail.endswith(record)
     bed.objects.fail_reads = True
-    assert "Try again" in refused(client, 503, "UNAVAILABLE")
+    assert refused(client, 503, "UNAVAILABLE").endswith(f"cannot be read now. Try again. {record}")
     bed.objects.fail_reads = False
     assert "no attempt 9" in refused(client, 404, "EVIDENCE_NOT_FOUND", f"{PATH}?attempt=9")
     refused(client, 422, "INVALID_REQUEST", f"{PATH}?attempt=0")
@@ -144,10 +164,6 @@ def test_a_document_that_a_training_wrote_over_is_no_error(client: Client, bed: 
 
 
 def test_times_of_the_agent_become_times_of_the_supervisor(bed: Bed) -> None:
-    from supervisor.domain.diagnosis.evidence import Source
-    from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
-    from supervisor.services.reading.diagnosis import verdict_json
-
     attempt = end(bed, Cause.HOST_OOM, agent_at=1_700_000_000.0, drift_s=2.0)
     quotes = (Quote("a", "x", Source.AGENT, 40.0), Quote("b", "y", Source.PROVIDER, 1_700_000_050.0))
     verdict = Verdict("R", Certainty.CERTAIN, Cause.HOST_OOM, Where.DATA, None, Retry.NEVER, "s", quotes)

@@ -69,7 +69,7 @@ def test_a_failed_run_begins_with_why(failed: Bed, looking: Looking) -> None:
 
 def test_the_verdict_of_the_rules_comes_first(failed: Bed, looking: Looking) -> None:
     """The sentence, what proves it with its source, what helps, and the rule; on both pages."""
-    keep(failed, {**PART, "oom_kills": 2})
+    keep(failed, {**PART, "oom_kills": 2, "boot": {}})
     for address in (OVERVIEW, PAGE):
         panel = looking.page(address).one("div", id="why")
         assert panel.one("p", class_="evidence-why").text == (
@@ -91,7 +91,7 @@ def test_words_of_the_log_are_quoted_as_text(failed: Bed, looking: Looking) -> N
     line = "RuntimeError: <script>alert(1)</script>\u202e No space left on device"
     over = replace(attempt, cause=Cause.DISK_FULL, exit=Exit(1, None, False, 40.0, line))
     failed.change(RUN, attempt=over)
-    keep(failed, {**PART, "exit": {**asdict(over.exit)}, "log_tail": [line]})
+    keep(failed, {**PART, "exit": {**asdict(over.exit)}, "log_tail": [line], "boot": {}})
     page = looking.page(OVERVIEW)
     assert "<script>alert(1)</script>" in page.one("div", id="why").text
     assert "\u202e" not in page.text

@@ -11,12 +11,13 @@ from supervisor.domain.diagnosis.evidence import Source
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
 from supervisor.domain.run import Person, Run, StopRequest
 from supervisor.domain.status import Status
+from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.wording import why
-from tests.lifecycle.sample_runs import NOW, attempt, ended, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, ended, run_in
 
 OOM = Verdict(
     "U9.counter", Certainty.CERTAIN, Cause.HOST_OOM, Where.DATA, False, Retry.NEVER, "oom_kill 0 → 1",
-    (Quote("oom.rose", "", Source.AGENT), Quote("exit", "Killed\n<!channel>", Source.LOG, 3.0)),
+    (Quote("oom.kills", "1", Source.AGENT), Quote("exit", "Killed\n<!channel>", Source.LOG, 3.0)),
 )  # fmt: skip
 NOTHING = Verdict("UNKNOWN", Certainty.HINT, None, Where.UNKNOWN, None, Retry.ONCE_IDENTICAL, "no rule explains it")
 
@@ -105,5 +106,20 @@ def test_every_class_of_retry_has_words() -> None:
 
 def test_a_message_carries_the_rule_and_one_quote_on_one_line() -> None:
     assert why.announced_facts(OOM) == {"rule": "U9.counter", "certainty": "certain", "quote": "Killed <!channel>"}
+    assert why.announced_facts(replace(OOM, quotes=OOM.quotes[:1]))["quote"] == "oom.kills: 1"
     assert why.announced_facts(replace(OOM, quotes=()))["quote"] == "oom_kill 0 → 1"
     assert why.announced_facts(NOTHING) == why.announced_facts(None) == {}
+
+
+def test_the_events_of_an_end_carry_it_for_every_receiver() -> None:
+    """Slack, Discord and programs read these facts; a limit of the run is not explained by the rule of its last end."""
+    run = run_in(Status.RUNNING, attempt=attempt())
+    facts = why.announced_facts(OOM)
+    decision = end_attempt(run, End(Cause.HOST_OOM, "memory limit hit", verdict=OOM), WORLD, NOW)
+    assert [event.kind for event in decision.events] == ["attempt_ended", "failed"]
+    assert all(facts.items() <= dict(event.data).items() for event in decision.events)
+    weary = replace(run, counters=replace(run.counters, user_failures=99, counted=99))
+    killed = replace(OOM, cause=Cause.KILLED, certainty=Certainty.LIKELY)
+    ended_, failed = end_attempt(weary, End(Cause.KILLED, "killed", verdict=killed), WORLD, NOW).events
+    assert ended_.data["rule"] == "U9.counter"
+    assert (failed.data["cause"], "rule" in failed.data) == ("limit_reached", False)

@@ -18,7 +18,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict
-from supervisor.domain.errors import EvidenceNotFound, FilesPurged
+from supervisor.domain.errors import EvidenceNotFound, FilesPurged, Unavailable
 from supervisor.domain.run import Run
 from supervisor.lifecycle.diagnosis import reading
 from supervisor.lifecycle.diagnosis.diagnose import diagnose, findings
@@ -106,10 +106,12 @@ class UnreadShown(TypedDict):
 
 
 class ActedOn(TypedDict):
-    """What the attempt's end was taken for when it was decided."""
+    """What the attempt's end was taken for when it was decided. `rule` null: no rule was needed for it."""
 
     cause: CauseWord
     detail: str
+    rule: str | None
+    certainty: str | None
 
 
 class Diagnosis(TypedDict):
@@ -166,14 +168,16 @@ def show_diagnosis(parts: Parts, queries: Queries, run_id: str, number: int | No
         return _shown(run, attempt, attempts, None)
     try:
         document = kept_document(parts, run, attempt)
-    except (EvidenceNotFound, FilesPurged) as error:
+    except (EvidenceNotFound, FilesPurged, Unavailable) as error:
         raise type(error)(f"{error.detail} {_on_record(attempt)}", error.meta) from None
     return _shown(run, attempt, attempts, reading.of_document(document))
 
 
 def _on_record(attempt: Attempt) -> str:
     detail = f": {attempt.evidence.rstrip('.')}" if attempt.evidence else ""
-    return f"On record, it ended as {attempt.cause or Cause.UNKNOWN}{detail}."
+    acted = attempt.verdict
+    rule = "" if acted is None else f" ({acted.certainty}, rule {acted.rule})"
+    return f"On record, it ended as {attempt.cause or Cause.UNKNOWN}{rule}{detail}."
 
 
 def _living(run: Run, attempt: Attempt, now: float) -> Diagnosis:
@@ -198,22 +202,34 @@ def _living(run: Run, attempt: Attempt, now: float) -> Diagnosis:
 def _shown(run: Run, attempt: Attempt, attempts: Sequence[Attempt], evidence: Evidence | None) -> Diagnosis:
     verdict = diagnose(evidence) if evidence is not None else None
     cause = attempt.cause or Cause.UNKNOWN
-    revised = verdict is not None and _revises(verdict, cause)
-    agrees = verdict is not None and verdict.cause == cause
+    agreeing = [each for each in (attempt.verdict, verdict) if each is not None and each.cause == cause]
     following = next((later for later in attempts if later.number > attempt.number), None)
-    restart = words.restart_text(run, attempt, following, verdict.retry if verdict is not None and agrees else None)
-    certainty = str(verdict.certainty) if verdict is not None and agrees else ""
+    restart = words.restart_text(run, attempt, following, agreeing[0].retry if agreeing else None)
+    name = f"{run.run_id}, attempt {attempt.number}"
     return {
         "run_id": run.run_id,
         "generation": attempt.generation,
         "attempt": attempt.number,
         "ended": True,
-        "text": words.headline(f"{run.run_id}, attempt {attempt.number}", cause, certainty, restart),
+        # The fuller evidence may raise the certainty, and never lowers it.
+        "text": words.headline(
+            name, cause, min((each.certainty for each in agreeing), key=list(Certainty).index, default=""), restart
+        ),
         "verdict": None if verdict is None else verdict_json(verdict, attempt),
-        "acted_on": {"cause": attempt.cause, "detail": attempt.evidence},
-        "revised": revised,
+        "acted_on": _acted_on(attempt),
+        "revised": verdict is not None and _revises(verdict, cause),
         "findings": [],
         "unread": [] if evidence is None else _unread(evidence),
+    }
+
+
+def _acted_on(attempt: Attempt) -> ActedOn:
+    acted = attempt.verdict
+    return {
+        "cause": attempt.cause,
+        "detail": attempt.evidence,
+        "rule": None if acted is None else acted.rule,
+        "certainty": None if acted is None else acted.certainty,
     }
 
 
