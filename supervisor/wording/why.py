@@ -21,6 +21,7 @@ from supervisor.wording.attempt import Row, cost_of, listed, mapping
 from supervisor.wording.figures import age_text, clip, ended, plural, step_text
 
 QUOTE_LIMIT = 160  # characters of the one quote in a message
+_SOURCES = {"own": "supervisor", "provider": "platform"}  # the others are words already
 REJECTED_SHOWN = 1
 _DOUBTED = (None, Cause.KILLED, Cause.UNKNOWN)  # causes that another one is easily taken for
 PAGES = "docs/causes"
@@ -190,8 +191,9 @@ def quoted(quote: Fields) -> str:
 
 
 def source_text(quote: Fields) -> str:
-    """'agent, memory.events': who saw it, and where."""
-    return ", ".join(filter(None, [str(quote.get("source") or "?"), str(quote.get("where") or "")]))
+    """'agent, memory.events': who saw it, and where. What the supervisor noted itself has its text as the place."""
+    source, where = str(quote.get("source") or "?"), str(quote.get("where") or "")
+    return ", ".join(filter(None, [_SOURCES.get(source, source), "" if where == quote.get("text") else where]))
 
 
 def moment_text(quote: Fields, clock: Clock) -> str:

@@ -73,6 +73,16 @@ def test_the_page_shows_it_as_it_is(api: Any, spot: Any) -> None:
     assert spot("why", "llm-a", "--attempt", "3").out == on_page
 
 
+def test_what_the_supervisor_or_the_platform_noted_is_named_in_plain_words() -> None:
+    """Broken variant: a noted text was its own place, and stood there twice."""
+    quotes = [
+        {"item": "own.end", "text": "10 polls", "source": "own", "where": "10 polls", "at": None, "up_s": None},
+        {"item": "platform.state", "text": "TIMEOUT", "source": "provider", "where": "", "at": None, "up_s": None},
+    ]
+    shown = lines(with_(verdict={**VERDICT, "quotes": quotes}))
+    assert shown[2] == "  evidence  own.end: 10 polls (supervisor) · platform.state: TIMEOUT (platform)"
+
+
 def test_programs_get_the_answer_as_it_is(api: Any, spot: Any) -> None:
     api.respond("GET", PATH, DIAGNOSIS)
     assert json.loads(spot("why", "llm-a", "-o", "json").out) == DIAGNOSIS
