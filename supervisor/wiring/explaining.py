@@ -29,7 +29,7 @@ def diagnosed(name: str, log: bytes, documents: Sequence[Json]) -> Json:
 
 
 def rules_of_causes() -> dict[str, list[Json]]:
-    """Cause -> the rules that give it, in the order in which they are tried."""
+    """Cause -> the rules that give it, in the order in which they are tried; "" -> those about runs that go on."""
     rules: dict[str, list[Json]] = {}
     for rule in diagnosis.rules_shown():
         rules.setdefault(rule["cause"] or "", []).append(dict(rule))

@@ -90,6 +90,9 @@ _PAGE_END = (
     "`spot why RUN` shows the rule that applied, with its evidence ([more](../evidence.md#what-an-end-means)). "
     "`spot docs causes` writes this page from the tables of the code; do not edit it by hand."
 )
+_INTRO = "Every attempt and every run that ends has one of these causes. `spot why RUN` names it with its evidence."
+_FINDINGS = "`spot why RUN` shows these too. They are hints: nothing is ended, moved or charged for one of them."
+_FINDING_HEAD = ("rule", "what is noticed", "what helps")
 _RULE_HEAD = ("rule", "how sure", "what it needs", "not if")
 _MADE = (
     "Every status that a run can have, every move from one to another, and every cause of an end, with its cost and "
@@ -170,8 +173,9 @@ def causes_markdown(rules: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[st
     """File name -> text of each page of docs/causes. `rules`: by cause, as the services describe them."""
     pages = {f"{cause}.md": _cause_page(cause, rules.get(cause, ())) for cause in Cause}
     listed = _table(("cause", "what it means"), ((f"[{cause}]({cause}.md)", _CAUSE_MEANING[cause]) for cause in Cause))
-    intro = "Every attempt and every run that ends has one of these causes. `spot why RUN` names it with its evidence."
-    return {**pages, "README.md": f"# Causes\n\n{intro}\n\n{listed}\n"}
+    findings = _table(_FINDING_HEAD, map(_finding_row, rules.get("", ())))
+    parts = ["# Causes", _INTRO, listed, "## Of an attempt that goes on", _FINDINGS, findings]
+    return {**pages, "README.md": "\n\n".join(parts) + "\n"}
 
 
 def _cause_page(cause: Cause, rules: Sequence[Mapping[str, Any]]) -> str:
@@ -196,10 +200,14 @@ def _rule_row(rule: Mapping[str, Any]) -> tuple[str, ...]:
     return f"`{rule['rule']}`", rule["certainty"], needs, excludes
 
 
+def _finding_row(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    return f"`{rule['rule']}`", _statement(rule["sentence"]), "; ".join(rule["remedies"])
+
+
 def _statement(template: str) -> str:
-    """Values that an evidence fills in are in capitals; a part in brackets, which may be left out, is left out."""
+    """A value that an evidence fills in is "…"; a part in brackets, which may be left out, is left out."""
     text = re.sub(r"\[[^\[\]]*\]", "", template)
-    return re.sub(r"{(\w+)}", lambda match: match[1].upper(), text).replace("|", "\\|")
+    return re.sub(r"{\w+(?::([^{}]*))?}", lambda match: match[1] or "…", text).replace("|", "\\|")
 
 
 def _yes(value: bool) -> str:

@@ -24,7 +24,7 @@ from supervisor.lifecycle.diagnosis import reading
 from supervisor.lifecycle.diagnosis.diagnose import diagnose, findings
 from supervisor.lifecycle.diagnosis.remedies import REMEDIES
 from supervisor.lifecycle.diagnosis.rule import Rule
-from supervisor.lifecycle.diagnosis.rules.table import RULES
+from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from supervisor.lifecycle.evidence.attempt_evidence import Found, compose
 from supervisor.services.parts import Parts
 from supervisor.services.reading.evidence import attempt_of, kept_document
@@ -161,6 +161,9 @@ def show_diagnosis(parts: Parts, queries: Queries, run_id: str, number: int | No
     FilesPurged, Unavailable."""
     run = queries.fresh(run_id)
     attempts = parts.store.attempts(run.key)
+    if not attempts:
+        now_text = status_text(run, parts.clock.now())
+        raise EvidenceNotFound(f"{run_id} has had no machine. {now_text}", {"run_id": run_id})
     attempt = attempt_of(run, attempts, number)
     if attempt.ended_at is None:
         return _living(run, attempt, parts.clock.now())
@@ -300,8 +303,8 @@ def of_files(name: str, log: bytes, facts: Mapping[str, Any]) -> FilesDiagnosis:
 
 
 def rules_shown() -> list[RuleShown]:
-    """Every rule, in the order in which they are tried."""
-    return [_rule_json(rule) for rule in sorted(RULES, key=lambda rule: rule.tier)]
+    """Every rule, in the order in which they are tried; those about runs that go on have no cause."""
+    return [_rule_json(rule) for rules in (RULES, LIVING) for rule in sorted(rules, key=lambda rule: rule.tier)]
 
 
 def _rule_json(rule: Rule) -> RuleShown:
