@@ -5,8 +5,10 @@ The rules in `phases/` return decisions, `decide` completes them, and the reconc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
+from types import MappingProxyType
 
 from supervisor.domain.actions import Action
 from supervisor.domain.attempt import Attempt
@@ -17,6 +19,8 @@ from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.observation import NOT_READ, Observation
 from supervisor.domain.run import Run, unneeded
 from supervisor.domain.status import Status, may_move
+
+NO_FACTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,12 @@ def held(run: Run, reason: str, now: float, retry_s: float) -> Decision:
     return unchanged(run if run.hold == reason else replace(run, hold=reason), check_after=now + retry_s)
 
 
-def failed(run: Run, cause: Cause, detail: str, now: float, text: str = "") -> Decision:
-    """The run ends as failed. `text`: the event's text; "" = the cause and its detail."""
+def failed(
+    run: Run, cause: Cause, detail: str, now: float, text: str = "", *, facts: Mapping[str, str] = NO_FACTS
+) -> Decision:
+    """The run ends as failed. `text`: the event's text; "" = the cause and its detail. `facts`: more of its data."""
     over = replace(unneeded(run), cause=cause, detail=detail, next_at=None)
-    event = new_event(EventKind.FAILED, text or f"Failed: {cause}. {detail}", cause=cause)
+    event = new_event(EventKind.FAILED, text or f"Failed: {cause}. {detail}", cause=cause, **facts)
     return Decision(moved(over, Status.FAILED, now), (event,), again=True)
 
 

@@ -57,6 +57,7 @@ LINE_MIN = 60  # the same, in Discord
 CONTENT_MAX = 1900  # Discord accepts 2000 characters, and counts some as two
 EMBED_MAX = 3800  # of 4096
 RUN_ID_MAX = 63
+VERDICT_MAX = 190  # of what the rules say, in one fact
 DOT = " \N{MIDDLE DOT} "
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -192,10 +193,12 @@ def sentence(notification: Notification, limit: int) -> str:
 
 
 def account(notification: Notification) -> list[str]:
-    """The cost, the number of the attempt, and whether a person must act; [] = not about a run."""
+    """What the rules say of an end, the cost, the number of the attempt, and whether a person must act; [] = not about
+    a run."""
     if not notification.run_id:
         return []
-    data, facts = notification.data, []
+    data = notification.data
+    facts = [fact for fact in [_verdict_fact(data)] if fact]
     cost, budget, before = (_number(data, name) for name in ("cost_usd", "budget_usd", "budget_from_usd"))
     complete = data.get("cost_known", True)
     if cost is not None and (cost > 0 or complete):
@@ -208,6 +211,16 @@ def account(notification: Notification) -> list[str]:
     if not urgent(notification):
         facts.append("You need to do nothing")
     return facts
+
+
+def _verdict_fact(data: Mapping[str, object]) -> str:
+    """'host_oom (certain, rule U9.counter): oom_kill +1', of an end that a rule explains; else ""."""
+    names = ("cause", "certainty", "rule", "quote")
+    cause, certainty, rule, quote = (clip(str(data.get(name) or ""), VERDICT_MAX) for name in names)
+    if not (cause and rule):
+        return ""
+    sure = ", ".join(filter(None, [certainty, f"rule {rule}"]))
+    return clip(f"{cause} ({sure})" + (f": {quote}" if quote else ""), VERDICT_MAX)
 
 
 def _number(data: Mapping[str, object], name: str) -> float | None:

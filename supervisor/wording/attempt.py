@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import Cause, Kind, rule_for
+from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
 from supervisor.domain.run import Run
 from supervisor.wording.figures import DASH, after_colon, age_text, clip, count, count_text, gib_text, plural
 
@@ -123,15 +123,20 @@ def counts_text(run: Run) -> str:
     attempt = run.attempt
     if attempt is None or attempt.cause is None:
         return ""
-    kept, start = attempt.step_kept, attempt.step_from
-    newer = kept is not None and (start is None or kept > start)
-    rule = rule_for(attempt.cause, newer, attempt.exit is not None and attempt.exit.retry_named)
+    rule = cost_of(attempt, attempt.cause)
     if attempt.free or not rule.counts:
         return "Does not count as a failure"
     limits, counters = run.policy.limits, run.counters
     if rule.kind == Kind.USER:
         return f"Failure {counters.user_failures} of {limits.max_user_failures} of the command itself"
     return f"Failure {counters.counted} of {limits.max_attempts}"
+
+
+def cost_of(attempt: Attempt, cause: Cause) -> CauseRule:
+    """The row of the table of causes that this end matches."""
+    kept, start = attempt.step_kept, attempt.step_from
+    newer = kept is not None and (start is None or kept > start)
+    return rule_for(cause, newer, attempt.exit is not None and attempt.exit.retry_named)
 
 
 def mapping(value: object) -> Fields:

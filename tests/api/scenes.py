@@ -14,7 +14,8 @@ from typing import Any
 
 from supervisor.contract import runfiles
 from supervisor.contract.cards import Aside, Card
-from supervisor.contract.heartbeat import encode
+from supervisor.contract.heartbeat import Exit, encode
+from supervisor.domain.causes import Cause
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader
@@ -158,6 +159,11 @@ def leaves_evidence(bed: Bed, ask: Asking) -> None:
     for number in (1, 2):
         ask("GET", f"{RUN}/attempts/{number}/evidence")
         ask("GET", f"{RUN}/console?attempt={number}")
+    killed = Exit(None, 9, False, 95.0, "", oom_kills=1)
+    attempt = replace(run.attempt, cause=Cause.HOST_OOM, evidence="memory limit hit", exit=killed)
+    records.keep_evidence(bed.objects, bed.change("digits-7", attempt=attempt), attempt, bed.clock.monotonic, ())
+    for number in (1, 2):
+        ask("GET", f"{RUN}/diagnosis?attempt={number}")
 
 
 def takes_over(bed: Bed, ask: Asking) -> None:

@@ -102,3 +102,18 @@ def test_dark_and_light(visit: Visit, token: str) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     arrives(page, "/ui/runs?status=completed")
     expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
+
+
+def test_a_failed_run_begins_with_why_it_ended(visit: Visit, house: House, token: str) -> None:
+    """The verdict of the rules on a real end, with what proves it and what helps."""
+    house.submit("plain-bug", token, command=["python3", "-c", "import no_such_module"])
+    house.daemon.wait_status("plain-bug", "failed")
+    page = visit(java_script_enabled=False).sign_in(token)
+    page.goto("/ui/runs/plain-bug")
+    reloads_until(page, "#evidence", "Restarted?")
+    panel = page.locator("#why")
+    expect(panel).to_contain_text("plain-bug, attempt 1, ended: user_error (certain). Restarted? No: the same code")
+    expect(panel.locator("table td").first).to_contain_text("ModuleNotFoundError: No module named 'no_such_module'")
+    expect(panel).to_contain_text("docs/causes/user_error.md")
+    headings = page.locator("h2").all_inner_texts()
+    assert headings.index("Why attempt 1 ended") < headings.index("Attempts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting import records
+from supervisor.wording.figures import DASH
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 
@@ -66,6 +67,43 @@ def test_a_failed_run_begins_with_why(failed: Bed, looking: Looking) -> None:
     assert any(one.attributes["href"] == PAGE for one in panel.all("a"))
 
 
+def test_the_verdict_of_the_rules_comes_first(failed: Bed, looking: Looking) -> None:
+    """The sentence, what proves it with its source, what helps, and the rule; on both pages."""
+    keep(failed, {**PART, "oom_kills": 2, "boot": {}})
+    for address in (OVERVIEW, PAGE):
+        panel = looking.page(address).one("div", id="why")
+        assert panel.one("p", class_="evidence-why").text == (
+            "digits-7, attempt 1, ended: host_oom (certain). Restarted? "
+            "No: the same configuration would be killed again."
+        )
+        assert [cell.text for cell in panel.one("table", class_="why-quotes").all("td")] == [
+            "oom.kills: 2", "agent, memory.events", DASH,
+        ]  # fmt: skip
+        terms = [term.text for term in panel.all("dt")]
+        assert (terms[0], "Evidence" in terms) == ("Verdict", False)
+        assert {"By us", "Remedy"} <= set(terms)
+        assert "[rule U9.counter · docs/causes/host_oom.md]" in panel.text
+
+
+def test_words_of_the_log_are_quoted_as_text(failed: Bed, looking: Looking) -> None:
+    attempt = failed.run(RUN).attempt
+    assert attempt is not None
+    line = "RuntimeError: <script>alert(1)</script>\u202e No space left on device"
+    over = replace(attempt, cause=Cause.DISK_FULL, exit=Exit(1, None, False, 40.0, line))
+    failed.change(RUN, attempt=over)
+    keep(failed, {**PART, "exit": {**asdict(over.exit)}, "log_tail": [line], "boot": {}})
+    page = looking.page(OVERVIEW)
+    assert "<script>alert(1)</script>" in page.one("div", id="why").text
+    assert "\u202e" not in page.text
+
+
+def test_an_end_that_cannot_be_explained_yet_has_no_verdict(failed: Bed, looking: Looking) -> None:
+    for address, status in ((OVERVIEW, 200), (PAGE, 200), (f"{PAGE}x", 404), (f"/ui/runs/{RUN}/evidence/0", 404)):
+        answer = looking.get(address)
+        assert answer.status_code == status
+        assert 'id="why"' not in answer.text
+
+
 def test_a_run_that_goes_on_does_not_begin_with_it(failed: Bed, looking: Looking) -> None:
     keep(failed, PART)
     failed.change(RUN, status=Status.RECOVERING)
@@ -97,7 +135,7 @@ def test_all_of_it_on_its_page(failed: Bed, looking: Looking) -> None:
     page = looking.page(PAGE)
     for text in ("listing: up", "python <x>", "scratch: 4.7 GiB free", "the machine was rebooted", "\\u202e"):
         assert text in page.text, text
-    assert page.one("table").all("td")[2].text == "1.0 GB"
+    assert page.one("table", **{"aria-labelledby": "processes-title"}).all("td")[2].text == "1.0 GB"
     assert page.one("a", download="").attributes["href"] == f"/ui/v1/runs/{RUN}/files/evidence/a1.json"
     assert looking.get(f"/ui/v1/runs/{RUN}/files/evidence/a1.json").json()["attempt"] == 1
 

@@ -23,7 +23,7 @@ GUIDES = (
     "CONTRIBUTING.md",
     *(
         str(path.relative_to(ROOT))
-        for folder in ("docs", "docs/providers")
+        for folder in ("docs", "docs/causes", "docs/providers")
         for path in sorted((ROOT / folder).glob("*.md"))
     ),
 )

@@ -29,7 +29,7 @@ HOSTILE = [
 TEXTS = st.one_of(st.text(max_size=200), st.sampled_from(HOSTILE))
 KIND_NAMES = st.one_of(st.sampled_from(sorted(KINDS)), TEXTS)
 DATA = st.dictionaries(
-    st.sampled_from([*COST, "cause", "status_text"]),
+    st.sampled_from([*COST, "cause", "status_text", "rule", "certainty", "quote"]),
     st.one_of(st.floats(), st.integers(), TEXTS, st.booleans(), st.none()),
 )
 NOTIFICATIONS = st.builds(
@@ -65,6 +65,16 @@ def test_a_preemption_reads_as_it_should() -> None:
         "Cost so far $41.70 of $120.00 · attempt 9 · You need to do nothing · "
         "<https://spot.example/runs/llm-a|open run>"
     )
+
+
+def test_an_end_that_a_rule_explains_names_it_with_one_quote_on_one_line() -> None:
+    """Broken variant: a quote of the log began a second line, or mentioned a channel."""
+    verdict = {"cause": "user_error", "certainty": "certain", "rule": "U5.module", "quote": "No <!channel>\nmodule"}
+    first, second = slack_text([note("failed", "Failed.", **COST, **verdict)]).splitlines()
+    assert first == ":rotating_light: llm-a: Failed."
+    assert second.startswith("user_error (certain, rule U5.module): No &lt;!channel&gt; module · Cost $41.70")
+    without = note("failed", "Failed.", **COST, cause="user_error", rule="", quote="x")
+    assert "user_error" not in slack_text([without])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ SHORT_FILES: Table = (
     ("supervisor/providers/*/traits.py", "a table each"),
     ("supervisor/providers/*/make.py", "an entry point each: it opens what lies beside it"),
     ("supervisor/providers/*/doctor.py", "checks each: loaded when the doctor asks"),
+    ("supervisor/wiring/explaining.py", "an entry point: the command line reaches the rules through it"),
     ("supervisor/dashboard/mounting.py", "an entry point: it imports the pages when one is wanted"),
     ("tools/**", "a program each"),
 )

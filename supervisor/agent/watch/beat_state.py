@@ -1,7 +1,8 @@
 """The content of the next beat: every part of the agent writes here what it knows.
 
-A change of phase, a notice, a stop marker, the exit, a sign: these are sent at once, by both ways. Everything else waits for
-the next beat. Texts and metrics are cut to what `heartbeat.parse` accepts, so no training can stop its agent's beats.
+A change of phase, a notice, a stop marker, the exit, a sign: these are sent at once, by both ways. Everything else
+waits for the next beat. Texts and metrics are cut to what `heartbeat.parse` accepts, so no training can stop its
+agent's beats.
 """
 
 from __future__ import annotations

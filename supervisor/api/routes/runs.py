@@ -24,9 +24,10 @@ from supervisor.services.plan import spec_view
 from supervisor.services.plan.plan import plan
 from supervisor.services.plan.plan_view import Plan
 from supervisor.services.plan.spec_view import LaunchShown, RunSpecShown
-from supervisor.services.reading import console, evidence
+from supervisor.services.reading import console, diagnosis, evidence
 from supervisor.services.reading.console import ConsoleText, MachineLogin, machine_login
 from supervisor.services.reading.cost import CostList, RunCost, cost_page, run_cost
+from supervisor.services.reading.diagnosis import Diagnosis
 from supervisor.services.reading.evidence import Evidence, RunFacts
 from supervisor.services.reading.queries import RunList, ShownRun
 from supervisor.services.reading.teardown import TeardownShown, teardown_json
@@ -171,6 +172,16 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Evidence:
     """Show the evidence of an attempt that is over: why it ended, the readings behind that, its last output."""
     services = services_of(request)
     return await in_slow_thread(evidence.show_evidence, services.parts, services.queries, run_id, number=number)
+
+
+@routes.on("GET /v1/runs/{run_id}/diagnosis", Scope.READ, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED")
+async def show_diagnosis(request: Request, run_id: str, query: parameters.DiagnosisParameters) -> Diagnosis:
+    """Show what the end of an attempt means: cause, certainty, the evidence that proves it, what helps, and whether it
+    was restarted. Of an attempt that goes on, what is unusual. Nothing acts on this response."""
+    services = services_of(request)
+    return await in_slow_thread(
+        diagnosis.show_diagnosis, services.parts, services.queries, run_id, number=query.attempt
+    )
 
 
 @routes.on(

@@ -182,6 +182,10 @@ class SeriesParameters(NoParameters):
     points: Annotated[int, Field(ge=1, description="above 2000 counts as 2000")] = 500
 
 
+class DiagnosisParameters(NoParameters):
+    attempt: Annotated[AttemptNumber | None, Field(description="its number; the newest if none is named")] = None
+
+
 class ConsoleParameters(NoParameters):
     """`after`: from this offset on; negative: so many of the last bytes. `source=cloud_logging`: what the cloud's log
     service kept, `lines` at most, since the machine was requested or since `since`."""

@@ -1,4 +1,5 @@
-"""ls and show: the list of runs (or machines), and one run with its attempts, spec, facts or evidence."""
+"""ls, show and why: the list of runs (or machines); one run with its attempts, spec, facts or evidence; and what the
+end of an attempt means."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import NOT_FOUND, CliError, Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import limit_option, output_options, run_argument, run_filters
+from supervisor.cli.options import attempt_option, limit_option, output_options, run_argument, run_filters
 from supervisor.cli.output import emit, note, paragraphs, safe, safe_log, suggest
 from supervisor.cli.views import runs as views
 from supervisor.cli.views import show as sections
@@ -99,6 +100,24 @@ def show(*, client: Client, form: str, run_id: str | None, facts: bool, spec: bo
     output.show([*run_sections(run, attempts), *views.placing_lines(response.get("next"))])
     output.show(_last_evidence(client, name, attempts))
     suggest(next_command(run))
+
+
+@click.command()
+@run_argument
+@attempt_option
+@output_options
+def why(*, client: Client, form: str, run_id: str | None, attempt: int | None) -> None:
+    """Show why an attempt ended: the cause, the evidence, what helps, and whether it was restarted."""
+    name = choose_run(client, run_id)
+    diagnosis = client.get(run_path(name, "diagnosis"), **({} if attempt is None else {"attempt": attempt}))
+    if output.emit(diagnosis, [diagnosis], form, "run_id"):
+        return
+    output.show(sections.why_lines(diagnosis))
+    number = diagnosis["attempt"]
+    if diagnosis["ended"]:
+        suggest(f"spot show {safe(name)} --evidence {number}")
+    elif number > 1:
+        suggest(f"spot why {safe(name)} --attempt {number - 1}")
 
 
 def run_sections(run: Json, attempts: list[Json]) -> list[str]:

@@ -1,18 +1,21 @@
 """docs: documents that are generated from the code. completion: the script with which a shell completes `spot`.
 
 The tables of statuses and causes in docs/rules.md and the list of checks in docs/providers/gates.md come from the
-tables that the supervisor itself uses. Tests compare the pages with the output of `spot docs states` and
-`spot docs gates`, so that no page can fall behind the code.
+tables that the supervisor itself uses, and so do the pages of docs/causes. Tests compare the pages with the output of
+`spot docs states`, `spot docs gates` and `spot docs causes`, so that no page can fall behind the code.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from supervisor.domain.causes import CAUSES, CauseRule
+from supervisor.cli.exits import FAILED, CliError
+from supervisor.domain.causes import CAUSES, Cause, CauseRule
 from supervisor.domain.gates.checks import LASTING_S, Check, Gate, checks_of
 from supervisor.domain.status import TERMINAL, TRANSITIONS, Status
 from supervisor.wording.figures import age_text
@@ -34,6 +37,63 @@ _MEANING = {
 }
 
 
+_CAUSE_MEANING: Mapping[Cause, str] = {
+    Cause.PREEMPTED: "The platform took its spot machine back.",
+    Cause.HOST_ERROR: "The computer that carried the machine failed.",
+    Cause.HOST_REBOOTED: "The computer was rebooted under the run.",
+    Cause.EXPIRED: "The machine reached the lifetime that the supervisor gave it.",
+    Cause.TIME_LIMIT: "A time limit of the platform or of the computer ended the command.",
+    Cause.MACHINE_DELETED: "The machine was deleted from outside, without a stop of the run.",
+    Cause.SUPERSEDED: "The agent stopped, because another attempt or nothing at all holds the run.",
+    Cause.CUT_OFF: "The agent reached neither the object store nor the supervisor, and stopped itself.",
+    Cause.NO_CAPACITY: "No machine was available.",
+    Cause.QUOTA: "The quota of the account allows no such machine.",
+    Cause.LAUNCH_REJECTED: "The platform refused the request for a machine.",
+    Cause.QUEUED: "The capacity is used by other machines of this supervisor.",
+    Cause.GROUP_LIMIT: "Other runs of the group come first.",
+    Cause.DEPENDENCY: "Runs that come before this one are not completed yet.",
+    Cause.DEPENDENCY_FAILED: "A run that comes before this one was not completed.",
+    Cause.ORPHANED: "The machine is gone without a record of why, and its beats have stopped.",
+    Cause.AGENT_LOST: "The machine is up, but its agent stopped responding.",
+    Cause.GPU_FAULT: "A GPU failed: it is lost, or its error is one of the hardware.",
+    Cause.GPU_UNAVAILABLE: "The machine does not have the GPUs that its shape promises.",
+    Cause.BOOT_TIMEOUT: "The machine did not report within the time for its boot.",
+    Cause.STALLED: "The training made no progress any more.",
+    Cause.HOST_OOM: "The kernel killed a process of the run for main memory. GPU memory is another matter.",
+    Cause.DISK_FULL: "A disk ran out of bytes or of inodes.",
+    Cause.KILLED: "A signal from outside ended the command, and the supervisor did not send it.",
+    Cause.UNKNOWN: "The attempt ended, and no rule explains it.",
+    Cause.USER_ERROR: "The command failed by itself: the same code would fail again.",
+    Cause.GPU_OOM: "The command asked for more GPU memory than the card had free.",
+    Cause.IMAGE_ERROR: "The image could not be pulled or started.",
+    Cause.COMMAND_NOT_FOUND: "The command does not exist on the machine, or cannot be run there.",
+    Cause.FINISHED: "The command did its work.",
+    Cause.DEADLINE: "The deadline of the run has passed.",
+    Cause.MAX_RUNTIME: "The training time of the run is used up.",
+    Cause.BUDGET: "The budget of the run is spent.",
+    Cause.LIMIT_REACHED: "The run reached its limit of attempts.",
+    Cause.NO_PROGRESS: "Several attempts in a row ended without a newer checkpoint.",
+    Cause.RESULTS_UNVERIFIED: "The command succeeded, but its results could not be verified in the object store.",
+    Cause.STOP_REQUESTED: "A person or a program stopped the run.",
+}
+_NO_RULE = (
+    "No rule of the diagnosis gives this cause: the supervisor knows it from its own actions, from the platform's "
+    "answer to a request, or from missing beats ([rules](../rules.md))."
+)
+_COST_WORDS = "The first row that matches counts. [The rules](../rules.md#causes) explain the words of this table."
+_RULES = (
+    "Rules are tried from the top. A rule applies when all that it needs is in the evidence and nothing of the last "
+    "column is. A rule that lacks a reading may apply as *likely*; evidence that was read and speaks against it never "
+    "does."
+)
+_PAGE_END = (
+    "`spot why RUN` shows the rule that applied, with its evidence ([more](../evidence.md#what-an-end-means)). "
+    "`spot docs causes` writes this page from the tables of the code; do not edit it by hand."
+)
+_INTRO = "Every attempt and every run that ends has one of these causes. `spot why RUN` names it with its evidence."
+_FINDINGS = "`spot why RUN` shows these too. They are hints: nothing is ended, moved or charged for one of them."
+_FINDING_HEAD = ("rule", "what is noticed", "what helps")
+_RULE_HEAD = ("rule", "how sure", "what it needs", "not if")
 _MADE = (
     "Every status that a run can have, every move from one to another, and every cause of an end, with its cost and "
     "what follows. `spot docs states` prints this section from the tables in `supervisor/domain/status.py` and "
@@ -109,6 +169,47 @@ def _check_row(check: Check) -> tuple[str, ...]:
     return (f"`{check.id}`", check.what, fix, f"`{check.code}`" if check.code else "", kept)
 
 
+def causes_markdown(rules: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """File name -> text of each page of docs/causes. `rules`: by cause, as the services describe them."""
+    pages = {f"{cause}.md": _cause_page(cause, rules.get(cause, ())) for cause in Cause}
+    listed = _table(("cause", "what it means"), ((f"[{cause}]({cause}.md)", _CAUSE_MEANING[cause]) for cause in Cause))
+    findings = _table(_FINDING_HEAD, map(_finding_row, rules.get("", ())))
+    parts = ["# Causes", _INTRO, listed, "## Of an attempt that goes on", _FINDINGS, findings]
+    return {**pages, "README.md": "\n\n".join(parts) + "\n"}
+
+
+def _cause_page(cause: Cause, rules: Sequence[Mapping[str, Any]]) -> str:
+    costs = (_cause_row(rule)[1:] for rule in CAUSES if cause in rule.causes)
+    remedies = dict.fromkeys(text for rule in rules for text in rule["remedies"])
+    parts = [
+        f"# {cause}",
+        _CAUSE_MEANING[cause],
+        "## What follows",
+        _table(_CAUSE_HEAD[1:], costs),
+        _COST_WORDS,
+        "## How it is recognized",
+        *([_RULES, _table(_RULE_HEAD, map(_rule_row, rules))] if rules else [_NO_RULE]),
+        *(["## What helps", "\n".join(f"- {text}" for text in remedies)] if remedies else []),
+        _PAGE_END,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rule_row(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    needs, excludes = ("; ".join(map(_statement, rule[name])) for name in ("requires", "excludes"))
+    return f"`{rule['rule']}`", rule["certainty"], needs, excludes
+
+
+def _finding_row(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    return f"`{rule['rule']}`", _statement(rule["sentence"]), "; ".join(rule["remedies"])
+
+
+def _statement(template: str) -> str:
+    """A value that an evidence fills in is "…"; a part in brackets, which may be left out, is left out."""
+    text = re.sub(r"\[[^\[\]]*\]", "", template)
+    return re.sub(r"{\w+(?::([^{}]*))?}", lambda match: match[1] or "…", text).replace("|", "\\|")
+
+
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
@@ -133,6 +234,22 @@ def states() -> None:
 def gates() -> None:
     """Print the checks of all gates as Markdown."""
     click.echo(gates_markdown(), nl=False)
+
+
+@docs.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+def causes(folder: Path) -> None:
+    """Write one page for each cause into DIR, as in docs/causes."""
+    from supervisor.cli.server.server import rules_of_causes
+
+    pages = causes_markdown(rules_of_causes())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{error.filename or folder}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
+    click.echo(f"{len(pages)} pages in {folder}")
 
 
 @click.command()

@@ -10,7 +10,7 @@ import logging
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -147,6 +147,20 @@ def examine_here(
     from supervisor.wiring import examining
 
     return dict(examining.examine(settings, alert_test, deadline_s - (time.monotonic() - began)))
+
+
+def diagnosed(name: str, log: bytes, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The verdict of the rules on files, as `spot why` shows it."""
+    from supervisor.wiring import explaining
+
+    return explaining.diagnosed(name, log, documents)
+
+
+def rules_of_causes() -> dict[str, list[dict[str, Any]]]:
+    """Cause -> the rules that give it, in their order."""
+    from supervisor.wiring import explaining
+
+    return explaining.rules_of_causes()
 
 
 def trial_offers(settings: Settings) -> tuple[Offer, ...]:

@@ -1,4 +1,4 @@
-"""The sections of `spot show RUN`. Pure: from the API's JSON to lines of text.
+"""The sections of `spot show RUN`, and the lines of `spot why RUN`. Pure: from the API's JSON to lines of text.
 
 - the run now: its machine's figures, image, machines, last beat, code, files;
 - `--spec`: the spec as a file that `spot submit` takes;
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor.cli.client import Json
-from supervisor.cli.output import Table, clock, safe
+from supervisor.cli.output import Table, clock, paragraph, safe
 from supervisor.domain.figures import mean, share_pct
 from supervisor.domain.status import TERMINAL
 from supervisor.domain.texts import HIDDEN
+from supervisor.wording import why
 from supervisor.wording.attempt import (
     NONE,
     Row,
@@ -35,6 +36,7 @@ MIB = 2**20
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 MACHINES_SHOWN = 5
 HASH_CHARS = 12
+WHY_INDENT, WHY_LABEL = "  ", 10
 BRIEF_LINES, BRIEF_STACK, STACK_LINES = 5, 12, 200
 
 
@@ -229,6 +231,16 @@ def _stacks(kept: Json, limit: int) -> list[str]:
     if len(lines) > limit:
         lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
     return lines
+
+
+def why_lines(diagnosis: Json) -> list[str]:
+    """The headline and its rows. The name of the rule follows the last row of advice, where it fits."""
+    verdict = diagnosis.get("verdict") or {}
+    shown = paragraph(safe(diagnosis["text"]))
+    for label, text in why.rows(diagnosis, clock):
+        shown += paragraph(f"{WHY_INDENT}{label:<{WHY_LABEL}}{safe(text)}", " " * (len(WHY_INDENT) + WHY_LABEL))
+    tag = safe(why.rule_text(verdict))
+    return [*shown, *([f"{WHY_INDENT}{tag}"] if tag else [])]
 
 
 def facts_lines(response: Json) -> list[str]:

@@ -1,8 +1,8 @@
 """What is kept of a run in the store: the evidence of how its attempts ended, and its files.
 
-The evidence is shown at a glance on the overview of its run, and in full on a page of its own. Its rows are those of
-`wording/attempt.py`; the agent's part of it is not trusted, and every text is made harmless here. Each file can be
-downloaded through /ui/v1.
+The evidence is shown at a glance on the overview of its run, and in full on a page of its own, below the verdict of the
+rules. Its rows are those of `wording/attempt.py` and `wording/why.py`; the agent's part of it is not trusted, and every
+text is made harmless here. Each file can be downloaded through /ui/v1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from starlette.responses import Response
 
 from supervisor.dashboard import ansi, rendering
 from supervisor.dashboard.public_api import Api, Json
+from supervisor.dashboard.words import clock, whole_time, with_code
+from supervisor.domain.texts import visible
+from supervisor.wording import why
 from supervisor.wording.attempt import (
     Row,
     evidence_details,
@@ -29,10 +32,12 @@ from supervisor.wording.attempt import (
     telemetry_of,
     thread_stacks,
 )
-from supervisor.wording.figures import size_text
+from supervisor.wording.figures import DASH, size_text
 
 LAST_LINES, STACK_LINES, PROCESSES, JSON_CHARS = 15, 400, 50, 60_000
+EXPLAINED = ("why", "most telling line")  # rows that a verdict makes needless
 NO_EVIDENCE = ("EVIDENCE_NOT_FOUND", "FILES_PURGED", "UNAVAILABLE")
+NO_DIAGNOSIS = (*NO_EVIDENCE, "INVALID_REQUEST")  # the address may have any number
 NO_FILES = ("FILES_PURGED", "UNAVAILABLE")
 ABSENT = "More is not kept, or not yet."
 PAGE_SIZE = 100
@@ -46,7 +51,9 @@ async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     number = request.path_params["attempt"]
     run, answer = await api.of_run("", "/attempts")
-    kept, refusal = await api.get_or_refusal(_path(run, number), [], NO_EVIDENCE)
+    (kept, refusal), verdict = await api.together(
+        api.get_or_refusal(_path(run, number), [], NO_EVIDENCE), _why(api, run, number)
+    )
     unknown = kept is None and number not in {str(attempt["number"]) for attempt in answer["attempts"]}
     return await rendering.tab(
         request,
@@ -57,6 +64,7 @@ async def show(request: Request, api: Api) -> Response:
         number=number,
         others=[attempt["number"] for attempt in answer["attempts"] if attempt["ended_at"] is not None],
         shown=None if kept is None else view(kept),
+        why=verdict,
         missing="" if refusal is None else str(refusal),
     )
 
@@ -67,25 +75,28 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
     failed = last_failure(attempts)
     if failed is None:
         return None
-    kept, refusal = await api.get_or_refusal(_path(run, failed["number"]), [], NO_EVIDENCE)
+    (kept, refusal), verdict = await api.together(
+        api.get_or_refusal(_path(run, failed["number"]), [], NO_EVIDENCE), _why(api, run, failed["number"])
+    )
     return {
         "of": failed,
-        "shown": None if kept is None else view(kept),
+        "why": verdict,
+        "shown": None if kept is None else view(kept, explained=verdict is not None),
         "missing": str(refusal) if refusal is not None and refusal.code == "UNAVAILABLE" else ABSENT,
         "first": attempts[-1]["ended_at"] is not None and run["status"] != "completed",
         "newest": failed["number"] == attempts[-1]["number"],
     }
 
 
-def view(kept: Json) -> Json:
-    """For the templates."""
+def view(kept: Json, explained: bool = False) -> Json:
+    """For the templates. `explained`: a verdict above it says what ended the attempt."""
     tail = [ansi.shown(str(line)) for line in listed(kept.get("log_tail"))]
     processes = listed(mapping(kept.get("agent")).get("processes"))[:PROCESSES]
     telemetry = telemetry_of(kept)
     return {
         "attempt": kept["attempt"],
         "cause": kept.get("cause") or "unknown",
-        "rows": _harmless(evidence_rows(kept)),
+        "rows": _harmless(row for row in evidence_rows(kept) if not (explained and row[0] in EXPLAINED)),
         "more": _harmless(evidence_details(kept)),
         "readings": _harmless(evidence_readings(kept)),
         "stacks": _stacks(kept),
@@ -95,6 +106,36 @@ def view(kept: Json) -> Json:
         ),
         "tail": tail,
         "last_lines": tail[-LAST_LINES:],
+    }
+
+
+async def _why(api: Api, run: Json, number: object) -> Json | None:
+    """For `why_panel.html`; None where the end cannot be explained (yet). Raises SignInNeeded, Refused."""
+    if not str(number).isdecimal():
+        return None
+    query = [("attempt", str(number))]
+    diagnosis, _ = await api.get_or_refusal(f"/v1/runs/{run['run_id']}/diagnosis", query, NO_DIAGNOSIS)
+    return None if diagnosis is None or not diagnosis["ended"] else why_view(diagnosis)
+
+
+def why_view(diagnosis: Json) -> Json:
+    """For the templates. The quotes are a table, with the time of each in its title."""
+    verdict = mapping(diagnosis.get("verdict"))
+    quotes = why.quotes_of(verdict)
+    rows = [(label, with_code(visible(text))) for label, text in why.rows(diagnosis, whole_time)]
+    return {
+        "text": ansi.shown(str(diagnosis["text"])),
+        "quotes": [
+            {
+                "text": ansi.shown(why.quoted(quote)),
+                "source": ansi.shown(why.source_text(quote)),
+                "time": clock(quote["at"]) if quote.get("at") else why.moment_text(quote, whole_time) or DASH,
+            }
+            for quote in quotes
+        ],
+        "before": [row for row in rows if row[0] in why.SAID],
+        "rows": [row for row in rows if row[0] not in (*why.SAID, *([why.EVIDENCE] if quotes else []))],
+        "rule": ansi.shown(why.rule_text(verdict)),
     }
 
 

@@ -43,12 +43,14 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """`text` stands verbatim in its source. `at`: by the clock of that source; None = unknown."""
+    """`text` stands verbatim in its source. `at`: by the clock of that source; None = unknown. `where`: the exact place
+    in its source, such as `memory.events`."""
 
     item: str
     text: str
     source: Source
     at: float | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ REMEDIES: Mapping[str, tuple[str, bool, str]] = {
     "previous_checkpoint": ("the checkpoint before it is used", True, ""),
     "save_at_step_end": ("save at the end of a step (`stopping()`), so that no file is half written", False, ""),
     "surviving_path": ("write checkpoints to a path that survives the machine", False, "checkpoint_dir"),
-    "see_dump": ("see where its threads stand: `spot evidence`", False, ""),
+    "see_dump": ("see where its threads stand: `spot show RUN --evidence`", False, ""),
     "longer_stall": ("announce long phases with spot_progress, or raise the limits in `stall`", False, "stall"),
     "other_zone": ("another zone", True, ""),
     "verify_account": ("verify the account at the platform, so that it gives a GPU and the network", False, ""),

@@ -61,7 +61,7 @@ def pair(item: Item) -> tuple[float, float] | None:
 
 
 def quote_of(item: Item, words: str = "") -> Quote:
-    return Quote(item.name, words or str(item.value), item.source, item.at)
+    return Quote(item.name, words or str(item.value), item.source, item.at, item.where)
 
 
 def exit_signal(end: Exit | None) -> int | None:

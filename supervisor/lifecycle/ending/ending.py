@@ -41,6 +41,7 @@ from supervisor.lifecycle.offers.lessons import after_loss
 from supervisor.wording.attempt import ended_text, kept_text, ran_s, steps_lost
 from supervisor.wording.figures import ended
 from supervisor.wording.forecast import due_text
+from supervisor.wording.why import announced_facts
 
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
@@ -89,7 +90,9 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     )
     last = _last_reason(after, end, rule, repeated=bool(failure) and failure == run.last_failure)
     if last is not None:
-        decision = failed(after, *last, now)
+        explained = end.verdict is not None and end.verdict.cause == last[0]
+        facts = announced_facts(end.verdict) if explained else {}
+        decision = failed(after, *last, now, facts=facts)
         decision = replace(decision, run=keep_machine(decision.run, after.policy.on_failure, now))
         decision = after_events((ended_event(after, end, now, last=True),), decision)
     else:
@@ -321,5 +324,6 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
         ran_s=round(ran_s(attempt, now), 3),
         status_text=" ".join(ended(clause) for clause in (ended_text(attempt, now), *clauses)),
         readings=list(end.readings),
+        **announced_facts(end.verdict),
     )
     return replace(event, data={**event.data, ENDS_THE_RUN: True}) if last else event

@@ -7,7 +7,7 @@ packages, GPUs, seeds), and where two attempts differ. The loop and the agents w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired, cast
 
 from pydantic import Field
@@ -193,28 +193,38 @@ def show_evidence(parts: Parts, queries: Queries, run_id: str, number: str) -> E
     """`number`: of the attempt. Raises NotFound, EvidenceNotFound (which says whether it will come), FilesPurged,
     Unavailable."""
     run = queries.find(run_id)
-    attempt = find_attempt(parts, run, number)
+    return cast(Evidence, kept_document(parts, run, find_attempt(parts, run, number)))
+
+
+def kept_document(parts: Parts, run: Run, attempt: Attempt) -> Json:
+    """The evidence of an attempt as it was kept, of any version. Raises EvidenceNotFound (which says whether it will
+    come), FilesPurged, Unavailable."""
+    about = {"run_id": run.run_id, "attempt": attempt.number}
     try:
         key = runfiles.evidence(run.run_id, attempt.number)
         raw = b"".join(parts.objects.read(key, 0, evidence.MAX_BYTES + 1))
     except ObjectMissing:
         refuse_purged(run, attempt)
-        raise EvidenceNotFound(_why(run, attempt), {"run_id": run_id, "attempt": attempt.number}) from None
+        raise EvidenceNotFound(_why(run, attempt), about) from None
     except StoreUnavailable as error:
-        raise Unavailable(f"The evidence of {run.run_id} cannot be read now. Try again.", {"run_id": run_id}) from error
+        reason = f"The evidence of {run.run_id} cannot be read now. Try again."
+        raise Unavailable(reason, {"run_id": run.run_id}) from error
     document = evidence.read(raw)
     if document is None:
-        raise EvidenceNotFound(
-            f"The evidence of attempt {attempt.number} of {run.run_id} is in the store, but damaged.",
-            {"run_id": run_id, "attempt": attempt.number},
-        )
-    return cast(Evidence, document)
+        text = f"The evidence of attempt {attempt.number} of {run.run_id} is in the store, but damaged."
+        raise EvidenceNotFound(text, about)
+    return document
 
 
 def find_attempt(parts: Parts, run: Run, number: str | int | None) -> Attempt:
     """`number`: any text from a path, or None = the newest. Raises EvidenceNotFound."""
+    return attempt_of(run, parts.store.attempts(run.key), number)
+
+
+def attempt_of(run: Run, attempts: Sequence[Attempt], number: str | int | None) -> Attempt:
+    """As `find_attempt`, among all attempts of the run. Raises EvidenceNotFound."""
     wanted = run.attempt.number if number is None and run.attempt is not None else number
-    for attempt in parts.store.attempts(run.key):
+    for attempt in attempts:
         if str(attempt.number) == str(wanted):
             return attempt
     what = "no machine yet" if number is None else f"no attempt {clip(str(number), 20)}"
