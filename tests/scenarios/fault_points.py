@@ -145,9 +145,10 @@ class Later(Executor):
 
 
 # Methods of the store that change no row.
-READS = frozenset(
-    "active attempts due_outbox events find labels nonce_hash page spec statuses tries zones".split()
-)  # fmt: skip
+READS = frozenset({
+    "active", "attempts", "due_outbox", "events", "find", "labels", "nonce_hash", "page", "spec", "statuses", "tries",
+    "zones",
+})  # fmt: skip
 
 
 class DatabaseAccess:
