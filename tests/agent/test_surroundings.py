@@ -26,7 +26,7 @@ from supervisor.agent.machine.command import Training
 from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.nvml import MAX_XIDS, Nvml
 from supervisor.agent.machine.processes import is_of_machine
-from supervisor.contract import runfiles
+from supervisor.contract import runfiles, signs
 from tests.acceptance.cgroups import ENTER, memory_group
 from tests.agent.bench import RUN, ManualClock, job
 from tests.agent.machine_rig import Rig
@@ -73,12 +73,11 @@ def test_when_the_kernel_killed_and_whose_process_it_may_have_been(tmp_path: Pat
     assert (watch.kills(), watch.rose_up_s, watch.shared) == (1, 1500.0, False), "an older kill keeps its time"
     group.counter.unlink()
     assert watch.kills() is None, "could not read is not zero"
-    group.set(6, 7, 99)
-    watch.read()
-    group.set(6, 7)
-    watch.read()
+    for pids in ((7, 99), (7,)):
+        group.set(6, *pids)
+        watch.read()
+    assert [facts()[name] for name in ("before", "after", "rose_up_s")] == [4, 6, 9000.0]
     assert facts()["shared"] is True, "a neighbor counts even when it is gone: it may be the killed one"
-    assert {**facts(), "group": ""} == {"before": 4, "after": 6, "rose_up_s": 9000.0, "group": "", "shared": True}
     watch.begin()
     assert watch.rose_up_s is None
     (group.folder / "cgroup.procs").unlink()
@@ -233,13 +232,17 @@ def test_a_real_kill_for_memory_beside_cards_that_others_use(rig: Rig, tmp_path:
         patch.setenv("LD_LIBRARY_PATH", str(tmp_path))
         rig.wrapper = ("sh", "-c", ENTER, str(group))
         rig.start(sys.executable, "-S", "-c", GREEDY)
-        end = rig.ended(60).exit
+        last = rig.ended(60)
+        end, told = last.exit, signs.decode(last.signs)
         assert end is not None
         assert (end.code, end.oom_kills) == (1, 1), rig.console
     part = json.loads(rig.store.get(runfiles.agent_evidence(RUN, 1))[0])
     oom = part["oom"]
     assert (oom["after"] - oom["before"], oom["shared"]) == (1, False)
     assert 0 < oom["rose_up_s"] <= part["exit"]["ran_s"] + 30
+    assert (told.oom_rose_up_s, told.oom_shared) == (oom["rose_up_s"], False), "the beat carries what may decide"
+    assert [list(xid) for xid in told.xids] == part["xids"]
+    assert part["signs"]["oom"] == [oom["rose_up_s"], False], "and the evidence, stored before it"
     assert len(part["cards_before"]) == 2
     assert {code for _, code, _ in part["xids"]} <= {13, 79}
     assert part["start"]["mounts"]["checkpoints"]["kind"]
@@ -381,11 +384,9 @@ def test_newest_files_unfinished_ones_and_the_folders_of_a_full_disk(small_disk:
         while True:
             target.write(b"x" * 65536)
     files = files_of({"checkpoints": str(small_disk)}, str(small_disk), 0.0)
-    folders = [folder for folder, _ in files["largest"]]
-    assert folders == [str(small_disk), str(small_disk / "deep/er/cache")], "not each folder above it"
+    assert [folder for folder, _ in files["largest"]] == [str(small_disk), str(small_disk / "deep/er/cache")]
     assert all(size >= 6 << 20 for _, size in files["largest"])
-    rows, complete = largest_folders(str(small_disk), (), time.monotonic() - 1)
-    assert (rows, complete) == ([], False)
+    assert largest_folders(str(small_disk), (), time.monotonic() - 1) == ([], False)
 
 
 def test_a_file_that_grows_during_the_look(tmp_path: Path) -> None:

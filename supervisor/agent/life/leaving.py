@@ -106,10 +106,10 @@ class Leaving:
         if end.last_line.startswith(heartbeat.NO_MODULE):
             end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
-            pattern, line = parts.log_watch.began
-            parts.beat_state.sign(hits=parts.log_watch.hits(), error=fit_text(line), began=pattern)
             disk_full = fit_text(vitals.full_disks(parts.folder.roles()))
             end = replace(end, oom_kills=parts.surroundings.oom.kills(), disk_full=disk_full)
+            (pattern, line), hits = parts.log_watch.began, parts.log_watch.hits()
+            parts.beat_state.sign(hits=hits, error=fit_text(line), began=pattern, **parts.surroundings.signs())
         progress = parts.progress
         reached = (progress.step, progress.total, progress.from_zero)
         finished = ends.finished(end, sent, *reached)
