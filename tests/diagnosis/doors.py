@@ -28,7 +28,7 @@ from tests.diagnosis.seen import evidence_of
 from tests.lifecycle.sample_runs import attempt, pulse, run_in
 
 # What no beat and no record carries, so that such a case cannot come through that door.
-ELSEWHERE = ("platform.", "session.", "serial.", "results.", "upload.", "card.promised", "container.")
+ELSEWHERE = ("platform.", "session.", "serial.", "results.", "upload.", "card.promised", "card.opened", "container.")
 Door = Callable[[Case], Evidence | None]
 
 

@@ -112,7 +112,7 @@ def _document(story: Story, drawn: Variation) -> Json:
         telemetry="" if telemetry is None else encode(telemetry),
     )  # fmt: skip
     over = end is not None or story.left is not None
-    part = _part(story, beat, drawn) if story.agent and over else None
+    part = _part(story, beat) if story.agent and over else None
     made = document(
         beat if story.beat else None, part, record=story.record, cause=story.cause, detail=story.detail,
         placement=story.placement, ran_s=ran_s,
@@ -143,17 +143,12 @@ def _exit(story: Story, drawn: Variation) -> Exit | None:
     )  # fmt: skip
 
 
-def _part(story: Story, beat: Beat, drawn: Variation) -> Json:
+def _part(story: Story, beat: Beat) -> Json:
+    """The agent's part, with what readers need of it; the document has the exit, the beat the telemetry."""
     return {
-        "version": 1, "when": "end", "written_at": "2026-11-26T12:00:00Z", "run_id": beat.run_id, "attempt": 1,
-        "launch_id": beat.launch_id, "machine_id": beat.machine_id,
-        "exit": None,  # the document has it
-        "left": story.left,
-        "signals_sent": list(story.signals_sent), "oom_kills": story.oom_kills if story.code != 0 else None,
+        "version": 1, "when": "end", "exit": None, "left": story.left, "signals_sent": list(story.signals_sent),
+        "oom_kills": story.oom_kills if story.code != 0 else None,
         "boot": {"at_start": beat.boot_id, "now": beat.boot_id.replace("b007", "b008") if story.reboot else beat.boot_id},
-        "disks": {},  # the beat has them
-        "telemetry": None,  # the beat has it
-        "stall": None, "processes": [], "trimmed": [],
     }  # fmt: skip
 
 

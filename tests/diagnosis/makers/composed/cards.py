@@ -291,6 +291,19 @@ def no_limit_for_gpus(drawn: Variation) -> Story:
     return Story(replace(NO_GPU, rule="K8S6"), code=1, facts=facts, placement=KUBERNETES, pages=PODS)
 
 
+def no_card_by_its_words(drawn: Variation) -> Story:
+    """The command finds no card; none can be opened, and what was promised is not known."""
+    drawn.noise(1)
+    drawn.error(
+        drawn.pick(
+            "RuntimeError: No CUDA GPUs are available",
+            "RuntimeError: CUDA error: no CUDA-capable device is detected",
+            "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
+        )
+    )
+    return Story(replace(NO_GPU, certainty="likely"), code=1, facts=(("card.opened", 0, "agent"),), placement=GCE)
+
+
 def xid_quoted(drawn: Variation) -> Story:
     drawn.say(drawn.pick(
         "see the manual: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
@@ -375,6 +388,7 @@ MECHANISMS = (
     Mechanism("not-an-xid-long-ago", xid_long_ago, 5),
     Mechanism("not-a-stall-by-an-old-xid", stall_after_an_old_xid, 2),
     Mechanism("no-limit-for-gpus", no_limit_for_gpus, 5),
+    Mechanism("no-card-by-its-words", no_card_by_its_words, 3),
     Mechanism("not-an-xid-quoted", xid_quoted, 5),
     Mechanism("not-full-caught", caught_and_ended_otherwise, 8),
     Mechanism("not-full-caught-at-once", caught_then_error_at_once, 5),

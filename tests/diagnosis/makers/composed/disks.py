@@ -69,6 +69,13 @@ def words_alone(drawn: Variation) -> Story:
     return Story(DISK_TEXT, code=1, telemetry=disk(6e10))
 
 
+def torn_without_figures(drawn: Variation) -> Story:
+    """The words of torch for a short write, and nobody read the figures of the disks."""
+    drawn.train()
+    drawn.error("RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 1147072 vs 1146964")
+    return Story(DISK_TEXT, code=1, pages=ZIP)
+
+
 def evicted(drawn: Variation) -> Story:
     drawn.train()
     text = drawn.pick(
@@ -130,6 +137,7 @@ MECHANISMS = (
     Mechanism("tool-fails", tool_fails, 7),
     Mechanism("inodes", inodes, 5),
     Mechanism("words-alone", words_alone, 4),
+    Mechanism("torn-without-figures", torn_without_figures, 3),
     Mechanism("evicted", evicted, 6),
     Mechanism("not-nearly-full", nearly_full, 5),
     Mechanism("not-nearly-full-alive", nearly_full_and_alive, 3),

@@ -18,6 +18,7 @@ from tests.diagnosis.makers.composed import (
     ours,
     results,
     slow,
+    unseen,
 )
 from tests.diagnosis.makers.situations import cases_of
 
@@ -31,7 +32,7 @@ _FAMILIES = {
     "results": results.MECHANISMS,
     "hangs": hangs.MECHANISMS,
     "ours": ours.MECHANISMS,
-    "apart": apart.MECHANISMS,
+    "apart": (*apart.MECHANISMS, *unseen.MECHANISMS),
     "slow": slow.MECHANISMS,
     "alive": alive.MECHANISMS,
 }
