@@ -207,11 +207,14 @@ _CARDS = (
 
 _CODE = (
     _cause(
-        "module_missing", "a module is not installed in the environment that the command uses",
-        b"ModuleNotFoundError", b"No module named", b"no package called", b"Cannot find module",
-        b"cannot load such file",
-        regex=rb"ModuleNotFoundError|ImportError: No module named|python[\d.]{0,6}: No module named"
-        rb"|there is no package called|Cannot find module '|cannot load such file -- ",
+        "module_missing", "a module of Python is not installed in the environment that the command uses",
+        b"ModuleNotFoundError", b"No module named",
+        regex=rb"ModuleNotFoundError|ImportError: No module named|python[\d.]{0,6}: No module named",
+    ),
+    _cause(
+        "package_missing", "a package of another language is not installed",
+        b"no package called", b"Cannot find module", b"cannot load such file",
+        regex=rb"there is no package called|Cannot find module '|cannot load such file -- ",
     ),
     _cause(
         "import_failed", "a module is installed and cannot be loaded",
