@@ -68,8 +68,8 @@ _MEMORY = (
         b"cudaErrorMemoryAllocation", b"OOM when allocating", b"Out of memory", b"Out of GPU memory",
         b"out of GPU memory", b"out of device memory",
         regex=_SAID + rb"(?:(?:CUDA|HIP|XPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
-        rb"|(?:torch\.(?:\w{1,12}\.)?|(?<![\w.]))OutOfMemoryError(?!\))|OOM when allocating tensor"
-        rb"|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|[Oo]ut of (?:GPU|device) memory"
+        rb"|(?:(?:torch|cupy)\.(?:\w{1,12}\.)?(?:\w{1,12}\.)?|(?<![\w.]))OutOfMemoryError(?!\))"
+        rb"|OOM when allocating tensor|(?:CUBLAS|CUDNN|CUSOLVER)_STATUS_ALLOC_FAILED|[Oo]ut of (?:GPU|device) memory"
         rb"|RESOURCE_EXHAUSTED: {0,2}(?:Out of memory|XLA|Failed to allocate)|[Oo]ut of memory error on GPU)"
         rb"|(?i:\b(?:cuda|gpu|hip|device)[a-z]{0,20}\b)[^'\"`]{0,120}(?:[:)] {1,2}|[0-9] ')out of memory",
     ),
@@ -82,10 +82,12 @@ _MEMORY = (
         rb"|DataLoader worker.{0,40}exited unexpectedly|process.{0,40}was terminated abruptly|SIGKILL\(-9\)",
     ),
     _cause(
-        "memory_refused", "the operating system refused memory of the host",
+        "memory_refused", "the operating system, or what starts the command, refused memory of the host",
         b"MemoryError", b"bad_alloc", b"allocate memory", b"Unable to allocate", b"[Errno 12]", b"not enough memory",
+        b"running low on memory",
         regex=rb"(?<![\w\"'`])MemoryError\b|std::bad_alloc|[Cc]annot allocate memory|Unable to allocate [\d.]{1,12} .iB"
-        rb"|\[Errno 12\]|DefaultCPUAllocator: not enough memory|DefaultCPUAllocator: can't allocate memory",
+        rb"|\[Errno 12\]|DefaultCPUAllocator: not enough memory|DefaultCPUAllocator: can't allocate memory"
+        rb"|due to the node running low on memory",
     ),
     _cause(
         "kernel_oom", "the kernel or the platform says that it killed for memory",
@@ -96,8 +98,8 @@ _MEMORY = (
     _cause(
         "shared_memory", "the shared memory is too small for what data loaders pass through it",
         b"shared memory", b"Bus error", b"torch_shm_manager", b"/torch_",
-        regex=rb"insufficient shared memory|killed by signal: Bus error|unable to (?:open|resize"
-        rb"|mmap).{0,40}shared memory"
+        regex=rb"insufficient shared memory|killed by signal: Bus error|"
+        rb"unable to (?:open|resize|mmap|allocate).{0,40}shared memory"
         rb"|unable to (?:open|write to|resize) (?:shared memory object|file) </torch_|error executing torch_shm_manager"
         rb"|unable to mmap \d{1,20} bytes from file </torch_",
     ),
@@ -208,6 +210,11 @@ _CODE = (
         "module_missing", "a module of Python is not installed in the environment that the command uses",
         b"ModuleNotFoundError", b"No module named",
         regex=rb"ModuleNotFoundError|ImportError: No module named|python[\d.]{0,6}: No module named",
+    ),
+    _cause(
+        "package_missing", "a package of another language is not installed",
+        b"no package called", b"Cannot find module", b"cannot load such file",
+        regex=rb"there is no package called|Cannot find module '|cannot load such file -- ",
     ),
     _cause(
         "import_failed", "a module is installed and cannot be loaded",

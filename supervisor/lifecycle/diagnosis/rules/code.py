@@ -80,7 +80,8 @@ RULES = (
     ),
     _own("U37.plot", ("U37",), cause_is("plot_size"), ("fix_reporting",), certainty=Certainty.LIKELY),
     _own(
-        "GEN5.code", ("GEN5",), cause_is("syntax", "exec_format"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY
+        "GEN5.code", ("GEN5",), cause_is("syntax", "exec_format", "package_missing"), ("fix_code", "run_smoke"),
+        certainty=Certainty.LIKELY,
     ),
     _own("GEN5.shapes", ("GEN5", "NB2"), cause_is("shapes"), ("fix_code", "run_smoke"), certainty=Certainty.LIKELY),
     _own(
