@@ -60,6 +60,10 @@ EXPLAINED: dict[str, tuple[Facts, str]] = {
     "U22.likely": ({**FAILED, "xid": 94}, ""),
     "U22.words": (FAILED, raised("RuntimeError: CUDA error: uncorrectable ECC error encountered")),
     "U31.none": ({"gpus_promised": 2, "gpus_opened": 1, "exit_code": 1, "ran_s": 3}, ""),
+    "U31.words": (
+        {"gpus_opened": 0, "exit_code": 1, "ran_s": 3},
+        raised("RuntimeError: No CUDA GPUs are available"),
+    ),
     "U11.held": ({**FAILED, "held": [20 * GIB]}, raised(CUDA)),
     "U10.text": (FAILED, raised(CUDA)),
     "U9.counter": ({**KILLED, "oom_kills": 1}, ""),

@@ -161,6 +161,15 @@ FEWER_CARDS = Sign(
 )
 
 
+def _no_card(evidence: Evidence) -> Match | None:
+    item = evidence.last("card.opened")
+    return Match({}, (quote_of(item),)) if item is not None and number(item) == 0 else None
+
+
+# On its own it says nothing: a machine without GPUs has none.
+NO_CARD = Sign("no card can be opened", _no_card, ("card.opened",), "a card can be opened")
+
+
 def _card_held(evidence: Evidence) -> Match | None:
     totals = [total for item in evidence.items.get("card.total", ()) if (total := number(item))]
     least = min([HELD_BYTES, *(HELD_SHARE * total for total in totals)])

@@ -16,6 +16,7 @@ from supervisor.lifecycle.diagnosis.machine_signs import (
     FEWER_CARDS,
     LOST_CARD,
     MEMORY_NEAR_LIMIT,
+    NO_CARD,
     OOM_LONG_AGO,
     OOM_ROSE,
     OOM_SHARED,
@@ -60,6 +61,11 @@ CARDS = (
         "U31.none", ("U31", "K8S6"), Tier.AGENT, (FEWER_CARDS,), (), Certainty.CERTAIN,
         Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE,
         "{promised} GPUs promised, {opened} can be opened", ("other_machine", "check_runtime"),
+    ),
+    Rule(
+        "U31.words", ("U31",), Tier.LOG, (BY_ITSELF, cause_is("no_gpu"), NO_CARD), (), Certainty.LIKELY,
+        Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE, "no GPU can be opened: `{line}`",
+        ("other_machine", "check_runtime"),
     ),
     Rule(
         "U11.held", ("U11",), Tier.LOG, (FAILED, _GPU_OOM, CARD_HELD), (), Certainty.CERTAIN,
