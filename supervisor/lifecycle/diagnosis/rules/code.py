@@ -48,7 +48,7 @@ STARTS = (
     Rule(
         "U26.line_ends", ("U26", "GEN4"), Tier.AGENT, (exit_code(1, 2, *NOT_FOUND_CODES), has_hit("line_ends")
         | cause_is("line_ends")),
-        (WORKED_BEFORE,), Certainty.CERTAIN, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
+        (), Certainty.CERTAIN, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
         _ENDED + "; a script has the line ends of Windows", ("fix_line_ends",),
     ),
     Rule(
@@ -104,7 +104,7 @@ RULES = (
 
 LAST = (
     Rule(
-        "GEN5.start", ("GEN5",), Tier.FIGURES, (BY_ITSELF, STARTED_JUST_NOW), (WORKED_BEFORE, cause_is(*_PASSING)),
+        "GEN5.start", ("GEN5",), Tier.FIGURES, (BY_ITSELF, STARTED_JUST_NOW), (cause_is(*_PASSING),),
         Certainty.LIKELY, Cause.USER_ERROR, Where.CODE, Retry.NEVER,
         _ENDED + "; a smoke would have shown it" + _WARNING, ("fix_code", "run_smoke"),
     ),

@@ -25,16 +25,8 @@ from supervisor.lifecycle.diagnosis.machine_signs import (
     xid_in,
 )
 from supervisor.lifecycle.diagnosis.rule import Rule, Tier
-from supervisor.lifecycle.diagnosis.signs import (
-    BY_ITSELF,
-    FAILED,
-    FROM_OUTSIDE,
-    NOT_ENTERED,
-    SENT_BY_US,
-    ended_by,
-    own_end,
-)
-from supervisor.lifecycle.diagnosis.word_signs import OTHER_ERROR, cause_is, error_says, has_hit, steps_after
+from supervisor.lifecycle.diagnosis.signs import BY_ITSELF, FAILED, NOT_ENTERED, SENT_BY_US, ended_by, own_end
+from supervisor.lifecycle.diagnosis.word_signs import OTHER_ERROR, cause_is, error_says, has_hit
 
 _WORKER_KILLED = cause_is("worker_killed")
 # Programs on the host have errors of that name too.
@@ -61,29 +53,29 @@ CARDS = (
         ("quarantine", "other_machine", "check_card"),
     ),
     Rule(
-        "U22.words", ("U22",), Tier.LOG, (BY_ITSELF, cause_is("gpu_hardware")), (XID_IS_OLD,), Certainty.LIKELY,
+        "U22.words", ("U22",), Tier.LOG, (BY_ITSELF, cause_is("gpu_hardware")), (), Certainty.LIKELY,
         Cause.GPU_FAULT, Where.CARD, Retry.FREE_ELSEWHERE, "The command ended with {exit}[ after {ran}]: `{line}`",
         ("quarantine", "other_machine", "check_card"),
     ),
     Rule(
-        "U31.none", ("U31", "K8S6"), Tier.AGENT, (FEWER_CARDS,), (XID_IS_OLD,), Certainty.CERTAIN,
+        "U31.none", ("U31", "K8S6"), Tier.AGENT, (FEWER_CARDS,), (), Certainty.CERTAIN,
         Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE,
         "{promised} GPUs promised, {opened} can be opened", ("other_machine", "check_runtime"),
     ),
     Rule(
-        "U31.words", ("U31",), Tier.LOG, (BY_ITSELF, cause_is("no_gpu"), NO_CARD), (FEWER_CARDS,), Certainty.LIKELY,
+        "U31.words", ("U31",), Tier.LOG, (BY_ITSELF, cause_is("no_gpu"), NO_CARD), (), Certainty.LIKELY,
         Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE, "no GPU can be opened: `{line}`",
         ("other_machine", "check_runtime"),
     ),
     Rule(
-        "U11.held", ("U11",), Tier.LOG, (FAILED, _GPU_OOM, CARD_HELD), (steps_after("gpu_oom"),), Certainty.CERTAIN,
+        "U11.held", ("U11",), Tier.LOG, (FAILED, _GPU_OOM, CARD_HELD), (), Certainty.CERTAIN,
         Cause.GPU_UNAVAILABLE, Where.CARD, Retry.FREE_ELSEWHERE,
         "{held_card} had {held} in use before the command started, and then its memory did not suffice: `{line}`",
         ("other_machine", "free_card"),
     ),
     Rule(
         "U10.text", ("U10",), Tier.LOG, (FAILED, _GPU_OOM),
-        (steps_after("gpu_oom"), CARD_HELD, FROM_OUTSIDE),
+        (),
         Certainty.CERTAIN, Cause.GPU_OOM, Where.CODE, Retry.NEVER,
         "The command ended with {exit}[ after {ran}][: `{line}`]", ("smaller_batch",),
     ),
@@ -98,7 +90,7 @@ MEMORY = (
         ("fewer_workers", "larger_shape", "share_tensor", "keep_batch"), (), True,
     ),
     Rule(
-        "U9.container", ("U9", "SLURM4"), Tier.AGENT, (CONTAINER_OOM,), (SENT_BY_US,), Certainty.CERTAIN,
+        "U9.container", ("U9", "SLURM4"), Tier.AGENT, (CONTAINER_OOM,), (), Certainty.CERTAIN,
         Cause.HOST_OOM, Where.DATA, Retry.NEVER, "memory limit hit (certain: the container was OOMKilled)",
         ("fewer_workers", "larger_shape", "share_tensor", "keep_batch"), (), True,
     ),
@@ -115,8 +107,8 @@ MEMORY = (
         ("fewer_workers", "larger_shape", "keep_batch"), (), True,
     ),
     Rule(
-        "U9.kernel", ("U9", "SLURM4"), Tier.LOG, (FAILED, has_hit("kernel_oom")),
-        (SENT_BY_US, OOM_STILL, BY_ITSELF), Certainty.LIKELY, Cause.HOST_OOM, Where.DATA, Retry.NEVER,
+        "U9.kernel", ("U9", "SLURM4"), Tier.LOG, (ended_by(signal.SIGKILL), has_hit("kernel_oom")), (),
+        Certainty.LIKELY, Cause.HOST_OOM, Where.DATA, Retry.NEVER,
         "memory limit hit (likely: `{line}`)", ("fewer_workers", "larger_shape", "keep_batch"), (), True,
     ),
     Rule(
@@ -135,18 +127,18 @@ MEMORY = (
 
 SIGNALS = (
     Rule(
-        "U3.cpu_time", ("U3",), Tier.AGENT, (ended_by(signal.SIGXCPU),), (SENT_BY_US,), Certainty.CERTAIN,
+        "U3.cpu_time", ("U3",), Tier.AGENT, (ended_by(signal.SIGXCPU),), (), Certainty.CERTAIN,
         Cause.TIME_LIMIT, Where.MACHINE, Retry.FREE_SAME,
         "SIGXCPU[ after {ran}]: the process used up its soft limit of CPU time (ulimit -S -t)",
         ("raise_ulimit", "more_frequent_checkpoints"), (), True,
     ),
     Rule(
-        "GEN2.hangup", ("GEN2", "U3"), Tier.AGENT, (ended_by(signal.SIGHUP),), (SENT_BY_US,), Certainty.CERTAIN,
+        "GEN2.hangup", ("GEN2", "U3"), Tier.AGENT, (ended_by(signal.SIGHUP),), (), Certainty.CERTAIN,
         Cause.KILLED, Where.MACHINE, Retry.FREE_SAME,
         "{signal} came from outside[ after {ran}]; the agent did not send it", ("nohup", "same_machine"), (), True,
     ),
     Rule(
-        "U3.killed", ("U3",), Tier.AGENT, (ended_by(signal.SIGKILL), OOM_STILL), (SENT_BY_US,),
+        "U3.killed", ("U3",), Tier.AGENT, (ended_by(signal.SIGKILL), OOM_STILL), (),
         Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, Retry.FREE_SAME,
         "{signal} came from outside[ after {ran}]; the agent did not send it"
         "[; not out of memory: {counter}; do not shrink the batch]",
@@ -159,13 +151,13 @@ SIGNALS = (
         "{signal} came from outside[ after {ran}]; the agent did not send it", ("same_machine", "ask_killer"), (), True,
     ),
     Rule(
-        "U3.killed_later", ("U3",), Tier.AGENT, (ended_by(signal.SIGKILL), OOM_ROSE), (SENT_BY_US,), Certainty.LIKELY,
+        "U3.killed_later", ("U3",), Tier.AGENT, (ended_by(signal.SIGKILL), OOM_ROSE), (), Certainty.LIKELY,
         Cause.KILLED, Where.MACHINE, Retry.FREE_SAME,
         "{signal} came from outside[ after {ran}]; the agent did not send it; the kernel killed another",
         ("same_machine", "ask_killer"), (), True,
     ),
     Rule(
-        "U3.signal", ("U3",), Tier.AGENT, (ended_by(signal.SIGTERM, signal.SIGINT),), (SENT_BY_US,), Certainty.CERTAIN,
+        "U3.signal", ("U3",), Tier.AGENT, (ended_by(signal.SIGTERM, signal.SIGINT),), (), Certainty.CERTAIN,
         Cause.KILLED, Where.MACHINE, Retry.FREE_SAME,
         "{signal} came from outside[ after {ran}]; the agent did not send it", ("same_machine", "ask_killer"), (), True,
     ),
@@ -174,20 +166,20 @@ SIGNALS = (
 DISKS = (
     Rule(
         "U6.torn", ("U6",), Tier.LOG, (FAILED, cause_is("torn_write")),
-        (steps_after("torn_write"), DISK_AT_LIMIT, DISK_READ), Certainty.LIKELY, Cause.DISK_FULL, Where.MACHINE,
+        (DISK_READ,), Certainty.LIKELY, Cause.DISK_FULL, Where.MACHINE,
         Retry.ONCE_AFTER_REPAIR,
         "disk full (likely: a file could not be written). The command ended with {exit}[ after {ran}][: `{line}`]",
         ("prune_scratch", "expand_disk", "largest_folders"), (), True,
     ),
     Rule(
         "U6.space", ("U6", "U7"), Tier.LOG, (FAILED, _NO_SPACE, DISK_AT_LIMIT),
-        (steps_after("no_space", "torn_write"),), Certainty.CERTAIN, Cause.DISK_FULL, Where.MACHINE,
+        (), Certainty.CERTAIN, Cause.DISK_FULL, Where.MACHINE,
         Retry.ONCE_AFTER_REPAIR,
         "disk full (certain: {disk}). The command ended with {exit}[ after {ran}][: `{line}`]",
         ("prune_scratch", "expand_disk", "largest_folders"), (), True,
     ),
     Rule(
-        "U6.text", ("U6", "U7"), Tier.LOG, (FAILED, _FULL), (steps_after("no_space"), DISK_AT_LIMIT),
+        "U6.text", ("U6", "U7"), Tier.LOG, (FAILED, _FULL), (),
         Certainty.LIKELY, Cause.DISK_FULL, Where.MACHINE, Retry.ONCE_AFTER_REPAIR,
         "disk full (likely: its last line says so). The command ended with {exit}[ after {ran}][: `{line}`]",
         ("prune_scratch", "expand_disk", "largest_folders"), (), True,

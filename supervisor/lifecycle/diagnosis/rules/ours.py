@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from supervisor.contract import heartbeat
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
-from supervisor.lifecycle.diagnosis.rule import Rule, Tier
+from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
 from supervisor.lifecycle.diagnosis.signs import (
     AFTER_LAST_STEP,
     DONE,
+    EXIT_IS_OLDER,
     FAILED,
     SENT_BY_US,
     SESSION_AT_CAP,
@@ -20,6 +22,13 @@ from supervisor.lifecycle.diagnosis.signs import (
 )
 
 _RECORDED = tuple(Cause)  # any: a superseded agent on a machine that the platform has ended
+
+
+def _record_holds(evidence: Evidence) -> Match | None:
+    return None if EXIT_IS_OLDER.find(evidence) is not None else record_of(*_RECORDED).find(evidence)
+
+
+_RECORD_HOLDS = Sign("the platform's record says more", _record_holds)
 
 
 def _left(word: str, cause: Cause, sentence: str, retry: Retry, where: Where = Where.OURS) -> Rule:
@@ -50,7 +59,7 @@ RULES = (
         Certainty.CERTAIN, Cause.STOP_REQUESTED, Where.OURS, Retry.NONE, "a stop was requested", ("resume",),
     ),
     Rule(
-        "U37.after_last_step", ("U37",), Tier.OURS, (AFTER_LAST_STEP,), (left(heartbeat.STOPPED),),
+        "U37.after_last_step", ("U37",), Tier.OURS, (AFTER_LAST_STEP,), (),
         Certainty.CERTAIN, Cause.FINISHED, Where.CODE, Retry.NONE,
         "The command failed after its last step with {exit}[: `{line}`]; its results are kept",
         ("fix_reporting",), (), False,
@@ -79,7 +88,7 @@ RULES = (
         )
     ),
     Rule(
-        "OWN.signal", ("U1",), Tier.OURS, (SENT_BY_US,), (left(*heartbeat.LEFT), record_of(*_RECORDED)),
+        "OWN.signal", ("U1",), Tier.OURS, (SENT_BY_US,), (left(*heartbeat.LEFT), _RECORD_HOLDS),
         Certainty.CERTAIN, Cause.SUPERSEDED, Where.OURS, Retry.FREE_SAME, "the agent ended the command",
     ),
 )  # fmt: skip

@@ -66,7 +66,7 @@ def _weak(
 def _left(gotchas: tuple[str, ...], word: str, cause: Cause, where: Where, retry: Retry, *texts: str) -> Rule:
     sentence, *remedies = texts
     return Rule(
-        f"LEFT.{word}", gotchas, Tier.AGENT, (left(word),), (_OUR_ARGUMENTS,), Certainty.CERTAIN, cause, where, retry,
+        f"LEFT.{word}", gotchas, Tier.AGENT, (left(word),), (), Certainty.CERTAIN, cause, where, retry,
         sentence, tuple(remedies), (), cause in (Cause.GPU_UNAVAILABLE, Cause.LAUNCH_REJECTED) or None,
     )  # fmt: skip
 
@@ -94,11 +94,11 @@ RULES = (
         signs=(platform_says("TIMEOUT", "DeadlineExceeded", "due to time limit"),),
     ),
     Rule(
-        "NB5.cap", ("NB5",), Tier.RECORD, (SESSION_AT_CAP,), (_KNOWN_BETTER,), Certainty.LIKELY, Cause.TIME_LIMIT,
+        "NB5.cap", ("NB5",), Tier.RECORD, (SESSION_AT_CAP,), (), Certainty.LIKELY, Cause.TIME_LIMIT,
         Where.PLACE, Retry.FREE_SAME, "{record}", ("more_frequent_checkpoints",), (), True,
     ),
     Rule(
-        "NB5.session", ("NB5",), Tier.RECORD, (SESSION_GONE,), (SESSION_AT_CAP,), Certainty.LIKELY, Cause.PREEMPTED,
+        "NB5.session", ("NB5",), Tier.RECORD, (SESSION_GONE,), (), Certainty.LIKELY, Cause.PREEMPTED,
         Where.PLACE, Retry.FREE_ELSEWHERE, "the session is not in the platform's list any more[; it was {age} old]",
         ("other_machine",), (), True,
     ),
@@ -112,19 +112,19 @@ RULES = (
     Rule(
         "K8S5.evicted", ("K8S5",), Tier.RECORD, (platform_says("low on resource: ephemeral-storage",
         "ephemeral local storage", "DiskPressure", "exceeds the limit"),),
-        (_KNOWN_BETTER, BY_ITSELF), Certainty.CERTAIN, Cause.DISK_FULL, Where.MACHINE, Retry.ONCE_AFTER_REPAIR,
+        (), Certainty.CERTAIN, Cause.DISK_FULL, Where.MACHINE, Retry.ONCE_AFTER_REPAIR,
         "{record}",
         ("expand_disk", "prune_scratch"), (), True,
     ),
     Rule(
-        "K8S1.taint", ("K8S1",), Tier.RECORD, (platform_says("taint"),), (BY_ITSELF,), Certainty.CERTAIN,
+        "K8S1.taint", ("K8S1",), Tier.RECORD, (platform_says("taint"),), (), Certainty.CERTAIN,
         Cause.LAUNCH_REJECTED, Where.ACCOUNT, Retry.NEVER, "no node takes the pod: {record}", ("check_launch",),
     ),
     Rule(
         "K8S1.no_gpu", ("K8S1", "K8S6"), Tier.RECORD,
         (platform_says("0 allocatable", "no GPU node", "device plugin", "UnexpectedAdmissionError")
        ,),
-        (BY_ITSELF,),
+        (),
         Certainty.CERTAIN, Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE,
         "no node can give a GPU: {record}", ("check_runtime", "other_machine"),
     ),
