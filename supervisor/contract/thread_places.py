@@ -55,7 +55,8 @@ _LOCKS = re.compile(r"/(?:threading|multiprocessing/synchronize)\.py$")
 _SOURCES: Tuple[Tuple[str, str], ...] = (
     (r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|\.synchronize\(|block_until_ready|device_get", GPU_KERNEL),
     (r"\.recv(?:_into|from)?\(|\.accept\(|urlopen\(", NETWORK),
-    (r"\.acquire\(|\bwith\b.*lock", LOCK),
+    (r"\.acquire\(|\bwith\b.*lock|\b(?:flock|lockf)\(", LOCK),
+    (r"\.read(?:line|lines|into)?\(", INPUT),
 )
 _CALLS = tuple((re.compile(source), place) for source, place in _SOURCES)
 # Wait channels and functions of the kernel's stack. The first that matches counts.
@@ -63,8 +64,8 @@ _KERNEL: Tuple[Tuple[str, str], ...] = (
     (r"nvidia|\bnv_|\buvm_", GPU_KERNEL),
     (r"nfs|rpc_wait|fuse_|request_wait_answer|folio_wait|io_schedule|jbd2|percpu_rwsem_wait|blk_mq", DISK),
     (r"sk_wait|tcp_|inet_|sock_recv|unix_stream_(?:read|data)|wait_woken|skb_wait", NETWORK),
-    (r"futex", LOCK),
-    (r"pipe_read|pipe_wait", INPUT),
+    (r"futex|lock_inode|posix_lock", LOCK),
+    (r"pipe_read|pipe_wait|wait_for_partner|fifo_open", INPUT),
     (r"do_wait\b|sigsuspend|sigtimedwait", _IDLE),
 )
 _CHANNELS = tuple((re.compile(words), place) for words, place in _KERNEL)

@@ -32,8 +32,11 @@ time.time = lambda: now() + 90.0
 time.time_ns = lambda: int(time.time() * 1e9)
 """
 WALLTIME = {"SPOT_SLURM_TIME": "2"}
-RELAY = {"SPOT_SLURM_STORE": "relay", "SPOT_SLURM_PARTITIONS": "spot,prod", "login_node": True, "objects": "own"}
-CUT_OFF_S = 4.0  # eight polls
+RELAY = {
+    "SPOT_SLURM_STORE": "relay", "SPOT_SLURM_PARTITIONS": "spot,prod", "login_node": True, "objects": "own",
+    "SPOT_POLL_INTERVAL_S": "1",
+}  # fmt: skip
+CUT_OFF_S = 6.0  # six polls
 SECTIONS = """
 [providers.lab]
 kind = "slurm"

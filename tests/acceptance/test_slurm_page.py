@@ -30,14 +30,16 @@ def test_its_first_commands_lead_to_a_completed_run(tmp_path: Path) -> None:
     }.items():
         assert shown in script
         script = script.replace(shown, ours)
-    (tmp_path / "train.py").write_text(TRAIN)
+    code = tmp_path / "code"  # apart from the supervisor's own data, which change
+    code.mkdir()
+    (code / "train.py").write_text(TRAIN)
     desk = Desk(tmp_path)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with running() as cluster:
         try:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", script],
-                cwd=tmp_path,
+                cwd=code,
                 env={**desk.environ, "PATH": path, "SLURM_CONF": str(cluster.conf)},
                 capture_output=True,
                 text=True,

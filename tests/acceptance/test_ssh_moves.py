@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.cloud_story import cloud_story, twin
 from tests.acceptance.test_cloud_moves import PAUSE, cooling, trains_on
+from tests.acceptance.test_ssh_digits import POLL_S
 from tests.providers.local_machines import end_processes_of
 from tests.providers.sshd import Sshd, write_client_files
 from tests.waiting import wait_for
@@ -40,7 +41,8 @@ def test_a_run_goes_to_the_cloud_while_the_host_is_in_use_and_comes_back(store: 
     section = SECTIONS.format(config=config, known=known, python=sys.executable, store=store)
     file.write_text(section, encoding="utf-8")
     try:
-        with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE}) as story:
+        polls = {"SPOT_POLL_INTERVAL_S": POLL_S[store]}
+        with cloud_story(tmp_path, {"SPOT_PROVIDER": None, "SPOT_CONFIG": str(file), **PAUSE, **polls}) as story:
             login = {"STORAGE_EMULATOR_HOST": story.cloud.storage.url, **story.cloud.metadata.environment()}
             if store == "direct":
                 host.options["SetEnv"] = " ".join(f"{name}={value}" for name, value in login.items())

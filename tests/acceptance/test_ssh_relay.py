@@ -16,12 +16,12 @@ from tests.acceptance.cloud_story import training, twin
 from tests.acceptance.test_ssh_digits import MACHINES, Lab
 from tests.waiting import wait_for
 
-CUT_OFF_S = 6.0  # a dozen polls
+CUT_OFF_S = 6.0  # six polls
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path, store="relay", aliases=("gpu1", "gpu2"))
+    lab = Lab(tmp_path, store="relay", aliases=("gpu1", "gpu2"), SPOT_POLL_INTERVAL_S="1")
     yield lab
     lab.close()
 

@@ -122,7 +122,8 @@ def test_a_training_killed_by_a_stranger_is_recovered_from_its_checkpoint(house:
     assert attempt["cause"] == "killed"
     assert "SIGKILL came from outside" in attempt["evidence"]
     run = house.trains("killed", beyond=step)
-    assert run["counters"]["counted"] == 1
+    is_certain = "the counter stood still" in attempt["evidence"]  # else it may have been the kernel, for memory
+    assert run["counters"]["counted"] == (0 if is_certain else 1)
     assert house.lives("killed")[1][1] >= step
     assert "Training again" in house.told("killed", "recovered")[0]
     assert house.completes("killed")["counters"]["attempts"] == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from tests import forked
 from tests.acceptance.cgroups import ENTER, memory_group
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.disks import SmallDisk
@@ -40,10 +40,8 @@ def evidence(house: Stories, run_id: str, number: int = 1) -> Any:
 
 def spot(house: Stories, *words: str) -> str:
     """What the command line prints."""
-    line = [sys.executable, "-m", "supervisor", *words]
-    done = subprocess.run(
-        line, env={**os.environ, **house.daemon.for_cli()}, capture_output=True, text=True, check=True
-    )
+    done = forked.spot(*words, environ={**os.environ, **house.daemon.for_cli()})
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

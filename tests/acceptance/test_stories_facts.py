@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import runfiles
+from tests import forked
 from tests.acceptance.daemon import machine_pids
 from tests.acceptance.stories import TRAINING, Stories, stories
 
@@ -81,11 +81,8 @@ def test_an_upgrade_between_two_attempts_is_flagged(house: Stories, tmp_path: Pa
     assert [one["cause"] for one in manifest["attempts"]] == ["preempted", "finished"]
     assert manifest["facts"] == second
     assert manifest["facts_differ"] == answer["differs"]
-    told = subprocess.run(
-        [sys.executable, "-m", "supervisor", "show", "drifts", "--facts"],
-        env={**os.environ, **house.daemon.for_cli()}, capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
-    assert "    drifting==1.0 → drifting==1.1\n" in told
+    shown = forked.spot("show", "drifts", "--facts", environ={**os.environ, **house.daemon.for_cli()})
+    assert "    drifting==1.0 → drifting==1.1\n" in shown.stdout, shown.stderr
     assert run["status"] == "completed"
     kept = [path for path in house.objects.rglob("*") if path.is_file()]
     assert [str(path) for path in kept if CANARY.encode() in path.read_bytes()] == []

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from tests import forked
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.stories import Stories, pids_of, stories
 from tests.waiting import wait_for
@@ -38,29 +39,27 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def spawn_pull(daemon: Daemon, *words: str, slow: bool = False) -> subprocess.Popen[bytes]:
-    """`slow`: it reads a few kilobytes at a time, so that a story can cut it off in the middle of a file."""
-    start = "from supervisor.cli.main import main; main()"
-    if slow:
-        start = (
-            "import time; from supervisor.cli.files import fetching, pulling; fetching.CHUNK_BYTES = 65536; "
-            "plain = pulling.Part.write; "
-            "pulling.Part.write = lambda part, chunk: (time.sleep(0.01), plain(part, chunk))[1]; " + start
-        )
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-    return subprocess.Popen(
-        [sys.executable, "-c", start, "pull", *words, "--data-dir", str(daemon.data_dir)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-    )
+SLOWLY = (
+    "import time; from supervisor.cli.files import fetching, pulling; fetching.CHUNK_BYTES = 65536; "
+    "plain = pulling.Part.write; pulling.Part.write = lambda part, chunk: (time.sleep(0.01), plain(part, chunk))[1]; "
+    "from supervisor.cli.main import main; main()"
+)
+
+
+def users_environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+
+
+def spawn_slow_pull(daemon: Daemon, *words: str) -> subprocess.Popen[bytes]:
+    """It reads a few kilobytes at a time, so that a story can cut it off in the middle of a file."""
+    command = [sys.executable, "-c", SLOWLY, "pull", *words, "--data-dir", str(daemon.data_dir)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=users_environ())
 
 
 def pull(daemon: Daemon, *words: str) -> tuple[int, str, str]:
     """(exit code, last line, standard error)."""
-    process = spawn_pull(daemon, *words)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out.decode().splitlines()[-1] if out else "", err.decode()
+    done = forked.spot("pull", *words, "--data-dir", str(daemon.data_dir), environ=users_environ())
+    return done.returncode, done.stdout.splitlines()[-1] if done.stdout else "", done.stderr
 
 
 def unverified(house: Stories, run_id: str) -> Any:
@@ -196,7 +195,7 @@ def is_pulled(house: Stories, run_id: str, folder: Path, digest: bytes) -> None:
 
 def test_a_pull_that_is_killed_is_gone_on_with(house: Stories, mine: Path) -> None:
     digest, folder = big_run(house, "killed"), mine
-    cut = spawn_pull(house.daemon, "killed", str(folder), slow=True)
+    cut = spawn_slow_pull(house.daemon, "killed", str(folder))
     try:
         begun(folder)
     finally:
@@ -215,7 +214,7 @@ def test_a_pull_that_is_killed_is_gone_on_with(house: Stories, mine: Path) -> No
 
 def test_ctrl_c_leaves_a_pull_that_can_be_gone_on_with(house: Stories, mine: Path) -> None:
     digest, folder = big_run(house, "left"), mine
-    cut = spawn_pull(house.daemon, "left", str(folder), slow=True)
+    cut = spawn_slow_pull(house.daemon, "left", str(folder))
     begun(folder)
     cut.send_signal(signal.SIGINT)
     _, err = cut.communicate(timeout=60)
@@ -227,7 +226,7 @@ def test_ctrl_c_leaves_a_pull_that_can_be_gone_on_with(house: Stories, mine: Pat
 
 def test_a_supervisor_that_dies_in_the_middle_of_a_file_is_waited_for(house: Stories, mine: Path) -> None:
     digest, folder = big_run(house, "away"), mine
-    going = spawn_pull(house.daemon, "away", str(folder), slow=True)
+    going = spawn_slow_pull(house.daemon, "away", str(folder))
     try:
         kept = begun(folder)
         house.daemon.kill()
@@ -244,7 +243,7 @@ def test_a_supervisor_that_dies_in_the_middle_of_a_file_is_waited_for(house: Sto
 def test_a_file_that_changes_while_it_is_pulled_is_never_mixed(house: Stories, mine: Path) -> None:
     big_run(house, "mixed")
     folder = mine
-    going = spawn_pull(house.daemon, "mixed", str(folder), slow=True)
+    going = spawn_slow_pull(house.daemon, "mixed", str(folder))
     try:
         begun(folder)
         path = house.objects / runfiles.results("mixed", 1) / "big.bin"

@@ -136,6 +136,10 @@ def test_the_library_is_opened_once_and_where_it_is_missing_again_a_minute_later
     assert gpu_reader.read() == Gpus(temperature_c=(60, 61))
     assert gpu_reader.read() == Gpus(temperature_c=(60, 61))
     assert (tries, duck.inits) == ([0.0, 61.0], 1)
+    assert gpu_reader.latest(30.0) == Gpus(temperature_c=(60, 61))
+    now[0] = 92.0
+    assert gpu_reader.latest(30.0) is None, "a driver that hangs shows old figures"
+    assert GpuReader(None, load).latest(30.0) is None
 
 
 def test_a_driver_that_does_not_start_is_reported() -> None:

@@ -85,6 +85,8 @@ def test_a_real_family_with_its_orphan(family: subprocess.Popen[bytes]) -> None:
     alone = tree_of(family.pid).read()
     assert alone is not None
     assert alone.processes == 2
+    assert tree_of(family.pid, family.pid).pids() == sorted(_of_session(family.pid))
+    assert tree_of(None).pids() == []
     os.killpg(family.pid, signal.SIGSTOP)
     wait_for(lambda: (s := tree_of(family.pid, family.pid).read()) and s.stopped == 3, 30, "all stopped")
     os.killpg(family.pid, signal.SIGCONT)

@@ -8,13 +8,13 @@ import pytest
 
 from supervisor.agent.machine.secrets import SecretRefused, SecretUnavailable, fetch_secrets
 from supervisor.agent.store.googleapi import RetryPolicy
-from supervisor.contract.heartbeat import NO_SECRET, NO_START
+from supervisor.contract.heartbeat import FINISHED, NO_SECRET, NO_START, Beat
 from supervisor.domain.causes import Kind, rule_for
-from supervisor.lifecycle.ending.exits import _LEFT_CAUSES
 from tests.agent.bench import ManualClock
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.web import Reset, Response
+from tests.lifecycle.ends import end_of
 
 VALUE = "hush-4711"
 
@@ -96,8 +96,12 @@ def test_an_unavailable_service_is_not_the_runs_fault(secrets: SecretManagerFake
     with pytest.raises(SecretUnavailable, match="was not answered: HTTP 503: busy") as caught:
         fetched(secrets, reference)
     assert (caught.value.left, SecretRefused.left) == (NO_START, NO_SECRET)
-    assert rule_for(_LEFT_CAUSES[NO_START][0], False, False).kind != Kind.FINAL
-    assert rule_for(_LEFT_CAUSES[NO_SECRET][0], False, False).kind == Kind.FINAL
+    is_final = {}
+    for left in (NO_START, NO_SECRET):
+        end = end_of(Beat("digits", 1, "1.1.1", "m", "b", 1, FINISHED, left=left))
+        assert end is not None
+        is_final[left] = rule_for(end[0]).kind == Kind.FINAL
+    assert is_final == {NO_START: False, NO_SECRET: True}
 
 
 @pytest.mark.parametrize("kept", [b"\xff\xfe", b"with\x00nul", b"abc", b"   \n", b""])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forked import Forked
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 def gallery(folder: Path) -> Iterator[str]:
     """Where it answers."""
     told = folder / "gallery.log"
-    with told.open("wb") as log:
-        command = [sys.executable, "-m", "tests.dashboard.serve_dataset"]
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    server = Forked("tests.dashboard.serve_dataset", [], os.environ, told, folder=ROOT)
 
     def address() -> str:
         assert server.poll() is None, told.read_text()
+        if not told.exists():
+            return ""
         return next((line for line in told.read_text().splitlines() if line.startswith("http://")), "")
 
     try:

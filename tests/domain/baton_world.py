@@ -59,6 +59,15 @@ class Actor(NamedTuple):
     may_lose: int = 0  # responses to its writes that may still get lost
     knows: str | None = None  # the place of the checkpoint that it restored or wrote
 
+    def with_seen(self, seen: tuple[Cell, ...], at: int | None = None) -> Actor:
+        """Millions of steps are walked, and `_replace` costs four times as much as this."""
+        at = self.at if at is None else at
+        return Actor(at, seen, self.stopped, self.saw_wait_at, self.waited_s, self.may_lose, self.knows)
+
+    def next(self, knows: str | None) -> Actor:
+        """It has carried out its present change."""
+        return Actor(self.at + 1, (), self.stopped, self.saw_wait_at, self.waited_s, self.may_lose, knows)
+
 
 class Ghost(NamedTuple):
     owner: str | None = None  # machine id of the last claimant, until it leaves or the run is closed
@@ -100,7 +109,7 @@ Step = tuple[tuple[Cell, ...], Actor, Ghost]
 
 def _steps(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
     if change.kind == UPLOAD:
-        yield world.cells, actor._replace(at=actor.at + 1), world.ghost
+        yield world.cells, actor.with_seen(actor.seen, actor.at + 1), world.ghost
         return
     if actor.saw_wait_at is not None:
         yield world.cells, actor._replace(saw_wait_at=None, waited_s=CLAIM_WAIT_S), world.ghost
@@ -118,7 +127,9 @@ def _read(world: World, program: Program, actor: Actor, change: Change) -> Actor
         verdict = standing(cell_read.baton, program.launch_id, program.machine_id, actor.waited_s)
         if verdict == WAIT:
             return actor._replace(saw_wait_at=cell_read.generation)
-    return actor._replace(seen=(*actor.seen, cell_read), saw_wait_at=None)
+    if actor.saw_wait_at is not None:
+        actor = actor._replace(saw_wait_at=None)
+    return actor.with_seen((*actor.seen, cell_read))
 
 
 @functools.lru_cache(100_000)  # many orders of the same steps ask for the same write
@@ -142,25 +153,28 @@ def _write(world: World, program: Program, actor: Actor, change: Change) -> Iter
         yield world.cells, actor._replace(stopped=True, seen=()), world.ghost
         return
     if actor.seen[target].generation != world.cells[target].generation:
-        yield world.cells, actor._replace(seen=()), world.ghost
+        yield world.cells, actor.with_seen(()), world.ghost
         return
-    ghost = watch(world, program, actor, change.kind)
+    unseen = actor.knows != lies_at(world.cells[-1].baton)
+    ghost = watch(world.ghost, program.machine_id, change.kind, unseen)
     cells = (*world.cells[:target], written, *world.cells[target + 1 :])
-    wrote = actor._replace(seen=(), knows=lies_at(cells[-1].baton))
-    yield cells, wrote._replace(at=actor.at + 1), ghost
+    wrote = actor.next(lies_at(cells[-1].baton))
+    yield cells, wrote, ghost
     if actor.may_lose:
-        yield cells, wrote._replace(may_lose=actor.may_lose - 1), ghost
+        yield cells, wrote._replace(at=actor.at, may_lose=actor.may_lose - 1), ghost
 
 
-def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
-    """What the ghost says about this write, which is being carried out."""
-    ghost, me, wrongs = world.ghost, program.machine_id, set()
+@functools.cache
+def watch(ghost: Ghost, me: str, kind: str, unseen: bool) -> Ghost:
+    """What the ghost says about this write of the machine `me`, which is being carried out. `unseen`: it does not know
+    the checkpoint that lies there."""
+    wrongs = set()
     if kind in OF_THE_POINTER:
         if ghost.owner != me:
             wrongs.add(f"{kind} by one who lost the baton")
         if ghost.over:
             wrongs.add(f"{kind} after close")
-        if actor.knows != lies_at(world.cells[-1].baton):
+        if unseen:
             wrongs.add("a checkpoint was overwritten unseen")
     if kind == CLAIM and (ghost.over or ghost.done):
         wrongs.add("claim of a run that is over")
@@ -190,12 +204,15 @@ def walk(world: World, programs: tuple[Program, ...]) -> Counted:
 
     def count(at: World) -> tuple[int, int]:
         if at not in counts:
-            paths = [count(after) for after in successors(at, programs)]
+            paths = wrong_paths = 0
+            for after in successors(at, programs):
+                known = counts.get(after) or count(after)
+                paths, wrong_paths = paths + known[0], wrong_paths + known[1]
             if not paths:
                 ends.add(at)
                 wrongs.update(at.ghost.wrongs)
-                paths = [(1, 1 if at.ghost.wrongs else 0)]
-            counts[at] = (sum(total for total, _ in paths), sum(wrong for _, wrong in paths))
+                paths, wrong_paths = 1, 1 if at.ghost.wrongs else 0
+            counts[at] = (paths, wrong_paths)
         return counts[at]
 
     total, wrong = count(world)

@@ -87,7 +87,8 @@ SETUPS: dict[str, Facts] = {
 
 
 def passages(facts: Facts) -> list[Passage]:
-    return [may_go_on(gate, judge(facts), (), NOW) for gate in Gate]
+    verdicts = judge(facts)
+    return [may_go_on(gate, verdicts, (), NOW) for gate in Gate]
 
 
 @pytest.mark.parametrize("story", SETUPS)

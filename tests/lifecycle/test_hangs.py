@@ -9,10 +9,13 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.signs import Hang, Signs
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.observation import Seen
-from supervisor.domain.policies import StallLimits
+from supervisor.domain.policies import Policy, StallLimits
+from supervisor.domain.status import Status
 from supervisor.lifecycle.living.beats import follow, hanging
 from supervisor.lifecycle.phases.short_way import trains_on
+from supervisor.reconciler.acting.launches import Paces, launch_request
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, is_spared, late_clauses, moves_text
+from tests.lifecycle.sample_runs import open_try, run_in
 from tests.lifecycle.training_on import LAUNCH, MOMENTS, situations_by_chance
 from tests.lifecycle.worlds import NOW
 
@@ -121,3 +124,11 @@ def test_a_hang_without_a_step_counts_where_the_beat_has_none() -> None:
     text = signs.encode(Signs(hang=Hang("stopped", 1790.0)))
     assert hang_in(beat(1, text, step=None).value) is not None
     assert hang_in(beat(1, text).value) is None
+
+
+@pytest.mark.parametrize("limits", [StallLimits(), StallLimits(quiet_s=600.0, hang=False)])
+def test_the_job_tells_the_agent_whether_and_how_it_judges(limits: StallLimits) -> None:
+    run = run_in(Status.PENDING, policy=Policy(stall=limits))
+    paces = Paces("file:///objects", None, 10.0, 60.0, 300.0, 7200.0, 10.0, 8.0)
+    job = launch_request(run, open_try(), {"command": "true"}, nonce="n", supervisor_id="s", paces=paces).job
+    assert (job["hang"], job["quiet_s"]) == (limits.hang, limits.quiet_s)

@@ -153,14 +153,14 @@ WORLD: dict[str, Callable[[Stage], object]] = {
 
 
 def story_of(stage: Stage, run_id: str) -> Story:
-    run = stage.parts.store.find(run_id)
+    run = stage.rows.again("find", run_id)
     if run is None:
         raise ScenarioError(f"there is no run {run_id}")
     # The copy in memory is newer than the row where only the pulse differs.
     in_memory = stage.supervisor.tick.runs.get(run.key) if stage.supervisor is not None else None
     if in_memory is not None and in_memory.version == run.version:
         run = in_memory
-    return Story(stage, run, stage.parts.store.attempts(run.key))
+    return Story(stage, run, stage.rows.again("attempts", run.key))
 
 
 def unmet(stage: Stage, line: Line) -> list[str]:

@@ -144,6 +144,13 @@ class Later(Executor):
         self.calls.clear()
 
 
+# Methods of the store that change no row.
+READS = frozenset({
+    "active", "attempts", "due_outbox", "events", "find", "labels", "nonce_hash", "page", "spec", "statuses", "tries",
+    "zones",
+})  # fmt: skip
+
+
 class DatabaseAccess:
     """The store of rows, or StoreDown while it is `down`."""
 
@@ -151,6 +158,14 @@ class DatabaseAccess:
         self._store = store
         self.down = False
         self.calls: Counter[str] = Counter()
+        self._remembered: dict[tuple[object, ...], object] = {}
+
+    def again(self, name: str, *args):
+        """The result of this read for who waits for a change: as long as nothing was called that may write, the one
+        from before. The stage is the only one who has the database."""
+        if self.down or (name, *args) not in self._remembered:
+            self._remembered[name, *args] = getattr(self, name)(*args)
+        return self._remembered[name, *args]
 
     def __getattr__(self, name: str):
         member = getattr(self._store, name)
@@ -159,6 +174,8 @@ class DatabaseAccess:
 
         def call(*args, **kwargs):
             self.calls[name] += 1
+            if name not in READS:
+                self._remembered.clear()
             if self.down:
                 raise StoreDown("the database does not respond")
             return member(*args, **kwargs)

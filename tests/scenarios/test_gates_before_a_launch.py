@@ -182,7 +182,7 @@ class Lab(Stage):
         submit(self.parts, SubmitRequest({k: v for k, v in whole.items() if v is not None}, run_id=run_id), ACTOR)
 
     def row(self, run_id: str) -> Run:
-        run = self.parts.store.find(run_id)
+        run = self.rows.again("find", run_id)
         assert run is not None
         return run
 

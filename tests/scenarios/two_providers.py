@@ -84,7 +84,7 @@ class TwoProviders(Stage):
         submit(self.parts, SubmitRequest(spec_of(self, {}) | named, run_id=run_id), ACTOR)
 
     def row(self, run_id: str) -> Run:
-        run = self.parts.store.find(run_id)
+        run = self.rows.again("find", run_id)
         assert run is not None
         return run
 

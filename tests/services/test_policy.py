@@ -60,6 +60,12 @@ def test_kept_machines_have_an_end(bed: Bed) -> None:
     assert policy(bed, on_success="keep").keep_s == 3600.0
 
 
+def test_the_watch_over_hangs_can_be_set(bed: Bed) -> None:
+    assert (policy(bed).stall.hang, policy(bed).stall.quiet_s) == (True, 1800.0)
+    found = policy(bed, stall={"hang": False, "quiet_s": 7200.0}).stall
+    assert (found.hang, found.quiet_s) == (False, 7200.0)
+
+
 def test_a_silence_limit_shorter_than_three_beats_is_refused_with_both_numbers(bed: Bed) -> None:
     with pytest.raises(InvalidTimeouts, match=r"179 .*180"):
         policy(bed, stall={"silence_s": 179.0})

@@ -17,7 +17,8 @@ from supervisor.contract.beat_telemetry import Disk
 from supervisor.contract.heartbeat import MAX_TEXT, Beat, Exit
 from supervisor.contract.logs.beginning import beginning
 from supervisor.contract.logs.matcher import patterns_of, scan
-from supervisor.contract.signs import CAUSE, Signs, decode
+from supervisor.contract.signs import CAUSE, Hang, Signs, decode
+from supervisor.contract.thread_places import PLACES, place_of
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import Evidence, Source
@@ -128,7 +129,7 @@ def of_document(document: Json) -> Evidence:
         into.add("left.message", beat.get("message"), Source.AGENT)
     if end is None or end.oom_kills is None:
         into.add("oom.kills", agent.get("oom_kills"), Source.AGENT, where="memory.events")
-    signs = _document_signs(agent)
+    signs = _document_signs(agent, document.get("cause") == Cause.STALLED)
     known_xids = add_signs(into, signs)
     _add_start(into, agent)
     for where, telemetry in ((EARLIER_BEAT, beat.get("telemetry")), (LAST_BEAT, agent.get("telemetry"))):
@@ -164,18 +165,30 @@ def with_log(into: Collected, end: Exit | None, log: bytes, signs: Signs = _NO_S
     return with_words(into, end, replace(signs, hits=tuple(matcher.hits()), began=began, error=error))
 
 
-def _document_signs(agent: Json) -> Signs:
+def _document_signs(agent: Json, is_stalled: bool) -> Signs:
     """What the last beat carried, with what only the agent's part has (version 2)."""
     signs = decode(json.dumps(agent["signs"])) if isinstance(agent.get("signs"), dict) else _NO_SIGNS
     oom, xids = part(agent, "oom"), rows_in(agent, "xids", 3)
     rose_up_s, shared = number_in(oom, "rose_up_s"), oom.get("shared")
     return replace(
         signs,
+        hang=signs.hang or (_hang_in(part(agent, "stall")) if is_stalled else None),
         oom_rose_up_s=rose_up_s if signs.oom_rose_up_s is None else signs.oom_rose_up_s,
         oom_shared=shared if isinstance(shared, bool) else signs.oom_shared,
         xids=tuple((int(card), int(code), at) for card, code, at in xids) or signs.xids,
         held=signs.held or tuple((int(row[0]), row[1]) for row in rows_in(agent, "cards_before", 3) if row[1]),
     )
+
+
+def _hang_in(stall: Json) -> Hang | None:
+    """Where a stalled training stood, by the dump of its threads. An older agent says nothing of motion; what a newer
+    one saw move may have waited there for a moment only."""
+    threads, place = stall.get("threads"), stall.get("place")
+    dumps = [dump for dump in threads if isinstance(dump, dict)] if isinstance(threads, list) else []
+    if not dumps or stall.get("moves"):
+        return None
+    still_s = number_in(stall, "without_progress_s") or 0.0
+    return Hang(place if place in PLACES else place_of(dumps), still_s, count_in(stall, "step"))
 
 
 def _add_start(into: Collected, agent: Json) -> None:

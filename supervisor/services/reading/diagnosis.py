@@ -34,7 +34,7 @@ from supervisor.services.views.run_view import CauseWord
 from supervisor.wording import why as words
 from supervisor.wording.run import status_text
 
-EPOCH_FROM = 1e9  # seconds: a time above is of the calendar, one below is of an agent's clock
+EPOCH_FROM, EPOCH_TO = 1e9, 4e9  # seconds: a time between is of the calendar, one below is of an agent's clock
 UNREAD_SHOWN = 12
 # The platform's record and our own acts are not questioned by what a log says.
 _ON_RECORD = words.OWN_ENDS | {
@@ -278,6 +278,8 @@ def _quote(quote: Quote, attempt: Attempt | None) -> QuoteShown:
         up_s = round(at, 3)
         start = None if attempt is None or attempt.agent_at is None else attempt.agent_at + attempt.drift_s
         at = None if start is None else start + up_s
+    if at is not None and not EPOCH_FROM <= at < EPOCH_TO:  # it may come from a machine
+        at = None
     return {
         "item": quote.item,
         "text": quote.text,
