@@ -23,7 +23,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.ending.retrying import conditions, larger_shapes
-from supervisor.lifecycle.offers.choosing import choose
+from supervisor.lifecycle.offers.choosing import NoOffer, choose
 from supervisor.wording.attempt import counts_text
 from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, place, pulse, run_in
 
@@ -204,6 +204,22 @@ def test_a_larger_shape_of_its_own_is_tried_once() -> None:
     assert isinstance(offer, Offer)
     assert offer.placement.shape == "large"
     assert after(again(next_run), OOM, world).status == Status.FAILED
+
+
+def test_a_preemption_hours_later_does_not_lead_back_to_the_shape_that_was_too_small() -> None:
+    run, world = with_shapes(("g2-standard-8", 0.2), ("small", 0.1), ("large", 0.4))
+    later = NOW + 9000
+    on_large = again(after(run, OOM, world))
+    preempted = end_attempt(on_large, End(Cause.PREEMPTED, "taken"), world, later).run
+    offer = choose(preempted, world, later)
+    assert isinstance(offer, Offer)
+    assert offer.placement.shape == "large"
+    no_large = replace(world, offers={"gce": [each for each in world.offers["gce"] if each.placement.shape != "large"]})
+    waits = choose(preempted, no_large, later)
+    assert isinstance(waits, NoOffer)
+    assert waits.cause == Cause.HOST_OOM
+    assert waits.until is not None
+    assert waits.until > later
 
 
 def test_a_provider_that_gives_more_memory_repeats() -> None:
