@@ -35,6 +35,7 @@ from supervisor.wording import why as words
 from supervisor.wording.run import status_text
 
 EPOCH_FROM = 1e9  # seconds: a time above is of the calendar, one below is of an agent's clock
+EPOCH_UNTIL = 1e11  # no time: a training may write into the folder of its evidence
 UNREAD_SHOWN = 12
 # The platform's record and our own acts are not questioned by what a log says.
 _ON_RECORD = words.OWN_ENDS | {
@@ -274,6 +275,8 @@ _CAUSE_OF: Mapping[str, Cause | None] = {rule.id: rule.cause for rule in RULES}
 
 def _quote(quote: Quote, attempt: Attempt | None) -> QuoteShown:
     at, up_s = quote.at, None
+    if at is not None and not 0 <= at < EPOCH_UNTIL:
+        at = None
     if at is not None and at < EPOCH_FROM:
         up_s = round(at, 3)
         start = None if attempt is None or attempt.agent_at is None else attempt.agent_at + attempt.drift_s
