@@ -200,6 +200,7 @@ def test_a_larger_shape_of_its_own_is_tried_once() -> None:
     run, world = with_shapes(("g2-standard-8", 0.2), ("small", 0.1), ("large", 0.4))
     next_run = after(run, OOM, world)
     assert (next_run.status, next_run.counters.counted) == (Status.RECOVERING, 1)
+    assert counts_text(next_run) == "Failure 1 of 10"
     offer = choose(next_run, world, NOW)
     assert isinstance(offer, Offer)
     assert offer.placement.shape == "large"
@@ -224,13 +225,15 @@ def test_a_preemption_hours_later_does_not_lead_back_to_the_shape_that_was_too_s
 
 def test_a_provider_that_gives_more_memory_repeats() -> None:
     world = replace(WORLD, memory_grows=frozenset({"gce"}))
-    assert after(running(), OOM, world).status == Status.RECOVERING
+    run = after(running(), OOM, world)
+    assert (run.status, counts_text(run)) == (Status.RECOVERING, "Failure 1 of 10")
 
 
 def test_code_that_did_not_arrive_is_delivered_again_once() -> None:
     beat = last_beat(None, left=heartbeat.NO_CODE, message="the code bundle has another hash")
     run = after(running(), beat)
     assert (run.status, run.cause, run.counters.counted) == (Status.RECOVERING, Cause.LAUNCH_REJECTED, 1)
+    assert counts_text(run) == "Failure 1 of 10"
     assert after(again(run), beat).status == Status.FAILED
 
 
