@@ -223,6 +223,15 @@ def test_a_preemption_hours_later_does_not_lead_back_to_the_shape_that_was_too_s
     assert waits.until > later
 
 
+def test_a_kill_of_the_kernel_hours_ago_explains_no_error_of_a_command_whose_agent_sends_no_signs() -> None:
+    """Broken variant: the run of an older agent failed as host_oom, and was not repeated from its newer checkpoint."""
+    saved = replace(running(), pulse=pulse(step=950, checkpoint_step=940))
+    run = after(saved, last_beat(replace(KEY_ERROR, oom_kills=1)))
+    assert (run.status, run.cause) == (Status.RECOVERING, Cause.USER_ERROR)
+    worker = "RuntimeError: DataLoader worker (pid 5) is killed by signal: Killed."
+    assert after(saved, last_beat(replace(KEY_ERROR, oom_kills=1, last_line=worker))).cause == Cause.HOST_OOM
+
+
 def test_a_provider_that_gives_more_memory_repeats() -> None:
     world = replace(WORLD, memory_grows=frozenset({"gce"}))
     run = after(running(), OOM, world)
