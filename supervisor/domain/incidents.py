@@ -37,7 +37,7 @@ class Signature:
 @dataclass(frozen=True, slots=True)
 class Member:
     """An attempt that ended. `at_once`: it failed at once, by the code or the image that the incident has in common.
-    `fault`: of the GPU, on the machine that it has in common."""
+    `fault`: of the GPU, on the machine that it has in common. `lacks`: what the incident has in common, and not it."""
 
     run_id: str
     owner: str
@@ -46,6 +46,7 @@ class Member:
     cause: str
     at_once: bool = False
     fault: bool = False
+    lacks: tuple[Common, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,15 @@ class Incident:
         return sum(member.fault for member in self.members) >= BLOCKING_FAULTS
 
     def seen_by(self, owner: str) -> Incident:
-        """With the runs of this owner alone."""
+        """With the runs of this owner alone, and only what one of them has in common: an error text or an image may be
+        another owner's."""
         own = tuple(member for member in self.members if member.owner == owner)
         if len(own) == len(self.members):
             return self
+        common = tuple(each for each in self.common if any(each.kind not in member.lacks for member in own))
         times = [member.at for member in own] or [self.opened_at]
         blocks = self.blocks and (owner in self.blocked_owners() or self.has_faulty_machine())
-        return replace(self, members=own, last_at=max(times), blocks=blocks, closed_by="", reason="")
+        return replace(self, common=common, members=own, last_at=max(times), blocks=blocks, closed_by="", reason="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A machine of this offer could not serve: its GPUs did not work."""
+    """A machine of this offer could not serve: its GPUs did not work, or its memory did not suffice."""
 
     zone: str
     shape: str
@@ -105,6 +105,11 @@ class Refusal:
     cause: Cause
     evidence: str
     provider: str = ""  # "" = the row is from the time when a run had one provider only
+
+    @property
+    def of_memory(self) -> bool:
+        """A later machine of this offer has as little."""
+        return self.cause == Cause.HOST_OOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 A signature is what an end may have in common with others: its error text, its code or image, its machine or zone. Three
 runs with one signature within an hour are an incident. Only ends that are somebody's fault have signatures: three
 preemptions in a zone are an ordinary hour there, and the zone records of lifecycle/offers know them already. A zone or
-machine counts for faults of GPUs, boots and hosts; a code or image for failures of the command.
+machine counts for faults of GPUs, boots and hosts; a code or image for failures of the command. A fault that only the
+words of a command name sets no machine aside: any run can print them, and the machine is every owner's.
 
 A code or image that failed at once in three runs of one owner is not launched again for that owner, unless another run
 works with it. A machine with two faults of its GPU within a day is not used again. A person ends both.
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Certainty
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.incidents import BLOCKING_FAULTS, MEMBERS_MAX, Blocked, Common, Incident, Member, Signature
 from supervisor.domain.machines import Placement
@@ -67,7 +69,8 @@ def ended_of(run: Run, attempt: Attempt, machine: str) -> Ended | None:
     of_end = signatures(run, attempt, machine)
     if not of_end or attempt.ended_at is None or attempt.cause is None:
         return None
-    fault = attempt.cause == Cause.GPU_FAULT and bool(machine)
+    is_certain = attempt.verdict is None or attempt.verdict.certainty == Certainty.CERTAIN
+    fault = attempt.cause == Cause.GPU_FAULT and bool(machine) and is_certain
     number, at = attempt.number, attempt.ended_at
     return Ended(Member(run.run_id, run.owner, number, at, attempt.cause, _at_once(attempt), fault), of_end)
 
@@ -216,7 +219,8 @@ def _joined(incident: Incident, end: Ended, works: Callable[[Signature], bool]) 
         return replace(incident, last_at=last_at) if last_at > incident.last_at else incident
     failing, machine = incident.failing, incident.of(Common.MACHINE)
     fits = member.at_once and failing is not None and failing in end.signatures
-    member = replace(member, at_once=fits, fault=member.fault and machine in end.signatures)
+    lacks = tuple(each.kind for each in incident.common if each not in end.signatures)
+    member = replace(member, at_once=fits, fault=member.fault and machine in end.signatures, lacks=lacks)
     after = replace(incident, members=(*incident.members, member), last_at=last_at)
     return replace(after, blocks=after.blocks or _blocks(after, works))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
+from supervisor.domain.causes import DELIVERED_AGAIN, LARGER_SHAPE, Cause, CauseRule, Kind, rule_for
 from supervisor.domain.run import Run
 from supervisor.wording.figures import DASH, after_colon, age_text, clip, count, count_text, gib_text, plural
 
@@ -23,6 +23,7 @@ Row = tuple[str, str]
 
 EVIDENCE_LIMIT = 120
 FACT_CHARS = 300
+_GOES_ON = (LARGER_SHAPE, DELIVERED_AGAIN)  # without one of these, such an end is the run's last
 NONE = "none"
 # {zone} and {ran} are filled in; the words of the platform or the agent follow after a colon.
 PHRASES: Mapping[Cause, str] = {
@@ -119,11 +120,12 @@ def may_still_save(run: Run, now: float) -> bool:
 
 
 def counts_text(run: Run) -> str:
-    """What this end counts as: 'Does not count as a failure', or the failures so far and their limit."""
+    """What this end counts as, of a run that goes on: 'Does not count as a failure', or the failures so far and their
+    limit."""
     attempt = run.attempt
     if attempt is None or attempt.cause is None:
         return ""
-    rule = cost_of(attempt, attempt.cause)
+    rule = cost_of(attempt, attempt.cause, _GOES_ON)
     if attempt.free or not rule.counts:
         return "Does not count as a failure"
     limits, counters = run.policy.limits, run.counters
@@ -132,11 +134,11 @@ def counts_text(run: Run) -> str:
     return f"Failure {counters.counted} of {limits.max_attempts}"
 
 
-def cost_of(attempt: Attempt, cause: Cause) -> CauseRule:
-    """The row of the table of causes that this end matches."""
+def cost_of(attempt: Attempt, cause: Cause, also: Collection[str] = ()) -> CauseRule:
+    """The row of the table of causes that this end matches. `also`: further conditions that held."""
     kept, start = attempt.step_kept, attempt.step_from
     newer = kept is not None and (start is None or kept > start)
-    return rule_for(cause, newer, attempt.exit is not None and attempt.exit.retry_named)
+    return rule_for(cause, newer, attempt.exit is not None and attempt.exit.retry_named, also)
 
 
 def mapping(value: object) -> Fields:

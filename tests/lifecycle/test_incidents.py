@@ -9,13 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.contract.heartbeat import Exit
+from supervisor.contract.heartbeat import FINISHED, Exit
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind, announced
 from supervisor.domain.incidents import Blocked, Common, Incident, Signature
+from supervisor.domain.observation import Observation
 from supervisor.domain.run import Files, Image, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle import incidents
+from supervisor.lifecycle.ending.exits import end_in
 from supervisor.lifecycle.incidents import (
     Ended,
     blocked_by,
@@ -30,7 +32,7 @@ from supervisor.lifecycle.incidents import (
     signatures,
 )
 from supervisor.lifecycle.offers.choosing import NoOffer, choose
-from tests.lifecycle.sample_runs import NOW, WORLD, attempt, place, run_in
+from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, place, run_in
 
 KEY_ERROR = "KeyError: 'loss'"
 CODE, OTHER_CODE = "c" * 64, "d" * 64
@@ -176,6 +178,16 @@ def test_a_later_end_joins_without_another_incident_and_again_changes_nothing() 
     assert many.last_at == NOW - 1.0, "the quiet day is counted from the last one all the same"
 
 
+def test_an_owner_sees_no_error_text_of_another_with_the_same_image() -> None:
+    text = "ValueError: the secret of alice"
+    [opened] = found(*(end(name, text=text, code=None, image="python@sha") for name in ("one", "two", "three")))
+    other = end("four", text="OSError: of bob", owner="bob", code=None, image="python@sha")
+    [joined] = found(other, stored=(replace(opened, id=7),))
+    assert set(joined.runs) == {"one", "two", "three", "four"}
+    assert joined.seen_by("bob").common == (Signature(Common.IMAGE, "python@sha"),)
+    assert joined.seen_by("alice").common == joined.common
+
+
 def test_ends_before_the_closing_open_no_other_incident() -> None:
     ends = [end(name) for name in ("one", "two", "three")]
     [opened] = found(*ends)
@@ -273,6 +285,21 @@ def test_a_machine_with_two_faults_of_its_gpu_within_a_day_is_set_aside() -> Non
     assert found(twice[1]) == []
     cloud = [end(name, Cause.GPU_FAULT, "") for name in ("one", "two")]
     assert found(*cloud) == [], "machines of a cloud do not come back"
+
+
+def test_words_of_a_command_set_no_machine_aside() -> None:
+    """Broken variant: an owner whose training printed an error of ECC twice took the machine from all others."""
+    words = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    ends = []
+    for name in ("one", "two"):
+        run, life = ended_run(
+            name, Cause.GPU_FAULT, words, ago=5, trained=20.0, zone="box", owner="o", code=CODE, image=""
+        )
+        by_words = end_in(run, beat_of(life, 12, FINISHED, exit=life.exit), Observation(), WORLD)
+        assert by_words is not None
+        assert by_words.cause == Cause.GPU_FAULT
+        ends.append(ended_of(run, replace(life, verdict=by_words.verdict), "box"))
+    assert found(*filter(None, ends)) == []
 
 
 def test_an_incident_that_begins_to_stop_launches_says_so_once_more() -> None:

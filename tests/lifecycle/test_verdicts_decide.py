@@ -23,7 +23,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
 from supervisor.lifecycle.ending.retrying import conditions, larger_shapes
-from supervisor.lifecycle.offers.choosing import choose
+from supervisor.lifecycle.offers.choosing import NoOffer, choose
 from supervisor.wording.attempt import counts_text
 from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of, place, pulse, run_in
 
@@ -200,21 +200,49 @@ def test_a_larger_shape_of_its_own_is_tried_once() -> None:
     run, world = with_shapes(("g2-standard-8", 0.2), ("small", 0.1), ("large", 0.4))
     next_run = after(run, OOM, world)
     assert (next_run.status, next_run.counters.counted) == (Status.RECOVERING, 1)
+    assert counts_text(next_run) == "Failure 1 of 10"
     offer = choose(next_run, world, NOW)
     assert isinstance(offer, Offer)
     assert offer.placement.shape == "large"
     assert after(again(next_run), OOM, world).status == Status.FAILED
 
 
+def test_a_preemption_hours_later_does_not_lead_back_to_the_shape_that_was_too_small() -> None:
+    run, world = with_shapes(("g2-standard-8", 0.2), ("small", 0.1), ("large", 0.4))
+    later = NOW + 9000
+    on_large = again(after(run, OOM, world))
+    preempted = end_attempt(on_large, End(Cause.PREEMPTED, "taken"), world, later).run
+    offer = choose(preempted, world, later)
+    assert isinstance(offer, Offer)
+    assert offer.placement.shape == "large"
+    no_large = replace(world, offers={"gce": [each for each in world.offers["gce"] if each.placement.shape != "large"]})
+    waits = choose(preempted, no_large, later)
+    assert isinstance(waits, NoOffer)
+    assert waits.cause == Cause.HOST_OOM
+    assert waits.until is not None
+    assert waits.until > later
+
+
+def test_a_kill_of_the_kernel_hours_ago_explains_no_error_of_a_command_whose_agent_sends_no_signs() -> None:
+    """Broken variant: the run of an older agent failed as host_oom, and was not repeated from its newer checkpoint."""
+    saved = replace(running(), pulse=pulse(step=950, checkpoint_step=940))
+    run = after(saved, last_beat(replace(KEY_ERROR, oom_kills=1)))
+    assert (run.status, run.cause) == (Status.RECOVERING, Cause.USER_ERROR)
+    worker = "RuntimeError: DataLoader worker (pid 5) is killed by signal: Killed."
+    assert after(saved, last_beat(replace(KEY_ERROR, oom_kills=1, last_line=worker))).cause == Cause.HOST_OOM
+
+
 def test_a_provider_that_gives_more_memory_repeats() -> None:
     world = replace(WORLD, memory_grows=frozenset({"gce"}))
-    assert after(running(), OOM, world).status == Status.RECOVERING
+    run = after(running(), OOM, world)
+    assert (run.status, counts_text(run)) == (Status.RECOVERING, "Failure 1 of 10")
 
 
 def test_code_that_did_not_arrive_is_delivered_again_once() -> None:
     beat = last_beat(None, left=heartbeat.NO_CODE, message="the code bundle has another hash")
     run = after(running(), beat)
     assert (run.status, run.cause, run.counters.counted) == (Status.RECOVERING, Cause.LAUNCH_REJECTED, 1)
+    assert counts_text(run) == "Failure 1 of 10"
     assert after(again(run), beat).status == Status.FAILED
 
 

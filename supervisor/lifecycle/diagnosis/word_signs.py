@@ -38,11 +38,13 @@ def cause_is(*patterns: str) -> Sign:
 
 
 def _other_error(evidence: Evidence) -> Match | None:
-    """An exception with words of its own began the end."""
+    """An exception with words of its own began the end. An agent that sends no signs has only its last telling
+    line."""
     own = evidence.items.get("error.pattern", ())
-    if not evidence.error or "Error" not in evidence.error or any(word in evidence.error for word in _OF_A_WORKER):
+    error = evidence.error or (evidence.exit.last_line if evidence.exit is not None else "")
+    if "Error" not in error or any(word in error for word in _OF_A_WORKER):
         return None
-    return Match({"error": evidence.error}) if own or ":" in evidence.error else None
+    return Match({"error": error}) if own or ":" in error else None
 
 
 OTHER_ERROR = Sign("the command ended with an error of its own: {error}", _other_error)

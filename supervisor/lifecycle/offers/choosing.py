@@ -204,12 +204,14 @@ def refused_pause_s(tries: int, world: World) -> float:
 
 
 def refused_lately(run: Run, now: float) -> tuple[Refusal, ...]:
-    """A time ahead of now was written before the wall clock was set back: it is left out."""
-    return tuple(item for item in run.refusals if now - REFUSED_S < item.at <= now)
+    """A time ahead of now was written before the wall clock was set back: it is left out. A shape whose memory did not
+    suffice is too small for as long as the generation lasts."""
+    return tuple(item for item in run.refusals if item.of_memory or now - REFUSED_S < item.at <= now)
 
 
 def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
-    """Without those whose machine had no working GPU for this run. Old refusals name no provider."""
+    """Without those whose machine had no working GPU or too little memory for this run. Old refusals name no
+    provider."""
     refused = {(item.provider, item.zone, item.shape, item.spot) for item in refused_lately(run, now)}
 
     def serves(place: Placement) -> bool:
@@ -229,8 +231,8 @@ def _none_serves(run: Run, world: World, now: float) -> NoOffer:
     detail = (
         f"every zone and shape that this run may use was tried within the hour ({count}); the last: {last.evidence}"
     )
-    free_at = min(item.at for item in refused) + REFUSED_S
-    return NoOffer(min(free_at, now + longest_pause_s(world)), last.cause, detail)
+    free_at = [item.at + REFUSED_S for item in refused if not item.of_memory]
+    return NoOffer(min([*free_at, now + longest_pause_s(world)]), last.cause, detail)
 
 
 def _full_text(place: Placement, world: World) -> str:

@@ -274,6 +274,8 @@ _CAUSE_OF: Mapping[str, Cause | None] = {rule.id: rule.cause for rule in RULES}
 
 def _quote(quote: Quote, attempt: Attempt | None) -> QuoteShown:
     at, up_s = quote.at, None
+    if at is not None and not 0 <= at < EPOCH_TO:
+        at = None
     if at is not None and at < EPOCH_FROM:
         up_s = round(at, 3)
         start = None if attempt is None or attempt.agent_at is None else attempt.agent_at + attempt.drift_s

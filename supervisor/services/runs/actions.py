@@ -67,8 +67,8 @@ def retry(parts: Parts, caller: Caller) -> Action:
         _end_cooldowns(parts, run, now)
         event = caller.event(EventKind.RETRY_REQUESTED, f"{caller.actor} requested a retry now.")
         # Only a waiting run forgets which GPUs failed: a recovering run has another place to go to.
-        refusals = () if run.status == Status.WAITING else run.refusals
-        return replace(run, next_at=None, refusals=refusals), event
+        kept = tuple(item for item in run.refusals if item.of_memory or run.status != Status.WAITING)
+        return replace(run, next_at=None, refusals=kept), event
 
     return Action(update, "no retry was scheduled")
 
