@@ -48,7 +48,8 @@ _OF_IMAGE = frozenset({Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR, Cause.LAUNCH_
 _OF_PLACE = frozenset(
     {Cause.GPU_FAULT, Cause.GPU_UNAVAILABLE, Cause.BOOT_TIMEOUT, Cause.HOST_ERROR, Cause.HOST_REBOOTED}
 )
-_AT_ONCE = frozenset({Cause.USER_ERROR, Cause.COMMAND_NOT_FOUND, Cause.IMAGE_ERROR})
+# Without command_not_found: a command with a typing error says nothing about its code or image.
+_AT_ONCE = frozenset({Cause.USER_ERROR, Cause.IMAGE_ERROR})
 
 _ADDRESS = re.compile(r"\w{1,20}://\S+")
 _PATH = re.compile(r"(?<![\w/\\])(?:[A-Za-z]:|~|\.{1,2})?(?:[/\\][\w.@+-]+){1,64}[/\\]?")

@@ -246,6 +246,7 @@ def test_code_that_failed_at_once_in_three_runs_of_an_owner_is_stopped_for_that_
     [
         ([end(f"{n}", trained=300.0) for n in range(3)], "it ran for minutes"),
         ([end(f"{n}", Cause.GPU_OOM, "OutOfMemoryError") for n in range(3)], "another machine may have more memory"),
+        ([end(f"{n}", Cause.COMMAND_NOT_FOUND, "no such file: pyhton") for n in range(3)], "the command is wrong"),
         ([end(f"{n}", owner=f"owner-{n}") for n in range(3)], "one run of each of three owners"),
         ([end(f"{n}", code=f"{n}" * 64) for n in range(3)], "three codes with one text"),
     ],
