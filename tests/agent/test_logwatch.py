@@ -1,9 +1,11 @@
 """The watch over the log: what began the end, what the training survived, secrets, floods, and a real life."""
 
 import json
+import os
 import random
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,43 @@ def test_a_log_that_is_gone_or_no_file_is_no_error(log: Log) -> None:
     log.path.mkdir()
     log.watch.step()
     assert log.watch.conclude(1, hurry=True) == ""
+
+
+def test_colors_inside_a_secret_do_not_show_it(tmp_path: Path) -> None:
+    """Broken variant: the colors were removed after the masking, which joined the value in beats and evidence."""
+    half = len(SECRET) // 2
+    colored = f"{SECRET[:half]}\x1b[1;36m{SECRET[half:]}\x1b[0m"
+    log = Log(tmp_path, Masker({"TOKEN": SECRET}))
+    log.write(f"got {colored}", "x" * (256 - half - 4) + f"    {colored}", f"{OOM} {colored}")
+    log.watch.step()
+    log.write("bye", TRACEBACK, "  File x", f"KeyError: '{colored}'")
+    assert log.watch.conclude(1, hurry=False) == "KeyError: '[secret TOKEN]'"
+    shown = json.dumps([log.watch.part(), str(log.watch.hits())])
+    assert shown.count("[secret TOKEN]") > 3
+    assert SECRET[:half] not in shown
+
+
+def test_a_read_that_began_before_the_end_reads_nothing_twice(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the older size of its file looked like a file that was emptied, so all of it was read again, as
+    if no step had come after it."""
+    enders: list[threading.Thread] = []
+    real = os.fstat
+
+    def fstat(file: int) -> os.stat_result:
+        status = real(file)
+        if not enders:
+            log.write(KEY)
+            enders.append(threading.Thread(target=log.watch.conclude, args=(1, False)))
+            enders[0].start()
+            enders[0].join(0.2)
+        return status
+
+    log.write(OOM)
+    monkeypatch.setattr(os, "fstat", fstat)
+    log.watch.step()
+    enders[0].join()
+    (hit,) = log.watch.part()["log_hits"]
+    assert (hit["pattern"], hit["count"], hit["last"]["offset"]) == ("gpu_oom", 1, 0)
 
 
 @pytest.mark.parametrize("pieces", [(7,), (64, 1), (1 << 18,)])

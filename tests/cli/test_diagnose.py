@@ -92,6 +92,14 @@ def test_what_means_nothing_is_not_explained(run_cli: Any, tmp_path: Path) -> No
         assert "nothing in the evidence says that the run has ended" in shown.lines[0], content[:20]
 
 
+def test_half_of_a_surrogate_pair_is_shown_as_a_question_mark(run_cli: Any, tmp_path: Path) -> None:
+    """It is legal JSON. Broken variant: a traceback, because it cannot be printed."""
+    file = tmp_path / "facts.json"
+    file.write_text('{"exit_code": 1, "last_line": "ValueError: \\ud800 x"}')
+    assert "ValueError: ? x" in run_cli("diagnose", str(file)).out
+    assert "ValueError: ? x" in run_cli("diagnose", str(file), "-o", "json").out
+
+
 def test_of_a_huge_log_both_ends_are_read(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken variant: the whole file was in memory."""
     for name, size in (("PIECE_BYTES", 1000), ("HEAD_BYTES", 2000), ("TAIL_BYTES", 3000)):

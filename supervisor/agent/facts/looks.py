@@ -192,17 +192,21 @@ def files_of(folders: Mapping[str, str], root: str, apart_s: float, deadline_s: 
 
 
 def _files(folders: Mapping[str, str], until: float) -> Tuple[List[Tuple[float, str, int]], bool]:
-    """((time of the last write, path, bytes) of plain files, whether these are all)."""
+    """((time of the last write, path, bytes) of plain files, whether these are all). A folder is read entry by entry:
+    one that has used up the inodes of its disk holds millions."""
     rows: List[Tuple[float, str, int]] = []
-    for top in folders.values():
-        for folder, _, names in os.walk(top):
-            for name in names:
+    waiting = list(folders.values())
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if time.monotonic() > until or len(rows) + len(waiting) >= ENTRIES:
+                    return rows, False
                 with suppress(OSError):
-                    path = os.path.join(folder, name)
-                    status = os.lstat(path)
-                    rows.append((status.st_mtime, path, status.st_size))
-            if time.monotonic() > until or len(rows) > ENTRIES:
-                return rows, False
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        rows.append((status.st_mtime, entry.path, status.st_size))
     return rows, True
 
 

@@ -1,8 +1,9 @@
 """What the command's output says about its end: the whole of it goes through the matcher beside the command.
 
-The output is masked before it is matched, so no line, context or error can show a secret, wherever a value is cut. A
-healthy log costs a stat every PERIOD_S and a search for a few words. A flood of more than FLOOD_BYTES since the last
-look is sampled: its first and its last SAMPLE_BYTES; the end is always read.
+The output is masked before it is matched, and a line again once its colors are removed, so no line, context or error
+can show a secret, wherever a value is cut. A healthy log costs a stat every PERIOD_S and a search for a few words. A
+flood of more than FLOOD_BYTES since the last look is sampled: its first and its last SAMPLE_BYTES; the end is always
+read.
 
 Steps decide what the training survived. `note_step` comes before each reading of the progress: a step that is new now
 was read after the previous call, so it was written after the call before that. What the log held then did not end the
@@ -34,7 +35,7 @@ class LogWatch:
 
     def __init__(self, path: str, masker: Masker = NOTHING, up_s: Callable[[], float] = lambda: 0.0) -> None:
         self._path, self._masker, self._up_s = path, masker, up_s
-        self._matcher, self._stream = Matcher(), MaskStream(masker)
+        self._matcher, self._stream = Matcher(mask=masker.data), MaskStream(masker)
         self._lock = threading.Lock()
         self._ends = self._failing = False
         self._file = (0, 0)  # device and inode
@@ -58,7 +59,8 @@ class LogWatch:
 
     def conclude(self, code: Optional[int], hurry: bool) -> str:
         """The command has ended with this exit code: read the rest. The line that began the end, "" = none does."""
-        self._ends = True
+        with self._lock:
+            self._ends = True
         self._read_quietly(HURRY_BYTES if hurry else END_BYTES, is_last=True)
         with self._lock:
             self.began = beginning(self._matcher, self._survived, code)
@@ -100,7 +102,7 @@ class LogWatch:
 
     def _read_quietly(self, most: int, is_last: bool = False) -> None:
         try:
-            self._read(most)
+            self._read(most, is_last)
             self._failing = False
         except OSError as error:
             if not self._failing:
@@ -111,7 +113,7 @@ class LogWatch:
                 self._take(self._stream.end())
                 self._matcher.end(self._up_s())
 
-    def _read(self, most: int) -> None:
+    def _read(self, most: int, is_last: bool) -> None:
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -122,15 +124,18 @@ class LogWatch:
         if source is None:
             return
         with source:
-            status = os.fstat(source.fileno())
             with self._lock:
+                if self._ends != is_last:
+                    return
+                status = os.fstat(source.fileno())  # an older size would look like a file that was emptied
                 self._follow((status.st_dev, status.st_ino), status.st_size)
-            end, ends = status.st_size, self._ends
+            end = status.st_size
             if end - self._offset > most:
-                self._read_until(source.fileno(), self._offset + SAMPLE_BYTES, ends)
+                self._read_until(source.fileno(), self._offset + SAMPLE_BYTES, is_last)
                 with self._lock:
-                    self._skip_to(source.fileno(), end - SAMPLE_BYTES)
-            self._read_until(source.fileno(), end, ends)
+                    if self._ends == is_last:
+                        self._skip_to(source.fileno(), end - SAMPLE_BYTES)
+            self._read_until(source.fileno(), end, is_last)
 
     def _follow(self, file: Tuple[int, int], size: int) -> None:
         """A file that was emptied or replaced is read from its beginning."""
@@ -138,11 +143,11 @@ class LogWatch:
             self._base += self._offset
             self._file, self._offset = file, 0
 
-    def _read_until(self, file: int, end: int, ends: bool) -> None:
+    def _read_until(self, file: int, end: int, is_last: bool) -> None:
         """By the thread beside the command only until the command ends: the main thread reads the rest."""
         while True:
             with self._lock:
-                if self._offset >= end or self._ends != ends:
+                if self._offset >= end or self._ends != is_last:
                     return
                 data = os.pread(file, min(PIECE_BYTES, end - self._offset), self._offset)
                 if not data:

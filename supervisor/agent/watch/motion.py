@@ -20,6 +20,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
+from itertools import islice
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from supervisor.agent.machine.folder import names_in, read_fields
@@ -220,14 +221,17 @@ def _newest(folders: Sequence[str]) -> Tuple[float, ...]:
     left = ENTRIES
     for top in folders:
         newest = size = 0.0
-        for folder, _, names in os.walk(top):
-            for name in [".", *names][:left]:
-                left -= 1
+        waiting = [top]
+        while waiting and left > 0:
+            folder, names = waiting.pop(), ["."]
+            with suppress(OSError), os.scandir(folder) as entries:  # read no further: it may hold millions
+                for entry in islice(entries, left):
+                    (waiting if entry.is_dir(follow_symlinks=False) else names).append(entry.path)
+            left -= len(names)
+            for name in names:
                 with suppress(OSError):
                     status = os.lstat(os.path.join(folder, name))
                     newest, size = max(newest, status.st_mtime), size + status.st_size
-            if left <= 0:
-                break
         figures += [newest, size]
     return tuple(figures)
 

@@ -105,6 +105,8 @@ def _fields(data: bytes) -> Json | None:
         return None
     try:
         value: Any = json.loads(data)
+        # Half of a surrogate pair is legal JSON, and no text that can be printed.
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

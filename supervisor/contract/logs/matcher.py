@@ -13,7 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
-from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from typing import Pattern as Regex
 
 from supervisor.contract.logs.patterns import PATTERNS, TRIGGERS, Pattern
@@ -56,10 +56,11 @@ class Seen:
 
 
 class Matcher:
-    """`feed` takes the log piece by piece, `end` its end; `seen`, `hits` and `tracebacks` may be read at any time."""
+    """`feed` takes the log piece by piece, `end` its end; `seen`, `hits` and `tracebacks` may be read at any time.
+    `mask`: applied to a line whose colors were removed, which may join the two halves of a secret."""
 
-    def __init__(self, patterns: Sequence[Pattern] = PATTERNS) -> None:
-        self._table = _Table.of(tuple(patterns))
+    def __init__(self, patterns: Sequence[Pattern] = PATTERNS, mask: Callable[[bytes], bytes] = bytes) -> None:
+        self._table, self._mask = _Table.of(tuple(patterns)), mask
         self._tracebacks = Tracebacks()
         self._seen: Dict[str, Seen] = {}
         self._waiting: List[Place] = []  # whose following lines have not all come
@@ -156,7 +157,7 @@ class Matcher:
             self._lines += text.count(b"\n")
             self._before = [*self._before, *_last_lines(text)][-AROUND:]
             return
-        lines = _Lines(block, text, is_plain)
+        lines = _Lines(block, text, is_plain, self._mask)
         for place in self._waiting:
             lines.follow(place, 0)
         self._search(lines, triggers, base, up_s)
@@ -202,16 +203,16 @@ class Matcher:
         for number in range(at - 1, max(-1, at - 1 - AROUND), -1):
             if lines.line(number).strip():
                 return lines.line(number)
-        earlier = map(_canonical, reversed(self._before_block(at)))
-        return next((line for line in earlier if line.strip()), b"")
+        return next((line for line in reversed(self._before_block(at)) if line.strip()), b"")
 
     def _before_block(self, at: int) -> List[bytes]:
         """Of the AROUND lines before the one with this number in its block: those of earlier blocks."""
-        return self._before[max(0, len(self._before) - AROUND + at) :] if at < AROUND else []
+        before = self._before[max(0, len(self._before) - AROUND + at) :] if at < AROUND else []
+        return [_canonical(raw, self._mask) for raw in before]
 
     def _place(self, lines: _Lines, at: int, base: int, up_s: float, number: int) -> Place:
         before = [
-            *map(_canonical, self._before_block(at)),
+            *self._before_block(at),
             *(lines.line(other) for other in range(max(0, at - AROUND), at)),
         ]
         place = Place(_text(lines.line(at)), base + lines.offset(at), up_s, number, _around(before))
@@ -295,8 +296,8 @@ class _Triggers:
 class _Lines:
     """The lines of a block. `text`: the block without colors, each line with one line end."""
 
-    def __init__(self, block: bytes, text: bytes, is_plain: bool) -> None:
-        self._block = block
+    def __init__(self, block: bytes, text: bytes, is_plain: bool, mask: Callable[[bytes], bytes]) -> None:
+        self._block, self._mask = block, mask
         self._begins = [0, *accumulate(map(len, text.splitlines(True)))]
         self._spans = None if is_plain else [match.span(1) for match in _LINE.finditer(block)]
 
@@ -321,7 +322,7 @@ class _Lines:
         return self._block[begin : min(end, begin + RAW_BYTES)]
 
     def line(self, number: int) -> bytes:
-        return _canonical(self.raw(number))
+        return _canonical(self.raw(number), self._mask)
 
     def follow(self, place: Place, number: int) -> None:
         """Give `place` the lines from this one on that it still lacks."""
@@ -344,8 +345,8 @@ def patterns_of(line: str) -> List[Pattern]:
     return _Table.of(PATTERNS).matching(line.encode("utf-8", "replace")[:LINE_BYTES])
 
 
-def _canonical(raw: bytes) -> bytes:
-    return (_without_colors(raw) if b"\x1b" in raw else raw)[:LINE_BYTES]
+def _canonical(raw: bytes, mask: Callable[[bytes], bytes]) -> bytes:
+    return (mask(_without_colors(raw)) if b"\x1b" in raw else raw)[:LINE_BYTES]
 
 
 def _without_colors(data: bytes) -> bytes:
