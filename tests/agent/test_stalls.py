@@ -22,6 +22,12 @@ LOCK = (
 )
 SPIN = LOCK.replace("lock.acquire()", "loss.item()")
 RECV = LOCK.replace("lock.acquire()", "peer.recv(1)")
+BACKWARD = (
+    'Current thread 0x0 (most recent call first):\n'
+    '  File "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 825 in _engine_run_backward\n'
+    '  File "/venv/lib/python3.11/site-packages/torch/autograd/__init__.py", line 347 in backward\n'
+    '  File "/home/user/train.py", line 9 in <module>\n    loss.backward()'
+)
 
 
 class Watched:
@@ -213,8 +219,18 @@ def test_a_card_that_waits_at_low_power_does_not_move_and_takes_longer_to_judge(
 @pytest.mark.parametrize("text", [LOCK, SPIN + "\n\n", RECV])
 def test_burning_cpu_is_a_hang_only_inside_a_wait_for_ranks_or_cards(text: str) -> None:
     watched = hanging()
+    watched.gpus = Gpus(util_pct=(0.0,))
     watched.rates["cpu"], watched.text = 1.0, text
     assert (watched.seconds_to_hang(3000) is not None) == (text.strip() == SPIN)
+
+
+def test_burning_cpu_inside_backward_is_no_hang_where_no_card_can_be_read() -> None:
+    """Broken variant: a healthy training on the CPU alone that reports nothing for two hours was ended as a hang."""
+    for quiet in (False, True):
+        watched = Watched(hang=True) if quiet else hanging()
+        watched.after(1, phase=TRAINING)
+        watched.rates["cpu"], watched.text = 1.0, BACKWARD
+        assert watched.seconds_to_hang(12_000) is None
 
 
 def test_a_wait_for_the_network_takes_longer_where_its_bytes_cannot_be_counted() -> None:
