@@ -130,6 +130,19 @@ def test_a_dump_is_stored_when_the_store_recovers(tmp_path: Path, monkeypatch: p
     assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
 
 
+def test_the_watch_does_not_wait_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the watch retried until the store was back, so a hang that moved again was never withdrawn."""
+    keeper = Keeper(tmp_path)
+    monkeypatch.setattr("supervisor.agent.facts.evidence.STORE_S", 0.05)
+    monkeypatch.setattr("supervisor.agent.store.access.FIRST_BACKOFF_S", 0.05)
+    keeper.store.away = True
+    for step in (3, 4):
+        keeper.evidence.stalled({"step": step, "without_progress_s": 60.0, "threads": []})
+    keeper.store.away = False
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "stall evidence"], 10, "the retry")
+    assert keeper.stored["stall"]["step"] == 4
+
+
 def test_an_agent_that_lost_the_baton_stores_no_dump(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.end_reasons.add("closed", may_write=False)

@@ -75,7 +75,19 @@ def test_nothing_is_said_without_the_cpu_and_one_more_signal() -> None:
     assert moving(STILL._replace(cpu_s=None), STILL) is None
     little = STILL._replace(disk_bytes=None, passed_bytes=None, net_bytes=None, gpus=None)
     assert moving(little, little) is None
-    assert moving(little._replace(gpus=Gpus()), little._replace(gpus=Gpus())) == ()
+    card = Gpus(util_pct=(0.0,))
+    assert moving(little._replace(gpus=card), little._replace(gpus=card)) == ()
+
+
+def test_a_card_that_does_not_show_how_busy_it_is_is_not_still() -> None:
+    """Broken variant: a part of a card (MIG) has no utilization, so a step that computes on it counted as still."""
+    hidden = STILL._replace(gpus=Gpus(util_pct=(None,), memory_used_mib=(9.0,)))
+    motion = Motion()
+    motion.add(0.0, hidden)
+    motion.add(15.0, hidden)
+    assert not motion.reads(GPU)
+    motion.add(30.0, hidden._replace(gpus=Gpus(util_pct=(None,), memory_used_mib=(99.0,))))
+    assert motion.moving(20.0, ALL) == (GPU,)
 
 
 def test_motion_is_as_old_as_the_reading_that_shows_it() -> None:

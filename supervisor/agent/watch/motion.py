@@ -115,11 +115,14 @@ def _either(first: Optional[bool], second: Optional[bool]) -> Optional[bool]:
     return first or second
 
 
-def _gpus_move(before: Gpus, after: Gpus) -> bool:
+def _gpus_move(before: Gpus, after: Gpus) -> Optional[bool]:
+    """None: no card shows how busy it is, as a part of a card (MIG) does not."""
     if any(
         abs((new or 0) - (old or 0)) >= MEMORY_MIB for old, new in zip(before.memory_used_mib, after.memory_used_mib)
     ):
         return True
+    if all(busy is None for busy in after.util_pct):
+        return None
     return any(_computes(after, card) for card in range(len(after.util_pct)))
 
 
