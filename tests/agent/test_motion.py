@@ -1,6 +1,7 @@
 """What moves: by two readings, and by the readers on real processes."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -127,6 +128,19 @@ def test_a_real_process_is_still_and_then_moves(tmp_path: Path, process: "subpro
     output.write_text("one line\ntwo lines\n")
     (tmp_path / "step-1.tmp").write_bytes(b"0" * 100)
     assert {FILES, OUTPUT} <= set(moving(first, read()) or ())
+
+
+def test_a_client_of_work_elsewhere_is_not_still(tmp_path: Path) -> None:
+    """Broken variant: a container that computed for half an hour without a word was ended, because the client that
+    waits for it did not move."""
+    client = tmp_path / "docker"
+    shutil.copy(shutil.which("sleep") or "", client)
+    with subprocess.Popen([client, "60"]) as process:
+        wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "docker\n", 10, "the client")
+        reading = read_counters([process.pid], [], "")
+        process.kill()
+    assert reading.disk_bytes is not None
+    assert moving(reading, reading) is None
 
 
 def test_the_bytes_of_a_connection_are_counted_by_its_socket() -> None:

@@ -5,7 +5,8 @@ Nothing can be said unless the CPU and one more of the first four are read.
 
 - gpu: the memory in use changes, or a card computes: more than 5 % busy, at more than 40 % of its power limit. A card
   that waits inside a collective is 100 % busy at low power. Where the power is unread, busy counts as moving.
-- cpu: the processes used more than 2 % of a core.
+- cpu: the processes used more than 2 % of a core. Unread where one of them is a client (CLIENTS): what it started works
+  in processes that are not the command's.
 - io: they read or wrote more than 64 KB of a disk, or passed more than 1 MB through read and write.
 - net: more than 16 KB passed through their TCP sockets, by the kernel's count (sock_diag). The reports of a tracker are
   less.
@@ -23,7 +24,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from supervisor.agent.machine.folder import names_in, read_fields
+from supervisor.agent.machine.folder import names_in, read_fields, read_text
 from supervisor.agent.machine.processes import stat_fields
 from supervisor.contract.beat_telemetry import Gpus
 
@@ -33,6 +34,7 @@ CPU_SHARE = 0.02  # of one core
 DISK_BYTES, PASSED_BYTES, NET_BYTES = 64 << 10, 1 << 20, 16 << 10
 BUSY_PCT, POWER_SHARE, MEMORY_MIB = 5.0, 0.4, 1.0
 ENTRIES = 2000  # of all folders together
+CLIENTS = ("docker", "podman", "nerdctl", "kubectl", "ssh", "srun")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 DESCRIPTORS = 512  # of each process
 DIAG_S = 2.0
@@ -142,7 +144,9 @@ def read_counters(pids: Iterable[int], folders: Sequence[str], output: str, gpus
     cpu_s: Dict[int, float] = {}
     disk: Dict[int, float] = {}
     passed: Dict[int, float] = {}
+    has_client = False
     for pid in pids:
+        has_client |= read_text("/proc/%d/comm" % pid).strip() in CLIENTS
         with suppress(OSError, ValueError, IndexError):
             cpu_s[pid] = sum(int(ticks) for ticks in stat_fields(pid)[11:13]) / _TICKS_PER_S
         io = read_fields("/proc/%d/io" % pid)
@@ -150,7 +154,7 @@ def read_counters(pids: Iterable[int], folders: Sequence[str], output: str, gpus
             disk[pid] = float(int(io["read_bytes"]) + int(io["write_bytes"]))
             passed[pid] = float(int(io["rchar"]) + int(io["wchar"]))
     return Counters(
-        cpu_s=cpu_s or None,
+        cpu_s=None if has_client else cpu_s or None,
         disk_bytes=disk or None,
         passed_bytes=passed or None,
         net_bytes=_tcp_bytes(_sockets(cpu_s)),
