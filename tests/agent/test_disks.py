@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from supervisor.agent.facts import looks
 from supervisor.agent.machine import vitals
 
 MIB = 2**20
@@ -100,3 +102,13 @@ def test_a_real_disk_without_inodes(small: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         (small / "more").touch()
     assert vitals.full_disks({"scratch": str(small)}) == "scratch: 0 of 64 inodes are free, and 4 MiB"
+
+
+def test_of_a_folder_with_many_files_only_some_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the limit was checked between folders, so one folder with millions of files filled the memory."""
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(looks, "ENTRIES", 20)
+    rows, complete = looks._files({"results": str(tmp_path)}, time.monotonic() + 60)
+    assert (len(rows), complete) == (20, False)
+    assert looks._files({"results": str(tmp_path)}, time.monotonic() - 1) == ([], False)

@@ -139,7 +139,7 @@ def test_the_watch_does_not_wait_for_a_store_that_is_away(tmp_path: Path, monkey
     for step in (3, 4):
         keeper.evidence.stalled({"step": step, "without_progress_s": 60.0, "threads": []})
     keeper.store.away = False
-    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "stall evidence"], 10, "the retry")
+    wait_for(lambda: "stall evidence" not in [thread.name for thread in threading.enumerate()], 10, "the retries")
     assert keeper.stored["stall"]["step"] == 4
 
 

@@ -23,7 +23,7 @@ LOCK = (
 SPIN = LOCK.replace("lock.acquire()", "loss.item()")
 RECV = LOCK.replace("lock.acquire()", "peer.recv(1)")
 BACKWARD = (
-    'Current thread 0x0 (most recent call first):\n'
+    "Current thread 0x0 (most recent call first):\n"
     '  File "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 825 in _engine_run_backward\n'
     '  File "/venv/lib/python3.11/site-packages/torch/autograd/__init__.py", line 347 in backward\n'
     '  File "/home/user/train.py", line 9 in <module>\n    loss.backward()'

@@ -389,16 +389,6 @@ def test_newest_files_unfinished_ones_and_the_folders_of_a_full_disk(small_disk:
     assert largest_folders(str(small_disk), (), time.monotonic() - 1) == ([], False)
 
 
-def test_of_a_folder_with_many_files_only_some_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken variant: the limit was checked between folders, so one folder with millions of files filled the memory."""
-    for number in range(50):
-        (tmp_path / str(number)).touch()
-    monkeypatch.setattr(looks, "ENTRIES", 20)
-    rows, complete = looks._files({"results": str(tmp_path)}, time.monotonic() + 60)
-    assert (len(rows), complete) == (20, False)
-    assert looks._files({"results": str(tmp_path)}, time.monotonic() - 1) == ([], False)
-
-
 def test_a_file_that_grows_during_the_look(tmp_path: Path) -> None:
     path = tmp_path / "part"
     path.write_bytes(b"x")

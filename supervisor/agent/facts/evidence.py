@@ -39,7 +39,7 @@ VERSION = 2  # 1 had no oom, xids, cards_before, start, tree, files, signs and h
 MAX_BYTES = 240_000  # the supervisor's part is put around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
 FEW_PROCESSES, DUMP_CHARS, COMMAND_CHARS = 10, 3000, 300  # of processes and stacks in a part that was cut
-STORE_S, CHECK_S = 5.0, 0.05  # how long the end waits for the store, if as much time is left
+STORE_S, CHECK_S = 5.0, 0.05  # how long the end, or the watch, waits for the store
 _log = logging.getLogger("agent")
 
 
@@ -89,8 +89,8 @@ class Evidence:
             return None
 
     def stalled(self, stall: Dict[str, Any]) -> None:
-        """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. Retries while
-        the store is unavailable, as long as we may write."""
+        """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. While the store
+        is unavailable a thread retries, as long as we may write: the watch must see what moves again meanwhile."""
         self._surroundings.at_stall()
         self._stall = stall
         without_s, dumps = stall["without_progress_s"], len(stall["threads"])
@@ -99,11 +99,16 @@ class Evidence:
 
         def put() -> None:
             with self._lock:
-                if not self._ended:
+                if not self._ended and self._stall is stall:
                     self._put(part)
 
-        with suppress(GaveUp):
-            Retrier(self._end_reasons.uploads_over).call("keeping where the threads stand", put)
+        def keep() -> None:
+            with suppress(GaveUp):
+                Retrier(self._end_reasons.uploads_over).call("keeping where the threads stand", put)
+
+        keeper = threading.Thread(target=keep, name="stall evidence", daemon=True)
+        keeper.start()
+        keeper.join(STORE_S)
 
     def try_to_store(self, end: Optional[Exit], left: Optional[str]) -> None:
         """Store the part of the end, as far as the remaining time allows; `stored` shows whether that was enough.

@@ -223,8 +223,9 @@ class HangWatch:
         stall.first, stall.wait_s = (now, after), min(2 * stall.wait_s + pace.gap_s, WAIT_S)
 
     def _is_hang(self, place: str, dumps: Dumps, now: float, pace: _Pace) -> bool:
-        """The two kinds that are judged later. Without figures of a card nobody knows that it does not compute: a training
-        on the CPU alone is inside `backward` most of its time, and one on a card without NVML inside a synchronize."""
+        """The two kinds that are judged later. Without figures of a card nobody knows that it does not compute: a
+        training on the CPU alone is inside `backward` most of its time, and one on a card without NVML inside a
+        synchronize."""
         if not self._is_still(now, pace):
             return all_wait(dumps, (COLLECTIVE, GPU_KERNEL) if self._stall.motion.reads(GPU) else (COLLECTIVE,))
         return place != NETWORK or self._stall.motion.reads(NET) or self._spins(now, pace)

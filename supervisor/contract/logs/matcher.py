@@ -211,10 +211,7 @@ class Matcher:
         return [_canonical(raw, self._mask) for raw in before]
 
     def _place(self, lines: _Lines, at: int, base: int, up_s: float, number: int) -> Place:
-        before = [
-            *self._before_block(at),
-            *(lines.line(other) for other in range(max(0, at - AROUND), at)),
-        ]
+        before = [*self._before_block(at), *(lines.line(other) for other in range(max(0, at - AROUND), at))]
         place = Place(_text(lines.line(at)), base + lines.offset(at), up_s, number, _around(before))
         lines.follow(place, at + 1)
         if place.missing:
