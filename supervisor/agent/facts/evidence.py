@@ -89,8 +89,8 @@ class Evidence:
             return None
 
     def stalled(self, stall: Dict[str, Any]) -> None:
-        """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. While the store
-        is unavailable a thread retries, as long as we may write: the watch must see what moves again meanwhile."""
+        """Store what the watch over hangs has seen at once: the supervisor may give up the machine soon. While the
+        store is unavailable a thread retries, as long as we may write: the watch must see what moves again."""
         self._surroundings.at_stall()
         self._stall = stall
         without_s, dumps = stall["without_progress_s"], len(stall["threads"])
