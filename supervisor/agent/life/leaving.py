@@ -29,7 +29,7 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.contract.stores.promise import PreconditionFailed, StoreUnavailable
 
 CHECK_S = 0.05
-FULL_DISK = ("no_space", "torn_write")  # patterns of the log
+FULL_DISK = "no_space"  # pattern of the log; a torn write alone may have another reason
 KEEP_S = 60.0  # for the results at an end other than success; the supervisor waits for the exit
 NAMES_LOGGED = 20
 PERSON_WAIT_S = 60.0  # between tries while a person has to act
@@ -126,7 +126,7 @@ class Leaving:
     def _repair(self, end: Exit) -> None:
         """After a full disk: remove what the run calls scratch. Before the last uploads, which need space too."""
         parts, base = self._parts, self._parts.scratch_base
-        is_full = end.disk_full or parts.log_watch.began[0] in FULL_DISK
+        is_full = end.disk_full or parts.log_watch.began[0] == FULL_DISK
         if not is_full or base is None or not (parts.job.scratch or parts.job.stage):
             return
         repair = repairs.Repair(parts.job, parts.folder, base, parts.saver.newest)
