@@ -64,7 +64,8 @@ class Signs:
     cause that is not `began` was caught, follows from another one, or is old. `oom_shared`: processes of others are in
     the same cgroup. `xids`: (card, code, up_s). `held`: (card, bytes in use before the command started). `nonfinite`:
     names of metrics that were NaN or infinite. `moves`: what still moves while a step is late, in words of
-    agent/watch/motion.py; () = nothing does, None = no step is late, or it cannot be said."""
+    agent/watch/motion.py; () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes)
+    that were removed from the run's `scratch` after a full disk; None = that was not tried."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -77,6 +78,7 @@ class Signs:
     up_s: Optional[float] = None  # when the signs were written
     began: str = ""
     moves: Optional[Tuple[str, ...]] = None
+    repaired: Optional[Tuple[int, int]] = None
 
 
 def encode(signs: Signs) -> str:
@@ -113,6 +115,7 @@ def decode(text: str) -> Signs:
         up_s=figure(data.get("up_s")),
         began=_word(data.get("began")),
         moves=_moves(data.get("moves")),
+        repaired=_repaired(data.get("repaired")),
     )
 
 
@@ -176,6 +179,7 @@ def _dumps(signs: Signs) -> str:
         "hang": None if hang is None else [hang.place, round(hang.still_s, 1), hang.step],
         "moves": None if signs.moves is None else list(signs.moves) or [_STILL],
         "nonfinite": list(signs.nonfinite),
+        "repaired": None if signs.repaired is None else list(signs.repaired),
         "up_s": signs.up_s,
     }
     return json.dumps(
@@ -214,6 +218,12 @@ def _hang(row: List[Any]) -> Optional[Hang]:
 def _moves(value: object) -> Optional[Tuple[str, ...]]:
     words = value[:MAX_MOVES] if isinstance(value, list) else []
     return tuple(word for word in map(_word, words) if word and word != _STILL) if words else None
+
+
+def _repaired(row: object) -> Optional[Tuple[int, int]]:
+    if not isinstance(row, list) or len(row) != 2 or not all(map(_is_count, row)):
+        return None
+    return row[0], row[1]
 
 
 def _xid(row: object) -> Optional[Tuple[int, int, float]]:

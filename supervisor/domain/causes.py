@@ -93,6 +93,7 @@ REPEAT = "repeat the identical spec, until it ends twice at one step with the sa
 FIRST_SIGNAL = "a signal from outside, certainly not the kernel's; the first since the newest checkpoint"
 LARGER_SHAPE = "the run's own `shapes` have a larger one; once"
 MORE_MEMORY = "the provider gives the next machine more memory"
+REPAIRED = "files of the run's `scratch` were removed, so the disk has space again; once at a step"
 DELIVERED_AGAIN = "what was delivered did not arrive whole; once"
 MACHINE_WAS_THERE = "the machine was there, and the start on it was refused"
 KNOWN_ERROR = "its words show that a repeat fails in the same way"
@@ -123,6 +124,7 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, BACKOFF, MORE_MEMORY),
     CauseRule((C.STALLED, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, FREED, NEWER_CHECKPOINT),
+    CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, BACKOFF, REPAIRED),
     CauseRule((C.USER_ERROR,), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(

@@ -52,6 +52,7 @@ class EventKind(StrEnum):
     RESULTS_PULLED = "results_pulled"
     AGENT_RESTARTED = "agent_restarted"  # by its own machine, after a reboot
     HANGING = "hanging"  # nothing of the command moves any more; the next look decides
+    REPAIRED = "repaired"  # files of the run's `scratch` were removed, because the disk was full
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it

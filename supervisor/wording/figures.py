@@ -97,6 +97,11 @@ def size_text(size_bytes: int) -> str:
     return f"{amount:.{1 if power and amount < 100 else 0}f} {_SIZES[power]}"
 
 
+def pruned_text(files: int, size_bytes: int) -> str:
+    """What the repair of a full disk did."""
+    return f"the agent removed {plural(files, 'file')} of `scratch` ({size_text(size_bytes)})"
+
+
 def gib_text(size_bytes: float) -> str:
     """'22.5' of GiB, without the unit: memory and disks are sold in powers of 1024."""
     amount = size_bytes / 2**30

@@ -12,13 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tests.agent.scratch_trees import removed_outside
 from tests.diagnosis import mutations, report
 from tests.diagnosis.cases import load
 from tests.diagnosis.floors import floors_of, write_floors
 from tests.diagnosis.measuring import Figures, measure
 
 RANDOM, FEW = 10_000, 300
+TREES, FEW_TREES = 2_000, 100  # of files, links and globs
 
 
 def main() -> int:
@@ -36,6 +40,7 @@ def main() -> int:
     for name, judged in figures.dangers.items():
         _print(name, [each.case.id for each in judged])
     values |= _mutations(figures, options.quick)
+    values["deleted_outside_scratch"] += _repairs(FEW_TREES if options.quick else TREES)
     missed = report.missed(values)
     _print("targets missed", missed)
     if options.write and not options.only:
@@ -43,6 +48,13 @@ def main() -> int:
         write_floors(floors_of(figures.judged))
     print(json.dumps(values, sort_keys=True))
     return 1 if missed else 0
+
+
+def _repairs(trees: int) -> int:
+    with TemporaryDirectory() as folder:
+        wrong = removed_outside(Path(folder), trees)
+    _print("deleted outside scratch by a repair", wrong[:20])
+    return len(wrong)
 
 
 def _mutations(figures: Figures, is_quick: bool) -> dict[str, int]:

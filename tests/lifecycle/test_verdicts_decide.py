@@ -15,6 +15,7 @@ from supervisor.contract.signs import encode as encode_signs
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import KNOWN_ERROR, Cause, Kind, rule_for
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict, Where
+from supervisor.domain.events import EventKind, announced
 from supervisor.domain.machines import MachineRecord, MachineState, Offer
 from supervisor.domain.observation import NOT_READ, Observation, Part, Seen, World
 from supervisor.domain.policies import Knobs, Policy
@@ -29,6 +30,7 @@ from tests.lifecycle.sample_runs import NOW, WORLD, attempt, beat_of, machine_of
 
 AGENT_AT = NOW - 40_000
 LIVE = attempt(agent_at=AGENT_AT, running_at=AGENT_AT, training_at=AGENT_AT)
+FREED_TEXT = "The disk was full: the agent removed 3 files of `scratch` (5.0 kB)."
 KEY_ERROR = Exit(1, None, False, 36_000.0, "KeyError: 'x'", oom_kills=0)
 
 
@@ -252,6 +254,48 @@ def test_an_error_that_a_repeat_meets_again_is_not_repeated_for_money() -> None:
     assert after(saved, last_beat(missing)).status == Status.FAILED
     assert after(saved, last_beat(KEY_ERROR)).status == Status.RECOVERING
     assert after(saved, last_beat(replace(missing, retry_named=True))).status == Status.RECOVERING
+
+
+FULL = Exit(1, None, False, 900.0, "OSError: [Errno 28] No space left on device", oom_kills=0)
+
+
+def full(files: int, freed_bytes: int, disk_full: str = "") -> Beat:
+    """The last beat after a full disk and its repair."""
+    return last_beat(replace(FULL, disk_full=disk_full), signs=encode_signs(Signs(repaired=(files, freed_bytes))))
+
+
+def test_a_full_disk_that_has_space_again_is_repeated_once_at_a_step() -> None:
+    run = after(running(), full(3, 5000))
+    assert (run.status, run.cause, run.counters.counted) == (Status.RECOVERING, Cause.DISK_FULL, 1)
+    assert after(again(run), full(3, 5000)).status == Status.FAILED
+    newer = replace(again(run), files=replace(run.files, checkpoint_step=940))
+    assert after(newer, full(3, 5000)).status == Status.RECOVERING, "at another step"
+    assert after(replace(running(), last_failure=run.last_failure), full(3, 5000)).status == Status.RECOVERING
+    assert run.attempt is not None
+    assert run.attempt.verdict is not None
+    [remedy] = [remedy for remedy in run.attempt.verdict.remedies if remedy.word == "prune_scratch"]
+    assert (remedy.text, remedy.ours) == ("the agent removed 3 files of `scratch` (5.0 kB)", True)
+
+
+def test_a_full_disk_of_which_nothing_was_freed_is_final() -> None:
+    assert after(running(), last_beat(FULL)).status == Status.FAILED
+    assert after(running(), full(0, 0)).status == Status.FAILED
+    assert after(running(), full(7, 0)).status == Status.FAILED, "empty files"
+    by_inodes = "scratch: 0 of 500 inodes are free, and 64 MiB"
+    assert after(running(), full(7, 0, by_inodes)).status == Status.RECOVERING
+    other = last_beat(KEY_ERROR, signs=encode_signs(Signs(repaired=(3, 5000), error="KeyError: 'x'")))
+    assert after(running(), other).status == Status.FAILED, "the end of something else is no full disk"
+
+
+def test_a_repair_is_an_event_that_is_announced_nowhere() -> None:
+    end = end_in(running(), full(3, 5000), Observation(), WORLD)
+    assert end is not None
+    first, *others = end_attempt(running(), end, WORLD, NOW).events
+    assert (first.kind, first.text) == (EventKind.REPAIRED, FREED_TEXT)
+    assert (first.data["files"], first.data["bytes"], announced(first)) == (3, 5000, None)
+    assert [event.kind for event in others if event.kind == EventKind.REPAIRED] == []
+    nothing = replace(end, repaired=(0, 0))
+    assert EventKind.REPAIRED not in {event.kind for event in end_attempt(running(), nothing, WORLD, NOW).events}
 
 
 # --- what is not known adds nothing -----------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class SimAgent:
     long_phase: str = ""
     hangs_at: str = ""  # the place that its beats report; "" = they report no hang
     moves: tuple[str, ...] | None = None  # what still moves, by its beats
+    repaired: tuple[int, int] | None = None  # files and bytes that it removes after a full disk
     disk_free_pct: float | None = None  # None = its beats do not include the disk
     early_notice_s: float | None = None  # of a preemption that the platform's listing does not show yet
     state: str = "booting"
@@ -103,7 +104,7 @@ class SimAgent:
     def signs(self) -> str:
         """What its beats say of a step that does not come."""
         hang = Hang(self.hangs_at, 75.0, self.step if self.plan.reports else None) if self.hangs_at else None
-        return signs.encode(Signs(hang=hang, moves=self.moves))
+        return signs.encode(Signs(hang=hang, moves=self.moves, repaired=self.repaired))
 
     def go_on(
         self, hung: bool = False, long_phase: str = "", hangs_at: str = "", moves: tuple[str, ...] | None = None

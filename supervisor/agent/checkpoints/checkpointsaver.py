@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 import time
-from typing import Callable, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder
 from supervisor.agent.checkpoints.pruning import BEST, Pruner
@@ -82,9 +82,11 @@ class CheckpointSaver:
         self._step_of, self._note, self._moved, self._took = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
+        self.newest: FrozenSet[str] = frozenset()  # entries of the checkpoints that the baton names first
 
     def clean(self, baton: Baton) -> None:
         """Delete what earlier holders left behind. After a failure the next save tries again."""
+        self._note_newest(baton)
         self._prefixes.update(self._pruner.clean(baton))
         self._results_saver.clean(baton)
 
@@ -181,10 +183,15 @@ class CheckpointSaver:
     def _point(self, pointer: Pointer, best: bool) -> None:
         step = rules.keep_best if best else rules.move_checkpoint
         after = self._retrier.call("moving the checkpoint pointer", self._keeper.change, step, pointer, self._keep)
+        self._note_newest(after)
         if not best:
             self._moved(pointer.step)
         self._pruner.prune(after)
         self._results_saver.prune(after)
+
+    def _note_newest(self, baton: Baton) -> None:
+        pointers = [pointer for pointer in (baton.checkpoint, *baton.previous) if pointer is not None]
+        self.newest = frozenset(entry.name.partition("/")[0] for pointer in pointers for entry in pointer.files)
 
     def _new_prefix(self, step: int, best: bool) -> str:
         uploads = itertools.count(1)

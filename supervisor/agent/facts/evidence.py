@@ -49,6 +49,7 @@ class Evidence:
     stored = False  # the part of the end is in the store
     words: Callable[[], Dict[str, Any]] = staticmethod(dict)  # of the watch over the log
     usual_s: Callable[[], Optional[float]] = staticmethod(lambda: None)  # of the watch over hangs: a usual step
+    repair: Optional[Dict[str, Any]] = None  # after a full disk
     _ended = False
 
     def __init__(
@@ -168,6 +169,7 @@ class Evidence:
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
             "disks": {role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()},
             "telemetry": json.loads(beat.telemetry) if beat.telemetry else None,
+            "repair": self.repair,
             "stall": self._stall,
             "rhythm": {"usual_s": self.usual_s()},
             "processes": processes,

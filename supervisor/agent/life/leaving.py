@@ -16,7 +16,7 @@ from typing import Optional, Set, Tuple
 from supervisor.agent.facts.attempt_facts import names_python, python_of
 from supervisor.agent.life.parts import Parts
 from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified, has_results
-from supervisor.agent.machine import vitals
+from supervisor.agent.machine import repairs, vitals
 from supervisor.agent.machine.processes import kill_leftovers
 from supervisor.agent.store.access import TRIES, GaveUp, Mismatch, Retrier
 from supervisor.agent.watch import ends
@@ -29,6 +29,7 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.contract.stores.promise import PreconditionFailed, StoreUnavailable
 
 CHECK_S = 0.05
+FULL_DISK = "no_space"  # pattern of the log; a torn write alone may have another reason
 KEEP_S = 60.0  # for the results at an end other than success; the supervisor waits for the exit
 NAMES_LOGGED = 20
 PERSON_WAIT_S = 60.0  # between tries while a person has to act
@@ -75,6 +76,8 @@ class Leaving:
         _log.info("the command has ended: %s", end)
         if finished:
             parts.beat_state.update(phase=heartbeat.FINISHING)
+        else:
+            self._repair(end)
         self._save_rest()
         if finished and parts.end_reasons.ending is None:
             # Before `done`: the machine may be released soon after it. Where the time is short, the results come first.
@@ -119,6 +122,19 @@ class Leaving:
             # It left on request after our TERM. "exit 0" would mean that the work is done.
             end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
         return end, finished
+
+    def _repair(self, end: Exit) -> None:
+        """After a full disk: remove what the run calls scratch. Before the last uploads, which need space too."""
+        parts, base = self._parts, self._parts.scratch_base
+        is_full = end.disk_full or parts.log_watch.began[0] == FULL_DISK
+        if not is_full or base is None or not (parts.job.scratch or parts.job.stage):
+            return
+        repair = repairs.Repair(parts.job, parts.folder, base, parts.saver.newest)
+        result = repair.run(repairs.SECONDS, lambda: parts.check_end() is not None)
+        parts.evidence.repair = repair.part()
+        if parts.job.scratch or result.files:
+            parts.beat_state.sign(repaired=(result.files, result.freed_bytes))
+        _log.info("the disk is full: %d files were removed, %d bytes", result.files, result.freed_bytes)
 
     def _python(self) -> str:
         """Which Python could not find the module: on a computer with several often not the intended one."""

@@ -66,6 +66,7 @@ class Parts:
     save_results_until: Optional[float] = None
     # None until the command is about to start.
     workplace: Optional[Workplace] = None
+    scratch_base: Optional[str] = None  # its working folder, without links
     _notice_logged = False
 
     def __init__(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
 import time
 from dataclasses import replace
@@ -146,6 +147,7 @@ class Supervision:
         hub = hub_folder(job)
         if hub is not None:
             workplace.env.setdefault("HF_HOME", hub)
+        parts.scratch_base = os.path.realpath(workplace.cwd)  # before the command can put a link in its place
         parts.surroundings.before(workplace.cwd, workplace.env)
         parts.training.start(job.command, workplace.cwd, workplace.env, folder.output)
         parts.beat_state.update(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)

@@ -112,6 +112,7 @@ class Job:
     first_dump_s: Optional[float] = None  # the same before the first step
     hang: bool = False  # the agent judges hangs
     quiet_s: float = 1800.0  # a command without steps hangs after so long without any motion
+    scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -178,6 +179,7 @@ def _job(data: Dict[str, Any]) -> Job:
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
+        scratch=tuple(str(glob) for glob in data.get("scratch") or ()),
         **plain,
     )
 

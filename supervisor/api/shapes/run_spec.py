@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from supervisor.api.shapes.parameters import RunId
+from supervisor.contract.scratch import MAX_CHARS, MAX_GLOBS, problem_of
 from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
@@ -78,6 +79,13 @@ def _glob(text: str) -> str:
     return text
 
 
+def _scratch(glob: str) -> str:
+    problem = problem_of(glob)
+    if problem:
+        raise ValueError(problem)
+    return glob
+
+
 def _whole(value: object) -> object:
     """12.0 is a whole number in JSON, as JSON schema defines it."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -110,6 +118,14 @@ After = Annotated[
     list[RunId],
     Field(max_length=256, description="it starts when each of these runs is completed", json_schema_extra=ONCE),
     AfterValidator(unique),
+]
+Scratch = Annotated[
+    list[Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=MAX_CHARS), AfterValidator(_scratch)]],
+    Field(
+        max_length=MAX_GLOBS,
+        description="globs of files that may be removed when the disk is full (`/` at the end: folders); relative to "
+        "the working folder, or absolute",
+    ),
 ]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]
 SecondsOrZero = Annotated[FiniteFloat, Field(ge=0, le=TEN_YEARS_S)]
@@ -243,6 +259,7 @@ class RunSpec(Strict):
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     stage: Annotated[list[StageFile], Field(max_length=64), AfterValidator(_apart)] = []
+    scratch: Scratch = []
     checkpoints: CheckpointsSpec = CheckpointsSpec()
     require_pull: bool = False
     expect_runtime_s: Seconds | None = None

@@ -33,6 +33,7 @@ NAMES = frozenset({
     "card.promised", "card.opened", "card.lost", "card.xid", "card.ecc", "card.held", "card.total", "card.util",
     "card.memory_used", "card.memory_total", "card.capability", "driver.version",
     "disk.free_bytes", "disk.total_bytes", "disk.free_inodes", "disk.total_inodes", "disk.full",
+    "repair.files", "repair.bytes",
     "env.python", "env.conda", "env.venv", "env.wanted", "env.has_module", "env.affinity", "env.quota", "env.line_ends",
     "step.last", "step.total", "step.checkpoint", "step.from", "step.first_after_restore", "step.at",
     "checkpoint.torn", "checkpoint.missing", "save.s", "upload.missing", "results.unverified",

@@ -75,6 +75,8 @@ def add_signs(into: Collected, signs: Signs) -> set[tuple[int, int]]:
         into.add("card.xid", (card, code), Source.AGENT, at, f"card {card}")
     for card, held in signs.held:
         into.add("card.held", (card, held), Source.AGENT, 0.0, f"card {card}")
+    for name, removed in zip(("repair.files", "repair.bytes"), signs.repaired or (), strict=False):
+        into.add(name, removed, Source.AGENT, where="scratch")
     if signs.hang is not None:
         into.add("hang.place", signs.hang.place, Source.AGENT, signs.up_s)
         into.add("hang.still_s", signs.hang.still_s, Source.AGENT, signs.up_s)

@@ -8,7 +8,7 @@ from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Remedy
 from supervisor.lifecycle.diagnosis.machine_signs import memory_share
 from supervisor.lifecycle.diagnosis.signs import figure
-from supervisor.wording.figures import gib_text
+from supervisor.wording.figures import gib_text, pruned_text
 
 SPARE = 0.95  # of a memory limit that may be planned
 MORE = 1.5  # how much larger a shape helps
@@ -24,7 +24,7 @@ def remedies_of(words: Sequence[str], evidence: Evidence, values: Values) -> tup
 def _remedy(word: str, evidence: Evidence, values: Values) -> Remedy:
     text, ours, setting = REMEDIES[word]
     more = _FIGURES[word](evidence) if word in _FIGURES else ""
-    return Remedy(word, more or text, ours, setting)
+    return Remedy(word, more or text, ours or (word == "prune_scratch" and bool(more)), setting)
 
 
 def fitting_workers(evidence: Evidence) -> int | None:
@@ -49,7 +49,14 @@ def _larger_shape(evidence: Evidence) -> str:
     return f"a shape with at least {gib_text(MORE * limit * max(share or 1.0, 1.0))} GiB of memory"
 
 
-_FIGURES: Mapping[str, Callable[[Evidence], str]] = {"fewer_workers": _fewer_workers, "larger_shape": _larger_shape}
+def _prune_scratch(evidence: Evidence) -> str:
+    files, freed_bytes = figure(evidence, "repair.files"), figure(evidence, "repair.bytes")
+    return pruned_text(int(files), int(freed_bytes)) if files and freed_bytes is not None else ""
+
+
+_FIGURES: Mapping[str, Callable[[Evidence], str]] = {
+    "fewer_workers": _fewer_workers, "larger_shape": _larger_shape, "prune_scratch": _prune_scratch,
+}  # fmt: skip
 
 # word -> (text, the supervisor carries it out, the setting to change)
 REMEDIES: Mapping[str, tuple[str, bool, str]] = {

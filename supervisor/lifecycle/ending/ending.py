@@ -18,6 +18,7 @@ from supervisor.domain.causes import (
     KNOWN_ERROR,
     LARGER,
     NO_GPU,
+    REPAIRED,
     SAME_FAILURE,
     Cause,
     CauseRule,
@@ -39,7 +40,7 @@ from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
 from supervisor.lifecycle.offers.ladder import recent, with_preemption
 from supervisor.lifecycle.offers.lessons import after_loss
 from supervisor.wording.attempt import ended_text, kept_text, ran_s, steps_lost
-from supervisor.wording.figures import ended
+from supervisor.wording.figures import ended, pruned_text
 from supervisor.wording.forecast import due_text
 from supervisor.wording.why import announced_facts
 
@@ -54,7 +55,8 @@ class End:
 
     `machine_gone`: it is known gone. `overlap_s`: after a notice the machine may go on for so long. `inferred`: the
     source, where no authority reports the end. `stopped_at`: when the machine stopped, by the platform's clock; None =
-    it runs, or nothing reports it. `verdict`: what the rules say; None = the end explains itself."""
+    it runs, or nothing reports it. `verdict`: what the rules say; None = the end explains itself. `repaired`: (files,
+    bytes) that the agent removed from the run's `scratch`; None = it did not try."""
 
     cause: Cause
     evidence: str
@@ -65,6 +67,13 @@ class End:
     inferred: str = ""
     stopped_at: float | None = None
     verdict: Verdict | None = None
+    repaired: tuple[int, int] | None = None
+
+    @property
+    def freed(self) -> bool:
+        """The disk has space again. Where it lacked inodes, empty files count too."""
+        files, freed_bytes = self.repaired or (0, 0)
+        return freed_bytes > 0 or (files > 0 and self.exit is not None and "inodes" in self.exit.disk_full)
 
 
 def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
@@ -72,7 +81,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     assert run.live_attempt is not None
     named = end.exit is not None and end.exit.retry_named
     end = _diagnosed(end)
-    holds = conditions(run, end.verdict, newest_checkpoint(run), world, now)
+    holds = conditions(run, end.verdict, newest_checkpoint(run), world, now, freed=end.freed)
     rule = rule_for(end.cause, _has_newer_checkpoint(run), named, holds - {KNOWN_ERROR} if named else holds)
     after = close_attempt(run, end, now)
     if rule.only_if == FIRST_SIGNAL and after.attempt is not None:
@@ -88,7 +97,8 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         once=with_once(run, rule, newest_checkpoint(run)),
         last_failure=failure or run.last_failure,
     )
-    last = _last_reason(after, end, rule, repeated=bool(failure) and failure == run.last_failure)
+    repeated = bool(failure) and failure == run.last_failure and rule.only_if != REPAIRED
+    last = _last_reason(after, end, rule, repeated=repeated)
     if last is not None:
         explained = end.verdict is not None and end.verdict.cause == last[0]
         facts = announced_facts(end.verdict) if explained else {}
@@ -97,6 +107,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         decision = after_events((ended_event(after, end, now, last=True),), decision)
     else:
         decision = _recover(after, end, rule, world, now)
+    decision = after_events(repaired_events(end), decision)
     lessons = after_loss(run.live_attempt.placement, world, now) if end.cause == Cause.PREEMPTED else ()
     return replace(decision, inferred=end.inferred, lessons=lessons)
 
@@ -300,6 +311,18 @@ def _next_text(run: Run, world: World, now: float) -> str:
     where = choice.placement.zone
     soon = run.next_at is None or run.next_at <= now
     return f"Restarting in {where}" if soon else f"Restarting in {where} {due_text(run.next_at, now)}"
+
+
+def repaired_events(end: End) -> tuple[Event, ...]:
+    """What the agent removed from the full disk, before it reported this end."""
+    if end.repaired is None or not end.repaired[0]:
+        return ()
+    files, freed_bytes = end.repaired
+    return (
+        new_event(
+            EventKind.REPAIRED, f"The disk was full: {pruned_text(files, freed_bytes)}.", files=files, bytes=freed_bytes
+        ),
+    )
 
 
 def ended_event(run: Run, end: End, now: float, following: str = "", last: bool = False) -> Event:

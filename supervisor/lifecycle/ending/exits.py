@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat
+from supervisor.contract.signs import decode
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Verdict
@@ -29,7 +30,8 @@ def end_in(run: Run, beat: Beat, obs: Observation, world: World, before: Pulse |
     if reports_end(beat):
         verdict = diagnose(of_beat(run, beat, obs, before))
         cause = verdict.cause or Cause.UNKNOWN
-        return End(cause, text_of(verdict), machines.readings(obs), exit=beat.exit, verdict=verdict)
+        repaired = decode(beat.signs).repaired
+        return End(cause, text_of(verdict), machines.readings(obs), exit=beat.exit, verdict=verdict, repaired=repaired)
     if beat.notice_s is None:
         return None
     ahead = f"{beat.notice_s:.0f} s ahead" if beat.notice_s >= 0.5 else "at the last moment"

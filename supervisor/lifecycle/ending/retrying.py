@@ -13,6 +13,7 @@ from supervisor.domain.causes import (
     LARGER_SHAPE,
     MACHINE_WAS_THERE,
     MORE_MEMORY,
+    REPAIRED,
     Cause,
     CauseRule,
 )
@@ -22,12 +23,14 @@ from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.offers.ladder import ladder
 
 KEPT = 8  # of the newest, in `Run.once`
-ONCE = frozenset({DELIVERED_AGAIN, FIRST_SIGNAL, LARGER_SHAPE})  # conditions that hold once
+ONCE = frozenset({DELIVERED_AGAIN, FIRST_SIGNAL, LARGER_SHAPE, REPAIRED})  # conditions that hold once
 
 
-def conditions(run: Run, verdict: Verdict | None, step: int | None, world: World, now: float) -> frozenset[str]:
+def conditions(
+    run: Run, verdict: Verdict | None, step: int | None, world: World, now: float, *, freed: bool = False
+) -> frozenset[str]:
     """The conditions of the table that hold for this end of the live attempt. `run`: before the end is recorded;
-    `step`: of its newest checkpoint."""
+    `step`: of its newest checkpoint. `freed`: its agent has made space on the full disk."""
     attempt = run.attempt
     assert attempt is not None
     holds = {MACHINE_WAS_THERE}
@@ -40,6 +43,8 @@ def conditions(run: Run, verdict: Verdict | None, step: int | None, world: World
         holds.add(LARGER_SHAPE)
     if verdict.cause == Cause.KILLED and is_certain:
         holds.add(FIRST_SIGNAL)
+    if verdict.cause == Cause.DISK_FULL and freed:
+        holds.add(REPAIRED)
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
     if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER and is_certain:

@@ -192,6 +192,7 @@ def launch_request(
         "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "stage": spec.get("stage") or [],
+        "scratch": spec.get("scratch") or [],
         "on_reboot": spec.get("on_reboot"),
         "results_generation": run.generation,
         "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
