@@ -13,7 +13,7 @@ from tests.diagnosis.measuring import Judged
 LIMITS = {
     "certain_and_wrong": 0,
     "healthy_run_killed": 0,
-    "user_bug_retried_for_money": 14,
+    "user_bug_retried_for_money": 5,
     "free_failure_charged": 0,
     "batch_advice_without_memory": 0,
     "deleted_outside_scratch": 0,
@@ -24,7 +24,7 @@ LIMITS = {
 BEAT_LIMITS = {
     "certain_and_wrong": 0,
     "healthy_run_killed": 0,
-    "user_bug_retried_for_money": 19,
+    "user_bug_retried_for_money": 10,
     "free_failure_charged": 0,
     "batch_advice_without_memory": 0,
     "deleted_outside_scratch": 0,
