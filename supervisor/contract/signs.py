@@ -64,7 +64,8 @@ class Hang:
 class OddMetric:
     """A metric that was not finite, or that jumped. `step`, `up_s`: of the first such value of the attempt. `before`:
     the last finite value before it, at `before_step`; of a jump the median before it. `value`: of the jump.
-    `back_step`: where it was finite again; None = it is not yet, or it only jumped. Values that a beat cannot carry are None."""
+    `back_step`: where it was finite again; None = it is not yet, or it only jumped. Values that a beat cannot carry
+    are None."""
 
     name: str
     kind: str  # of ODD

@@ -14,7 +14,7 @@ from supervisor.agent.watch.metrics import NAMES, MetricWatch
 from supervisor.agent.watch.output import Progress
 from supervisor.contract import runfiles, signs
 from supervisor.contract.signs import INF, MAX_BYTES, NAN, SPIKE, OddMetric, Signs
-from supervisor.wording.metrics import odd_text
+from supervisor.wording.stalls import odd_text
 from tests.agent.bench import ManualClock
 from tests.agent.machine_rig import RUN, Rig
 

@@ -14,7 +14,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.diagnosis.collecting import Collected, add_signs
 from supervisor.lifecycle.diagnosis.diagnose import diagnose, findings
 from supervisor.lifecycle.living.beats import with_alerts
-from supervisor.wording.metrics import odd_text
+from supervisor.wording.stalls import odd_text
 from tests.lifecycle.sample_runs import attempt, run_in
 
 BOTH = MetricRule("loss", nan="alert", spike="alert")

@@ -8,7 +8,7 @@ from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.signs import SPIKE, Hit, Signs
 from supervisor.domain.diagnosis.evidence import Clock, Evidence, Item, Source, Value, in_order
-from supervisor.wording.metrics import odd_text
+from supervisor.wording.stalls import odd_text
 
 TEXT_CHARS = 2000  # of one value
 LIST_ITEMS = 64

@@ -15,8 +15,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run, with_pulse
-from supervisor.wording.metrics import odd_text
-from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text
+from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, odd_text
 
 # Two ticks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8

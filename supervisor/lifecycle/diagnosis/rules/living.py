@@ -37,10 +37,11 @@ def _odd(item_name: str, statement: str, no: str) -> Sign:
 RULES = (
     _hint(
         "METRIC", "nonfinite", (_odd("metric.nonfinite", "a metric is not finite", "all metrics are finite"),),
-        "{metrics}", "lower_rate", "clip_gradients", "resume_before",
+        "{metrics:a metric is NaN or infinite}", "lower_rate", "clip_gradients", "resume_before",
     ),
     _hint(
-        "METRIC", "spike", (_odd("metric.spike", "a watched metric jumped", "no watched metric jumped"),), "{metrics}",
+        "METRIC", "spike", (_odd("metric.spike", "a watched metric jumped", "no watched metric jumped"),),
+        "{metrics:a metric has jumped}",
         "lower_rate", "clip_gradients",
     ),
     _hint(

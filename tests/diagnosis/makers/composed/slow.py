@@ -86,7 +86,7 @@ def _well(gotcha: str) -> Callable[[Variation], Story]:
 
 
 def _odd(drawn: Variation, words: str) -> tuple[str, object, str, float, str]:
-    """As the agent reports a metric (supervisor/wording/metrics.py)."""
+    """As the agent reports a metric (supervisor/wording/stalls.py)."""
     return ("metric.nonfinite", drawn.pick("loss", "train/loss", "kl"), "agent", drawn.up_s, words)
 
 
