@@ -21,12 +21,18 @@ from typing import Any, Dict, Optional
 
 
 def report(step: int, total: Optional[int] = None, **metrics: float) -> None:
-    """So many steps are done, of `total` if that is known. Metrics are numbers; other values are left out."""
+    """So many steps are done, of `total` if that is known. Metrics are numbers; other values are left out. NaN and
+    infinity are reported by name, because JSON has no word for them."""
     line: Dict[str, Any] = {"step": int(step)}
     if total is not None:
         line["total"] = int(total)
     numbers = {name: _number(value) for name, value in metrics.items()}
-    line["metrics"] = {name: value for name, value in numbers.items() if value is not None}
+    line["metrics"] = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+    nonfinite = {
+        name: str(value) for name, value in numbers.items() if name not in line["metrics"] and value is not None
+    }
+    if nonfinite:
+        line["nonfinite"] = nonfinite
     _append(line)
 
 
@@ -78,10 +84,9 @@ def _append(line: Dict[str, Any]) -> None:
 
 def _number(value: Any) -> Optional[float]:
     try:
-        number = float(value)  # also numbers of numpy and torch
-    except (TypeError, ValueError):
+        return float(value)  # also numbers of numpy and torch
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
 
 
 def _offer_thread_dump() -> None:

@@ -19,10 +19,13 @@ from supervisor.contract.beat_telemetry import figure
 MAX_BYTES = 1500
 MAX_HITS = 6
 MAX_TEXT = 300
-MAX_XIDS, MAX_HELD, MAX_METRICS, MAX_MOVES = 8, 16, 8, 6
+MAX_XIDS, MAX_HELD, MAX_METRICS, MAX_MOVES, MAX_ODD = 8, 16, 8, 6, 4
+MAX_NAME = 64  # characters of a metric's name
 MAX_COUNT = 10**15
 CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles of a pattern
 ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
+NAN, INF, SPIKE = "nan", "inf", "spike"  # what is odd about a metric
+ODD = (NAN, INF, SPIKE)
 _STILL = "still"  # in a list of what moves that would be empty
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
 # Hits, characters of each quote, characters of the error: as many as fit.
@@ -58,14 +61,32 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class OddMetric:
+    """A metric that was not finite, or that jumped. `step`, `up_s`: of the first such value of the attempt. `before`:
+    the last finite value before it, at `before_step`; of a jump the median before it. `value`: of the jump.
+    `back_step`: where it was finite again; None = it is not yet, or it only jumped. Values that a beat cannot carry
+    are None."""
+
+    name: str
+    kind: str  # of ODD
+    step: int
+    up_s: float
+    before: Optional[float] = None
+    before_step: Optional[int] = None
+    value: Optional[float] = None
+    back_step: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Signs:
     """`began`: the pattern of the hit that began the end; "" = an error without a pattern, or unknown. `error`: the
     line that began the end, in most cases the last one of an exception; where `began` is set, its hit's. A hit of a
     cause that is not `began` was caught, follows from another one, or is old. `oom_shared`: processes of others are in
     the same cgroup. `xids`: (card, code, up_s). `held`: (card, bytes in use before the command started). `nonfinite`:
-    names of metrics that were NaN or infinite. `moves`: what still moves while a step is late, in words of
-    agent/watch/motion.py; () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes)
-    that were removed from the run's `scratch` after a full disk; None = that was not tried."""
+    names of metrics that were NaN or infinite. `metrics`: the same with figures, and those that jumped; the watched
+    ones first, at most MAX_ODD. `moves`: what still moves while a step is late, in words of agent/watch/motion.py;
+    () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes) that were removed from
+    the run's `scratch` after a full disk; None = that was not tried."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -79,6 +100,7 @@ class Signs:
     began: str = ""
     moves: Optional[Tuple[str, ...]] = None
     repaired: Optional[Tuple[int, int]] = None
+    metrics: Tuple[OddMetric, ...] = ()
 
 
 def encode(signs: Signs) -> str:
@@ -111,11 +133,14 @@ def decode(text: str) -> Signs:
         xids=tuple(row for row in map(_xid, _rows(data, "xids", MAX_XIDS)) if row is not None),
         held=tuple(row for row in map(_held, _rows(data, "held", MAX_HELD)) if row is not None),
         hang=_hang(hang) if isinstance(hang, list) else None,
-        nonfinite=tuple(name for name in map(_text, _rows(data, "nonfinite", MAX_METRICS)) if 0 < len(name) <= 64),
+        nonfinite=tuple(
+            name for name in map(_text, _rows(data, "nonfinite", MAX_METRICS)) if 0 < len(name) <= MAX_NAME
+        ),
         up_s=figure(data.get("up_s")),
         began=_word(data.get("began")),
         moves=_moves(data.get("moves")),
         repaired=_repaired(data.get("repaired")),
+        metrics=tuple(odd for odd in map(_odd, _rows(data, "metrics", MAX_ODD)) if odd is not None),
     )
 
 
@@ -141,7 +166,7 @@ def _shorter(signs: Signs) -> Iterator[str]:
     for most, chars, error_chars in _FORMS:
         fewer = replace(signs, hits=tuple(replace(hit, line=hit.line[:chars]) for hit in _kept(signs, most)))
         if most < MAX_HITS:
-            fewer = replace(fewer, held=signs.held[:4], nonfinite=())
+            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=signs.metrics[: most - 1])
         yield _dumps(replace(fewer, error=signs.error[:error_chars]))
 
 
@@ -163,6 +188,7 @@ def _bounded(signs: Signs) -> Signs:
         held=signs.held[:MAX_HELD],
         nonfinite=signs.nonfinite[:MAX_METRICS],
         moves=None if signs.moves is None else signs.moves[:MAX_MOVES],
+        metrics=signs.metrics[:MAX_ODD],
     )
 
 
@@ -180,6 +206,7 @@ def _dumps(signs: Signs) -> str:
         "moves": None if signs.moves is None else list(signs.moves) or [_STILL],
         "nonfinite": list(signs.nonfinite),
         "repaired": None if signs.repaired is None else list(signs.repaired),
+        "metrics": [_odd_row(odd) for odd in signs.metrics],
         "up_s": signs.up_s,
     }
     return json.dumps(
@@ -206,6 +233,30 @@ def _hit(row: object) -> Optional[Hit]:
     ):
         return None
     return Hit(pattern, role, count, _text(line), first_up_s, last_up_s, steps, offset, (), lines)
+
+
+def _odd_row(odd: OddMetric) -> List[Any]:
+    before, value = _number(odd.before), _number(odd.value)
+    return [odd.name, odd.kind, odd.step, round(odd.up_s, 1), before, odd.before_step, value, odd.back_step]
+
+
+def _odd(row: object) -> Optional[OddMetric]:
+    if not isinstance(row, list) or len(row) != 8:
+        return None
+    name, kind, step, up_s, before, before_step, value, back_step = row
+    name, up_s = _text(name), figure(up_s)
+    if not 0 < len(name) <= MAX_NAME or kind not in ODD or up_s is None or not _is_count(step):
+        return None
+    if not all(number is None or _is_count(number) for number in (before_step, back_step)):
+        return None
+    return OddMetric(name, kind, step, up_s, _number(before), before_step, _number(value), back_step)
+
+
+def _number(value: object) -> Optional[float]:
+    """A finite number that a beat can carry, to six digits; None for anything else."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e18 < value < 1e18:
+        return None
+    return float("%.6g" % value)
 
 
 def _hang(row: List[Any]) -> Optional[Hang]:

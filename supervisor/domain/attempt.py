@@ -77,6 +77,7 @@ class Attempt:
     verdict: Verdict | None = None  # what its end means; None = not ended, or the end explains itself
     drift_s: float = 0.0  # how far steps of the wall clock have moved the times above ahead of that uptime
     node: str = ""  # the computer of a cluster that it ran on; "" = not known, or there is none
+    alerted: tuple[str, ...] = ()  # "METRIC nan" or "METRIC spike": the event about it was written
 
     @property
     def ref(self) -> MachineRef:

@@ -53,6 +53,7 @@ class EventKind(StrEnum):
     AGENT_RESTARTED = "agent_restarted"  # by its own machine, after a reboot
     HANGING = "hanging"  # nothing of the command moves any more; the next look decides
     REPAIRED = "repaired"  # files of the run's `scratch` were removed, because the disk was full
+    FINDING = "finding"  # something about a training that goes on, which the run's spec watches
     CONTACT_LOST = "contact_lost"  # the zone or host of a machine cannot be read for two minutes
     CONTACT_BACK = "contact_back"
     METER = "meter"  # what became of the bill of a host: its verb was carried out, its end is confirmed, others use it
@@ -109,6 +110,7 @@ _ALL = (
     Kind("preempted", "the cloud preempted the machine; the run continues by itself"),
     Kind("recovered", "the run trains again, after an attempt that was lost"),
     Kind("hanging", "nothing of the command moves any more; it is ended if the next look finds the same"),
+    Kind("finding", "a metric that the run watches is not finite, or has jumped; the training goes on"),
     Kind("stalled", "an attempt made no progress and is replaced"),
     Kind("attempt_ended", "an attempt ended for any other reason and the run continues; `details.cause` names it"),
     Kind("waiting", "no machine is available now; nothing is billed, and the run retries by itself"),
@@ -209,6 +211,7 @@ _KIND_NAMES: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | Non
     EventKind.STOPPED: "stopped",
     EventKind.RESUMED: "resumed",
     EventKind.HANGING: "hanging",
+    EventKind.FINDING: "finding",
     EventKind.CHECKPOINT_REJECTED: "checkpoint_rejected",
     EventKind.DISK_NEARLY_FULL: "disk_nearly_full",
     EventKind.MACHINE_LEAKED: "orphan_machine",

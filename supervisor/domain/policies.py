@@ -64,6 +64,15 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricRule:
+    """What happens at a metric that is not finite (`nan`), or that jumps (`spike`): "alert", or "" for nothing."""
+
+    metric: str
+    nan: str = ""
+    spike: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     providers: tuple[str, ...] = ()  # in order of preference; empty = only the provider in the run's row
     zones: tuple[str, ...] = ()  # empty = all zones of the provider
@@ -93,6 +102,7 @@ class Policy:
     group: str = ""  # runs of one owner with the same word are one group; "" = none
     max_parallel: int | None = None  # of its group, runs with a machine at once; None = this run states no limit
     after: tuple[str, ...] = ()  # run ids: it starts when each of them is completed
+    watch: tuple[MetricRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

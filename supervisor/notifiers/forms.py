@@ -27,7 +27,7 @@ _SIGNS: Mapping[str, str] = {
     **dict.fromkeys(("completed", "recovered", "breaker_closed"), DONE),
     **dict.fromkeys(
         (
-            "preempted", "hanging", "stalled", "attempt_ended", "waiting", "budget_80", "partial",
+            "preempted", "hanging", "finding", "stalled", "attempt_ended", "waiting", "budget_80", "partial",
             "checkpoint_rejected", "orphan_machine",
         ),
         WARNED,

@@ -1,7 +1,9 @@
-"""What the beats of a training without progress say: it hangs, or it is late but still moves; and the words for it.
+"""What the beats of a training say of its health: it hangs, it is late but still moves, a metric of it is not finite or
+has jumped; and the words for it.
 
-The agent judges both (agent/watch/hang.py) and puts them into the signs of its beat. A hang counts only at the step at
-which the beat itself stands: an agent whose store is away may repeat an old one.
+The agent judges hangs and motion (agent/watch/hang.py) and metrics (agent/watch/metrics.py), and puts that into
+the signs of its beat. A hang counts only at the step at which the beat itself stands: an agent whose store is away may
+repeat an old one.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 
 from supervisor.contract import signs, thread_places
 from supervisor.contract.heartbeat import TRAINING, Beat
-from supervisor.contract.signs import Hang
+from supervisor.contract.signs import INF, SPIKE, Hang, OddMetric
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.policies import StallLimits
 from supervisor.wording.figures import age_text, step_text
@@ -79,3 +81,19 @@ def late_clauses(pulse: Pulse, limits: StallLimits, without_progress_s: float) -
         f"No progress since {step} for {since} (stall poll {pulse.stall_polls} of {limits.polls})",
         f"It still moves ({moves_text(pulse)}), so it is not restarted before {limit} without a step",
     ]
+
+
+def odd_text(odd: OddMetric) -> str:
+    """'loss is NaN since step 1,240; the last finite value was 2.31 at step 1,239'. Without a full stop."""
+    if odd.kind == SPIKE:
+        value = "" if odd.value is None else f" to {odd.value:.4g}"
+        usual = "" if odd.before is None else f"; the median before was {odd.before:.4g}"
+        return f"{odd.name} jumped{value} at {step_text(odd.step)}{usual}"
+    word = "infinite" if odd.kind == INF else "NaN"
+    if odd.back_step is None:
+        since = f"{odd.name} is {word} since {step_text(odd.step)}"
+    else:
+        since = f"{odd.name} was {word} at {step_text(odd.step)}, and is finite again since {step_text(odd.back_step)}"
+    if odd.before is None or odd.before_step is None:
+        return since if odd.back_step is not None else f"{since}; it was never finite in this attempt"
+    return f"{since}; the last finite value was {odd.before:.4g} at {step_text(odd.before_step)}"

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
+from supervisor.contract.signs import NAN, OddMetric, Signs, encode
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import Source
@@ -59,6 +60,21 @@ def test_a_kill_for_memory_has_its_rule_its_evidence_and_its_remedy(client: Clie
     assert {"fewer_workers", "keep_batch"} <= {remedy["word"] for remedy in verdict["remedies"]}
     assert verdict["page"] == "docs/causes/host_oom.md"
     assert (shown["revised"], shown["acted_on"]["detail"]) == (False, "as it was decided")
+
+
+def test_a_metric_that_is_not_finite_is_a_finding_of_an_attempt_that_goes_on(client: Client, bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.train("digits-7")
+    assert run.pulse is not None
+    odd = OddMetric("loss", NAN, 1240, 60.0, 2.31, 1239)
+    bed.change("digits-7", pulse=replace(run.pulse, signs=encode(Signs(metrics=(odd,), nonfinite=("loss",)))))
+    shown = client.get(PATH).json()
+    assert (shown["ended"], shown["verdict"]) == (False, None)
+    assert "1 finding; none of them acts" in shown["text"]
+    [finding] = shown["findings"]
+    assert finding["rule"] == "METRIC.nonfinite"
+    assert finding["sentence"] == "loss is NaN since step 1,240; the last finite value was 2.31 at step 1,239"
+    assert [remedy["word"] for remedy in finding["remedies"]] == ["lower_rate", "clip_gradients", "resume_before"]
 
 
 def test_fuller_evidence_revises_the_words_and_nothing_else(client: Client, bed: Bed) -> None:

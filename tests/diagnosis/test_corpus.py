@@ -26,6 +26,7 @@ OTHER_RULES = (
     "IMAGE",
     "HANG",
     "RESUME",
+    "METRIC",
 )  # ends that no trap of the list describes
 HERE = ("/work/wt", "/work/main", "corpus-agent-")  # folders of the computer that made the cases
 

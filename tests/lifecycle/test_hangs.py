@@ -131,4 +131,12 @@ def test_the_job_tells_the_agent_whether_and_how_it_judges(limits: StallLimits) 
     run = run_in(Status.PENDING, policy=Policy(stall=limits))
     paces = Paces("file:///objects", None, 10.0, 60.0, 300.0, 7200.0, 10.0, 8.0)
     job = launch_request(run, open_try(), {"command": "true"}, nonce="n", supervisor_id="s", paces=paces).job
-    assert (job["hang"], job["quiet_s"]) == (limits.hang, limits.quiet_s)
+    assert (job["hang"], job["quiet_s"], job["watch"]) == (limits.hang, limits.quiet_s, {})
+
+
+def test_the_job_tells_the_agent_which_metrics_are_watched() -> None:
+    spec = {"command": "true", "watch": {"loss": {"nan": "alert"}}}
+    paces = Paces("file:///objects", None, 10.0, 60.0, 300.0, 7200.0, 10.0, 8.0)
+    run = run_in(Status.PENDING)
+    job = launch_request(run, open_try(), spec, nonce="n", supervisor_id="s", paces=paces).job
+    assert job["watch"] == spec["watch"]

@@ -15,7 +15,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.baton import BatonRefused
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import Hang, Signs
+from supervisor.contract.signs import Hang, OddMetric, Signs
 from supervisor.contract.stores.promise import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from tests.scenarios.sim_beats import BeatSender
@@ -45,6 +45,7 @@ class SimAgent:
     hangs_at: str = ""  # the place that its beats report; "" = they report no hang
     moves: tuple[str, ...] | None = None  # what still moves, by its beats
     repaired: tuple[int, int] | None = None  # files and bytes that it removes after a full disk
+    odd: tuple[OddMetric, ...] = ()  # metrics that are not finite, or that jumped, by its beats
     disk_free_pct: float | None = None  # None = its beats do not include the disk
     early_notice_s: float | None = None  # of a preemption that the platform's listing does not show yet
     state: str = "booting"
@@ -101,10 +102,17 @@ class SimAgent:
             self.step = max(self.step, min((self.step_from or 0) + made, self.plan.steps))
         return self.step
 
+    def turn_odd(self, metric: str, kind: str) -> None:
+        """Another metric that is odd from this step on."""
+        step = self.progress()
+        value = 99.0 if kind == signs.SPIKE else None
+        before_step = None if kind == signs.SPIKE else step - 1
+        self.odd = (*self.odd, OddMetric(metric, kind, step, 60.0, 2.31, before_step, value))
+
     def signs(self) -> str:
-        """What its beats say of a step that does not come."""
+        """What its beats say of a step that does not come, and of its metrics."""
         hang = Hang(self.hangs_at, 75.0, self.step if self.plan.reports else None) if self.hangs_at else None
-        return signs.encode(Signs(hang=hang, moves=self.moves, repaired=self.repaired))
+        return signs.encode(Signs(hang=hang, moves=self.moves, repaired=self.repaired, metrics=self.odd))
 
     def go_on(
         self, hung: bool = False, long_phase: str = "", hangs_at: str = "", moves: tuple[str, ...] | None = None

@@ -107,6 +107,12 @@ def _promises(text: str) -> list[dict[str, object]]:
     return [_promise(part) for part in text.split(",")]
 
 
+def _watch(text: str) -> dict[str, object]:
+    """`loss:nan+spike,kl:nan`"""
+    rules = (part.partition(":") for part in text.split(","))
+    return {metric: dict.fromkeys(words.split("+"), "alert") for metric, _, words in rules}
+
+
 def _list(text: str) -> list[str]:
     return text.split(",")
 
@@ -116,6 +122,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "zones": ("", "zones", _list),
     "shapes": ("", "shapes", _list),
     "promises": ("", "results", _promises),
+    "watch": ("", "watch", _watch),
     "on_success": ("", "on_success", str),
     "require_pull": ("", "require_pull", yes),
     "group": ("", "group", str),

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.domain.errors import InvalidRequest, InvalidTimeouts, UnknownPrice
 from supervisor.domain.machines import Offer, Placement
-from supervisor.domain.policies import Limits, ResultRule, StallLimits
+from supervisor.domain.policies import Limits, MetricRule, ResultRule, StallLimits
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local
 from supervisor.services.parts import Defaults
@@ -64,6 +64,12 @@ def test_the_watch_over_hangs_can_be_set(bed: Bed) -> None:
     assert (policy(bed).stall.hang, policy(bed).stall.quiet_s) == (True, 1800.0)
     found = policy(bed, stall={"hang": False, "quiet_s": 7200.0}).stall
     assert (found.hang, found.quiet_s) == (False, 7200.0)
+
+
+def test_metrics_can_be_watched(bed: Bed) -> None:
+    assert policy(bed).watch == ()
+    watched = policy(bed, watch={"loss": {"nan": "alert"}, "kl": {"nan": "alert", "spike": "alert"}}).watch
+    assert watched == (MetricRule("loss", "alert"), MetricRule("kl", "alert", "alert"))
 
 
 def test_a_silence_limit_shorter_than_three_beats_is_refused_with_both_numbers(bed: Bed) -> None:

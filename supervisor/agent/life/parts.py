@@ -38,6 +38,7 @@ from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch
 from supervisor.agent.watch.hang import HangWatch, Sources
 from supervisor.agent.watch.logwatch import LogWatch
+from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.contract.stores.folder import FolderStore
@@ -89,7 +90,10 @@ class Parts:
         self.beat_state = BeatState(job, identity, self.masker)
         self.training = Training()
         self.log_watch = LogWatch(folder.output, self.masker, self.beat_state.up_s)
-        self.progress = Progress(folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero)
+        self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
+        self.progress = Progress(
+            folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero, metrics=self.metrics
+        )
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)
         self.results = self._results()
@@ -136,7 +140,7 @@ class Parts:
         readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read)
         vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
         self.beat_state.add_vitals(vitals.fresh)
-        self.beat_state.add_signs(self.surroundings.signs)
+        self.beat_state.add_signs(lambda: {**self.surroundings.signs(), **self.metrics.signs()})
         sources = Sources(
             counters=self._counters,
             dumps=self.evidence.dumps,

@@ -113,6 +113,7 @@ class Job:
     hang: bool = False  # the agent judges hangs
     quiet_s: float = 1800.0  # a command without steps hangs after so long without any motion
     scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
+    watch: Optional[Mapping[str, Mapping[str, str]]] = None  # metric -> what the spec wants of it
     stop_consumed: Optional[str] = None
     own_login: bool = False  # this computer's own login reaches the store
     relaunched: bool = False  # an agent of this machine ran before the last reboot of the computer
@@ -124,7 +125,7 @@ class Job:
 # Fields of a job that are keys of job.json with the same meaning.
 _AS_IS = (
     "server_file", "workdir", "code", "conda_env", "venv", "storage_endpoint", "secret_manager_endpoint", "notice_from",
-    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme",
+    "tracker_url", "image_digest", "stop_consumed", "stage_dir", "local_nvme", "watch",
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (

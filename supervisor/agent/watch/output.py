@@ -10,6 +10,8 @@ Progress comes as JSON lines in SPOT_PROGRESS_FILE, and is accepted within bound
   {"step": 120, "total": 500, "metrics": {"loss": 0.3}}     {"checkpoint": "step-120.npz", "step": 120}
   {"phase": "evaluation"}   (or checkpoint, training)
 
+Metrics that are not finite are named beside the others: {"step": 7, "metrics": {}, "nonfinite": {"loss": "nan"}}.
+
 Any other line is ignored and counted: a typing error in a training's report must not end the training.
 """
 
@@ -26,6 +28,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.watch.ends import EndReasons
+from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, is_count
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
@@ -234,8 +237,16 @@ class Progress:
     """
 
     def __init__(
-        self, path: str, report: Callable[..., None], monotonic: Callable[[], float], from_zero: bool = False
+        self,
+        path: str,
+        report: Callable[..., None],
+        monotonic: Callable[[], float],
+        from_zero: bool = False,
+        *,
+        metrics: Optional[MetricWatch] = None,
     ) -> None:
+        """`metrics` is given those of each report."""
+        self._metrics = metrics
         self._tail = LineTail(path)
         self._report = report
         self._monotonic = monotonic
@@ -309,6 +320,8 @@ class Progress:
             self.total = changes["total"] = total
         if isinstance(data.get("metrics"), dict):
             changes["metrics"] = data["metrics"]
+        if self._metrics is not None:
+            self._metrics.add(step, data.get("metrics"), data.get("nonfinite"))
         self._pace.add(self._monotonic(), step)
         changes["steps_per_s"] = self._pace.steps_per_s()
         return changes

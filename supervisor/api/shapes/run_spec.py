@@ -219,6 +219,29 @@ class StallSpec(Strict):
     hang: bool | None = None
 
 
+class MetricWatch(Strict):
+    """What happens at a metric. `nan`: it is NaN or infinite. `spike`: its magnitude is more than 10 times the median
+    of the last 50 values, and more than twice the largest of them. `alert`: one event for each attempt."""
+
+    nan: Literal["alert"] | None = None
+    spike: Literal["alert"] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> MetricWatch:
+        if self.nan is None and self.spike is None:
+            raise ValueError("give nan, spike or both")
+        return self
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return name
+
+
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_printable)]
+
+
 def _apart(files: list[StageFile]) -> list[StageFile]:
     """No two files have one name, and none is the folder of another."""
     names = {tuple(part for part in file.to.split("/") if part) for file in files}
@@ -269,6 +292,7 @@ class RunSpec(Strict):
     retry: Retry = Retry()
     limits: LimitsSpec = LimitsSpec()
     stall: StallSpec = StallSpec()
+    watch: Annotated[dict[MetricName, MetricWatch], Field(max_length=8)] = {}
     escalate: EscalateSpec = EscalateSpec()
     stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
     on_success: Literal["release", "keep", "ask"] = "release"

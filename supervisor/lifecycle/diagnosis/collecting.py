@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import Hit, Signs
+from supervisor.contract.signs import SPIKE, Hit, Signs
 from supervisor.domain.diagnosis.evidence import Clock, Evidence, Item, Source, Value, in_order
+from supervisor.wording.stalls import odd_text
 
 TEXT_CHARS = 2000  # of one value
 LIST_ITEMS = 64
@@ -80,8 +81,12 @@ def add_signs(into: Collected, signs: Signs) -> set[tuple[int, int]]:
     if signs.hang is not None:
         into.add("hang.place", signs.hang.place, Source.AGENT, signs.up_s)
         into.add("hang.still_s", signs.hang.still_s, Source.AGENT, signs.up_s)
-    for name in signs.nonfinite:
-        into.add("metric.nonfinite", name, Source.AGENT)
+    odds = {odd.name for odd in signs.metrics if odd.kind != SPIKE}
+    for odd in signs.metrics:
+        name = "metric.spike" if odd.kind == SPIKE else "metric.nonfinite"
+        into.add(name, odd.name, Source.AGENT, odd.up_s, odd_text(odd))
+    for metric in signs.nonfinite:
+        into.add("metric.nonfinite", None if metric in odds else metric, Source.AGENT)
     return {(card, code) for card, code, _ in signs.xids}
 
 

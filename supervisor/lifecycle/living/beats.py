@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.contract import heartbeat
+from supervisor.contract import heartbeat, signs
 from supervisor.contract.heartbeat import BEATS_OF_A_START, Beat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
 from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run, with_pulse
-from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text
+from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, odd_text
 
 # Two ticks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
@@ -109,6 +109,29 @@ def hanging(before: Pulse | None, after: Pulse | None) -> tuple[Event, ...]:
         return ()
     text = f"{hang_text(hang)}. It is ended if the next look finds the same."
     return (Event(EventKind.HANGING, text, data={"place": hang.place, "step": hang.step, "still_s": hang.still_s}),)
+
+
+def with_alerts(run: Run) -> tuple[Run, tuple[Event, ...]]:
+    """The run after the odd metrics of its newest beat, with one event for each that its spec watches: once an
+    attempt, also after a restart of its agent. A training that nobody watches has none."""
+    attempt, pulse = run.live_attempt, run.pulse
+    if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id or '"metrics"' not in pulse.signs:
+        return run, ()
+    wanted = {f"{rule.metric} {word}" for rule in run.policy.watch for word in ("nan", "spike") if getattr(rule, word)}
+    odds = {f"{odd.name} {_RULE[odd.kind]}": odd for odd in signs.decode(pulse.signs).metrics}
+    new = [about for about in odds if about in wanted and about not in attempt.alerted]
+    if not new:
+        return run, ()
+    events = tuple(_finding(odds[about]) for about in new)
+    return with_pulse(run, pulse, replace(attempt, alerted=(*attempt.alerted, *new))), events
+
+
+_RULE = {signs.NAN: "nan", signs.INF: "nan", signs.SPIKE: "spike"}  # which word of the spec is about it
+
+
+def _finding(odd: signs.OddMetric) -> Event:
+    facts = {"metric": odd.name, "found": odd.kind, "step": odd.step, "before": odd.before, "value": odd.value}
+    return Event(EventKind.FINDING, f"{odd_text(odd)}. The training goes on.", data=facts)
 
 
 def restart(before: Pulse | None, after: Pulse | Beat | None) -> tuple[Event, ...]:

@@ -203,6 +203,7 @@ def launch_request(
         "first_dump_s": STALL_DUMP_SHARE * run.policy.stall.first_progress_s if run.reported else None,
         "hang": run.policy.stall.hang,
         "quiet_s": run.policy.stall.quiet_s,
+        "watch": spec.get("watch") or {},
         "steps_from_zero": run.from_zero,
         "stays_after_success": run.policy.on_success != "release" or run.policy.require_pull,
         "stays_after_failure": run.policy.on_failure != "release",

@@ -8,12 +8,14 @@ pages of docs/causes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from supervisor.contract import signs
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import Evidence
@@ -185,7 +187,11 @@ def _on_record(attempt: Attempt) -> str:
 
 def _living(run: Run, attempt: Attempt, now: float) -> Diagnosis:
     """Only the row and the last beat are read."""
-    evidence = reading.of_document(compose(run, attempt, Found(), (), None))
+    pulse = run.pulse if run.pulse is not None and run.pulse.launch_id == attempt.launch_id else None
+    seen = signs.encode(signs.decode(pulse.signs)) if pulse is not None else ""
+    evidence = reading.of_document(
+        compose(run, attempt, Found({"signs": json.loads(seen)} if seen else None), (), None)
+    )
     noticed = findings(evidence)
     name = f"{run.run_id}, attempt {attempt.number}"
     return {

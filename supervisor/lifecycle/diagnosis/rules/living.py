@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
-from supervisor.lifecycle.diagnosis.rule import Rule, Sign, Tier
-from supervisor.lifecycle.diagnosis.signs import above, below, has_bits, says, steps_fell_back
+from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
+from supervisor.lifecycle.diagnosis.signs import above, below, has_bits, quote_of, says, steps_fell_back
 
 # NVML's clock event reasons that a person did not ask for: hardware slowdown and power brake, software and hardware
 # thermal slowdown.
@@ -22,7 +23,27 @@ def _hint(
     )  # fmt: skip
 
 
+def _odd(item_name: str, statement: str, no: str) -> Sign:
+    """A metric of this kind; the sentence has the figures of all of them."""
+
+    def find(evidence: Evidence) -> Match | None:
+        texts = {item.where or f"{item.value} was not finite": item for item in evidence.items.get(item_name, ())}
+        quotes = tuple(quote_of(item, text) for text, item in texts.items())
+        return Match({"metrics": "; ".join(texts)}, quotes) if texts else None
+
+    return Sign(statement, find, (item_name,), no)
+
+
 RULES = (
+    _hint(
+        "METRIC", "nonfinite", (_odd("metric.nonfinite", "a metric is not finite", "all metrics are finite"),),
+        "{metrics:a metric is NaN or infinite}", "lower_rate", "clip_gradients", "resume_before",
+    ),
+    _hint(
+        "METRIC", "spike", (_odd("metric.spike", "a watched metric jumped", "no watched metric jumped"),),
+        "{metrics:a metric has jumped}",
+        "lower_rate", "clip_gradients",
+    ),
     _hint(
         "U8", "mount", (_NETWORK_MOUNTS, above("window.io_pressure", 40), below("window.gpu_util", 50)),
         "the data is on {mount_data}: tasks wait for the disk {window_io_pressure} % of the time, and the GPU is used "

@@ -85,6 +85,37 @@ def _well(gotcha: str) -> Callable[[Variation], Story]:
     return tell
 
 
+def _odd(drawn: Variation, words: str) -> tuple[str, object, str, float, str]:
+    """As the agent reports a metric (supervisor/wording/stalls.py)."""
+    return ("metric.nonfinite", drawn.pick("loss", "train/loss", "kl"), "agent", drawn.up_s, words)
+
+
+def not_finite(drawn: Variation) -> Story:
+    """The loss is NaN and nothing watches it: a finding, and the run goes on."""
+    drawn.train(8, every_s=30.0)
+    drawn.say("loss nan", "grad_norm nan")
+    step = drawn.step
+    words = f"loss is NaN since step {step}; the last finite value was 2.31 at step {step - 10}"
+    return Story(slow("METRIC"), facts=(_odd(drawn, words),), phase="training", telemetry=cards(18.0))
+
+
+def recovered(drawn: Variation) -> Story:
+    """Infinite once, then finite again: mixed precision lowers its scale so."""
+    drawn.train(4, every_s=30.0)
+    step = drawn.step
+    drawn.train(4, every_s=30.0)
+    words = f"loss was infinite at step {step}, and is finite again since step {step + 1}"
+    return Story(slow("METRIC"), facts=(_odd(drawn, words),), phase="training", telemetry=cards(18.0))
+
+
+def only_the_log_says_nan(drawn: Variation) -> Story:
+    """A validation metric that is not reported is NaN in the log: no metric of the run is odd."""
+    drawn.train(4, every_s=30.0)
+    drawn.say(drawn.pick("val/auc: nan (one class only)", "RuntimeWarning: Mean of empty slice", "bleu=nan"))
+    drawn.train(4, every_s=30.0)
+    return Story(not_(ALIVE, "METRIC"), phase="training", telemetry=cards(18.0))
+
+
 def throttled_and_not_underfed(drawn: Variation) -> Story:
     """Low clocks at full use, with a reason of the card: it is hot, the code feeds it well."""
     drawn.train(8, every_s=30.0)
@@ -94,6 +125,9 @@ def throttled_and_not_underfed(drawn: Variation) -> Story:
 
 MECHANISMS = (
     Mechanism("not-underfed-but-hot", throttled_and_not_underfed, 3),
+    Mechanism("not-finite", not_finite, 3),
+    Mechanism("infinite-once", recovered, 2),
+    Mechanism("not-reported-nan", only_the_log_says_nan, 2),
     *(Mechanism(gotcha.lower(), _slow(gotcha), 5) for gotcha in FIGURES),
     *(Mechanism(f"not-{gotcha.lower()}", _well(gotcha), 3) for gotcha in WELL),
 )
