@@ -68,8 +68,8 @@ check-links: env
 check-openapi: env
 	$(PY) -m tools.checks openapi
 
-# Four workers on two cores: tests of real processes wait more than they compute.
-WORKERS := 4
+# Five workers on two cores: tests of real processes wait more than they compute.
+WORKERS := 5
 test: env agent  ## Run the whole suite, on SQLite and on a real PostgreSQL; ARGS="..." goes to pytest
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.checkpoints.checkpointsaver import QUIET_SCAN_S, SCAN_S, CheckpointDuty
+from supervisor.agent.checkpoints import checkpointsaver
+from supervisor.agent.checkpoints.checkpointsaver import QUIET_S, QUIET_SCAN_S, SCAN_S, CheckpointDuty
 from supervisor.agent.checkpoints.folder import CheckpointFolder
 from supervisor.agent.machine import nvml, processes
 from supervisor.agent.machine.folder import open_plain
@@ -55,20 +56,25 @@ def test_an_unchanged_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
     assert tail.lines() == [b"two"] * 3
 
 
-def test_a_folder_is_scanned_often_only_while_an_entry_is_new(tmp_path: Path) -> None:
+def test_a_folder_is_scanned_often_only_while_entries_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = CheckpointFolder(str(tmp_path), 10.0, set)
 
     class Saver:
         def save_new(self, folder: CheckpointFolder, now: float, last: bool) -> None:
-            for candidate in folder.ready(clock()):
+            for candidate in folder.ready(now):
                 folder.done(candidate)
 
     clock = ManualClock()
+    monkeypatch.setattr(checkpointsaver.time, "monotonic", clock)
     duty = CheckpointDuty(Saver(), folder, None, None)  # type: ignore[arg-type]
+    assert duty.step() == SCAN_S, "a training that has just begun may save at once"
+    clock.now += QUIET_S
     assert duty.step() == QUIET_SCAN_S
     (tmp_path / "step-1").write_text("1")
     assert [duty.step(), duty.step()] == [SCAN_S] * 2
-    clock.now += 11
+    clock.now += QUIET_S + 1
     assert [duty.step(), duty.step()] == [SCAN_S, QUIET_SCAN_S]  # it is saved in the first of these
     folder.rest_s = 0.3
     assert duty.step() == 0.3

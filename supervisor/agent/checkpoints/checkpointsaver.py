@@ -33,7 +33,9 @@ from supervisor.contract.baton import Baton, BatonRefused, FileEntry, Pointer
 from supervisor.contract.stores.promise import ObjectStore
 
 INCOMING = ".incoming"  # below the checkpoint folder; a name with a leading dot never counts as a checkpoint
-SCAN_S, QUIET_SCAN_S = 0.2, 1.0  # while an entry is new, and else; never longer than an entry must rest
+# While entries are new, and for QUIET_S after: a training that saves every second leaves no checkpoint unseen. Else the
+# second, but never longer than an entry must rest.
+SCAN_S, QUIET_SCAN_S, QUIET_S = 0.2, 1.0, 10.0
 _SCAN_SHARE = 20  # a slow scan runs less often
 _log = logging.getLogger("agent")
 
@@ -241,8 +243,12 @@ class CheckpointDuty:
             _log.warning("the baton is not ours any more: %s", error)
             self._end_reasons.add(self._keeper.lost_reason(), may_write=False)
             return None
-        scan_s = SCAN_S if self._folder.pending else min(QUIET_SCAN_S, self._folder.rest_s)
-        return None if last else max(scan_s, _SCAN_SHARE * self._folder.scan_s)
+        return None if last else max(self._scan_s(), _SCAN_SHARE * self._folder.scan_s)
+
+    def _scan_s(self) -> float:
+        folder = self._folder
+        is_new = folder.pending or time.monotonic() - (folder.changed_at or 0.0) < QUIET_S
+        return SCAN_S if is_new else min(QUIET_SCAN_S, folder.rest_s)
 
 
 class Restorer:

@@ -66,6 +66,7 @@ class CheckpointFolder:
         self._entries: Dict[str, _Entry] = {}
         self.scan_s = 0.0  # how long the last scan took
         self.pending = False  # some entry is new: written just now, or not saved yet
+        self.changed_at: Optional[float] = None  # when an entry was last new; at first: of the first scan
 
     def ignore_present(self) -> None:
         """The present entries were restored: they are not new."""
@@ -78,6 +79,7 @@ class CheckpointFolder:
     def ready(self, now: float, all_at_rest: bool = False) -> List[Candidate]:
         """New complete entries, the newest last. `all_at_rest`: no process is left that could write."""
         started = time.monotonic()
+        self.changed_at = now if self.changed_at is None else self.changed_at
         self._scan(now)
         self.scan_s = time.monotonic() - started
         self.pending = not all(entry.done for entry in self._entries.values())
@@ -117,6 +119,7 @@ class CheckpointFolder:
             if entry is None or entry.signature != signature:
                 began = now if entry is None or entry.done or name in renamed else entry.began
                 entry = self._entries[name] = _Entry(signature, now, began)
+                self.changed_at = now
             elif not entry.done and not entry.at_rest:
                 entry.at_rest = True
                 self._at_rest(name)
