@@ -56,9 +56,7 @@ def test_an_unchanged_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
     assert tail.lines() == [b"two"] * 3
 
 
-def test_a_folder_is_scanned_often_only_while_entries_are_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_scanned_often_only_while_entries_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = CheckpointFolder(str(tmp_path), 10.0, set)
 
     class Saver:
