@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from enum import StrEnum
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ OTHER_RULES = (
     "RESUME",
     "METRIC",
 )  # ends that no trap of the list describes
-HERE = ("/work/wt", "/work/main", "corpus-agent-")  # folders of the computer that made the cases
+HERE = (str(Path(__file__).parents[2]), "/.pyenv/", "corpus-agent-")  # folders of the computer that made the cases
 
 
 @pytest.mark.parametrize("family", families())

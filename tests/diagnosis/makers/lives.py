@@ -135,6 +135,7 @@ def _general(text: str, life: Life) -> str:
         (os.path.realpath(sys.executable), PYTHON),
         (sys.base_prefix, "/opt/python"),
         (sys.prefix, "/opt/python"),
+        (os.path.expanduser("~/.pyenv"), "/opt/python"),
         (os.getcwd(), "/home/user/project"),
     ):
         text = text.replace(private, general)
