@@ -1,6 +1,7 @@
-"""The agent's archive, built once, and the fixtures: a machine, or a bucket on loopback."""
+"""The agent's archive, built once, and the fixtures: a machine, a small disk, or a bucket on loopback."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,15 @@ def large(tmp_path: Path) -> Path:
     path = tmp_path / "model.bin"
     path.write_bytes(os.urandom(LARGE))
     return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """8 MiB, where this process may mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "x", folder], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("this computer lets us mount nothing")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,18 +191,6 @@ def test_a_kill_at_each_point_leaves_a_repair_that_can_be_repeated(place: Place,
 
 
 # --- mounts and a real life -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """8 MiB, where this process may mount."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "x", folder], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("this computer lets us mount nothing")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 def test_another_mount_below_a_wildcard_is_left_alone(small_disk: Path, tmp_path: Path) -> None:

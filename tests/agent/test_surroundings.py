@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -356,18 +355,6 @@ time.sleep(60)
     assert row["rchar"] > 0
     assert {thread[2] for thread in row["threads"]} <= {"S", "R"}
     assert row["threads"][0][0] == child.pid
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """8 MiB, where this process may mount."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "x", folder], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("this computer lets us mount nothing")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 def test_newest_files_unfinished_ones_and_the_folders_of_a_full_disk(small_disk: Path) -> None:
