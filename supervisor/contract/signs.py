@@ -26,6 +26,11 @@ CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles
 ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
 NAN, INF, SPIKE = "nan", "inf", "spike"  # what is odd about a metric
 ODD = (NAN, INF, SPIKE)
+# What a living run shows that is worth a hint: items of the evidence (domain/diagnosis/evidence.py), by their names.
+NOTES = (
+    "checkpoint.shrinks", "checkpoint.torn", "checkpoint.missing", "metric.reported", "step.from",
+    "step.first_after_restore", "window.save_share",
+)  # fmt: skip
 _STILL = "still"  # in a list of what moves that would be empty
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
 # Hits, characters of each quote, characters of the error: as many as fit.
@@ -86,7 +91,8 @@ class Signs:
     names of metrics that were NaN or infinite. `metrics`: the same with figures, and those that jumped; the watched
     ones first, at most MAX_ODD. `moves`: what still moves while a step is late, in words of agent/watch/motion.py;
     () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes) that were removed from
-    the run's `scratch` after a full disk; None = that was not tried."""
+    the run's `scratch` after a full disk; None = that was not tried. `notes`: (one of NOTES, figure), each once; a figure
+    of `metric.reported` is 0 or 1."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -101,6 +107,7 @@ class Signs:
     moves: Optional[Tuple[str, ...]] = None
     repaired: Optional[Tuple[int, int]] = None
     metrics: Tuple[OddMetric, ...] = ()
+    notes: Tuple[Tuple[str, float], ...] = ()
 
 
 def encode(signs: Signs) -> str:
@@ -141,6 +148,7 @@ def decode(text: str) -> Signs:
         moves=_moves(data.get("moves")),
         repaired=_repaired(data.get("repaired")),
         metrics=tuple(odd for odd in map(_odd, _rows(data, "metrics", MAX_ODD)) if odd is not None),
+        notes=_notes(data.get("notes")),
     )
 
 
@@ -166,7 +174,7 @@ def _shorter(signs: Signs) -> Iterator[str]:
     for most, chars, error_chars in _FORMS:
         fewer = replace(signs, hits=tuple(replace(hit, line=hit.line[:chars]) for hit in _kept(signs, most)))
         if most < MAX_HITS:
-            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=signs.metrics[: most - 1])
+            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=signs.metrics[: most - 1], notes=())
         yield _dumps(replace(fewer, error=signs.error[:error_chars]))
 
 
@@ -207,6 +215,7 @@ def _dumps(signs: Signs) -> str:
         "nonfinite": list(signs.nonfinite),
         "repaired": None if signs.repaired is None else list(signs.repaired),
         "metrics": [_odd_row(odd) for odd in signs.metrics],
+        "notes": dict(signs.notes) or None,
         "up_s": signs.up_s,
     }
     return json.dumps(
@@ -269,6 +278,12 @@ def _hang(row: List[Any]) -> Optional[Hang]:
 def _moves(value: object) -> Optional[Tuple[str, ...]]:
     words = value[:MAX_MOVES] if isinstance(value, list) else []
     return tuple(word for word in map(_word, words) if word and word != _STILL) if words else None
+
+
+def _notes(value: object) -> Tuple[Tuple[str, float], ...]:
+    data = value if isinstance(value, dict) else {}
+    figures = ((name, figure(data.get(name))) for name in NOTES)
+    return tuple((name, value) for name, value in figures if value is not None)
 
 
 def _repaired(row: object) -> Optional[Tuple[int, int]]:

@@ -309,3 +309,21 @@ def fact_text(value: object) -> str | None:
         same = len(value) > 1 and len(set(map(str, value))) == 1
         return (f"{len(value)} x {value[0]}" if same else ", ".join(map(str, value)))[:FACT_CHARS] or None
     return str(value)[:FACT_CHARS]
+
+
+def packages_text(packages: Fields | None, most: int = 5) -> str:
+    """'torch 2.3.1 → 2.4.0, added einops==0.8.0, and 2 more'; "" = only the hashes are known to differ. `packages`: as
+    lifecycle/evidence/facts.py compares them."""
+    if packages is None:
+        return ""
+    texts = [
+        *(_version_text(str(row["was"]), str(row["is"])) for row in packages["changed"]),
+        *(f"{word} {line}" for word in ("added", "removed") for line in packages[word]),
+    ]
+    more = len(texts[most:]) + packages["left_out"]
+    return ", ".join([*texts[:most], *([f"and {more} more"] if more else [])])
+
+
+def _version_text(was: str, now: str) -> str:
+    (name, _, old), (same, _, new) = was.partition("=="), now.partition("==")
+    return f"{name} {old} → {new}" if old and new and name == same else f"{was} → {now}"

@@ -52,6 +52,7 @@ class Hooks(NamedTuple):
     moved: Callable[[int], None]  # the pointer now names this step
     # How long a checkpoint took: its writing, as far as a scan saw it, and everything from its copy to the pointer.
     took: Callable[[float], None] = lambda seconds: None
+    staged: Callable[[str, List[FileEntry]], None] = lambda folder, entries: None  # the copies, before their upload
 
 
 class Results(NamedTuple):
@@ -81,7 +82,7 @@ class CheckpointSaver:
         self._run_id, self._attempt, self._staging = place
         self._retrier = retrier
         self._transfer = Transfer(pruner.store, retrier, "uploading a checkpoint")
-        self._step_of, self._note, self._moved, self._took = hooks
+        self._step_of, self._note, self._moved, self._took, self._staged = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
         self.newest: FrozenSet[str] = frozenset()  # entries of the checkpoints that the baton names first
@@ -137,6 +138,7 @@ class CheckpointSaver:
         snapshot = None if best else self._snapshots.of(candidate.name)
         try:
             entries = self._copy_entries(folder, candidate)
+            self._staged(self._staging, entries)
             prefix = self._new_prefix(step, best)
             results = self._upload(prefix, entries, snapshot, step)
         finally:

@@ -94,6 +94,11 @@ class FactsDuty:
         self._workplace = (cwd, env)
         self._began_at = time.monotonic()
 
+    @property
+    def has_tracker(self) -> bool:
+        """The page of a tracker is known."""
+        return "tracker_url" in (self._facts or {})
+
     def finish(self) -> None:
         """The command has ended: read the log once more, then stop."""
         self._last = True

@@ -24,7 +24,9 @@ from supervisor.contract.beat_telemetry import HARDWARE_XIDS
 from supervisor.contract.signs import MAX_XIDS
 
 START_S, CARDS_S, TREE_S, FILES_S = 2.0, 2.0, 2.0, 5.0  # deadlines
-START, CARDS, OPENED, TREE, FILES = "start", "cards", "opened cards", "tree", "files"  # names
+START, CARDS, OPENED, TREE, FILES, CODE, EDITED = (
+    "start", "cards", "opened cards", "tree", "files", "code", "edited code",
+)  # fmt: skip
 PROCESSES, THREADS = 64, 16  # at most, of each process
 NEWEST, LARGEST, DEPTH = 10, 10, 6
 IO = ("read_bytes", "write_bytes", "rchar", "wchar")
@@ -32,6 +34,7 @@ ENTRIES = 50_000  # of the command's folders
 APART_S = 0.5  # two looks at the newest files
 MOSTLY = 0.9  # of a folder in one folder of it: that one is shown in its place
 UNFINISHED = (".tmp", ".part")
+CODE_SUFFIXES, CODE_FILES, EDITED_SHOWN = (".py", ".sh"), 2000, 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _log = logging.getLogger("agent")
 
@@ -77,11 +80,14 @@ class Surroundings:
         self._training = training
         self._looks = Looks()
         self._cards_before: Tuple[Tuple[int, int, int], ...] = ()
+        self._cwd = ""
 
     def before(self, cwd: str, env: Mapping[str, str]) -> None:
         """Immediately before the command starts, which waits for the cards' figures: later ones are its own."""
         self.oom.begin()
         self._looks.begin(CARDS, CARDS_S, lambda: cards_before(self._gpus))
+        self._cwd = cwd
+        self._looks.begin(CODE, START_S, lambda: code_files(cwd))
         self._looks.begin(START, START_S, lambda: start_facts(self._job, self._folder, cwd, env))
         self._cards_before = self._looks.result(CARDS) or ()
         self._looks.begin(OPENED, START_S, self._gpus.count)
@@ -102,6 +108,9 @@ class Surroundings:
         pids = leftovers(self._training.pid, self._folder.marker)
         self._looks.begin(TREE, TREE_S, lambda: tree_rows(pids))
         self._looks.begin(FILES, FILES_S, lambda: files_of(self._folder.roles(), self._folder.root, apart_s))
+        before = self._looks.result(CODE, wait=False)
+        if before is not None:
+            self._looks.begin(EDITED, START_S, lambda: edited(self._cwd, before))
 
     def signs(self) -> Dict[str, Any]:
         """Fields of contract/signs.py that may decide what an end means; without what is not notable."""
@@ -124,6 +133,7 @@ class Surroundings:
             "start": start,
             "tree": self._looks.result(TREE, wait) or [],
             "files": self._looks.result(FILES, wait),
+            "code_edited": self._looks.result(EDITED, wait),
         }
 
 
@@ -220,6 +230,41 @@ def _size(path: str, otherwise: int) -> int:
         return os.lstat(path).st_size
     except OSError:
         return otherwise
+
+
+def code_files(top: str) -> Dict[str, Tuple[int, int]]:
+    """Path below `top` -> (time of the last write, bytes) of the files of code, CODE_FILES at most. Links and hidden
+    folders are left out."""
+    files: Dict[str, Tuple[int, int]] = {}
+    waiting, read = [top], 0
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop(0)) as entries:
+            for entry in entries:
+                read += 1
+                if read > ENTRIES or len(files) >= CODE_FILES:
+                    return files
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting += [] if entry.name.startswith((".", "__pycache__")) else [entry.path]
+                    elif entry.name.endswith(CODE_SUFFIXES) and entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        files[os.path.relpath(entry.path, top)] = (status.st_mtime_ns, status.st_size)
+    return files
+
+
+def edited(top: str, before: Mapping[str, Tuple[int, int]]) -> List[str]:
+    """Files of the start that were written since, or are not there any more. New files are the command's own."""
+    paths = []
+    for path, status in sorted(before.items()):
+        try:
+            now = os.lstat(os.path.join(top, path))
+        except FileNotFoundError:
+            paths.append(path)
+        except OSError:
+            pass  # unread is not edited
+        else:
+            paths += [path] if (now.st_mtime_ns, now.st_size) != status else []
+    return paths[:EDITED_SHOWN]
 
 
 def largest_folders(path: str, first: Sequence[str], until: float) -> Tuple[List[List[Any]], bool]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
 from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
@@ -40,6 +40,7 @@ from supervisor.agent.watch.hang import HangWatch, Sources
 from supervisor.agent.watch.logwatch import LogWatch
 from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
+from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
@@ -94,6 +95,7 @@ class Parts:
         self.progress = Progress(
             folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero, metrics=self.metrics
         )
+        self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)
         self.results = self._results()
@@ -140,7 +142,7 @@ class Parts:
         readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read)
         vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
         self.beat_state.add_vitals(vitals.fresh)
-        self.beat_state.add_signs(lambda: {**self.surroundings.signs(), **self.metrics.signs()})
+        self.beat_state.add_signs(self._more_signs)
         sources = Sources(
             counters=self._counters,
             dumps=self.evidence.dumps,
@@ -165,6 +167,13 @@ class Parts:
             self.preemption_loop = self._loop("preemption", watch.step)
         for loop in (self.push_loop, self.store_loop, self.log_loop):
             self.beat_state.on_urgent(loop.wake)
+
+    def _more_signs(self) -> Mapping[str, Any]:
+        return {**self.surroundings.signs(), **self.metrics.signs(), **self.notes.signs()}
+
+    def _seen(self) -> Seen:
+        keeps_metrics = self.metrics.has_any or self.facts_duty.has_tracker
+        return Seen(self.progress.first_step, self.log_watch.shows_losses, keeps_metrics)
 
     def _counters(self) -> Counters:
         folder, tree = self.folder, ProcessTree(lambda: self.training.pid)
@@ -212,6 +221,7 @@ class Parts:
                 lambda text: self.beat_state.note("checkpoint", text),
                 self._checkpoint_moved,
                 self._checkpoint_took,
+                self.notes.staged,
             ),
             masker=self.masker,
             results=self.results,
@@ -250,6 +260,7 @@ class Parts:
     def _checkpoint_took(self, seconds: float) -> None:
         longest_s = max(seconds, self.beat_state.now.save_s or 0.0)
         self.beat_state.update(save_s=round(longest_s, 1))
+        self.notes.saved(seconds)
 
 
 class Loop:

@@ -135,6 +135,7 @@ class Supervision:
     def _reject(self, step: int, text: str) -> None:
         self._parts.beat_state.note("restore", text)
         self._parts.beat_state.update(rejected_checkpoint=step)
+        self._parts.notes.rejected(step, text)
 
     def _start(self, pointer: Optional[Pointer]) -> None:
         parts, job, folder = self._parts, self._parts.job, self._parts.folder
@@ -143,6 +144,7 @@ class Supervision:
         parts.entries.ignore_present()
         parts.results.snapshots.clear()
         parts.progress.saved(step)
+        parts.notes.restored(step)
         workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
         hub = hub_folder(job)
         if hub is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -27,6 +28,9 @@ PERIOD_S = 2.0
 PIECE_BYTES = 1 << 18  # at once: other threads run in between
 FLOOD_BYTES, SAMPLE_BYTES = 40 << 20, 1 << 20  # 20 MB/s
 END_BYTES, HURRY_BYTES = 8 << 20, 2 << 20  # the same once the command has ended, and where little time is left
+# As trainings print a loss: `loss: 0.31`, `train_loss=0.31`, `"loss": 0.31`, `step 0: train loss 4.2`.
+_LOSS = re.compile(rb"[Ll]oss[\w/.]{0,16}[\"']?[ \t]{0,3}[:=]?[ \t]{0,3}-?[0-9]{1,6}\.[0-9]")
+LOSSES, LOSS_BYTES = 3, 1 << 16  # how many are enough; where they are looked for in each piece
 _log = logging.getLogger("agent")
 
 
@@ -44,6 +48,7 @@ class LogWatch:
         self._step: Optional[int] = None
         self._survived = 0  # the position before the newest step
         self._steps: Dict[str, Tuple[int, int]] = {}  # pattern -> offset of its last hit, step when it was read
+        self._losses = 0
         self.sampled = False
         self.began = ("", "")  # pattern and line, once the command has ended
 
@@ -71,6 +76,10 @@ class LogWatch:
         with self._lock:
             hits = [self._matcher.hit(seen, self._steps_after(seen)) for seen in self._matcher.seen()]
         return tuple(hit for hit in hits if hit.role != TEARDOWN and (hit.role != CAUSE or _is_near(hit)))
+
+    @property
+    def shows_losses(self) -> bool:
+        return self._losses >= LOSSES
 
     def part(self) -> Dict[str, Any]:
         """For the evidence: each pattern's first and last hit with the lines around them."""
@@ -169,6 +178,8 @@ class LogWatch:
         """Masked values have another length, so positions are those of the end of what was read: a little late."""
         if not plain:
             return
+        if not self.shows_losses and b"oss" in plain:
+            self._losses += len(_LOSS.findall(plain, 0, LOSS_BYTES))
         self._matcher.feed(plain, self._up_s(), at=max(0, self._base + self._offset - len(plain)))
         for seen in self._matcher.seen():
             offset, _ = self._steps.get(seen.pattern.id, (-1, 0))

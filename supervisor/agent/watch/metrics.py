@@ -36,11 +36,13 @@ class MetricWatch:
         self._points: Dict[str, Deque[float]] = {}  # of the metrics whose jumps are watched
         self._odd: Dict[Tuple[str, str], OddMetric] = {}  # by (name, NAN or SPIKE)
         self._signs: Dict[str, Any] = {}
+        self.has_any = False
 
     def add(self, step: int, metrics: object, nonfinite: object) -> None:
         """One report. Both come from the training: anything may be in them."""
         before = dict(self._odd)
         for name, value in _values(metrics, nonfinite):
+            self.has_any = True
             if name not in self._finite and len(self._finite) >= NAMES:
                 continue
             if math.isfinite(value):

@@ -254,6 +254,7 @@ class Progress:
         self._saved_step = -1
         self._pace = Pace()
         self._bad = 0
+        self.first_step: Optional[int] = None
         self.step: Optional[int] = None
         self.total: Optional[int] = None
         self.from_zero = from_zero
@@ -310,6 +311,7 @@ class Progress:
             return None
         changes: Dict[str, Any] = {"step": step}
         if self.step is None:
+            self.first_step = step
             if self._saved_step < 0:
                 self.from_zero = step == 0
             changes["from_zero"] = self.from_zero

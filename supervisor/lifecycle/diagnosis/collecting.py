@@ -87,6 +87,8 @@ def add_signs(into: Collected, signs: Signs) -> set[tuple[int, int]]:
         into.add(name, odd.name, Source.AGENT, odd.up_s, odd_text(odd))
     for metric in signs.nonfinite:
         into.add("metric.nonfinite", None if metric in odds else metric, Source.AGENT)
+    for name, figure in signs.notes:
+        into.add(name, bool(figure) if name == "metric.reported" else figure, Source.AGENT, signs.up_s)
     return {(card, code) for card, code, _ in signs.xids}
 
 

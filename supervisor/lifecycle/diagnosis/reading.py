@@ -8,7 +8,7 @@ what it does not know. All three are total: evidence is untrusted, and another s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from supervisor.contract.logs.matcher import patterns_of, scan
 from supervisor.contract.signs import CAUSE, Hang, Signs, decode
 from supervisor.contract.thread_places import PLACES, place_of
 from supervisor.domain.attempt import Pulse
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Evidence, Source
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import Observation, Seen
@@ -38,9 +38,11 @@ from supervisor.lifecycle.diagnosis.collecting import (
 )
 from supervisor.lifecycle.diagnosis.loose import collect
 from supervisor.lifecycle.diagnosis.signs import UP
+from supervisor.wording.attempt import packages_text
 
 Json = Mapping[str, Any]
 TAIL_BYTES = 65_536
+EDITED_SHOWN = 3
 DOCUMENT_LOG = 8_000_000  # of a log beside a document
 _NO_SIGNS = Signs()
 
@@ -117,10 +119,13 @@ def _add_steps(into: Collected, run: Run | None, beat: Beat, before: Pulse | Non
 # --- a document -------------------------------------------------------------------------------------------------------
 
 
-def of_document(document: Json) -> Evidence:
+def of_document(document: Json, differs: Sequence[Json] = (), is_repeated: bool = False) -> Evidence:
     """What explains: the stored evidence of an attempt, version 1 or 2. Of version 1 the last lines of the log are
-    searched for words, because its agent kept no hits."""
+    searched for words, because its agent kept no hits. `differs`: where its facts differ from those of the attempt
+    before (lifecycle/evidence/facts.py). `is_repeated`: its failure was the same as the last one."""
     into = Collected()
+    _add_differences(into, differs)
+    into.add("repeat.same", True if is_repeated else None, Source.OWN, where=SAME_FAILURE)
     agent, beat = part(document, "agent"), part(document, "beat")
     end = _exit_in(part(document, "exit")) or _exit_in(part(agent, "exit"))
     add_exit(into, end)
@@ -198,9 +203,25 @@ def _add_start(into: Collected, agent: Json) -> None:
     into.add("oom.after", number_in(oom, "after"), Source.AGENT, where="memory.events")
     for row in rows_in(agent, "cards_before", 3):
         into.add("card.total", row[2], Source.AGENT, where=f"card {row[0]:.0f}")
+    edited = lines_in(agent.get("code_edited"))
+    if edited:
+        into.add("code.changed", True, Source.AGENT, where=", ".join(edited[:EDITED_SHOWN])[:TEXT_CHARS])
     names = {"env.conda": "conda_prefix", "env.venv": "virtual_env", "env.python": "command_python"}
     for name, key in {**names, "card.opened": "cards_opened", "driver.version": "driver"}.items():
         into.add(name, start.get(key), Source.AGENT)
+
+
+def _add_differences(into: Collected, differs: Sequence[Json]) -> None:
+    """Packages of another image say nothing: they are expected to differ."""
+    rows = {str(row["fact"]): row for row in differs}
+    for fact, row in rows.items():
+        change = f"{row['was'] or 'none'} → {row['is'] or 'none'}"
+        if fact == "packages" and "image_digest" not in rows:
+            into.add("facts.changed", fact, Source.OWN, where=packages_text(row["packages"]))
+        elif fact.startswith("seed "):
+            into.add("facts.changed", f"{fact}: {change}", Source.OWN)
+        elif fact == "image_digest" and None not in (row["was"], row["is"]):
+            into.add("image.moved", True, Source.OWN, where=change)
 
 
 def _add_end(into: Collected, document: Json) -> None:

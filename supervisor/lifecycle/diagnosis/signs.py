@@ -289,10 +289,10 @@ def says(name: str, *words: str) -> Sign:
     """An item of this name contains one of these words, in any case; () = it is there."""
 
     def test(item: Item) -> Match | None:
-        value = str(item.value)
-        return (
-            Match({name.replace(".", "_"): value}, (quote_of(item),)) if not words or contains(value, words) else None
-        )
+        value, word = str(item.value), name.replace(".", "_")
+        if words and not contains(value, words):
+            return None
+        return Match({word: value, f"{word}_where": item.where}, (quote_of(item),))
 
     return item_sign(name, f"{name} says {' or '.join(words) or 'something'}", test, f"{name} says something else")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from typing_extensions import TypedDict
 
 from supervisor.contract import signs
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict
 from supervisor.domain.errors import EvidenceNotFound, FilesPurged, Unavailable
@@ -29,7 +30,7 @@ from supervisor.lifecycle.diagnosis.rule import Rule
 from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from supervisor.lifecycle.evidence.attempt_evidence import Found, compose
 from supervisor.services.parts import Parts
-from supervisor.services.reading.evidence import attempt_of, kept_document
+from supervisor.services.reading.evidence import attempt_of, differences_of, kept_document
 from supervisor.services.reading.queries import Queries
 from supervisor.services.views import formats
 from supervisor.services.views.run_view import CauseWord
@@ -118,7 +119,7 @@ class ActedOn(TypedDict):
 
 class Diagnosis(TypedDict):
     """`verdict` null: the attempt goes on, or the run's own work or limit ended it. `revised`: the evidence names
-    another cause than the one that was acted on; nothing acts on that. `findings`: of an attempt that goes on."""
+    another cause than the one that was acted on; nothing acts on that. `findings`: what else was noticed."""
 
     run_id: str
     generation: int
@@ -167,15 +168,20 @@ def show_diagnosis(parts: Parts, queries: Queries, run_id: str, number: int | No
         now_text = status_text(run, parts.clock.now())
         raise EvidenceNotFound(f"{run_id} has had no machine. {now_text}", {"run_id": run_id})
     attempt = attempt_of(run, attempts, number)
-    if attempt.ended_at is None:
-        return _living(run, attempt, parts.clock.now())
-    if attempt.cause in words.OWN_ENDS:
+    if attempt.ended_at is not None and attempt.cause in words.OWN_ENDS:
         return _shown(run, attempt, attempts, None)
+    differs, unread = differences_of(parts, run, attempts, attempt)
+    if attempt.ended_at is None:
+        return _living(run, attempt, parts.clock.now(), differs)
     try:
         document = kept_document(parts, run, attempt)
     except (EvidenceNotFound, FilesPurged, Unavailable) as error:
         raise type(error)(f"{error.detail} {_on_record(attempt)}", error.meta) from None
-    return _shown(run, attempt, attempts, reading.of_document(document))
+    is_repeated = attempt == attempts[-1] and run.detail.endswith(f"({SAME_FAILURE})")
+    evidence = reading.of_document(document, differs, is_repeated)
+    if unread:
+        evidence = replace(evidence, unread={**evidence.unread, "facts": unread})
+    return _shown(run, attempt, attempts, evidence)
 
 
 def _on_record(attempt: Attempt) -> str:
@@ -185,12 +191,12 @@ def _on_record(attempt: Attempt) -> str:
     return f"On record, it ended as {attempt.cause or Cause.UNKNOWN}{rule}{detail}."
 
 
-def _living(run: Run, attempt: Attempt, now: float) -> Diagnosis:
-    """Only the row and the last beat are read."""
+def _living(run: Run, attempt: Attempt, now: float, differs: Sequence[formats.Json]) -> Diagnosis:
+    """Of the row, the last beat and the facts."""
     pulse = run.pulse if run.pulse is not None and run.pulse.launch_id == attempt.launch_id else None
     seen = signs.encode(signs.decode(pulse.signs)) if pulse is not None else ""
     evidence = reading.of_document(
-        compose(run, attempt, Found({"signs": json.loads(seen)} if seen else None), (), None)
+        compose(run, attempt, Found({"signs": json.loads(seen)} if seen else None), (), None), differs
     )
     noticed = findings(evidence)
     name = f"{run.run_id}, attempt {attempt.number}"
@@ -227,7 +233,7 @@ def _shown(run: Run, attempt: Attempt, attempts: Sequence[Attempt], evidence: Ev
         "verdict": None if verdict is None else verdict_json(verdict, attempt),
         "acted_on": _acted_on(attempt),
         "revised": verdict is not None and _revises(verdict, cause),
-        "findings": [],
+        "findings": [] if evidence is None else [verdict_json(each, attempt) for each in findings(evidence)],
         "unread": [] if evidence is None else _unread(evidence),
     }
 

@@ -29,6 +29,8 @@ from supervisor.services.views.formats import Json
 from supervisor.services.views.run_view import CauseWord
 from supervisor.wording.figures import clip
 
+COMPARED_ATTEMPTS = 3  # before this one: each costs a request
+
 ChangedPackage = TypedDict("ChangedPackage", {"was": str, "is": str})
 
 
@@ -181,6 +183,23 @@ def _facts(objects: ObjectStore, run_id: str, attempt: int) -> Json | None:
         return known_facts.parse(b"".join(chunks))
     except ObjectMissing:
         return None
+
+
+def differences_of(
+    parts: Parts, run: Run, attempts: Sequence[Attempt], attempt: Attempt
+) -> tuple[Sequence[Json], str]:
+    """(where the facts of this attempt differ from those of the last one before it that has some, why they could not be
+    read)."""
+    earlier = [each.number for each in attempts if each.number < attempt.number][-COMPARED_ATTEMPTS:]
+    try:
+        facts = _facts(parts.objects, run.run_id, attempt.number) if earlier else None
+        for number in reversed(earlier if facts is not None else ()):
+            before = _facts(parts.objects, run.run_id, number)
+            if before is not None:
+                return known_facts.differences([(number, before), (attempt.number, facts)]), ""
+    except StoreUnavailable:
+        return (), "the object store does not answer"
+    return (), ""
 
 
 def _shown(facts: Json | None, *, with_packages: bool) -> Json | None:

@@ -100,14 +100,18 @@ RULES = (
     ),
     _hint(
         "U29", "packages", (says("facts.changed", "package"),),
-        "the packages differ from those of the attempt before", "pin_versions",
+        "the packages differ from those of the attempt before[: {facts_changed_where}]", "pin_versions",
     ),
     _hint("U36", "seeds", (says("facts.changed", "seed", "metrics differ"),), "{facts_changed}", "set_seeds"),
     _hint(
-        "U30", "tag", (says("image.moved", "True"),), "the image's tag has moved; the run stays on its digest",
+        "U30", "tag", (says("image.moved", "True"),),
+        "the image's tag has moved, and this attempt runs another content than the one before[: {image_moved_where}]",
         "pin_versions",
     ),
-    _hint("U2", "edited", (says("code.changed", "True"),), "the code was edited under a live run", "submit_again"),
+    _hint(
+        "U2", "edited", (says("code.changed", "True"),),
+        "the code was edited under a live run[: {code_changed_where}]", "submit_again",
+    ),
     _hint(
         "SLURM1", "torn_checkpoint", (above("checkpoint.torn", -1),),
         "the checkpoint of step {checkpoint_torn} is torn; the one before is used", "previous_checkpoint",
