@@ -91,8 +91,8 @@ class Signs:
     names of metrics that were NaN or infinite. `metrics`: the same with figures, and those that jumped; the watched
     ones first, at most MAX_ODD. `moves`: what still moves while a step is late, in words of agent/watch/motion.py;
     () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes) that were removed from
-    the run's `scratch` after a full disk; None = that was not tried. `notes`: (one of NOTES, figure), each once; a figure
-    of `metric.reported` is 0 or 1."""
+    the run's `scratch` after a full disk; None = that was not tried. `notes`: (one of NOTES, figure), each once;
+    that of `metric.reported` is 0 or 1."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -215,7 +215,7 @@ def _dumps(signs: Signs) -> str:
         "nonfinite": list(signs.nonfinite),
         "repaired": None if signs.repaired is None else list(signs.repaired),
         "metrics": [_odd_row(odd) for odd in signs.metrics],
-        "notes": dict(signs.notes) or None,
+        "notes": dict(sorted(signs.notes)) or None,
         "up_s": signs.up_s,
     }
     return json.dumps(

@@ -13,11 +13,12 @@ from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.signs import NAN, OddMetric, Signs, encode
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Source
 from supervisor.domain.diagnosis.verdict import Certainty, Quote, Retry, Verdict, Where
 from supervisor.domain.run import Files
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting import records
 from supervisor.services.reading.diagnosis import verdict_json
 from tests.services.bed import Bed, Client
@@ -75,6 +76,83 @@ def test_a_metric_that_is_not_finite_is_a_finding_of_an_attempt_that_goes_on(cli
     assert finding["rule"] == "METRIC.nonfinite"
     assert finding["sentence"] == "loss is NaN since step 1,240; the last finite value was 2.31 at step 1,239"
     assert [remedy["word"] for remedy in finding["remedies"]] == ["lower_rate", "clip_gradients", "resume_before"]
+
+
+def note(bed: Bed, attempt: int, *packages: str, **more: Any) -> None:
+    facts = {"packages": packages, "packages_sha256": "+".join(packages), "image_digest": "sha256:a", **more}
+    bed.objects.put(runfiles.facts("digits-7", attempt), json.dumps(facts).encode())
+
+
+def third_attempt(bed: Bed) -> None:
+    bed.submit("digits-7")
+    for number in (1, 2, 3):
+        bed.train("digits-7", number)
+        if number < 3:
+            bed.end("digits-7")
+
+
+def test_what_differs_from_the_attempt_before_is_a_finding(client: Client, bed: Bed) -> None:
+    third_attempt(bed)
+    note(bed, 1, *(f"p{number}==1" for number in range(5)), "torch==2.3.1", seeds={"--seed": "7"})
+    note(bed, 3, *(f"p{number}==2" for number in range(5)), "einops==1", "torch==2.4.0", seeds={"--seed": "8"})
+    sentences = {finding["rule"]: finding["sentence"] for finding in client.get(PATH).json()["findings"]}
+    assert sentences == {
+        "U29.packages": "the packages differ from those of the attempt before: p0 1 → 2, p1 1 → 2, p2 1 → 2, p3 1 → 2, "
+        "p4 1 → 2, and 2 more",
+        "U36.seeds": "seed --seed: 7 → 8",
+    }
+    keep(bed, end_third(bed))
+    assert {finding["rule"] for finding in client.get(PATH).json()["findings"]} == set(sentences)
+
+
+def end_third(bed: Bed) -> Attempt:
+    live = bed.run("digits-7").attempt
+    assert live is not None
+    over = replace(live, ended_at=bed.clock.now(), cause=Cause.USER_ERROR, exit=Exit(1, None, False, 5.0, "x"))
+    bed.end("digits-7", Status.FAILED, attempt=over, cause=Cause.USER_ERROR)
+    return over
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "rules"),
+    [
+        ({"image_digest": "sha256:a"}, {"image_digest": "sha256:b"}, ["U30.tag"]),  # other packages are expected then
+        ({}, {"packages_sha256": "x==1"}, []),
+        ({"image_digest": None}, {"image_digest": None}, ["U29.packages"]),
+    ],
+)
+def test_packages_of_another_image_are_no_drift(
+    client: Client, bed: Bed, before: dict[str, Any], now: dict[str, Any], rules: list[str]
+) -> None:
+    third_attempt(bed)
+    note(bed, 2, "x==1", **before)
+    note(bed, 3, "x==2", **now)
+    assert [finding["rule"] for finding in client.get(PATH).json()["findings"]] == rules
+
+
+def test_facts_that_cannot_be_read_are_named(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    third_attempt(bed)
+    note(bed, 3, "x==2")
+    keep(bed, end_third(bed))
+    read = bed.objects.read
+
+    def away(key: str, *rest: Any) -> Any:
+        if key.endswith("facts.json"):
+            raise StoreUnavailable("away")
+        return read(key, *rest)
+
+    monkeypatch.setattr(bed.objects, "read", away)
+    shown = client.get(PATH).json()
+    assert shown["unread"] == [{"name": "facts", "why": "the object store does not answer"}]
+    assert shown["verdict"]["cause"] == "user_error"
+
+
+def test_the_same_failure_twice_is_in_the_verdict(client: Client, bed: Bed) -> None:
+    third_attempt(bed)
+    keep(bed, end_third(bed))
+    assert client.get(PATH).json()["verdict"]["rule"] != "SAME.twice"
+    bed.change("digits-7", detail=f"exit 1 ({SAME_FAILURE})")
+    assert client.get(PATH).json()["verdict"]["rule"] == "SAME.twice"
 
 
 def test_fuller_evidence_revises_the_words_and_nothing_else(client: Client, bed: Bed) -> None:

@@ -196,3 +196,101 @@ GOTCHAS: Mapping[str, tuple[Place, ...]] = {
 
 def is_open(gotcha: str) -> bool:
     return any(isinstance(place, Open) for place in GOTCHAS[gotcha])
+
+
+# --- who writes what the rules read -----------------------------------------------------------------------------------
+
+_AGENT, _EVIDENCE = "supervisor/agent/", "supervisor/agent/facts/evidence.py"
+_SURROUNDINGS, _NOTES = "supervisor/agent/facts/looks.py", "supervisor/agent/watch/notes.py"
+_VITALS, _READING = "supervisor/agent/machine/vitals.py", "supervisor/lifecycle/diagnosis/reading.py"
+_HANGS, _LEAVING = "supervisor/agent/watch/hang.py", "supervisor/agent/life/leaving.py"
+
+# Item of the evidence -> the file that makes its value at run time, and words of that file.
+WRITTEN: Mapping[str, tuple[str, str]] = {
+    "boot.id_now": (_EVIDENCE, '"now": boot_id()'),
+    "boot.id_start": (_EVIDENCE, '"at_start": beat.boot_id'),
+    "card.held": (_SURROUNDINGS, '"held": held('),
+    "card.lost": (_AGENT + "machine/gpus.py", "lost"),
+    "card.opened": (_SURROUNDINGS, '"cards_opened": opened[0]'),
+    "card.total": (_SURROUNDINGS, '"cards_before": self._cards_before'),
+    "card.xid": (_SURROUNDINGS, '"xids": telling_xids('),
+    "checkpoint.missing": (_NOTES, '"checkpoint.missing"'),
+    "checkpoint.shrinks": (_NOTES, '"checkpoint.shrinks"'),
+    "checkpoint.torn": (_NOTES, '"checkpoint.torn"'),
+    "code.changed": (_SURROUNDINGS, '"code_edited": self._looks.result(EDITED'),
+    "disk.free_bytes": (_EVIDENCE, '"disks": {role: dict(vars(disk))'),
+    "disk.free_inodes": (_EVIDENCE, '"disks": {role: dict(vars(disk))'),
+    "disk.full": (_LEAVING, "disk_full=disk_full"),
+    "env.conda": (_AGENT + "facts/start.py", '"conda_prefix"'),
+    "env.venv": (_AGENT + "facts/start.py", '"virtual_env"'),
+    "error.pattern": (_LEAVING, "began=pattern"),
+    "exit.at": (_READING, "attempt.agent_at + beat.up_s"),
+    "facts.changed": ("supervisor/services/reading/evidence.py", "def differences_of("),
+    "hang.place": (_HANGS, "stall.hang = Hang(place"),
+    "hang.still_s": (_HANGS, "stall.hang = Hang(place"),
+    "image.moved": ("supervisor/services/reading/evidence.py", "def differences_of("),
+    "left": (_EVIDENCE, '"left": left'),
+    "left.message": (_READING, "beat.message"),
+    "memory.limit": (_VITALS, "cgroup"),
+    "memory.used": (_VITALS, "cgroup"),
+    "metric.nonfinite": (_AGENT + "watch/metrics.py", '"nonfinite": tuple(nonfinite)'),
+    "metric.reported": (_NOTES, '"metric.reported"'),
+    "metric.spike": (_AGENT + "watch/metrics.py", '"metrics": tuple(masked)'),
+    "notice.left_s": (_AGENT + "life/parts.py", "notice_s=round("),
+    "oom.after": (_SURROUNDINGS, '"oom": self.oom.facts()'),
+    "oom.before": (_SURROUNDINGS, '"oom": self.oom.facts()'),
+    "oom.kills": (_LEAVING, "oom_kills=parts.surroundings.oom.kills()"),
+    "oom.rose": (_SURROUNDINGS, "oom_rose_up_s=rose_up_s"),
+    "oom.shared": (_SURROUNDINGS, "oom_shared=self.oom.shared"),
+    "own.end": (_READING, 'into.add("own.end", cause.value'),
+    "record.cause": (_READING, "machine.record.cause.value"),
+    "record.detail": (_READING, "machine.record.detail"),
+    "repair.bytes": (_LEAVING, "repaired=(result.files, result.freed_bytes)"),
+    "repair.files": (_LEAVING, "repaired=(result.files, result.freed_bytes)"),
+    "repeat.same": ("supervisor/services/reading/diagnosis.py", "SAME_FAILURE"),
+    "step.at": (_READING, "before.progress_at - attempt.agent_at"),
+    "step.first_after_restore": (_NOTES, '"step.first_after_restore"'),
+    "step.from": (_NOTES, '"step.from"'),
+    "step.last": (_READING, "beat.step if beat.step is not None"),
+    "up.s": (_AGENT + "watch/beat_state.py", "up_s=self.up_s()"),
+    "window.save_share": (_NOTES, '"window.save_share"'),
+}
+_A_PERSON = "only files of a person have it: "
+_RECORDED = "the provider reads its platform's words itself: record.cause and record.detail have them"
+_NOTEBOOK = "comes with the providers of notebooks"
+_WINDOWS = "no figures of several minutes are kept yet"
+
+# Item -> why no code writes it at run time. `spot diagnose` takes each from a file of facts.
+WAITING: Mapping[str, str] = {
+    "card.promised": _A_PERSON + "the agent leaves with no_gpu before the command, and LEFT.no_gpu decides",
+    "contact.closed": _A_PERSON + "commands of ours do not depend on a connection",
+    "container.exit": _RECORDED,
+    "container.oom_killed": _RECORDED,
+    "egress.share": "nobody counts the bytes of pulls; the advice before the start names the price of each restore",
+    "env.has_module": _A_PERSON + "to search other environments would import from them",
+    "env.wanted": _A_PERSON + "the agent does not start a command whose environment is missing",
+    "main.rss": _A_PERSON + "at its end a process has no memory any more",
+    "own.kill": _A_PERSON + "the exit says that the agent sent the signal",
+    "own.stop": _A_PERSON + "the agent leaves as stopped",
+    "platform.message": _RECORDED,
+    "platform.state": _RECORDED,
+    "results.unverified": _A_PERSON + "own.end has results_unverified",
+    "serial.phase": _A_PERSON + "phases of the boot are beats, and own.end has boot_timeout with the last one",
+    "session.age_s": _NOTEBOOK,
+    "session.cap_s": _NOTEBOOK,
+    "session.listed": _NOTEBOOK,
+    "smoke.passed": _A_PERSON + "without it the advice of a smoke is shown",
+    "upload.missing": _NOTEBOOK,
+    "window.download_still_s": "own downloads are resumed; one of the command that stands still is a hang (network)",
+    "worker.count": _A_PERSON + "at its end a process has no memory any more",
+    "worker.rss": _A_PERSON + "at its end a process has no memory any more",
+    **dict.fromkeys(
+        (
+            "mount.data", "window.card_others_bytes", "window.clock_reasons", "window.gpu_util", "window.io_pressure",
+            "window.loader_cpu", "window.new_inodes_per_s", "window.power_share", "window.read_bytes",
+            "window.reads_per_s", "window.sm_clock_share", "window.steps_share", "window.threads",
+            "window.throttled_share",
+        ),
+        _WINDOWS,
+    ),
+}  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.logs.patterns import PATTERNS
-from supervisor.contract.signs import Hit
+from supervisor.contract.signs import NOTES, Hit
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import NAMES, Clock, Evidence, Item, Source, in_order
 from supervisor.domain.diagnosis.verdict import Verdict
@@ -92,11 +92,16 @@ def _replaced(rules: Sequence[Rule], old: Rule, new: Rule) -> tuple[Rule, ...]:
 def unfed() -> list[Rule]:
     """Rules that require an item which no reader of beats and documents makes: they wait for facts of the agent or of
     the platform that nothing collects yet. `spot diagnose` can give them such facts."""
-    text = "".join(inspect.getsource(module) for module in (collecting, reading))
-    fed = {name for name in NAMES if f'"{name}"' in text or name.startswith("disk.")}
+    names = fed()
     return [
-        rule for rule in (*RULES, *LIVING) if any(sign.reads and not fed & set(sign.reads) for sign in rule.requires)
+        rule for rule in (*RULES, *LIVING) if any(sign.reads and not names & set(sign.reads) for sign in rule.requires)
     ]
+
+
+def fed() -> set[str]:
+    """Items that the readers of beats and documents make."""
+    text = "".join(inspect.getsource(module) for module in (collecting, reading))
+    return {name for name in NAMES if f'"{name}"' in text or name.startswith("disk.")} | set(NOTES)
 
 
 # --- random evidence --------------------------------------------------------------------------------------------------

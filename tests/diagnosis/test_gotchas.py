@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.domain.diagnosis.evidence import NAMES
 from supervisor.host import operations
+from supervisor.lifecycle.diagnosis.rules.table import LIVING, RULES
 from tests.diagnosis.cases import CORPUS
-from tests.diagnosis.gotchas import GOTCHAS, IDS, Negative, Open, Page, Prevented
+from tests.diagnosis.gotchas import GOTCHAS, IDS, WAITING, WRITTEN, Negative, Open, Page, Prevented
+from tests.diagnosis.mutations import fed
 
 ROOT = Path(__file__).parents[2]
+DIAGNOSIS = ROOT / "supervisor" / "lifecycle" / "diagnosis"
 
 
 def test_each_of_the_73_has_a_place() -> None:
@@ -35,6 +40,27 @@ def test_their_places_exist() -> None:
                 assert f"def {test}(" in (ROOT / path).read_text(), place
             case Page(path, words):
                 assert words in " ".join((ROOT / path).read_text().split()), place
+
+
+def test_each_item_that_a_rule_reads_has_a_writer_or_a_reason() -> None:
+    """No rule waits unnoticed for what nothing writes: its trap would count as covered."""
+    read = _names_read()
+    assert read - {*WRITTEN, *WAITING} == set(), "read by a rule: who writes it?"
+    assert {*WRITTEN, *WAITING} - read == set(), "no rule reads it"
+    assert not {*WRITTEN} & {*WAITING}
+    assert set(WRITTEN) <= fed(), "no reader of beats and documents makes it"
+    missing = [name for name, (path, words) in WRITTEN.items() if words not in (ROOT / path).read_text()]
+    assert not missing, "its writer does not write it any more"
+
+
+def _names_read() -> set[str]:
+    """The items that stand in the code of the rules and their signs, and those that their signs declare."""
+    signs = {name for rule in (*RULES, *LIVING) for sign in (*rule.requires, *rule.excludes) for name in sign.reads}
+    files = [DIAGNOSIS / f"{name}.py" for name in ("signs", "machine_signs", "word_signs", "remedies", "diagnose")]
+    nodes = [
+        node for path in (*files, *(DIAGNOSIS / "rules").glob("*.py")) for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    return signs | {str(node.value) for node in nodes if isinstance(node, ast.Constant) and node.value in NAMES}
 
 
 # --- two contracts of the list ----------------------------------------------------------------------------------------

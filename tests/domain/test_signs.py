@@ -15,6 +15,7 @@ from supervisor.contract.signs import (
     CAUSE,
     MAX_BYTES,
     MAX_HITS,
+    NOTES,
     ROLES,
     Hang,
     Hit,
@@ -42,11 +43,13 @@ every_signs = st.builds(
     st.none() | st.builds(Hang, words, seconds, st.none() | counts),
     st.lists(words, max_size=10).map(tuple), st.none() | seconds, words | st.just(""),
     st.none() | st.lists(st.sampled_from(MOVES), max_size=9).map(tuple), st.none() | st.tuples(counts, counts),
+    st.just(()), st.lists(st.tuples(st.sampled_from(NOTES), seconds), max_size=9).map(tuple),
 )  # fmt: skip
 OOM = Hit("gpu_oom", CAUSE, 2, "RuntimeError: CUDA out of memory", 10.0, 12.5, 0, 4711, (), 3)
 FULL = Signs(
     (OOM,), "RuntimeError: CUDA out of memory", 3.5, False, ((2, 79, 9.5),), ((0, 5e9),), Hang("lock", 61.0, 7),
     ("loss",), 20.5, "gpu_oom", ("cpu", "io"), (12, 34_000_000_000),
+    notes=(("checkpoint.shrinks", 0.31), ("metric.reported", 0)),
 )  # fmt: skip
 
 

@@ -71,7 +71,8 @@ class Notes:
         notes, seen = {**self._rejected, **self._saving}, self._seen()
         if seen.shows_losses and not seen.keeps_metrics and self._ran_s() >= SILENT_S:
             notes["metric.reported"] = 0
-        # A checkpoint's name may count something else than steps: only a fall to less than half says that it began anew.
+        # A checkpoint's name may count something else than steps: only a fall to less than half says that it began
+        # anew.
         if self._restored is not None and seen.first_step is not None and 2 * seen.first_step < self._restored:
             notes.update({"step.from": self._restored, "step.first_after_restore": seen.first_step})
         return {"notes": tuple(sorted(notes.items()))}

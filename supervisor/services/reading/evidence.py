@@ -185,9 +185,7 @@ def _facts(objects: ObjectStore, run_id: str, attempt: int) -> Json | None:
         return None
 
 
-def differences_of(
-    parts: Parts, run: Run, attempts: Sequence[Attempt], attempt: Attempt
-) -> tuple[Sequence[Json], str]:
+def differences_of(parts: Parts, run: Run, attempts: Sequence[Attempt], attempt: Attempt) -> tuple[Sequence[Json], str]:
     """(where the facts of this attempt differ from those of the last one before it that has some, why they could not be
     read)."""
     earlier = [each.number for each in attempts if each.number < attempt.number][-COMPARED_ATTEMPTS:]
