@@ -25,7 +25,9 @@ MAX_COUNT = 10**15
 CAUSE, CASCADE, TEARDOWN, SIGN = "cause", "cascade", "teardown", "sign"  # roles of a pattern
 ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
 NAN, INF, SPIKE = "nan", "inf", "spike"  # what is odd about a metric
-ODD = (NAN, INF, SPIKE)
+NAN_STAYS, INF_STAYS = "nan_stays", "inf_stays"  # it is lasting, and the spec says stop
+STAYS = (NAN_STAYS, INF_STAYS)
+ODD = (NAN, INF, SPIKE, *STAYS)  # a reader drops a kind that it does not know
 # What a living run shows that is worth a hint: items of the evidence (domain/diagnosis/evidence.py), by their names.
 NOTES = (
     "checkpoint.shrinks", "checkpoint.torn", "checkpoint.missing", "metric.reported", "step.from",
@@ -174,7 +176,8 @@ def _shorter(signs: Signs) -> Iterator[str]:
     for most, chars, error_chars in _FORMS:
         fewer = replace(signs, hits=tuple(replace(hit, line=hit.line[:chars]) for hit in _kept(signs, most)))
         if most < MAX_HITS:
-            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=signs.metrics[: most - 1], notes=())
+            metrics = signs.metrics[: most - 1] or tuple(odd for odd in signs.metrics if odd.kind in STAYS)[:1]
+            fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=metrics, notes=())
         yield _dumps(replace(fewer, error=signs.error[:error_chars]))
 
 

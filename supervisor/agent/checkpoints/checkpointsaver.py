@@ -3,7 +3,8 @@ together with the results of the moment when they appeared.
 
 The newest complete entry counts; older entries are skipped. The baton names entries called `best*` beside the others,
 but nothing resumes from them: a resume continues from the newest state, not from the best one. The pruner deletes what
-the baton does not name any more, after the baton has moved.
+the baton does not name any more, after the baton has moved. What a metric holds back (agent/watch/metrics.py) is never
+pointed to; the training's own file stays.
 
 Restored is the newest checkpoint that a pointer names and that verifies. A checkpoint that does not verify is dropped
 from the baton and the previous one is used, after the last previous one the milestones from the newest down; the beat
@@ -37,11 +38,16 @@ INCOMING = ".incoming"  # below the checkpoint folder; a name with a leading dot
 # second, but never longer than an entry must rest.
 SCAN_S, QUIET_SCAN_S, QUIET_S = 0.2, 1.0, 10.0
 _SCAN_SHARE = 20  # a slow scan runs less often
+REPORT_S = 10.0  # how long a checkpoint waits for the report of its step, where a metric may hold it back
 _log = logging.getLogger("agent")
 
 
 class Changed(Exception):
     """The entry changed or disappeared while it was being copied: it is offered again when it is at rest."""
+
+
+class HeldBack(Exception):
+    """A metric was not finite when it was made."""
 
 
 class Hooks(NamedTuple):
@@ -53,6 +59,8 @@ class Hooks(NamedTuple):
     # How long a checkpoint took: its writing, as far as a scan saw it, and everything from its copy to the pointer.
     took: Callable[[float], None] = lambda seconds: None
     staged: Callable[[str, List[FileEntry]], None] = lambda folder, entries: None  # the copies, before their upload
+    # Why a checkpoint must not be used; "" = it may be; None = the reports up to it are not read yet.
+    held: Callable[[Candidate], Optional[str]] = lambda candidate: ""
 
 
 class Results(NamedTuple):
@@ -82,7 +90,7 @@ class CheckpointSaver:
         self._run_id, self._attempt, self._staging = place
         self._retrier = retrier
         self._transfer = Transfer(pruner.store, retrier, "uploading a checkpoint")
-        self._step_of, self._note, self._moved, self._took, self._staged = hooks
+        self._step_of, self._note, self._moved, self._took, self._staged, self._held = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
         self.newest: FrozenSet[str] = frozenset()  # entries of the checkpoints that the baton names first
@@ -98,7 +106,7 @@ class CheckpointSaver:
 
         Raises GaveUp, BatonRefused.
         """
-        ready = folder.ready(now, all_at_rest=last)
+        ready = [each for each in folder.ready(now, all_at_rest=last) if last or not self._waits(each, now)]
         best = [candidate for candidate in ready if candidate.name.startswith(BEST)]
         others = [candidate for candidate in ready if not candidate.name.startswith(BEST)]
         while others and not self._try(folder, others.pop()):
@@ -111,21 +119,31 @@ class CheckpointSaver:
             else:
                 self._try(folder, candidate)
 
+    def _waits(self, candidate: Candidate, now: float) -> bool:
+        """For the report of its step, which may come a moment later. In the last round all reports are read."""
+        return now - candidate.since < REPORT_S and self._held(candidate) is None
+
     def _try(self, folder: CheckpointFolder, candidate: Candidate) -> bool:
         """True when it is saved. A checkpoint that cannot be saved is not tried again, unless it changes."""
         try:
+            self._check(candidate)
             self._save(folder, candidate)
         except Changed as error:
             self._snapshots.forget(candidate.name)
             _log.info("checkpoint %s is left for later: %s", candidate.name, error)
             return False
-        except (Mismatch, ValueError, OSError) as error:
+        except (HeldBack, Mismatch, ValueError, OSError) as error:
             _log.warning("checkpoint %s was not saved: %s", candidate.name, error)
             self._note("checkpoint %s was not saved: %s" % (candidate.name, error))
             self._done(folder, candidate)
             return False
         self._done(folder, candidate)
         return True
+
+    def _check(self, candidate: Candidate) -> None:
+        why = self._held(candidate)
+        if why:
+            raise HeldBack(why)
 
     def _done(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         folder.done(candidate)
@@ -145,6 +163,11 @@ class CheckpointSaver:
             shutil.rmtree(self._staging, ignore_errors=True)
             if snapshot is not None:
                 snapshot.drop()
+        try:
+            self._check(candidate)  # again: the upload took a while
+        except HeldBack:
+            self._pruner.discard(prefix, [entry.name for entry in entries])
+            raise
         self._point(Pointer(step, prefix, tuple(entries), results), best)
         self._note("")
         took_s = time.monotonic() - started

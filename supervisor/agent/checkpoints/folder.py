@@ -27,12 +27,18 @@ _log = logging.getLogger("agent")
 @dataclass(frozen=True)
 class Candidate:
     """`in_place`: no rename was seen, so a process may still write to it while it is copied. `written_s`: between the
-    first and the last change that a scan saw."""
+    first and the last change that a scan saw. `since`: of the last one, by the clock of the scans."""
 
     name: str
     signature: Signature
     in_place: bool
     written_s: float = 0.0
+    since: float = 0.0
+
+    @property
+    def changed_at(self) -> float:
+        """Wall time of the last change of a file."""
+        return max(row[3] for row in self.signature) / 1e9
 
     @property
     def files(self) -> Tuple[str, ...]:
@@ -84,7 +90,7 @@ class CheckpointFolder:
         self.scan_s = time.monotonic() - started
         self.pending = not all(entry.done for entry in self._entries.values())
         candidates = [
-            Candidate(name, entry.signature, not entry.renamed, entry.since - entry.began)
+            Candidate(name, entry.signature, not entry.renamed, entry.since - entry.began, entry.since)
             for name, entry in self._entries.items()
             if not entry.done and (entry.renamed or all_at_rest or now - entry.since >= self.rest_s)
         ]

@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable, Mapping, Optional
 
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointDuty, CheckpointSaver, Hooks, Results
-from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
+from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder, Renames
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
@@ -222,6 +222,7 @@ class Parts:
                 self._checkpoint_moved,
                 self._checkpoint_took,
                 self.notes.staged,
+                self._held,
             ),
             masker=self.masker,
             results=self.results,
@@ -252,6 +253,10 @@ class Parts:
         until = self.save_results_until
         late = until is not None and time.monotonic() >= until + POINTER_S - reserve_s
         return late or self.end_reasons.uploads_over(reserve_s)
+
+    def _held(self, candidate: Candidate) -> Optional[str]:
+        step, is_announced = self.progress.step_of(candidate.name), self.progress.announces(candidate.name)
+        return self.metrics.held(step, None if is_announced else candidate.changed_at)
 
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)

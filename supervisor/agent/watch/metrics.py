@@ -6,32 +6,69 @@ that the run's spec watches: a value whose magnitude is more than FACTOR times t
 finite values, and more than twice the largest of them, so that a metric which is noisy by its nature does not count.
 The first LEAST values of an attempt are not judged: a training that warms up moves fast.
 
+`nan: stop` holds checkpoints back: from the first value that is not finite until a finite one at that step or later, no
+checkpoint of that step or a later one may be used. A number in a name may count epochs, so a file whose step was not
+announced is also judged by its time. After LASTING reports in a row that are not finite, over LASTING_S or more, the
+metric stays so for this attempt: then the supervisor ends the run. A step that mixed precision skips ends nothing.
+
 Nothing here ends a command.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.contract.heartbeat import is_metric_name
-from supervisor.contract.signs import INF, NAN, SPIKE, OddMetric
+from supervisor.contract.signs import INF, INF_STAYS, NAN, NAN_STAYS, SPIKE, STAYS, OddMetric
 
 POINTS, LEAST, FACTOR, ABOVE_LARGEST = 50, 20, 10.0, 2.0
+LASTING, LASTING_S = 5, 30.0
+READ_S = 1.0  # a report is read this much later at most
 NAMES = 64  # metrics that are followed; further names of a training that makes new ones all the time are not
 Watched = Mapping[str, Mapping[str, str]]
+STOP = "stop"
+
+
+@dataclass(frozen=True)
+class _Hold:
+    """Checkpoints from `odd.step` on are held back. `until`: those of this step and later ones are free again; None =
+    none is. `seen_at`: wall time. `row`: so many reports in a row were not finite, since `row_up_s`."""
+
+    odd: OddMetric
+    seen_at: float
+    row: int
+    row_up_s: float
+    until: Optional[int] = None
+    lasts: bool = False
+
+    def holds(self, step: int, changed_at: Optional[float]) -> bool:
+        if self.until is not None:
+            return self.odd.step <= step < self.until
+        return step >= self.odd.step or (changed_at is not None and changed_at > self.seen_at - READ_S)
 
 
 class MetricWatch:
-    """Used by one thread; `signs` by any. `watched`: name -> what the spec wants (nan, spike). `up_s`: seconds since
-    the agent's start. A value that is odd again after it was well is the same one: only the first step is kept."""
+    """Used by one thread; `signs` and `held` by any. `watched`: name -> what the spec wants (nan, spike). `up_s`:
+    seconds since the agent's start; `wall`: of the clock that files have. A value that is odd again after it was well
+    is the same one: only the first step is kept."""
 
-    def __init__(self, watched: Watched, up_s: Callable[[], float], masker: Masker = NOTHING) -> None:
-        self._watched, self._up_s, self._masker = watched, up_s, masker
+    def __init__(
+        self,
+        watched: Watched,
+        up_s: Callable[[], float],
+        masker: Masker = NOTHING,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._watched, self._up_s, self._masker, self._wall = watched, up_s, masker, wall
+        self._stops = frozenset(name for name, wants in watched.items() if wants.get("nan") == STOP)
+        self._holds: Mapping[str, _Hold] = {}  # by name; never changed, only replaced
+        self._read: Optional[Tuple[int, float]] = None  # (step, wall time) of the newest report
         self._finite: Dict[str, Optional[Tuple[int, float]]] = {}  # name -> (step, the last finite value)
         self._points: Dict[str, Deque[float]] = {}  # of the metrics whose jumps are watched
         self._odd: Dict[Tuple[str, str], OddMetric] = {}  # by (name, NAN or SPIKE)
@@ -49,8 +86,21 @@ class MetricWatch:
                 self._is_finite(name, step, value)
             else:
                 self._is_not_finite(name, step, value)
+        self._read = step, self._wall()
         if self._odd != before:
             self._signs = self._made()
+
+    def held(self, step: int, changed_at: Optional[float] = None) -> Optional[str]:
+        """Why a checkpoint of this step may not be used; "" = it may; None = its reports are not read yet.
+        `changed_at`: wall time of its last change, where its step is only a number in its name."""
+        for name, hold in self._holds.items():
+            if hold.holds(step, changed_at):
+                word = "infinite" if hold.odd.kind == INF else "NaN"
+                return "%s is %s since step %d" % (name, word, hold.odd.step)
+        if not self._stops:
+            return ""
+        read_step, read_at = self._read or (-1, 0.0)
+        return "" if read_step >= step and (changed_at is None or read_at > changed_at) else None
 
     def signs(self) -> Mapping[str, Any]:
         """Fields of contract/signs.py."""
@@ -58,18 +108,38 @@ class MetricWatch:
 
     def _is_not_finite(self, name: str, step: int, value: float) -> None:
         odd = self._odd.get((name, NAN))
+        before_step, before = self._finite.setdefault(name, None) or (None, None)
+        new = OddMetric(name, NAN if math.isnan(value) else INF, step, self._up_s(), before, before_step)
         if odd is None:
-            before_step, before = self._finite.setdefault(name, None) or (None, None)
-            kind = NAN if math.isnan(value) else INF
-            self._odd[name, NAN] = OddMetric(name, kind, step, self._up_s(), before, before_step)
+            self._odd[name, NAN] = new
         elif odd.back_step is not None:
             self._odd[name, NAN] = replace(odd, back_step=None)
+        if name in self._stops:
+            self._hold(new)
+
+    def _hold(self, new: OddMetric) -> None:
+        hold, up_s = self._holds.get(new.name), new.up_s
+        if hold is None or not (hold.lasts or (hold.until is None and hold.odd.step <= new.step)):
+            hold = _Hold(new, self._wall(), 0, up_s)
+        row, row_up_s = (hold.row + 1, hold.row_up_s) if hold.row else (1, up_s)
+        lasts = hold.lasts or (row >= LASTING and up_s - row_up_s >= LASTING_S)
+        self._holds = {**self._holds, new.name: replace(hold, row=row, row_up_s=row_up_s, lasts=lasts)}
+        if lasts and (new.name, NAN_STAYS) not in self._odd:
+            kind = NAN_STAYS if hold.odd.kind == NAN else INF_STAYS
+            self._odd[new.name, NAN_STAYS] = replace(hold.odd, kind=kind)
+
+    def _release(self, name: str, step: int) -> None:
+        hold = self._holds.get(name)
+        if hold is not None and not hold.lasts and hold.until is None:
+            until = step if step >= hold.odd.step else None  # else the training went back, and may repeat that step
+            self._holds = {**self._holds, name: replace(hold, row=0, until=until)}
 
     def _is_finite(self, name: str, step: int, value: float) -> None:
         odd = self._odd.get((name, NAN))
         if odd is not None and odd.back_step is None:
             self._odd[name, NAN] = replace(odd, back_step=step)
         self._finite[name] = (step, value)
+        self._release(name, step)
         if SPIKE not in self._watched.get(name, {}):
             return
         points = self._points.setdefault(name, deque(maxlen=POINTS))
@@ -79,10 +149,12 @@ class MetricWatch:
         points.append(abs(value))
 
     def _made(self) -> Dict[str, Any]:
-        """The watched metrics first, then by time."""
-        odds = sorted(self._odd.values(), key=lambda odd: (odd.name not in self._watched, odd.up_s))
+        """What ends the run first, then the watched metrics, then by time."""
+        odds = sorted(
+            self._odd.values(), key=lambda odd: (odd.kind not in STAYS, odd.name not in self._watched, odd.up_s)
+        )
         masked = [replace(odd, name=self._masker.text(odd.name)) for odd in odds]
-        nonfinite = dict.fromkeys(odd.name for odd in masked if odd.kind != SPIKE)
+        nonfinite = dict.fromkeys(odd.name for odd in masked if odd.kind in (NAN, INF))
         return {"metrics": tuple(masked), "nonfinite": tuple(nonfinite)}
 
 

@@ -295,6 +295,10 @@ class Progress:
         steps = (self._announced.get(name), step_in_name(name), self.step)
         return next((step for step in steps if step is not None), self._saved_step + 1)
 
+    def announces(self, name: str) -> bool:
+        """A report named the step of this checkpoint."""
+        return name in self._announced
+
     def saved(self, step: Optional[int]) -> None:
         """The step of the newest checkpoint in the store; None = there is none."""
         self._saved_step = -1 if step is None else step
