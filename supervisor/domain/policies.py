@@ -15,6 +15,7 @@ STALLING_POLLS = 2  # one poll without progress may be a long step
 BEATS_PER_SILENCE = 3  # a silence limit must hold at least this many stored beats
 BOOT_MARGIN_S = 300.0  # what a boot needs beyond the wait for its GPU
 CUT_OFF_MIN_S = 3600.0
+STOP = "stop"  # of a metric: the run ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class MetricRule:
-    """What happens at a metric that is not finite (`nan`), or that jumps (`spike`): "alert", or "" for nothing."""
+    """What happens at a metric that is not finite (`nan`: "alert" or "stop"), or that jumps (`spike`: "alert"); "" for
+    nothing."""
 
     metric: str
     nan: str = ""

@@ -37,12 +37,20 @@ class Counters:
     out_of_memory: int = 0  # attempts that ended as host_oom
 
 
+METRIC = "metric"  # a source of a stop
+
+
 @dataclass(frozen=True, slots=True)
 class StopRequest:
     actor: str
     at: float
     cause: Cause = Cause.STOP_REQUESTED  # or the limit of the run that caused the stop
-    source: str = "api"  # api | marker | limit
+    source: str = "api"  # api | marker | limit | METRIC
+
+    @property
+    def by_metric(self) -> bool:
+        """A metric of the run's `watch` caused the stop."""
+        return self.source == METRIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,8 @@ def _stop_request(run: Run, now: float) -> str:
     if run.stop is None:
         return "Stopping"
     ago = age_text(now - run.stop.at)
+    if run.stop.by_metric:
+        return f"{clip(run.detail, DETAIL_LIMIT)}; the run's `watch` ends it, stopping since {ago}"
     if run.stop.cause in LIMIT_PHRASES:
         return f"{LIMIT_PHRASES[run.stop.cause]}{_detail(run)}; stopping since {ago}"
     return f"Stop requested by {_who(run)} {ago} ago"
@@ -264,6 +266,9 @@ def _detail(run: Run) -> str:
 
 
 def _user_error(run: Run) -> Failure:
+    if run.stop is not None and run.stop.by_metric:
+        why = "Not retried: the same code may diverge again"
+        return f"Its `watch` ended it{_detail(run)}. {why}", "Look at the learning rate and the data of that step, then"
     end = run.attempt.exit if run.attempt is not None else None
     if end is None and run.attempt is not None:  # every end of a command keeps its exit: this command had not started
         return (

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from supervisor.contract import signs, thread_places
 from supervisor.contract.heartbeat import TRAINING, Beat
-from supervisor.contract.signs import INF, SPIKE, Hang, OddMetric
+from supervisor.contract.signs import INF, INF_STAYS, SPIKE, STAYS, Hang, OddMetric
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.policies import StallLimits
 from supervisor.wording.figures import age_text, step_text
@@ -89,8 +89,10 @@ def odd_text(odd: OddMetric) -> str:
         value = "" if odd.value is None else f" to {odd.value:.4g}"
         usual = "" if odd.before is None else f"; the median before was {odd.before:.4g}"
         return f"{odd.name} jumped{value} at {step_text(odd.step)}{usual}"
-    word = "infinite" if odd.kind == INF else "NaN"
-    if odd.back_step is None:
+    word = "infinite" if odd.kind in (INF, INF_STAYS) else "NaN"
+    if odd.kind in STAYS:
+        since = f"{odd.name} stays {word} since {step_text(odd.step)}"
+    elif odd.back_step is None:
         since = f"{odd.name} is {word} since {step_text(odd.step)}"
     else:
         since = f"{odd.name} was {word} at {step_text(odd.step)}, and is finite again since {step_text(odd.back_step)}"

@@ -100,6 +100,8 @@ def _followed(attempt: Attempt, following: Attempt) -> str:
 
 
 def _why_not(run: Run, attempt: Attempt, retry: Retry | None) -> str:
+    if run.stop is not None and run.stop.by_metric:
+        return "the run's `watch` ends it there, and the same code may diverge again"
     if run.stop is not None:
         return "a stop was requested"
     if run.cause is not None and run.cause != attempt.cause:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.agent.checkpoints.checkpointsaver import CheckpointSaver, Hooks, Results
-from supervisor.agent.checkpoints.folder import CheckpointFolder
+from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder
 from supervisor.agent.checkpoints.pruning import Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.checkpoints.snapshots import ResultsFolder, Snapshots, SnapshotTaker
@@ -53,6 +53,7 @@ class Bench:
         self.took: list[float] = []
         self.pruned: list[Pruned] = []
         self.before_step: Callable[[], object] = lambda: None
+        self.held: Callable[[Candidate], str | None] = lambda candidate: ""  # by a metric
         self.saver = self.new_saver(folder)
 
     def new_saver(
@@ -63,7 +64,7 @@ class Bench:
             self.keeper,
             place=(RUN, 1, str(folder / "staging")),
             retrier=patient(self.clock, until),
-            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append),
+            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append, lambda c: self.held(c)),
             results=no_results(self.store, folder, self.clock),
             masker=masker,
         )

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.agent.checkpoints.checkpointsaver import REPORT_S, CheckpointSaver
+from supervisor.agent.checkpoints.folder import Candidate
 from supervisor.agent.store.access import GaveUp
 from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
@@ -252,3 +254,57 @@ def test_cleaning_that_cannot_list_deletes_nothing(bench: Bench) -> None:
 )
 def test_the_step_in_a_name(name: str, step: "int | None") -> None:
     assert step_in_name(name) == step
+
+
+# --- held back by a metric --------------------------------------------------------------------------------------------
+
+
+def from_step_5(candidate: Candidate) -> str:
+    return "loss is NaN since step 5" if (step_in_name(candidate.name) or 0) >= 5 else ""
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_a_metric_holds_back_is_never_pointed_to(bench: Bench, last: bool) -> None:
+    """Neither as the newest nor as the best, neither on the way nor at the end; the one before still counts. Broken
+    variant (below): the pointer of the first save decides alone."""
+    bench.held = from_step_5
+    for name in ("step-4.pt", "step-5.pt", "best-6.pt"):
+        bench.write(name)
+    bench.save(last)
+    bench.save(last)
+    assert bench.files() == ["4-a1/step-4.pt"]
+    assert [pointer.step for pointer in rules.pointers(bench.baton)] == [4]
+    assert "step-5.pt was not saved: loss is NaN since step 5" in " ".join(bench.notes)
+    assert sorted(path.name for path in bench.path.iterdir()) == ["best-6.pt", "step-4.pt", "step-5.pt"]
+
+
+def test_a_saver_that_lets_it_through_fails_the_test_above(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CheckpointSaver, "_check", lambda self, candidate: None)
+    with pytest.raises(AssertionError):
+        test_what_a_metric_holds_back_is_never_pointed_to(bench, last=False)
+
+
+def test_the_metric_turns_while_the_checkpoint_is_uploaded(bench: Bench) -> None:
+    """Then its upload is removed again."""
+    bench.write("step-4.pt")
+    bench.save()
+    bench.before_step = lambda: setattr(bench, "held", from_step_5)  # after the first check
+    bench.write("step-5.pt")
+    bench.save()
+    assert bench.moved == [4]
+    assert bench.files() == ["4-a1/step-4.pt"]
+
+
+def test_it_waits_for_the_report_of_its_step_but_not_for_long(bench: Bench) -> None:
+    bench.held = lambda candidate: None
+    bench.write("step-5.pt")
+    bench.save()
+    bench.clock.now += REPORT_S - 0.1
+    bench.save()
+    assert bench.moved == []
+    bench.clock.now += 0.1
+    bench.save()
+    assert bench.moved == [5]
+    bench.write("step-6.pt")
+    bench.save(last=True)
+    assert bench.moved == [5, 6], "in the last round every report is read"

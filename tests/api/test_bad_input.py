@@ -120,7 +120,7 @@ SUBMITS: dict[str, tuple[bytes, tuple[int, str]]] = {
     "results outside": (spec(results=[{"path": "../secrets/*"}]), INVALID),
     "results absolute": (spec(results=[{"path": "/etc/passwd"}]), INVALID),
     "broken pattern": (spec(retry={"log_patterns": ["("]}), INVALID),
-    "a metric that ends the run": (spec(watch={"loss": {"nan": "stop"}}), INVALID),
+    "a jump that ends the run": (spec(watch={"loss": {"spike": "stop"}}), INVALID),
     "a metric without a word": (spec(watch={"loss": {}}), INVALID),
     "a metric with another word": (spec(watch={"loss": {"flat": "alert"}}), INVALID),
     "nine metrics": (spec(watch={f"m{n}": {"nan": "alert"} for n in range(9)}), INVALID),
@@ -312,6 +312,11 @@ def test_odd_but_valid_input_is_accepted_and_every_reader_shows_it(client: Clien
         ({"spot": "yes"}, "#/spec/spot must be true or false."),
         ({"env": {"A": 1}}, "#/spec/env/A must be a text; in YAML put it in quotes."),
         ({"limits": {"max_runtime_s": "4h"}}, "max_runtime_s must be a number of seconds, such as 3600 for an hour."),
+        ({"watch": {"loss": {"nan": "end"}}}, "#/spec/watch/loss/nan must be alert or stop."),
+        (
+            {"watch": {"loss": {"spike": "stop"}}},
+            "a jump ends no run, because one outlier is no proof: use `spike: alert`, or `nan: stop`.",
+        ),
         ({"limits": {"max_attempts": "ten"}}, "#/spec/limits/max_attempts must be a whole number."),
     ],
 )

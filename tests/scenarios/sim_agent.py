@@ -246,6 +246,9 @@ class SimAgent:
 
     def _save(self, step: int) -> bool:
         """False = the store did not respond."""
+        stops = {name for name, wants in (self.job.get("watch") or {}).items() if wants.get("nan") == "stop"}
+        if any(odd.name in stops and odd.kind != signs.SPIKE and step >= odd.step for odd in self.odd):
+            return True  # held back
         if not self.silent and self.plan.checkpoint and step > (self.pointed or 0):
             try:
                 self.files.save(step, self.attempt)

@@ -108,9 +108,10 @@ def _promises(text: str) -> list[dict[str, object]]:
 
 
 def _watch(text: str) -> dict[str, object]:
-    """`loss:nan+spike,kl:nan`"""
+    """`loss:nan+spike,kl:nan=stop`; without a word it is alert."""
     rules = (part.partition(":") for part in text.split(","))
-    return {metric: dict.fromkeys(words.split("+"), "alert") for metric, _, words in rules}
+    wants = {metric: [word.partition("=") for word in words.split("+")] for metric, _, words in rules}
+    return {metric: {word: what or "alert" for word, _, what in pairs} for metric, pairs in wants.items()}
 
 
 def _list(text: str) -> list[str]:

@@ -70,6 +70,7 @@ def test_metrics_can_be_watched(bed: Bed) -> None:
     assert policy(bed).watch == ()
     watched = policy(bed, watch={"loss": {"nan": "alert"}, "kl": {"nan": "alert", "spike": "alert"}}).watch
     assert watched == (MetricRule("loss", "alert"), MetricRule("kl", "alert", "alert"))
+    assert policy(bed, watch={"loss": {"nan": "stop"}}).watch == (MetricRule("loss", "stop"),)
 
 
 def test_a_silence_limit_shorter_than_three_beats_is_refused_with_both_numbers(bed: Bed) -> None:

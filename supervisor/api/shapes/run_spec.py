@@ -23,6 +23,7 @@ from pydantic import (
     StringConstraints,
     Tag,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -221,10 +222,19 @@ class StallSpec(Strict):
 
 class MetricWatch(Strict):
     """What happens at a metric. `nan`: it is NaN or infinite. `spike`: its magnitude is more than 10 times the median
-    of the last 50 values, and more than twice the largest of them. `alert`: one event for each attempt."""
+    of the last 50 values, and more than twice the largest of them. `alert`: one event for each attempt. `stop`: the
+    alert, and the run ends as failed once at least 5 reports of the metric in a row, over at least 30 s, were not
+    finite; its newest checkpoint is then from before the first of them."""
 
-    nan: Literal["alert"] | None = None
+    nan: Literal["alert", "stop"] | None = None
     spike: Literal["alert"] | None = None
+
+    @field_validator("spike", mode="before")
+    @classmethod
+    def _spike_ends_nothing(cls, value: object) -> object:
+        if value == "stop":
+            raise ValueError("a jump ends no run, because one outlier is no proof: use `spike: alert`, or `nan: stop`")
+        return value
 
     @model_validator(mode="after")
     def _says_something(self) -> MetricWatch:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import SPIKE, Hit, Signs
+from supervisor.contract.signs import INF, NAN, SPIKE, Hit, Signs
 from supervisor.domain.diagnosis.evidence import Clock, Evidence, Item, Source, Value, in_order
 from supervisor.wording.stalls import odd_text
 
@@ -37,6 +37,7 @@ class Collected:
         return Evidence(in_order(self.items), ordered, end, error, self.unread)
 
 
+_METRICS = {NAN: "metric.nonfinite", INF: "metric.nonfinite", SPIKE: "metric.spike"}
 _CLOCKS = {
     Source.OWN: Clock.SUPERVISOR,
     Source.PROVIDER: Clock.PROVIDER,
@@ -81,10 +82,9 @@ def add_signs(into: Collected, signs: Signs) -> set[tuple[int, int]]:
     if signs.hang is not None:
         into.add("hang.place", signs.hang.place, Source.AGENT, signs.up_s)
         into.add("hang.still_s", signs.hang.still_s, Source.AGENT, signs.up_s)
-    odds = {odd.name for odd in signs.metrics if odd.kind != SPIKE}
+    odds = {odd.name for odd in signs.metrics if odd.kind in (NAN, INF)}
     for odd in signs.metrics:
-        name = "metric.spike" if odd.kind == SPIKE else "metric.nonfinite"
-        into.add(name, odd.name, Source.AGENT, odd.up_s, odd_text(odd))
+        into.add(_METRICS.get(odd.kind, "metric.lasting"), odd.name, Source.AGENT, odd.up_s, odd_text(odd))
     for metric in signs.nonfinite:
         into.add("metric.nonfinite", None if metric in odds else metric, Source.AGENT)
     for name, figure in signs.notes:

@@ -75,9 +75,11 @@ def of_beat(run: Run | None, beat: Beat, obs: Observation, pulse: Pulse | None, 
     return with_words(into, beat.exit, signs)
 
 
-def of_end(cause: Cause, detail: str) -> Evidence:
-    """Of an end that the supervisor knows by itself: from the platform's record, from silence, from a limit."""
+def of_end(cause: Cause, detail: str, metric: str = "") -> Evidence:
+    """Of an end that the supervisor knows by itself: from the platform's record, from silence, from a limit. `metric`:
+    what stays not finite, where that ended the run."""
     into = Collected()
+    into.add("metric.lasting", metric, Source.AGENT)
     into.add("own.end", cause.value, Source.OWN, where=detail[:TEXT_CHARS])
     return into.evidence()
 

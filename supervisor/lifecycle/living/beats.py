@@ -13,7 +13,7 @@ from supervisor.contract.heartbeat import BEATS_OF_A_START, Beat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import Observation, Part, Seen, World
-from supervisor.domain.policies import STALLING_POLLS
+from supervisor.domain.policies import STALLING_POLLS, STOP
 from supervisor.domain.run import Run, with_pulse
 from supervisor.wording.stalls import HANG_LOOKS, hang_in, hang_text, odd_text
 
@@ -118,20 +118,35 @@ def with_alerts(run: Run) -> tuple[Run, tuple[Event, ...]]:
     if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id or '"metrics"' not in pulse.signs:
         return run, ()
     wanted = {f"{rule.metric} {word}" for rule in run.policy.watch for word in ("nan", "spike") if getattr(rule, word)}
-    odds = {f"{odd.name} {_RULE[odd.kind]}": odd for odd in signs.decode(pulse.signs).metrics}
+    odds = {f"{odd.name} {_RULE[odd.kind]}": odd for odd in signs.decode(pulse.signs).metrics if odd.kind in _RULE}
     new = [about for about in odds if about in wanted and about not in attempt.alerted]
     if not new:
         return run, ()
-    events = tuple(_finding(odds[about]) for about in new)
+    stops = {f"{rule.metric} nan" for rule in run.policy.watch if rule.nan == STOP}
+    events = tuple(_finding(odds[about], stops=about in stops) for about in new)
     return with_pulse(run, pulse, replace(attempt, alerted=(*attempt.alerted, *new))), events
 
 
 _RULE = {signs.NAN: "nan", signs.INF: "nan", signs.SPIKE: "spike"}  # which word of the spec is about it
 
 
-def _finding(odd: signs.OddMetric) -> Event:
+def _finding(odd: signs.OddMetric, stops: bool) -> Event:
     facts = {"metric": odd.name, "found": odd.kind, "step": odd.step, "before": odd.before, "value": odd.value}
-    return Event(EventKind.FINDING, f"{odd_text(odd)}. The training goes on.", data=facts)
+    text = f"{odd_text(odd)}. The training goes on"
+    if stops and odd.back_step is None:
+        text += "; its checkpoints are held back until the metric is finite again, and the run ends if it stays so"
+    return Event(EventKind.FINDING, f"{text}.", data=facts)
+
+
+def lasting_metric(run: Run) -> signs.OddMetric | None:
+    """The metric that ends the run: its agent says that it stays NaN or infinite, and holds checkpoints back since
+    then. An older agent does neither, so nothing ends."""
+    attempt, pulse = run.live_attempt, run.pulse
+    stops = {rule.metric for rule in run.policy.watch if rule.nan == STOP}
+    if not stops or attempt is None or pulse is None or pulse.launch_id != attempt.launch_id:
+        return None
+    odds = signs.decode(pulse.signs).metrics
+    return next((odd for odd in odds if odd.kind in signs.STAYS and odd.name in stops), None)
 
 
 def restart(before: Pulse | None, after: Pulse | Beat | None) -> tuple[Event, ...]:

@@ -21,7 +21,7 @@ from supervisor.lifecycle.living.beats import beat_of, hanging, restart, with_al
 from supervisor.lifecycle.living.checkpoints import with_fresh_start, with_rejection
 from supervisor.lifecycle.living.limits import next_limit_at, silent_s, stall_reason
 from supervisor.lifecycle.living.overriding import stopped_by, with_marker
-from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit
+from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit, stop_for_metric
 
 
 def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -60,14 +60,18 @@ def _judge(run: Run, beat: Beat | None, obs: Observation, world: World, now: flo
 def _end_of_command(
     run: Run, beat: Beat, obs: Observation, *, world: World, now: float, before: Pulse | None
 ) -> Decision | None:
-    """Exit 0, or a failure after the last step, is finishing; any other end has its cause. A preemption notice seen
-    inside the machine is authoritative. `before`: the pulse of the beats before this one."""
+    """Exit 0, or a failure after the last step, is finishing; then the metric that the spec watches decides; any other
+    end has its cause. A preemption notice seen inside the machine is authoritative. `before`: the pulse of the beats
+    before this one."""
     saving = beat.exit is None and beat.phase == heartbeat.FINISHING
     if saving or (beat.exit is not None and beat.exit.work_done):
         text = "The command has done its work; its results are being saved."
         if beat.exit is not None and beat.exit.after_work:
             text = "The command failed after its last step; its results are being saved."
         return Decision(moved(run, Status.FINISHING, now), (new_event(EventKind.FINISHING, text),), again=True)
+    diverged = stop_for_metric(run, now)
+    if diverged is not None:
+        return diverged
     end = end_in(run, beat, obs, world, before)
     if end is None:
         return None

@@ -14,15 +14,19 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import BATON, LOOKUP, STOP, Absent, Observation, Seen, Unknown, World
-from supervisor.domain.run import Run, StopRequest, unneeded
+from supervisor.domain.run import METRIC, Run, StopRequest, unneeded
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, moved, new_event, unchanged, unread
+from supervisor.lifecycle.diagnosis.diagnose import diagnose
+from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, ended_event
-from supervisor.lifecycle.living.beats import beat_of, with_beat
+from supervisor.lifecycle.living.beats import beat_of, lasting_metric, with_beat
 from supervisor.lifecycle.living.limits import limit_passed, machines_since
 from supervisor.lifecycle.living.overriding import done_of, finish_done_work, is_torn
 from supervisor.lifecycle.phases.beginning import obtain
+from supervisor.wording.stalls import odd_text
+from supervisor.wording.why import announced_facts
 
 CREATE_SETTLED_S = 180.0  # by then a create call has been answered or has given up (deadline of a call: 60 s)
 
@@ -32,6 +36,9 @@ def begin_stopping(run: Run, now: float) -> Decision:
     stopping = Decision(moved(unneeded(run), Status.STOPPING, now), again=True)
     if run.stop.source == "api":  # the API wrote its event with the request
         return stopping
+    if run.stop.by_metric:
+        text = f"{run.detail}. The run's `watch` ends it: no checkpoint from that step on is used."
+        return replace(stopping, events=(new_event(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),))
     waits_for = "waiting for the final checkpoint"
     if run.live_attempt is None:
         waits_for = "the old machine is being released" if run.retiring else "a request is still open"
@@ -46,6 +53,16 @@ def stop_for_limit(run: Run, world: World, now: float) -> Decision | None:
         return None
     cause, detail = passed
     return begin_stopping(replace(run, stop=StopRequest("supervisor", now, cause, "limit"), detail=detail), now)
+
+
+def stop_for_metric(run: Run, now: float) -> Decision | None:
+    """A metric of `nan: stop` stays NaN or infinite. The agent holds the checkpoints back since its first such value,
+    and goes on to do so while it leaves."""
+    odd = lasting_metric(run)
+    if odd is None:
+        return None
+    request = StopRequest("supervisor", now, Cause.USER_ERROR, METRIC)
+    return begin_stopping(replace(run, stop=request, detail=odd_text(odd)), now)
 
 
 def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -111,8 +128,12 @@ def _stop_agent(run: Run, obs: Observation, world: World, now: float) -> Decisio
         return Decision(run, actions=(CloseBaton(str(request.cause)),))
     record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
     meanwhile = f"; meanwhile {record.cause}: {record.detail}" if record else ""
-    evidence = f"stop requested by {request.actor}{meanwhile}"
-    end = End(request.cause, evidence, machines.readings(obs), machine_gone=isinstance(obs.lookup, Absent))
+    why = run.detail if request.by_metric else f"stop requested by {request.actor}"
+    verdict = diagnose(of_end(request.cause, why, why)) if request.by_metric else None
+    end = End(
+        request.cause, why + meanwhile, machines.readings(obs),
+        machine_gone=isinstance(obs.lookup, Absent), verdict=verdict,
+    )  # fmt: skip
     after = close_attempt(run, end, now)
     return Decision(after, (ended_event(after, end, now, last=True),), again=True)
 
@@ -142,5 +163,9 @@ def _end(run: Run, now: float) -> Decision:
     checkpoint = "none" if run.files.checkpoint_step is None else f"{run.files.checkpoint_step:,}"
     text = f"{'Stopped ' + by if requested else 'Ended: ' + run.stop.cause}. Checkpoint kept: {checkpoint}."
     text += f" {unverified}." if unverified else ""
+    facts: dict[str, str] = {}
+    if run.stop.by_metric:
+        text = f"Failed: {run.stop.cause}. {run.detail}. Checkpoint kept: {checkpoint}; `spot resume` goes on from it."
+        facts = announced_facts(run.attempt.verdict if run.attempt is not None else None)
     after = moved(replace(run, cause=run.stop.cause, detail=detail, next_at=None), status, now)
-    return Decision(after, (new_event(kind, text, cause=run.stop.cause),), again=True)
+    return Decision(after, (new_event(kind, text, cause=run.stop.cause, **facts),), again=True)

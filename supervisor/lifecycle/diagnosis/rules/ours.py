@@ -55,6 +55,10 @@ RULES = (
         ("upload_again", "approve"), (), True,
     ),
     Rule(
+        "METRIC.stopped", (), Tier.OURS, (own_end(Cause.USER_ERROR), says("metric.lasting")), (), Certainty.CERTAIN,
+        Cause.USER_ERROR, Where.CODE, Retry.NEVER, "{own}", ("lower_rate", "clip_gradients", "resume_kept"),
+    ),
+    Rule(
         "OWN.stopped", (), Tier.OURS, (left(heartbeat.STOPPED) | own_end(Cause.STOP_REQUESTED),), (),
         Certainty.CERTAIN, Cause.STOP_REQUESTED, Where.OURS, Retry.NONE, "a stop was requested", ("resume",),
     ),
