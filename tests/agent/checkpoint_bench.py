@@ -64,7 +64,7 @@ class Bench:
             self.keeper,
             place=(RUN, 1, str(folder / "staging")),
             retrier=patient(self.clock, until),
-            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append, lambda c: self.held(c)),
+            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append, self._held_back),
             results=no_results(self.store, folder, self.clock),
             masker=masker,
         )
@@ -72,6 +72,9 @@ class Bench:
     def _step_of(self, name: str) -> int:
         self.before_step()
         return self.steps.get(name, step_in_name(name) or 0)
+
+    def _held_back(self, candidate: Candidate) -> str | None:
+        return self.held(candidate)
 
     def _poll(self) -> set[str]:
         names, self.renamed = self.renamed, set()

@@ -235,7 +235,7 @@ def test_a_skipped_step_costs_its_own_checkpoint_only(stops: Stops) -> None:
     """Mixed precision skips a step: the state that follows is well."""
     stops.report({9: 2.0, 10: math.inf, 12: 1.9})
     assert [bool(stops.watch.held(step)) for step in (9, 10, 11, 12)] == [False, True, True, False]
-    stops.report({step: 1.8 for step in range(13, 40)})
+    stops.report(dict.fromkeys(range(13, 40), 1.8))
     assert stops.lasting == []
 
 
@@ -267,7 +267,7 @@ def test_when_a_metric_is_lasting(stops: Stops, values: "list[float]", every_s: 
 def test_lasting_is_for_good_and_names_the_last_finite_value(stops: Stops) -> None:
     """A beat may be lost: the next one says the same, also where the metric came back meanwhile."""
     stops.report({3: NO, 4: 2.4, 5: 2.31})
-    stops.report({step: NO for step in range(6, 12)})
+    stops.report(dict.fromkeys(range(6, 12), NO))
     stops.report({12: 2.0, 13: 2.0})
     [odd] = stops.lasting
     assert odd_text(odd) == "loss stays NaN since step 6; the last finite value was 2.31 at step 5"

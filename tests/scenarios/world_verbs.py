@@ -93,9 +93,9 @@ def database(stage: Stage, line: Line) -> None:
 
 def agent(stage: Stage, line: Line) -> None:
     """agent NAME[@attempt] silent|talks|mute|dies|hung|hangs PLACE|late SIGNALS|trains|phase PHASE|
-    notice TIME|exits "HOW"|disk PERCENT_FREE|repairs FILES BYTES|odd METRIC nan|inf|spike|nan_stays. `hung`: an older agent,
-    whose beats say nothing of it; `hangs`, `late`: no steps either, and its beats say where it waits, or what still
-    moves (nothing: `still`)"""
+    notice TIME|exits "HOW"|disk PERCENT_FREE|repairs FILES BYTES|odd METRIC KIND (of signs.ODD). `hung`: an older
+    agent, whose beats say nothing of it; `hangs`, `late`: no steps either, and its beats say where it waits, or what
+    still moves (nothing: `still`)"""
     run_id, _, attempt = line.word(0, "a run id").partition("@")
     sim = stage.agent(run_id, int(attempt) if attempt else None)
     choose(AGENT, line.word(1, "a verb of the agent"))(sim, line)

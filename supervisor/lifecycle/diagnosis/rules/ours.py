@@ -15,6 +15,7 @@ from supervisor.lifecycle.diagnosis.signs import (
     SENT_BY_US,
     SESSION_AT_CAP,
     SESSION_GONE,
+    item_sign,
     left,
     own_end,
     record_of,
@@ -28,6 +29,7 @@ def _record_holds(evidence: Evidence) -> Match | None:
     return None if EXIT_IS_OLDER.find(evidence) is not None else record_of(*_RECORDED).find(evidence)
 
 
+_LASTING = item_sign("metric.lasting", "a metric of `nan: stop` stays NaN or infinite", lambda _: Match())
 _RECORD_HOLDS = Sign("the platform's record says more", _record_holds)
 
 
@@ -55,7 +57,7 @@ RULES = (
         ("upload_again", "approve"), (), True,
     ),
     Rule(
-        "METRIC.stopped", (), Tier.OURS, (own_end(Cause.USER_ERROR), says("metric.lasting")), (), Certainty.CERTAIN,
+        "METRIC.stopped", (), Tier.OURS, (own_end(Cause.USER_ERROR), _LASTING), (), Certainty.CERTAIN,
         Cause.USER_ERROR, Where.CODE, Retry.NEVER, "{own}", ("lower_rate", "clip_gradients", "resume_kept"),
     ),
     Rule(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from supervisor.domain.causes import Cause
 from tests.diagnosis.cases import Expected
-from tests.diagnosis.makers.answers import NO_GPU, OUR_END, PREEMPTED, STOPPED, USER_ERROR, not_
+from tests.diagnosis.makers.answers import NO_GPU, OUR_END, PREEMPTED, STOPPED, USER_ERROR, code, not_
 from tests.diagnosis.makers.documents import NOW
 from tests.diagnosis.makers.situations import GCE, KUBERNETES, SLURM, Fact, Mechanism, Story, record
 from tests.diagnosis.makers.variations import Variation
@@ -81,6 +81,19 @@ def ended_by_the_agent(drawn: Variation) -> Story:
     return Story(OUR_END, number=(15, 9)[drawn.seed % 2], sent_by_us=True, signals_sent=(15,), placement=GCE)
 
 
+def metric_stops(drawn: Variation) -> Story:
+    """`watch: {loss: {nan: stop}}`: the supervisor ended it, and the agent left because it was asked to."""
+    drawn.train()
+    drawn.say("loss nan")
+    step = drawn.step
+    words = f"loss stays NaN since step {step}; the last finite value was 2.31 at step {step - 10}"
+    answer = code("METRIC", "certain", "lower_rate", "resume_kept")
+    return Story(
+        answer, number=15, sent_by_us=True, signals_sent=(15,), left="stopped", cause=Cause.USER_ERROR, detail=words,
+        facts=(("metric.lasting", "loss", "agent", drawn.up_s, words),),
+    )  # fmt: skip
+
+
 # --- look-alikes ------------------------------------------------------------------------------------------------------
 
 
@@ -93,6 +106,17 @@ def superseded_by_a_preemption(drawn: Variation) -> Story:
     return Story(
         not_(PREEMPTED, "OWN"), number=end, sent_by_us=True, signals_sent=(15,), left=left, record=kept, placement=GCE
     )
+
+
+def stopped_with_nan(drawn: Variation) -> Story:
+    """A person stops a run whose loss is NaN; no `watch` says stop."""
+    drawn.train()
+    drawn.say("loss nan")
+    facts = (("metric.nonfinite", "loss", "agent", drawn.up_s, f"loss is NaN since step {drawn.step}"),)
+    return Story(
+        not_(STOPPED, "METRIC"), number=15, sent_by_us=True, signals_sent=(15,), left="stopped", facts=facts,
+        cause=Cause.STOP_REQUESTED, detail="stop requested by ops",
+    )  # fmt: skip
 
 
 def stopped_after_the_last_step(drawn: Variation) -> Story:
@@ -262,6 +286,8 @@ MECHANISMS = (
     *(Mechanism(f"left-{word.replace('_', '-')}", _left(word), 5) for word in LEFT),
     *(Mechanism(f"record-{cause.value.replace('_', '-')}", _weakly_recorded(cause), 3) for cause in WEAK),
     *(Mechanism(f"not-record-{cause.value.replace('_', '-')}", _failed_beside(cause), 1) for cause in WEAK),
+    Mechanism("metric-stops", metric_stops, 5),
+    Mechanism("not-metric-stops", stopped_with_nan, 3),
     Mechanism("by-the-agent", ended_by_the_agent, 5),
     Mechanism("not-superseded", superseded_by_a_preemption, 6),
     Mechanism("not-after-the-last-step", stopped_after_the_last_step, 2),
