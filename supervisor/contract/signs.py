@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from supervisor.contract.beat_telemetry import figure
 
@@ -33,8 +33,31 @@ NOTES = (
     "checkpoint.shrinks", "checkpoint.torn", "checkpoint.missing", "metric.reported", "step.from",
     "step.first_after_restore", "window.save_share",
 )  # fmt: skip
+# What makes a run slow -> the figures that show it, in order; each is of several minutes (agent/watch/slow.py).
+THROTTLED, UNDERFED, MOUNT, LOADER, SMALL_FILES, THREADS, SHARED, DOWNLOAD = (
+    "throttled", "underfed", "mount", "loader", "small_files", "threads", "shared", "download",
+)  # fmt: skip
+SLOW: Mapping[str, Tuple[str, ...]] = {
+    THROTTLED: ("window.clock_reasons", "window.steps_share", "window.temperature"),
+    UNDERFED: ("window.gpu_util", "window.sm_clock_share", "window.power_share"),
+    MOUNT: ("window.io_pressure", "window.gpu_util"),  # `detail`: the kind of the mount
+    LOADER: ("window.loader_cpu", "window.gpu_util"),
+    SMALL_FILES: ("window.reads_per_s", "window.read_bytes", "window.new_inodes_per_s"),
+    THREADS: ("window.threads", "window.cpu_quota", "window.throttled_share", "window.gpu_util"),
+    SHARED: ("window.card_others_bytes", "window.steps_share"),
+    DOWNLOAD: ("window.download_still_s",),
+}
+# NVML's clock event reasons that no person asked for: a hardware slowdown, a software and a hardware thermal slowdown,
+# a power brake.
+THROTTLING = 0x08 | 0x20 | 0x40 | 0x80
+# Parts of the names of file systems whose reads take long: of the network, and a rotating disk.
+SLOW_MOUNTS = (
+    "nfs", "fuse", "9p", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "virtiofs", "gcsfuse", "s3fs", "sshfs",
+    "hdd",
+)  # fmt: skip
 _STILL = "still"  # in a list of what moves that would be empty
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
+_DETAIL = re.compile(r"[a-z0-9_.-]{1,24}")
 # Hits, characters of each quote, characters of the error: as many as fit.
 _FORMS = ((6, 200, 200), (6, 120, 120), (6, 60, 60), (6, 30, 60), (6, 0, 30), (3, 0, 30), (1, 0, 20))
 
@@ -85,6 +108,15 @@ class OddMetric:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """Why a run is slow. `word`: of SLOW; `figures`: as named there, None = unread."""
+
+    word: str
+    figures: Tuple[Optional[float], ...]
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Signs:
     """`began`: the pattern of the hit that began the end; "" = an error without a pattern, or unknown. `error`: the
     line that began the end, in most cases the last one of an exception; where `began` is set, its hit's. A hit of a
@@ -94,7 +126,7 @@ class Signs:
     ones first, at most MAX_ODD. `moves`: what still moves while a step is late, in words of agent/watch/motion.py;
     () = nothing does, None = no step is late, or it cannot be said. `repaired`: (files, bytes) that were removed from
     the run's `scratch` after a full disk; None = that was not tried. `notes`: (one of NOTES, figure), each once;
-    that of `metric.reported` is 0 or 1."""
+    that of `metric.reported` is 0 or 1. `slow`: what has made it slow for minutes; only what is notable."""
 
     hits: Tuple[Hit, ...] = ()
     error: str = ""
@@ -110,6 +142,7 @@ class Signs:
     repaired: Optional[Tuple[int, int]] = None
     metrics: Tuple[OddMetric, ...] = ()
     notes: Tuple[Tuple[str, float], ...] = ()
+    slow: Tuple[Slow, ...] = ()
 
 
 def encode(signs: Signs) -> str:
@@ -151,6 +184,7 @@ def decode(text: str) -> Signs:
         repaired=_repaired(data.get("repaired")),
         metrics=tuple(odd for odd in map(_odd, _rows(data, "metrics", MAX_ODD)) if odd is not None),
         notes=_notes(data.get("notes")),
+        slow=tuple(slow for slow in map(_slow, _rows(data, "slow", len(SLOW))) if slow is not None),
     )
 
 
@@ -178,6 +212,7 @@ def _shorter(signs: Signs) -> Iterator[str]:
         if most < MAX_HITS:
             metrics = signs.metrics[: most - 1] or tuple(odd for odd in signs.metrics if odd.kind in STAYS)[:1]
             fewer = replace(fewer, held=signs.held[:4], nonfinite=(), metrics=metrics, notes=())
+            fewer = replace(fewer, slow=signs.slow[: most - 1])
         yield _dumps(replace(fewer, error=signs.error[:error_chars]))
 
 
@@ -200,6 +235,7 @@ def _bounded(signs: Signs) -> Signs:
         nonfinite=signs.nonfinite[:MAX_METRICS],
         moves=None if signs.moves is None else signs.moves[:MAX_MOVES],
         metrics=signs.metrics[:MAX_ODD],
+        slow=signs.slow[: len(SLOW)],
     )
 
 
@@ -219,6 +255,7 @@ def _dumps(signs: Signs) -> str:
         "repaired": None if signs.repaired is None else list(signs.repaired),
         "metrics": [_odd_row(odd) for odd in signs.metrics],
         "notes": dict(sorted(signs.notes)) or None,
+        "slow": [[slow.word, slow.detail, *map(_number, slow.figures)] for slow in signs.slow],
         "up_s": signs.up_s,
     }
     return json.dumps(
@@ -262,6 +299,15 @@ def _odd(row: object) -> Optional[OddMetric]:
     if not all(number is None or _is_count(number) for number in (before_step, back_step)):
         return None
     return OddMetric(name, kind, step, up_s, _number(before), before_step, _number(value), back_step)
+
+
+def _slow(row: object) -> Optional[Slow]:
+    if not isinstance(row, list) or not row or not isinstance(row[0], str) or len(row) != 2 + len(SLOW.get(row[0], "")):
+        return None
+    word, detail, figures = row[0], row[1], tuple(_number(value) for value in row[2:])
+    if word not in SLOW or all(value is None for value in figures):
+        return None
+    return Slow(word, figures, detail if isinstance(detail, str) and _DETAIL.fullmatch(detail) else "")
 
 
 def _number(value: object) -> Optional[float]:

@@ -49,6 +49,7 @@ class Evidence:
     stored = False  # the part of the end is in the store
     words: Callable[[], Dict[str, Any]] = staticmethod(dict)  # of the watch over the log
     usual_s: Callable[[], Optional[float]] = staticmethod(lambda: None)  # of the watch over hangs: a usual step
+    windows: Callable[[], Dict[str, Any]] = staticmethod(dict)  # of the watch over slow runs
     repair: Optional[Dict[str, Any]] = None  # after a full disk
     _ended = False
 
@@ -172,6 +173,7 @@ class Evidence:
             "repair": self.repair,
             "stall": self._stall,
             "rhythm": {"usual_s": self.usual_s()},
+            "windows": self.windows(),
             "processes": processes,
             "signs": json.loads(beat.signs) if beat.signs else None,
             **self.words(),

@@ -22,6 +22,7 @@ from supervisor.contract.beat_telemetry import Gpus
 MIB, GIB = 1 << 20, 1 << 30
 HELD_BYTES, HELD_SHARE = GIB, 0.05  # a driver itself may use less than the larger of the two
 MOUNTS_BYTES = 1 << 20
+VIRTUAL_DISKS = ("vd", "xvd", "loop", "ram", "zram", "nbd")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -30,6 +31,7 @@ class Mount(NamedTuple):
     kind: str  # of file system, such as ext4 or nfs4
     source: str
     read_only: bool
+    device: str = ""  # as major:minor
 
 
 def start_facts(job: Job, folder: MachineFolder, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:
@@ -89,7 +91,7 @@ def parse_mounts(mountinfo: str) -> List[Mount]:
         if len(before) < 6 or len(after) < 3:
             continue
         read_only = "ro" in (*before[5].split(","), *after[2].split(","))
-        mounts.append(Mount(_plain(before[4]), after[0], _plain(after[1]), read_only))
+        mounts.append(Mount(_plain(before[4]), after[0], _plain(after[1]), read_only, before[2]))
     return mounts
 
 
@@ -97,6 +99,20 @@ def mount_under(path: str, mounts: Sequence[Mount]) -> Optional[Mount]:
     """The mount that holds this real path."""
     above = [mount for mount in mounts if mount.point == "/" or (path + "/").startswith(mount.point + "/")]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
+
+
+def mounted_as(mount: Optional[Mount], sys: str = "/sys") -> str:
+    """The kind of file system in lower case; `hdd` on a disk that rotates. A virtual disk says that it rotates whatever
+    is below it, so it does not count. An image's own layers are no mount of a person."""
+    kind = "" if mount is None else mount.kind.lower()
+    if mount is None or kind == "fuse.fuse-overlayfs":
+        return ""
+    block = os.path.realpath("%s/dev/block/%s" % (sys, mount.device))
+    for folder in (block, os.path.dirname(block)):  # of the disk, of the disk with this partition
+        is_virtual = os.path.basename(folder).startswith(VIRTUAL_DISKS)
+        if not is_virtual and read_text(folder + "/queue/rotational").strip() == "1":
+            return "hdd"
+    return kind
 
 
 def _plain(path: str) -> str:

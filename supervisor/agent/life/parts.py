@@ -24,7 +24,7 @@ from supervisor.agent.facts.attempt_facts import FactsDuty
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.looks import Surroundings
 from supervisor.agent.life.beats import PushedBeats, StoredBeats
-from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup
+from supervisor.agent.machine.cgroup import OomWatch, OwnCgroup, host_io_pressure
 from supervisor.agent.machine.command import Training, Unfit, Workplace
 from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader, gpu_names
@@ -42,6 +42,7 @@ from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
 
@@ -139,10 +140,20 @@ class Parts:
 
     def _make_loops(self) -> None:
         job, folder = self.job, self.folder
-        readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read)
-        vitals = Vitals(readers, self.beat_state.note, job.beat_push_s)
+        tree, group = ProcessTree(lambda: self.training.pid), OwnCgroup()
+        slow = SlowWatch(
+            job.slow_s,
+            self.beat_state,
+            look=lambda wanted: self.surroundings.work(tree.known, group, wanted),
+            host_io=host_io_pressure,
+            monotonic=time.monotonic,
+        )
+        readers = readers_of(folder, self.gpus, lambda: self.training.pid, self.surroundings.oom.read, tree)
+        vitals = Vitals(readers, self.beat_state.note, job.beat_push_s, then=slow.add)
         self.beat_state.add_vitals(vitals.fresh)
         self.beat_state.add_signs(self._more_signs)
+        self.beat_state.add_signs(slow.signs)
+        self.evidence.windows = slow.part
         sources = Sources(
             counters=self._counters,
             dumps=self.evidence.dumps,

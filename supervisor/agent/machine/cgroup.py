@@ -50,6 +50,15 @@ class OwnCgroup:
         kills = _entries(text).get("oom_kill")
         return None if kills is None else int(kills)
 
+    def periods(self) -> Optional[Tuple[float, float]]:
+        """(periods of the CPU's quota so far, those of them in which it was used up); None where no quota counts. Of
+        the nearest group on the way up that has one."""
+        for group in self._groups["cpu"] or self._groups[""]:
+            entries = _entries(read_text(os.path.join(group, "cpu.stat")))
+            if entries.get("nr_periods"):
+                return entries["nr_periods"], entries.get("nr_throttled", 0.0)
+        return None
+
     @property
     def memory_group(self) -> Optional[str]:
         """The folder of our group where its memory is counted; None = nowhere."""
@@ -91,10 +100,7 @@ class OwnCgroup:
         return entries["throttled_usec"] / 1e6 if "throttled_usec" in entries else None
 
     def _pressure(self, what: str) -> Optional[float]:
-        for word in _own_text(self._groups[""], what + ".pressure").partition("\n")[0].split():
-            if word.startswith("avg10="):
-                return _number(word[len("avg10=") :])
-        return None
+        return _some(_own_text(self._groups[""], what + ".pressure"))
 
 
 class OomWatch:
@@ -147,6 +153,18 @@ class OomWatch:
                 self.shared = True  # for good: the others are not looked at
                 return
             self._ours.add(pid)
+
+
+def host_io_pressure(path: str = "/proc/pressure/io") -> Optional[float]:
+    """Of the whole computer: the share of the last 10 s, in percent, in which some task waited for a disk."""
+    return _some(read_text(path))
+
+
+def _some(text: str) -> Optional[float]:
+    for word in text.partition("\n")[0].split():
+        if word.startswith("avg10="):
+            return _number(word[len("avg10=") :])
+    return None
 
 
 def _own_text(groups: List[str], name: str) -> str:

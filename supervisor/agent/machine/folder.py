@@ -112,6 +112,7 @@ class Job:
     first_dump_s: Optional[float] = None  # the same before the first step
     hang: bool = False  # the agent judges hangs
     quiet_s: float = 1800.0  # a command without steps hangs after so long without any motion
+    slow_s: float = 600.0  # the window of the figures that show why a run is slow
     scratch: Tuple[str, ...] = ()  # globs of what may be removed after a full disk
     watch: Optional[Mapping[str, Mapping[str, str]]] = None  # metric -> what the spec wants of it
     stop_consumed: Optional[str] = None
@@ -131,6 +132,7 @@ _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "
 _NUMBERS = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
+    "slow_s",
 )  # fmt: skip
 
 

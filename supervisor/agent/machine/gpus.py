@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from ctypes import c_void_p
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.agent.machine import nvml
 from supervisor.agent.machine.folder import Job
@@ -35,6 +35,7 @@ READY_LIMIT_S = 1200.0  # as gpu_timeout_s, which limits the boot
 PROBE_LIMIT_S = 120.0
 REAP_S = 5.0  # for a killed probe: inside the driver a process may be in an uninterruptible sleep
 CUDA_RETRY_S = 5.0
+FIRST_PIDS = "pid:[4026531836]"  # PROC_PID_INIT_INO of linux/proc_ns.h
 LOST = "its driver says that it is lost"
 NOT_READY = 802
 _CUDA_ERRORS = {
@@ -115,6 +116,16 @@ class GpuReader:
         read_at, figures = self._latest
         return figures if self._monotonic() - read_at <= max_age_s else None
 
+    def others_bytes(self, ours: Container[int]) -> Optional[float]:
+        """The most that processes other than `ours` (pids) use of one card; None where that cannot be read. The driver
+        counts in the first namespace of pids: in a container ours would look like strangers."""
+        with self._lock:
+            if self._nvml is None or not _sees_all_pids():
+                return None
+            used = [self._nvml.processes(card) for card in self._cards if card is not None]
+        sums = [sum(size for pid, size in rows.items() if pid not in ours) for rows in used if rows is not None]
+        return float(max(sums)) if sums else None
+
     def xids(self) -> Tuple[Tuple[int, int, float], ...]:
         """(card, code, when by `monotonic`) of the errors that the driver has reported since the agent's start, the
         newest last. `card`: as in the columns of `read`. Never blocks."""
@@ -193,6 +204,13 @@ class GpuReader:
                 self._bad.setdefault(name, "its driver cannot bring it up (%s: %s)" % (path, error.strerror))
             return "%s: %s" % (path, error.strerror)
         return ""
+
+
+def _sees_all_pids() -> bool:
+    try:
+        return os.readlink("/proc/self/ns/pid") == FIRST_PIDS
+    except OSError:
+        return False
 
 
 def missing_text(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:

@@ -23,6 +23,7 @@ from supervisor.agent.machine.folder import read_text
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS
 
 SUCCESS, GPU_IS_LOST = 0, 15
+PROCESSES = 128  # of a card, at most: with more of them none is read
 DRIVER = "/proc/driver/nvidia"
 PROGRAM = "nvidia-smi"
 SMI_PERIOD_S, SMI_TIMEOUT_S = 60.0, 20.0
@@ -88,6 +89,13 @@ class _MemoryV2(ctypes.Structure):
     ]
 
 
+class _Process(ctypes.Structure):
+    _fields_ = [("pid", c_uint), ("used", c_ulonglong), ("gpu_instance", c_uint), ("compute_instance", c_uint)]
+
+
+_UNKNOWN_BYTES = 2**64 - 1
+
+
 class _Event(ctypes.Structure):
     _fields_ = [
         ("device", c_void_p),
@@ -137,6 +145,14 @@ class Nvml:
     def minor(self, card: c_void_p) -> Optional[int]:
         """The number in /dev/nvidia<minor>; None where the card has no such file of its own."""
         return self._number("nvmlDeviceGetMinorNumber", card)
+
+    def processes(self, card: c_void_p) -> Optional[Dict[int, int]]:
+        """Bytes of the card's memory by pid of the driver's own namespace; None where the driver does not say."""
+        rows, count = (_Process * PROCESSES)(), c_uint(PROCESSES)
+        if self._call("nvmlDeviceGetComputeRunningProcesses_v3", card, byref(count), rows) != SUCCESS:
+            return None
+        used = {int(row.pid): int(row.used) for row in rows[: count.value]}
+        return None if _UNKNOWN_BYTES in used.values() else used
 
     def watch(self, card: c_void_p) -> None:
         """Collect this card's Xid events from now on, if the driver reports them."""

@@ -137,6 +137,11 @@ class ProcessTree:
         command = self._command()
         return [] if command is None else sorted(self._of_training(command, self._read(_pids(self._proc))))
 
+    @property
+    def known(self) -> List[int]:
+        """The pids of the last reading. Safe to use from every thread."""
+        return sorted(self._members)
+
     def _read(self, pids: Iterable[int]) -> Dict[int, Process]:
         """Without processes that have ended meanwhile."""
         processes = {}

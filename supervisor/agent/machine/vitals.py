@@ -77,7 +77,8 @@ def _is_full(free: Optional[float], total: Optional[float], least: int, enough: 
 
 
 class Vitals:
-    """`readers`: name in Telemetry -> its reader. `warn(about, text)`: a short fact for people."""
+    """`readers`: name in Telemetry -> its reader. `warn(about, text)`: a short fact for people. `then` gets each
+    reading."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class Vitals:
         warn: Callable[[str, str], None],
         period_s: float,
         monotonic: Callable[[], float] = time.monotonic,
+        then: Callable[[Telemetry], None] = lambda telemetry: None,
     ) -> None:
-        self._readers, self._warn = dict(readers), warn
+        self._readers, self._warn, self._then = dict(readers), warn, then
         self._period_s, self._monotonic = max(PERIOD_MIN_S, period_s), monotonic
         self._failing: Set[str] = set()
         self._last = ""
@@ -95,7 +97,9 @@ class Vitals:
 
     def step(self) -> float:
         """Read everything; seconds until the next time."""
-        self._last, self._read_at = encode(self.read()), self._monotonic()
+        telemetry = self.read()
+        self._last, self._read_at = encode(telemetry), self._monotonic()
+        self._then(telemetry)
         return self._period_s
 
     def fresh(self) -> str:
@@ -131,15 +135,16 @@ def readers_of(
     gpus: GpuReader,
     command: Callable[[], Optional[int]],
     cgroup: Optional[Callable[[], Any]] = None,
+    tree: Optional[ProcessTree] = None,
 ) -> Dict[str, Callable[[], Any]]:
     """All readers. `command`: the pid of the command. `cgroup`: the reader of the control group; None = its figures
-    alone."""
+    alone. `tree`: of the command's processes; None = one of its own."""
     roles = {role + "_disk": path for role, path in folder.roles().items()}
     return {
         "gpus": gpus.read,
         "cgroup": cgroup or OwnCgroup().read,
         "disks": lambda: disks_by_role(roles),
-        "tree": ProcessTree(command).read,
+        "tree": (tree or ProcessTree(command)).read,
         "uptime_s": _uptime_s,
         "log_bytes": lambda: float(os.stat(folder.output).st_size),
         "shm": lambda: _shm(read_disk(SHM)),

@@ -9,12 +9,15 @@ where they come at equal gaps of steps or of time only when the next one is due,
 A step is late after `late_s`: five times what is usual for the kind that is due, and at least FLOOR_S. A single long
 interval (the first compile) makes no kind: whether anything moves is for others to say. Pure; times are seconds of any
 one clock.
+
+`Pace` is about minutes, not single steps: whether the run is slower than it was.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 from typing import Deque, NamedTuple, Optional, Sequence, Tuple
 
 REPORTS, WINDOW, LONG_WINDOW = 20, 512, 32
@@ -24,6 +27,9 @@ FLOOR_S = 60.0
 EQUAL = 0.1  # gaps that differ by this share are equal
 MOST = 0.8  # of the gaps must be equal
 SORT_EVERY = 16  # intervals
+PACES, LEAST_PACES, LEAST_STEPS = 480, 10, 10
+USUAL = 0.9  # a slower pace than this share of the usual one is not usual
+SLACK = 1 / 60  # of a window: its first report may be so much late
 STAY_AWAY = 3.0  # gaps after which long intervals are no longer expected
 
 
@@ -103,6 +109,56 @@ class Rhythm:
             if gap is not None:
                 return (1 - EQUAL) * gap <= since <= STAY_AWAY * gap
         return self._step - last.step <= STAY_AWAY * max(steps)
+
+
+class Pace:
+    """Steps a second of training, compared with the median of before."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._points: Deque[Tuple[float, int]] = deque()
+        self._young: Deque[Tuple[float, float]] = deque()  # paces that are still within the window
+        self._usual: Deque[float] = deque(maxlen=PACES)
+
+    def clear(self) -> None:
+        """What is usual stays."""
+        self._points.clear()
+        self._young.clear()
+
+    def add(self, trained_s: float, step: int) -> None:
+        if self._points and step < self._points[-1][1]:
+            self.clear()
+        self._points.append((trained_s, step))
+        while len(self._points) > 2 and self._points[1][0] <= trained_s - self._window_s:
+            self._points.popleft()
+
+    def share(self, trained_s: float) -> Optional[float]:
+        """Of the usual pace; None where it is not known yet, or the steps are too long to say. Call it at equal times:
+        each call takes one pace for later."""
+        pace, recent = self._pace(trained_s, self._window_s), self._pace(trained_s, self._window_s / 3)
+        share = self._share_of(pace)
+        if recent is not None:
+            self._young.append((trained_s, recent))
+        while self._young and self._young[0][0] <= trained_s - self._window_s:
+            _, old = self._young.popleft()
+            if share is None or share >= USUAL:
+                self._usual.append(old)
+        return share
+
+    def _share_of(self, pace: Optional[float]) -> Optional[float]:
+        usual = median(self._usual) if len(self._usual) >= LEAST_PACES else 0.0
+        if pace is None or usual * self._window_s < LEAST_STEPS:
+            return None
+        return round(pace / usual, 2)
+
+    def _pace(self, trained_s: float, window_s: float) -> Optional[float]:
+        """Over the last `window_s`; None until there are so many."""
+        since = trained_s - window_s
+        if not self._points or self._points[0][0] > since + SLACK * self._window_s:
+            return None
+        first = next((point for point in self._points if point[0] >= since), self._points[-1])
+        seconds = self._points[-1][0] - first[0]
+        return (self._points[-1][1] - first[1]) / seconds if seconds > window_s / 2 else None
 
 
 def percentile(lengths_s: Sequence[float], share: float = 0.99) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import INF, NAN, SPIKE, Hit, Signs
+from supervisor.contract.signs import INF, MOUNT, NAN, SLOW, SPIKE, Hit, Signs
 from supervisor.domain.diagnosis.evidence import Clock, Evidence, Item, Source, Value, in_order
 from supervisor.wording.stalls import odd_text
 
@@ -82,6 +82,10 @@ def add_signs(into: Collected, signs: Signs) -> set[tuple[int, int]]:
     if signs.hang is not None:
         into.add("hang.place", signs.hang.place, Source.AGENT, signs.up_s)
         into.add("hang.still_s", signs.hang.still_s, Source.AGENT, signs.up_s)
+    for slow in signs.slow:
+        for name, value in zip(SLOW[slow.word], slow.figures, strict=True):
+            into.add(name, None if into.has(name) else value, Source.AGENT, signs.up_s)
+        into.add("mount.data", slow.detail if slow.word == MOUNT else None, Source.AGENT, signs.up_s)
     odds = {odd.name for odd in signs.metrics if odd.kind in (NAN, INF)}
     for odd in signs.metrics:
         into.add(_METRICS.get(odd.kind, "metric.lasting"), odd.name, Source.AGENT, odd.up_s, odd_text(odd))

@@ -17,7 +17,7 @@ from supervisor.contract.beat_telemetry import Disk
 from supervisor.contract.heartbeat import MAX_TEXT, Beat, Exit
 from supervisor.contract.logs.beginning import beginning
 from supervisor.contract.logs.matcher import patterns_of, scan
-from supervisor.contract.signs import CAUSE, Hang, Signs, decode
+from supervisor.contract.signs import CAUSE, SLOW, Hang, Signs, decode
 from supervisor.contract.thread_places import PLACES, place_of
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import SAME_FAILURE, Cause
@@ -45,6 +45,7 @@ TAIL_BYTES = 65_536
 EDITED_SHOWN = 3
 DOCUMENT_LOG = 8_000_000  # of a log beside a document
 _NO_SIGNS = Signs()
+_WINDOWS = {"mount.data", *(name for names in SLOW.values() for name in names)}
 
 
 # --- a beat -----------------------------------------------------------------------------------------------------------
@@ -199,7 +200,10 @@ def _hang_in(stall: Json) -> Hang | None:
 
 
 def _add_start(into: Collected, agent: Json) -> None:
-    """Facts of the start, and what the kernel's counter was then."""
+    """Facts of the start, what the kernel's counter was then, and figures of several minutes."""
+    for name, figure in part(agent, "windows").items():
+        if name in _WINDOWS and not into.has(name):
+            into.add(name, figure, Source.AGENT)
     oom, start = part(agent, "oom"), part(agent, "start")
     into.add("oom.before", number_in(oom, "before"), Source.AGENT, where="memory.events")
     into.add("oom.after", number_in(oom, "after"), Source.AGENT, where="memory.events")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from supervisor.contract.signs import SLOW_MOUNTS, THROTTLING
 from supervisor.domain.diagnosis.evidence import Evidence
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Where
 from supervisor.lifecycle.diagnosis.rule import Match, Rule, Sign, Tier
-from supervisor.lifecycle.diagnosis.signs import above, below, has_bits, quote_of, says, steps_fell_back
+from supervisor.lifecycle.diagnosis.signs import above, below, figure, has_bits, quote_of, says, steps_fell_back
 
-# NVML's clock event reasons that a person did not ask for: hardware slowdown and power brake, software and hardware
-# thermal slowdown.
-_THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
-_NETWORK_MOUNTS = says("mount.data", "nfs", "fuse", "9p", "cifs", "sshfs", "lustre", "gcsfuse", "s3fs", "hdd")
+_SLOW_MOUNT = says("mount.data", *SLOW_MOUNTS)
 
 
 def _hint(
@@ -34,6 +32,19 @@ def _odd(item_name: str, statement: str, no: str) -> Sign:
     return Sign(statement, find, (item_name,), no)
 
 
+def _too_many(evidence: Evidence) -> Match | None:
+    threads, quota = figure(evidence, "window.threads"), figure(evidence, "window.cpu_quota")
+    item = evidence.last("window.threads")
+    if item is None or threads is None or (quota is not None and threads <= 2 * quota):
+        return None
+    values = {"window_threads": f"{threads:.0f}"} | ({} if quota is None else {"window_cpu_quota": f"{quota:g}"})
+    return Match(values, (quote_of(item),))
+
+
+_TOO_MANY_THREADS = Sign(
+    "more than two threads run for each core of the quota", _too_many, ("window.threads",),
+    "the threads fit the quota",
+)  # fmt: skip
 RULES = (
     _hint(
         "METRIC", "nonfinite", (_odd("metric.nonfinite", "a metric is not finite", "all metrics are finite"),),
@@ -45,7 +56,7 @@ RULES = (
         "lower_rate", "clip_gradients",
     ),
     _hint(
-        "U8", "mount", (_NETWORK_MOUNTS, above("window.io_pressure", 40), below("window.gpu_util", 50)),
+        "U8", "mount", (_SLOW_MOUNT, above("window.io_pressure", 40), below("window.gpu_util", 50)),
         "the data is on {mount_data}: tasks wait for the disk {window_io_pressure} % of the time, and the GPU is used "
         "{window_gpu_util} %", "stage_data",
     ),
@@ -63,19 +74,19 @@ RULES = (
     ),
     _hint(
         "U40", "threads",
-        (above("window.throttled_share", 0.2), below("window.gpu_util", 20), above("window.threads", 1)),
+        (above("window.throttled_share", 0.2), below("window.gpu_util", 20), _TOO_MANY_THREADS),
         "{window_threads} threads share a quota of {window_cpu_quota:few} cores, and are throttled "
         "{window_throttled_share} of the time", "cap_threads",
     ),
     _hint(
-        "U23", "throttled", (has_bits("window.clock_reasons", _THROTTLED), below("window.steps_share", 0.75)),
+        "U23", "throttled", (has_bits("window.clock_reasons", THROTTLING), below("window.steps_share", 0.75)),
         "the GPU is slowed down[ at {window_temperature} °C]: {window_steps_share} of its usual speed", "move_run",
     ),
     _hint(
         "U21", "underfed", (above("window.gpu_util", 95), below("window.sm_clock_share", 0.5)
         | below("window.power_share", 0.4)),
         "the GPU is busy without work: used {window_gpu_util} %, at {window_sm_clock_share:a low part} of its clock",
-        "more_workers", excludes=(has_bits("window.clock_reasons", _THROTTLED),),
+        "more_workers", excludes=(has_bits("window.clock_reasons", THROTTLING),),
     ),
     _hint(
         "GEN7", "shared", (above("window.card_others_bytes", 2**30), below("window.steps_share", 0.9)),
