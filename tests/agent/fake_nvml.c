@@ -1,7 +1,7 @@
 /* A management library with made-up cards, so that the calls through ctypes are those of a real one: its structures
  * and constants are written down here once more, from nvml.h. FAKE_NVML_CARDS: how many (2). FAKE_NVML_MINORS: set =
  * cards have device files; else the driver does not say. FAKE_NVML_LOST: a file with the index of a card that is lost
- * while the file is there. FAKE_NVML_QUIET: set = no Xid is told. Card 1 is of a kind without power readings and ECC. */
+ * while the file is there. FAKE_NVML_QUIET: set = no Xid is told. FAKE_NVML_UTIL: how busy card 0 is (90). Card 1 is of a kind without power readings and ECC. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ int nvmlDeviceGetMinorNumber(device card, unsigned *minor) {
 
 int nvmlDeviceGetUtilizationRates(device card, utilization *found) {
     if (lost(card->index)) return IS_LOST;
-    found->gpu = 90 + card->index;
+    found->gpu = (getenv("FAKE_NVML_UTIL") ? (unsigned)atoi(getenv("FAKE_NVML_UTIL")) : 90) + card->index;
     found->memory = 11;
     return SUCCESS;
 }
