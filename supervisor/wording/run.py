@@ -42,7 +42,7 @@ from supervisor.wording.forecast import (
     restart_at,
     stalling,
 )
-from supervisor.wording.stalls import late_clauses
+from supervisor.wording.stalls import late_clauses, slow_clause
 
 __all__ = ["next_action", "status_text"]
 
@@ -226,7 +226,7 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
     silent = pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
     if pulse.phase == heartbeat.TRAINING and silent:
         return [*clauses, "See docs/training-contract.md to report steps in two lines"]
-    return [*clauses, _unsaved(run, attempt, pulse, now), _which(attempt)]
+    return [*clauses, slow_clause(pulse), _unsaved(run, attempt, pulse, now), _which(attempt)]
 
 
 def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:

@@ -1,9 +1,9 @@
-"""What the beats of a training say of its health: it hangs, it is late but still moves, a metric of it is not finite or
-has jumped; and the words for it.
+"""What the beats of a training say of its health: it hangs, it is late but still moves, it is slow, a metric of it is
+not finite or has jumped; and the words for it.
 
-The agent judges hangs and motion (agent/watch/hang.py) and metrics (agent/watch/metrics.py), and puts that into
-the signs of its beat. A hang counts only at the step at which the beat itself stands: an agent whose store is away may
-repeat an old one.
+The agent judges hangs and motion (agent/watch/hang.py), metrics (agent/watch/metrics.py) and what is slow
+(agent/watch/slow.py), and puts that into the signs of its beat. A hang counts only at the step at which the beat itself
+stands: an agent whose store is away may repeat an old one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,27 @@ from collections.abc import Mapping
 
 from supervisor.contract import signs, thread_places
 from supervisor.contract.heartbeat import TRAINING, Beat
-from supervisor.contract.signs import INF, INF_STAYS, SPIKE, STAYS, Hang, OddMetric
+from supervisor.contract.signs import (
+    DOWNLOAD,
+    INF,
+    INF_STAYS,
+    LOADER,
+    MOUNT,
+    SHARED,
+    SLOW,
+    SMALL_FILES,
+    SPIKE,
+    STAYS,
+    THREADS,
+    THROTTLED,
+    UNDERFED,
+    Hang,
+    OddMetric,
+    Slow,
+)
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.policies import StallLimits
-from supervisor.wording.figures import age_text, step_text
+from supervisor.wording.figures import age_text, gib_text, step_text
 
 HANG_LOOKS = 2  # an attempt that hangs is ended when a second beat, a poll later, says the same
 _PLACES: Mapping[str, str] = {
@@ -99,3 +116,40 @@ def odd_text(odd: OddMetric) -> str:
     if odd.before is None or odd.before_step is None:
         return since if odd.back_step is not None else f"{since}; it was never finite in this attempt"
     return f"{since}; the last finite value was {odd.before:.4g} at {step_text(odd.before_step)}"
+
+
+def slow_in(pulse: Pulse) -> tuple[Slow, ...]:
+    """What makes it slow, by its newest beat."""
+    return signs.decode(pulse.signs).slow if '"slow"' in pulse.signs and pulse.phase == TRAINING else ()
+
+
+def slow_clause(pulse: Pulse) -> str:
+    """'Slow: the GPU is throttled, at 61 % of its usual pace (`on_slow`)'; "" for a training that is well."""
+    found = slow_in(pulse)
+    more = f"; {len(found) - 1} more in `spot why`" if len(found) > 1 else ""
+    return f"Slow: {slow_text(found[0])}{more}" if found else ""
+
+
+def slow_text(slow: Slow) -> str:
+    """With its figures and the setting to change. Without a full stop."""
+    named = {name.partition(".")[2]: value for name, value in zip(SLOW[slow.word], slow.figures, strict=True)}
+    figures = {name: (value or 0.0) * (100 if name.endswith("_share") else 1) for name, value in named.items()}
+    if slow.word == SMALL_FILES and named["reads_per_s"] is not None and (named["read_bytes"] or 1e9) < 16_384:
+        return "many small reads: {reads_per_s:,.0f} a second of {read_bytes:,.0f} bytes (tar shards)".format(**figures)
+    gib = gib_text(figures.get("card_others_bytes", 0.0))
+    still, kind = age_text(figures.get("download_still_s", 0.0)), slow.detail or "a slow mount"
+    degrees = f" and {figures['temperature']:.0f} °C" if named.get("temperature") is not None else ""
+    return _SLOW[slow.word].format(gib=gib, still=still, kind=kind, degrees=degrees, **figures)
+
+
+_SLOW: Mapping[str, str] = {
+    THROTTLED: "the GPU is throttled, at {steps_share:.0f} % of its usual pace{degrees} (`on_slow`)",
+    UNDERFED: "the GPU is busy ({gpu_util:.0f} %) without much work (`num_workers`)",
+    MOUNT: "the data is on {kind}: IO waits {io_pressure:.0f} % of the time, GPU {gpu_util:.0f} % (`stage`)",
+    LOADER: "the GPU ({gpu_util:.0f} %) waits for loader workers at {loader_cpu:.0f} % CPU (`num_workers`)",
+    SMALL_FILES: "many small files: {new_inodes_per_s:,.0f} new ones a second (tar shards)",
+    THREADS: "{threads:.0f} threads share {cpu_quota:g} cores, held back {throttled_share:.0f} % of the time "
+    "(`OMP_NUM_THREADS`)",
+    SHARED: "others use {gib} GiB of the card, at {steps_share:.0f} % of its usual pace",
+    DOWNLOAD: "a download stands still for {still}",
+}

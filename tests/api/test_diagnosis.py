@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import NAN, OddMetric, Signs, encode
+from supervisor.contract.signs import MOUNT, NAN, THROTTLED, OddMetric, Signs, Slow, encode
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.diagnosis.evidence import Source
@@ -153,6 +153,20 @@ def test_the_same_failure_twice_is_in_the_verdict(client: Client, bed: Bed) -> N
     assert client.get(PATH).json()["verdict"]["rule"] != "SAME.twice"
     bed.change("digits-7", detail=f"exit 1 ({SAME_FAILURE})")
     assert client.get(PATH).json()["verdict"]["rule"] == "SAME.twice"
+def test_what_makes_a_run_slow_is_shown_with_its_number_and_the_setting(client: Client, bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.train("digits-7")
+    assert run.pulse is not None
+    told = encode(Signs(slow=(Slow(THROTTLED, (64.0, 0.6, 88.0)), Slow(MOUNT, (55.0, 31.0), "nfs4")), up_s=900.0))
+    bed.change("digits-7", pulse=replace(run.pulse, signs=told))
+    shown = client.get(PATH).json()
+    assert "Slow: the GPU is throttled, at 60 % of its usual pace and 88 °C (`on_slow`); 1 more" in shown["text"]
+    by_rule = {finding["rule"]: finding for finding in shown["findings"]}
+    assert set(by_rule) == {"U23.throttled", "U8.mount"}
+    assert {remedy["setting"] for finding in by_rule.values() for remedy in finding["remedies"]} == {"on_slow", "stage"}
+    quotes = {quote["item"]: quote["text"] for quote in by_rule["U8.mount"]["quotes"]}
+    assert quotes == {"mount.data": "nfs4", "window.io_pressure": "55.0", "window.gpu_util": "31.0"}
+    assert "Slow: " in client.get("/v1/runs/digits-7").json()["status_text"]
 
 
 def test_fuller_evidence_revises_the_words_and_nothing_else(client: Client, bed: Bed) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.contract.logs.patterns import PATTERNS
-from supervisor.contract.signs import NOTES, Hit
+from supervisor.contract.signs import NOTES, SLOW, Hit
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.evidence import NAMES, Clock, Evidence, Item, Source, in_order
 from supervisor.domain.diagnosis.verdict import Verdict
@@ -101,7 +101,8 @@ def unfed() -> list[Rule]:
 def fed() -> set[str]:
     """Items that the readers of beats and documents make."""
     text = "".join(inspect.getsource(module) for module in (collecting, reading))
-    return {name for name in NAMES if f'"{name}"' in text or name.startswith("disk.")} | set(NOTES)
+    written = {name for name in NAMES if f'"{name}"' in text or name.startswith("disk.")}
+    return written | set(NOTES) | {name for names in SLOW.values() for name in names}
 
 
 # --- random evidence --------------------------------------------------------------------------------------------------

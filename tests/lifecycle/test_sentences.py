@@ -206,6 +206,34 @@ def test_running_that_hangs_says_where_it_waits():
     assert next_action(run, NOW).what == "hangs: restart on the next look"
 
 
+@pytest.mark.parametrize(
+    ("slow", "text"),
+    [
+        (("throttled", (64.0, 0.61, 88.0)), "the GPU is throttled, at 61 % of its usual pace and 88 °C (`on_slow`)"),
+        (("throttled", (64.0, 0.61, None)), "the GPU is throttled, at 61 % of its usual pace (`on_slow`)"),
+        (("underfed", (99.0, 0.4, None)), "the GPU is busy (99 %) without much work (`num_workers`)"),
+        (("mount", (55.0, 31.0), "nfs4"), "the data is on nfs4: IO waits 55 % of the time, GPU 31 % (`stage`)"),
+        (("loader", (97.2, 41.0)), "the GPU (41 %) waits for loader workers at 97 % CPU (`num_workers`)"),
+        (("small_files", (2100.0, 4096.0, None)), "many small reads: 2,100 a second of 4,096 bytes (tar shards)"),
+        (("small_files", (5.0, 1e6, 230.0)), "many small files: 230 new ones a second (tar shards)"),
+        (
+            ("threads", (64.0, 8.0, 0.3, 4.0)),
+            "64 threads share 8 cores, held back 30 % of the time (`OMP_NUM_THREADS`)",
+        ),
+        (("shared", (3.0 * 2**30, 0.7)), "others use 3.0 GiB of the card, at 70 % of its usual pace"),
+        (("download", (200.0,)), "a download stands still for 3 min 20 s"),
+    ],
+)
+def test_running_that_is_slow_says_why_with_its_figures(slow, text):
+    told = signs.encode(signs.Signs(slow=(signs.Slow(*slow),)))
+    run = running(pulse=pulse(signs=told))
+    assert f" Slow: {text}. " in status_text(run, NOW)
+    more = signs.encode(signs.Signs(slow=(signs.Slow(*slow), signs.Slow("download", (130.0,)))))
+    assert f" Slow: {text}; 1 more in `spot why`. " in status_text(running(pulse=pulse(signs=more)), NOW)
+    saving = running(pulse=pulse(signs=told, phase="evaluation"))
+    assert "Slow" not in status_text(saving, NOW)
+
+
 def test_running_without_progress_that_moves_is_not_said_to_restart_at_a_poll():
     late = signs.encode(signs.Signs(moves=("gpu", "cpu")))
     newest = pulse(step=12300, first_progress_at=NOW - 900, progress_at=NOW - 720, stall_polls=12, signs=late)
