@@ -125,9 +125,9 @@ def slow_in(pulse: Pulse) -> tuple[Slow, ...]:
 
 def slow_clause(pulse: Pulse) -> str:
     """'Slow: the GPU is throttled, at 61 % of its usual pace (`on_slow`)'; "" for a training that is well."""
-    found = slow_in(pulse)
-    more = f"; {len(found) - 1} more in `spot why`" if len(found) > 1 else ""
-    return f"Slow: {slow_text(found[0])}{more}" if found else ""
+    reasons = slow_in(pulse)
+    more = f"; {len(reasons) - 1} more in `spot why`" if len(reasons) > 1 else ""
+    return f"Slow: {slow_text(reasons[0])}{more}" if reasons else ""
 
 
 def slow_text(slow: Slow) -> str:

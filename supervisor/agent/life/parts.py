@@ -144,7 +144,7 @@ class Parts:
         slow = SlowWatch(
             job.slow_s,
             self.beat_state,
-            look=lambda wanted: self.surroundings.work(tree.known, group, wanted),
+            look=lambda wanted: self.surroundings.work(tree.last_pids, group, wanted),
             host_io=host_io_pressure,
             monotonic=time.monotonic,
         )

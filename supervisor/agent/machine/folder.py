@@ -130,9 +130,8 @@ _AS_IS = (
 )  # fmt: skip
 _FLAGS = ("own_login", "relaunched", "steps_from_zero", "stays_after_success", "stays_after_failure", "hang")
 _NUMBERS = (
-    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
+    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s", "slow_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "quiet_s", "notice_s", "results_save_max_mb", "expiry_s",
-    "slow_s",
 )  # fmt: skip
 
 
@@ -302,8 +301,7 @@ class MachineFolder:
         return path if os.path.exists(path) else None
 
     def write_notice(self, notice_s: float) -> None:
-        """This machine will be preempted in so many seconds. OSError where that cannot be written; this agent knows it
-        all the same."""
+        """This machine will be preempted in so many seconds. OSError where that cannot be written."""
         deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
         self._write_json(NOTICE, {"deadline_boottime_s": deadline, "notice_s": notice_s})
 

@@ -138,7 +138,7 @@ class ProcessTree:
         return [] if command is None else sorted(self._of_training(command, self._read(_pids(self._proc))))
 
     @property
-    def known(self) -> List[int]:
+    def last_pids(self) -> List[int]:
         """The pids of the last reading. Safe to use from every thread."""
         return sorted(self._members)
 
