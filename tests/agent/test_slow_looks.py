@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.facts.looks import read_work
 from supervisor.agent.facts.start import Mount, mounted_as
+from supervisor.agent.facts.work import read_work
 from supervisor.agent.machine import gpus
 from supervisor.agent.machine.cgroup import OwnCgroup, host_io_pressure
 from supervisor.agent.watch.beat_state import BeatState

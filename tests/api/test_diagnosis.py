@@ -153,6 +153,8 @@ def test_the_same_failure_twice_is_in_the_verdict(client: Client, bed: Bed) -> N
     assert client.get(PATH).json()["verdict"]["rule"] != "SAME.twice"
     bed.change("digits-7", detail=f"exit 1 ({SAME_FAILURE})")
     assert client.get(PATH).json()["verdict"]["rule"] == "SAME.twice"
+
+
 def test_what_makes_a_run_slow_is_shown_with_its_number_and_the_setting(client: Client, bed: Bed) -> None:
     bed.submit("digits-7")
     run = bed.train("digits-7")
