@@ -203,6 +203,7 @@ def is_open(gotcha: str) -> bool:
 _AGENT, _EVIDENCE = "supervisor/agent/", "supervisor/agent/facts/evidence.py"
 _SURROUNDINGS, _NOTES = "supervisor/agent/facts/looks.py", "supervisor/agent/watch/notes.py"
 _VITALS, _READING = "supervisor/agent/machine/vitals.py", "supervisor/lifecycle/diagnosis/reading.py"
+_SLOW = "supervisor/agent/watch/slow.py"
 _HANGS, _LEAVING = "supervisor/agent/watch/hang.py", "supervisor/agent/life/leaving.py"
 
 # Item of the evidence -> the file that makes its value at run time, and words of that file.
@@ -233,6 +234,7 @@ WRITTEN: Mapping[str, tuple[str, str]] = {
     "left.message": (_READING, "beat.message"),
     "memory.limit": (_VITALS, "cgroup"),
     "memory.used": (_VITALS, "cgroup"),
+    "metric.lasting": (_AGENT + "watch/metrics.py", "kind = NAN_STAYS if"),
     "metric.nonfinite": (_AGENT + "watch/metrics.py", '"nonfinite": tuple(nonfinite)'),
     "metric.reported": (_NOTES, '"metric.reported"'),
     "metric.spike": (_AGENT + "watch/metrics.py", '"metrics": tuple(masked)'),
@@ -253,12 +255,32 @@ WRITTEN: Mapping[str, tuple[str, str]] = {
     "step.from": (_NOTES, '"step.from"'),
     "step.last": (_READING, "beat.step if beat.step is not None"),
     "up.s": (_AGENT + "watch/beat_state.py", "up_s=self.up_s()"),
+    "mount.data": (_SLOW, '"mount.data"'),
     "window.save_share": (_NOTES, '"window.save_share"'),
+    **{
+        f"window.{name}": (_SLOW, f'"window.{name}"')
+        for name in (
+            "card_others_bytes",
+            "clock_reasons",
+            "cpu_quota",
+            "download_still_s",
+            "gpu_util",
+            "io_pressure",
+            "loader_cpu",
+            "new_inodes_per_s",
+            "power_share",
+            "read_bytes",
+            "reads_per_s",
+            "sm_clock_share",
+            "steps_share",
+            "threads",
+            "throttled_share",
+        )
+    },
 }
 _A_PERSON = "only files of a person have it: "
 _RECORDED = "the provider reads its platform's words itself: record.cause and record.detail have them"
 _NOTEBOOK = "comes with the providers of notebooks"
-_WINDOWS = "no figures of several minutes are kept yet"
 
 # Item -> why no code writes it at run time. `spot diagnose` takes each from a file of facts.
 WAITING: Mapping[str, str] = {
@@ -281,16 +303,6 @@ WAITING: Mapping[str, str] = {
     "session.listed": _NOTEBOOK,
     "smoke.passed": _A_PERSON + "without it the advice of a smoke is shown",
     "upload.missing": _NOTEBOOK,
-    "window.download_still_s": "own downloads are resumed; one of the command that stands still is a hang (network)",
     "worker.count": _A_PERSON + "at its end a process has no memory any more",
     "worker.rss": _A_PERSON + "at its end a process has no memory any more",
-    **dict.fromkeys(
-        (
-            "mount.data", "window.card_others_bytes", "window.clock_reasons", "window.gpu_util", "window.io_pressure",
-            "window.loader_cpu", "window.new_inodes_per_s", "window.power_share", "window.read_bytes",
-            "window.reads_per_s", "window.sm_clock_share", "window.steps_share", "window.threads",
-            "window.throttled_share",
-        ),
-        _WINDOWS,
-    ),
 }  # fmt: skip
