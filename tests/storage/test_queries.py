@@ -1,5 +1,6 @@
 """Bounded costs: the index of a query, how long the lock is held, how many rows a minute makes."""
 
+import re
 from contextlib import closing
 from dataclasses import replace
 
@@ -9,12 +10,14 @@ import pytest
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Counters
 from supervisor.domain.status import Status
-from supervisor.ports.store import Change, RunFilter, Sample
+from supervisor.ports.store import Change, DuplicateRun, RunFilter, Sample
 from supervisor.storage.engine import retention, tables
-from supervisor.storage.engine.statements import Statement
+from supervisor.storage.engine.statements import LISTED, Counts, Statement
 from supervisor.storage.rows import beats, pages, rows, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, an_attempt, insert, lease_of
+
+EVERYTHING = RunFilter()
 
 
 def plan(store: SqlStore, statement: Statement, **params: object) -> str:
@@ -246,3 +249,73 @@ def check_one_instant(store: SqlStore) -> None:
         insert(store, a_run("a-2"))
         assert pages.page(session, RunFilter(), None, 9).runs == (run,)
     assert len(store.page(RunFilter(), None, 9).runs) == 2
+
+
+def test_kept_counts_are_those_of_the_page(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted once, and again after each change of a run or of its labels, from the moment of its commit."""
+    asked: list[tuple[str, ...]] = []
+    statement = pages._counts
+
+    def spy(label_count: int, columns: tuple[str, ...]) -> Statement:
+        asked.append(columns)
+        return statement(label_count, columns)
+
+    monkeypatch.setattr(pages, "_counts", spy)
+
+    def listed(where: RunFilter = EVERYTHING) -> tuple[dict[str, int], int]:
+        page = store.page(where, None, 10)
+        return dict(page.counts), len(page.runs)
+
+    def counted(where: RunFilter = EVERYTHING) -> int:
+        """How often one more list counts."""
+        asked.clear()
+        listed(where)
+        return len(asked)
+
+    labelled = RunFilter(labels=(("team", "a"),))
+    first, _ = insert(store, a_run("run-1"), a_run("run-2"))
+    assert listed() == ({"pending": 2}, 2)
+    assert counted() == 0
+    assert listed(labelled) == ({}, 0)
+    with store.begin(NOW) as tx:
+        tx.insert(a_run("run-3"), {}, {}, ())
+        assert listed() == ({"pending": 2}, 2)
+        assert counted() == 1  # the transaction may be committed at any moment
+    assert listed() == ({"pending": 3}, 3)
+    with pytest.raises(DuplicateRun), store.begin(NOW) as tx:
+        [tx.insert(a_run("run-4"), {}, {}, ()) for _ in range(2)]
+    assert listed() == ({"pending": 3}, 3)
+    store.apply_all([Change(first, replace(first, status=Status.STOPPED))], NOW, lease_of(store))
+    assert listed() == ({"pending": 2, "stopped": 1}, 3)
+    with store.begin(NOW) as tx:
+        tx.put_spec(first, {}, {"team": "a"})
+    assert listed(labelled)[1] == 1
+    assert counted() + counted(labelled) == 1
+    assert counted() + counted(labelled) == 0
+
+
+def test_a_count_is_not_kept_beside_a_commit() -> None:
+    counts = Counts()
+    assert counts.of("all", counts.changes, lambda: 1) == 1
+    assert counts.of("all", counts.changes, lambda: 2) == 1
+    assert counts.of("few", counts.changes, lambda: 7) == 7
+    noted = counts.changes
+    counts.begin()
+    assert counts.of("all", noted, lambda: 3) == 3  # it may be committed before the snapshot
+    assert counts.of("all", counts.changes, lambda: 4) == 4
+    counts.end()
+    assert counts.of("all", noted, lambda: 5) == 5
+    assert counts.of("all", counts.changes, lambda: 6) == 6
+    counts.end()  # of a transaction that changed no run
+    assert counts.of("all", counts.changes, lambda: 8) == 6
+
+
+def test_every_statement_that_changes_a_list_is_recognized() -> None:
+    from supervisor.storage.rows import access, cells, deliveries, endpoints, events, history, incidents
+
+    modules = (access, beats, cells, deliveries, endpoints, events, history, incidents, pages, retention, rows, runs)
+    found = [item for module in modules for item in vars(module).values()]
+    texts = [item.compiled("sqlite")[0] for item in found if isinstance(item, Statement)]
+    writes = [text for text in texts if re.search(r"(INSERT INTO|UPDATE|DELETE FROM) \"?(runs|labels)\b", text)]
+    assert len(writes) >= 7
+    assert [text for text in writes if not text.startswith(LISTED)] == []

@@ -23,7 +23,7 @@ from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import Checkpointer, GroupWriter
-from supervisor.storage.engine.statements import Session
+from supervisor.storage.engine.statements import Counts, Session
 from supervisor.telemetry import metrics
 
 JOURNAL_BYTES = 64 * 1024 * 1024
@@ -67,6 +67,7 @@ class Database:
         self.dialect = parsed.get_backend_name()
         self.channels = tuple(channels)
         self.group: GroupWriter | None = None
+        self._counts: Counts | None = None
         # Called after each commit with events, and after each with announcements.
         self.when_written: Callable[[], None] = lambda: None
         self.when_announced: Callable[[], None] = lambda: None
@@ -75,7 +76,8 @@ class Database:
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
             self._reader = _sqlite_engine(parsed, READERS, READERS_MAX)
             self._checkpoints = _sqlite_engine(parsed, pool_size=1, pool_max=1)
-            self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints))  # begins by itself
+            self._counts = Counts()
+            self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints), self._counts.end)  # it begins
             _begin_with("BEGIN", self._reader)
         else:
             tables.for_postgres()
@@ -92,7 +94,7 @@ class Database:
     def writing_as(self, wrap: Callable[[Session], Result]) -> Iterator[Result]:
         """The same, as the object that `wrap` makes of the session."""
         with _port_errors(), self._begun() as connection:
-            session = Session(connection, self.dialect, self.channels)
+            session = Session(connection, self.dialect, self.channels, self._counts)
             yield wrap(session)
         for act in session.after_commit:
             act()
@@ -105,7 +107,7 @@ class Database:
     def reading(self) -> Iterator[Session]:
         """All reads in the block see one instant. Raises StoreDown."""
         with _port_errors(), self._reader.connect() as connection, connection.begin():
-            yield Session(connection, self.dialect)
+            yield Session(connection, self.dialect, counts=self._counts)
 
     def read(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The result of this function of a session, in a transaction of its own. Raises StoreDown."""

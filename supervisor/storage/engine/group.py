@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from sqlalchemy import exc
@@ -148,10 +148,13 @@ class Checkpointer:
 
 
 class GroupWriter:
-    """`longest_hold_s`: the longest time that a transaction was open, with its commit, since it was last set to 0."""
+    """`longest_hold_s`: the longest time that a transaction was open, with its commit, since it was last set to 0.
+    `ended`: called after each commit or rollback of a transaction, before another one begins."""
 
-    def __init__(self, engine: Engine, checkpoints: Checkpointer | None = None) -> None:
-        self._engine, self._checkpoints = engine, checkpoints
+    def __init__(
+        self, engine: Engine, checkpoints: Checkpointer | None = None, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        self._engine, self._checkpoints, self._ended = engine, checkpoints, ended
         self._lock = FifoLock()
         # The holder of the lock owns these two.
         self._connection: Connection | None = None  # stays open, so its cache of the database stays warm
@@ -215,5 +218,6 @@ class GroupWriter:
             group.over.set()
             if group.failure is not None:
                 self._disconnect()  # rolls back what is still open
+            self._ended()
             self.longest_hold_s = max(self.longest_hold_s, group.age_s)
             self._lock.release()

@@ -8,9 +8,9 @@ one took 2.5 s beside four busy threads, and 0.06 s as one text.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from typing import cast as cast_type
 
 import sqlalchemy as sa
@@ -21,7 +21,11 @@ from sqlalchemy.engine import Connection, Dialect
 from supervisor.storage.engine.codec import dumps
 
 Incoming = sa.Subquery
+Result = TypeVar("Result")
 Params = Mapping[str, Any]
+# How the statements begin that change what a list of runs counts.
+LISTED = tuple(f"{verb} {table}" for verb in ("INSERT INTO", "UPDATE", "DELETE FROM") for table in ("runs ", "labels "))
+COUNTS_KEPT = 100  # filters
 
 
 @cache
@@ -67,14 +71,50 @@ class Rows(list[Any]):
         return self[0][0] if self else None
 
 
+class Counts:
+    """Counts of lists, kept until a row is written that a list counts. For SQLite, where one process writes.
+
+    `changes` is odd from the first such write of a transaction until the transaction has ended. A reader notes it
+    before its snapshot begins, and compares it afterwards: the same even number means that no such transaction ended
+    in between, so its snapshot has the rows of this number."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._kept: tuple[int, dict[Hashable, Any]] = (0, {})
+
+    def begin(self) -> None:
+        """Called before such a write, by the holder of the write lock."""
+        self.changes |= 1
+
+    def end(self) -> None:
+        """Called after the commit or the rollback, by the holder of the write lock."""
+        self.changes += self.changes % 2
+
+    def of(self, key: Hashable, noted: int, count: Callable[[], Result]) -> Result:
+        """`noted`: `changes` before the snapshot. `key`: of all that `count` depends on. It is called in the
+        snapshot, after a first read."""
+        if noted % 2 or noted != self.changes:
+            return count()
+        number, kept = self._kept
+        if number != noted or len(kept) >= COUNTS_KEPT:
+            number, kept = self._kept = (noted, {})
+        if key not in kept:
+            kept[key] = count()
+        counted: Result = kept[key]
+        return counted
+
+
 class Session:
     """One transaction that has begun on one connection. Statements go to the driver directly: SQLAlchemy's execution
-    costs more than SQLite's whole response. `channels`: the outbox channels of announced events. `wrote_events`,
-    `announced`: set where events, and announcements of events, are among the writes. `after_commit`: short functions
-    that must not raise."""
+    costs more than SQLite's whole response. `channels`: the outbox channels of announced events. `counts`: None on
+    Postgres. `wrote_events`, `announced`: set where events, and announcements of events, are among the writes.
+    `after_commit`: short functions that must not raise."""
 
-    def __init__(self, connection: Connection, dialect: str, channels: Sequence[str] = ()) -> None:
+    def __init__(
+        self, connection: Connection, dialect: str, channels: Sequence[str] = (), counts: Counts | None = None
+    ) -> None:
         self.connection = connection
+        self.counts = counts
         self.dialect = dialect
         self.channels = channels
         self.wrote_events = self.announced = False
@@ -94,6 +134,8 @@ class Session:
             check(value)
         given = {"rows": dumps(rows)} if rows is not None else params or {}
         text, constants = statement.compiled(self.dialect)
+        if self.counts is not None and text.startswith(LISTED):
+            self.counts.begin()
         cursor = self._driver.cursor()
         try:
             cursor.execute(text, {**constants, **given})

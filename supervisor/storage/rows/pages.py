@@ -1,4 +1,5 @@
-"""A page of runs, newest or oldest first, with counts from the same WHERE and of the same instant.
+"""A page of runs, newest or oldest first, with counts from the same WHERE and of the same instant. On SQLite the counts
+are kept until a run or its labels change (`Counts`).
 
 Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page merges
 the newest keys of each status; only its own runs are read and decoded. If the filter has run ids, or a part of an id
@@ -66,6 +67,7 @@ class Shape:
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
     """At most `limit` runs after the run of `before_key`, in the filter's order; counts and cost are without the
     filter's statuses."""
+    noted = 0 if session.counts is None else session.counts.changes  # before the first read
     if where.group is not None:
         where = replace(where, labels=((run_rows.GROUP, where.group), *where.labels))
     columns = _columns(session, where)
@@ -85,7 +87,7 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
         runs=tuple(run_of[key] for key in shown if key in run_of),
         labels=_labels(session, shown),
         next_key=shown[-1] if len(keys) > limit else None,
-        counts=dict(session.run(_counts(shape.labels, shape.columns), values)),
+        counts=_counted(session, shape, values, noted),
         usd_per_h=int(total or 0) / MICRO,
     )
 
@@ -163,6 +165,15 @@ def _counts(label_count: int, columns: tuple[str, ...]) -> Statement:
         return select.where(*(_labelled(n, labels.c.run) for n in range(1, label_count)))
 
     return Statement(build)
+
+
+def _counted(session: Session, shape: Shape, values: dict[str, Any], noted: int) -> dict[str, int]:
+    def count() -> dict[str, int]:
+        return dict(session.run(_counts(shape.labels, shape.columns), values))
+
+    if session.counts is None:
+        return count()
+    return dict(session.counts.of((shape.labels, shape.columns, tuple(values.items())), noted, count))
 
 
 @lru_cache(maxsize=256)
