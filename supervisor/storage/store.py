@@ -166,7 +166,7 @@ class SqlStore:
             return cells.hold_lease(session, lease) and runs.set_nonce_hash(session, key, launch_id, nonce_hash)
 
     def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
-        return self.database.read(runs.nonce_hash_of, run_id, launch_id)
+        return self.database.read_one(runs.nonce_hash_of, run_id, launch_id)
 
     def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
         for _ in self._in_parts(samples, lambda part: beats.SampleRows(part).write, lease):
@@ -225,25 +225,25 @@ class SqlStore:
     # --- readers --------------------------------------------------------------------------------------------------
 
     def find(self, run_id: str) -> Run | None:
-        return self.database.read(runs.find, run_id)
+        return self.database.read_one(runs.find, run_id)
 
     def statuses(self, run_ids: Collection[str]) -> dict[str, Status]:
-        return self.database.read(runs.statuses_of, run_ids)
+        return self.database.read_one(runs.statuses_of, run_ids)
 
     def labels(self, key: int) -> dict[str, str]:
-        return self.database.read(runs.labels_of, key)
+        return self.database.read_one(runs.labels_of, key)
 
     def spec(self, key: int) -> dict[str, Any]:
-        return self.database.read(runs.spec_of, key)
+        return self.database.read_one(runs.spec_of, key)
 
     def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
         return self.database.read(pages.page, where, before_key, limit)
 
     def attempts(self, key: int) -> list[Attempt]:
-        return self.database.read(runs.attempts_of, key)
+        return self.database.read_one(runs.attempts_of, key)
 
     def tries(self, key: int) -> list[Try]:
-        return self.database.read(runs.tries_of, key)
+        return self.database.read_one(runs.tries_of, key)
 
     def events(
         self,
@@ -260,7 +260,7 @@ class SqlStore:
         return self.database.read(history.page, where, after_id, limit, before_id=before_id, newest_first=newest_first)
 
     def kept_response(self, scope: str, key: str) -> KeptResponse | None:
-        return self.database.read(access.kept_response, scope, key)
+        return self.database.read_one(access.kept_response, scope, key)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         return self.database.read(beats.of_run, key, since, limit)

@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,10 +13,11 @@ from supervisor.domain.run import Counters
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, DuplicateRun, RunFilter, Sample
 from supervisor.storage.engine import retention, tables
-from supervisor.storage.engine.statements import LISTED, Counts, Statement
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.statements import LISTED, Counts, Rows, Session, Statement
 from supervisor.storage.rows import beats, pages, rows, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
-from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, an_attempt, insert, lease_of
+from tests.contracts.store_values import CELL, NOW, SPEC, a_pulse, a_run, an_attempt, insert, lease_of
 
 EVERYTHING = RunFilter()
 
@@ -319,3 +321,30 @@ def test_every_statement_that_changes_a_list_is_recognized() -> None:
     writes = [text for text in texts if re.search(r"(INSERT INTO|UPDATE|DELETE FROM) \"?(runs|labels)\b", text)]
     assert len(writes) >= 7
     assert [text for text in writes if not text.startswith(LISTED)] == []
+
+
+def test_reads_without_a_transaction_are_one_statement(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them would not see one instant."""
+    asked: list[list[Statement]] = []
+    read_one, run = Database.read_one, Session.run
+
+    def read(database: Database, *args: Any, **named: Any) -> Any:
+        asked.append([])
+        return read_one(database, *args, **named)
+
+    def spy(session: Session, statement: Statement, *args: Any, **named: Any) -> Rows:
+        asked[-1].append(statement)
+        return run(session, statement, *args, **named)
+
+    try_ = Try(1, 1, "1.1.1", "spot-1", an_attempt().placement, NOW, 0.25, 0.75)
+    (one,) = insert(store, a_run("run-1", attempt=an_attempt(), try_=try_))
+    monkeypatch.setattr(Database, "read_one", read)
+    monkeypatch.setattr(Session, "run", spy)
+    assert store.find("run-1") == one
+    assert store.statuses(["run-1", "run-2"]) == {"run-1": one.status}
+    assert store.spec(one.key) == SPEC
+    assert (len(store.attempts(one.key)), len(store.tries(one.key)), len(store.labels(one.key))) == (1, 1, 0)
+    assert store.nonce_hash("run-1", "1.1.1") == ""
+    assert store.kept_response("scope", "key") is None
+    assert (store.tokens.find("none"), store.tokens.get("none")) == (None, None)
+    assert [len(statements) for statements in asked] == [1] * 10

@@ -74,7 +74,7 @@ class Database:
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
-            self._reader = _sqlite_engine(parsed, READERS, READERS_MAX)
+            self._reader = self._alone = _sqlite_engine(parsed, READERS, READERS_MAX)
             self._checkpoints = _sqlite_engine(parsed, pool_size=1, pool_max=1)
             self._counts = Counts()
             self.group = GroupWriter(self._writer, Checkpointer(self._checkpoints), self._counts.end)  # it begins
@@ -84,6 +84,7 @@ class Database:
             engine = _postgres_engine(parsed)
             self._writer = engine
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
+            self._alone = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def writing(self) -> AbstractContextManager[Session]:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
@@ -113,6 +114,12 @@ class Database:
         """The result of this function of a session, in a transaction of its own. Raises StoreDown."""
         with self.reading() as session:
             return query(session, *args, **kwargs)
+
+    def read_one(self, query: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """The same for a function that runs one statement, which needs no transaction: BEGIN and COMMIT cost more than
+        most of these, and on Postgres each of them waits for the server. Raises StoreDown."""
+        with _port_errors(), self._alone.connect() as connection:
+            return query(Session(connection, self.dialect), *args, **kwargs)
 
     def write(self, change: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The same in a write transaction. Raises StoreDown, ValueError."""

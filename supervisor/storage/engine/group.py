@@ -1,9 +1,9 @@
 """Group commit for SQLite: queued writers share one transaction and one commit.
 
 A commit waits for the disk, so eight writers with a commit each get an eighth of its throughput. A writer that finds
-others in the queue leaves its changes in the open transaction, under a savepoint of its own, hands the transaction to
-the next one, and waits; the last one commits for all. No writer returns before the commit, and a failure of the commit
-is raised in all of them.
+others in the queue leaves its changes in the open transaction, hands the transaction to the next one, and waits; the
+last one commits for all. Each writer after the first begins with a savepoint, to which it returns when it fails. No
+writer returns before the commit, and a failure of the commit is raised in all of them.
 
 SQLite has one writer at a time, and its busy handler prefers late writers: with eight writers one of them waits for a
 second. The FIFO lock serves them in the order of their requests.
@@ -31,7 +31,7 @@ GROUP_AGE_S = 0.008  # an older open transaction takes no more writers
 BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for no reader and no writer, and blocks none
 CHECKPOINT_COMMITS, CHECKPOINT_REST_S = 8, 0.25
-SAVEPOINT, RELEASE, UNDO = "SAVEPOINT writer", "RELEASE writer", "ROLLBACK TO writer"
+SAVEPOINT, UNDO, ROLLBACK = "SAVEPOINT writer", "ROLLBACK TO writer", "ROLLBACK"  # UNDO: to the newest savepoint
 
 
 class FifoLock:
@@ -84,6 +84,7 @@ class Group:
         self._driver = driver
         self.over = threading.Event()
         self.failure: exc.DBAPIError | None = None
+        self._empty = True  # no writer has left changes
 
     @property
     def age_s(self) -> float:
@@ -95,11 +96,18 @@ class Group:
         except sqlite3.Error as error:
             raise sqlalchemy_error(self.connection.dialect, error) from error
 
+    def enter(self) -> None:
+        if not self._empty:
+            self.run(SAVEPOINT)
+
+    def leave(self) -> None:
+        self._empty = False
+
     def undo(self, reason: BaseException) -> None:
         """Roll back one writer's changes. On a full disk SQLite has already rolled back all of them."""
         try:
-            self.run(UNDO)
-            self.run(RELEASE)
+            for statement in (ROLLBACK, BEGIN) if self._empty else (UNDO,):
+                self.run(statement)
         except exc.DBAPIError as error:
             self.failure = reason if isinstance(reason, exc.DBAPIError) else error
 
@@ -178,13 +186,13 @@ class GroupWriter:
             self._lock.release()
             raise
         try:
-            group.run(SAVEPOINT)
+            group.enter()
             try:
                 yield group.connection
             except BaseException as reason:
                 group.undo(reason)
                 raise
-            group.run(RELEASE)
+            group.leave()
         finally:
             self._leave(group)
             group.wait()

@@ -122,7 +122,7 @@ class SqlTokens:
                 session.run(USED, {"id_": token_id, "at": at})
 
     def _read_token(self, statement: Statement, params: dict[str, Any]) -> Token | None:
-        row = self._database.read(Session.run, statement, params).first()
+        row = self._database.read_one(Session.run, statement, params).first()
         return None if row is None else _token(row)
 
 
