@@ -196,6 +196,53 @@ def test_of_a_flood_the_beginning_and_the_end_are_read(tmp_path: Path, monkeypat
         assert SECRET[-8:] not in json.dumps(part)
 
 
+class Spent:
+    """CPU time: each reading of it costs so much, as if each piece did."""
+
+    def __init__(self, of_a_piece_s: float) -> None:
+        self.now, self.of_a_piece_s = 0.0, of_a_piece_s
+
+    def __call__(self) -> float:
+        self.now += self.of_a_piece_s
+        return self.now
+
+
+def test_a_flood_of_errors_costs_a_small_part_of_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 MB/s of lines that each cost a search, for 20 minutes; then the command ends with another error."""
+    monkeypatch.setattr(logwatch, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(logwatch, "TAIL_BYTES", 4000)
+    monkeypatch.setattr(logwatch, "SAMPLE_BYTES", 4000)
+    now, spent = [0.0], Spent(0.1)
+    path = tmp_path / "log"
+    path.write_text("MemoryError\n")
+    watch = LogWatch(str(path), Masker({}), lambda: now[0], spent)
+    with path.open("a") as log:
+        for number in range(600):
+            log.write(f"{OOM} {number}\n" * 100)
+            log.flush()
+            watch.step()
+            now[0] += 2.0
+        assert spent.now < 0.03 * now[0] + 2 * logwatch.BURST_S
+        hits = {row["pattern"]: row for row in watch.part()["log_hits"]}
+        assert [hits[name]["first"]["up_s"] for name in ("memory_refused", "gpu_oom")] == [0.0, 0.0]
+        assert hits["gpu_oom"]["last"]["up_s"] > 1000.0, "the newest lines are read again and again"
+        log.write(f"{TRACEBACK}\n  File x\n{KEY}\n")
+    before = spent.now
+    assert watch.conclude(1, hurry=False) == KEY
+    assert spent.now - before < 2 * logwatch.END_CPU_S
+    assert watch.part()["log_sampled"]
+    last = watch.part()["log_hits"][-1]["last"]
+    assert (last["line"], last["offset"]) == (f"{OOM} 599", path.read_text().rindex(OOM))
+
+
+def test_a_short_flood_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"{OOM}\n" * 5000)
+    watch = LogWatch(str(path))
+    watch.step()
+    assert (watch.part()["log_sampled"], watch.part()["log_hits"][0]["count"]) == (False, 5000)
+
+
 def test_a_watch_that_reads_less_than_all_is_noticed(tmp_path: Path) -> None:
     """By chance: however the log grows, the result is the one of the whole log."""
     chance = random.Random(19)

@@ -5,6 +5,10 @@ can show a secret, wherever a value is cut. A healthy log costs a stat every PER
 flood of more than FLOOD_BYTES since the last look is sampled: its first and its last SAMPLE_BYTES; the end is always
 read.
 
+A flood of short lines that each have words of an error costs a hundred times as much to search. So the watch has a
+budget of CPU time, CPU_SHARE of a core with BURST_S at once: where it is used up, only the newest TAIL_BYTES are read,
+and nothing more until the budget has grown again. The first hits were read then, and the last ones are read at the end.
+
 Steps decide what the training survived. `note_step` comes before each reading of the progress: a step that is new now
 was read after the previous call, so it was written after the call before that. What the log held then did not end the
 command. Positions count all bytes that the file ever had, also where the command empties it.
@@ -16,6 +20,7 @@ import logging
 import os
 import re
 import threading
+import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from supervisor.agent.machine.folder import open_plain, size_of
@@ -28,6 +33,8 @@ PERIOD_S = 2.0
 PIECE_BYTES = 1 << 18  # at once: other threads run in between
 FLOOD_BYTES, SAMPLE_BYTES = 40 << 20, 1 << 20  # 20 MB/s
 END_BYTES, HURRY_BYTES = 8 << 20, 2 << 20  # the same once the command has ended, and where little time is left
+CPU_SHARE, BURST_S, TAIL_BYTES = 0.02, 2.0, 1 << 16
+END_CPU_S = 2.0  # then the last SAMPLE_BYTES are read
 # As trainings print a loss: `loss: 0.31`, `train_loss=0.31`, `"loss": 0.31`, `step 0: train loss 4.2`.
 _LOSS = re.compile(rb"[Ll]oss[\w/.]{0,16}[\"']?[ \t]{0,3}[:=]?[ \t]{0,3}-?[0-9]{1,6}\.[0-9]")
 LOSSES, LOSS_BYTES = 3, 1 << 16  # how many are enough; where they are looked for in each piece
@@ -37,8 +44,16 @@ _log = logging.getLogger("agent")
 class LogWatch:
     """A loop's step reads beside the command; the main thread calls `note_step` and, at the end, `conclude`."""
 
-    def __init__(self, path: str, masker: Masker = NOTHING, up_s: Callable[[], float] = lambda: 0.0) -> None:
-        self._path, self._masker, self._up_s = path, masker, up_s
+    def __init__(
+        self,
+        path: str,
+        masker: Masker = NOTHING,
+        up_s: Callable[[], float] = lambda: 0.0,
+        cpu_s: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`up_s`: seconds since the agent's start; `cpu_s`: CPU time of the calling thread."""
+        self._path, self._masker, self._up_s, self._cpu_s = path, masker, up_s, cpu_s
+        self._budget_s, self._refilled_at = BURST_S, up_s()
         self._matcher, self._stream = Matcher(mask=masker.data), MaskStream(masker)
         self._lock = threading.Lock()
         self._ends = self._failing = False
@@ -59,14 +74,20 @@ class LogWatch:
 
     def step(self) -> Optional[float]:
         """Read what is new; seconds until the next time."""
-        self._read_quietly(FLOOD_BYTES)
+        now = self._up_s()
+        self._budget_s = min(BURST_S, self._budget_s + CPU_SHARE * (now - self._refilled_at))
+        self._refilled_at = now
+        if self._budget_s > 0:
+            began_s = self._cpu_s()
+            self._read_quietly(FLOOD_BYTES, began_s + self._budget_s)
+            self._budget_s -= self._cpu_s() - began_s
         return None if self._ends else PERIOD_S
 
     def conclude(self, code: Optional[int], hurry: bool) -> str:
         """The command has ended with this exit code: read the rest. The line that began the end, "" = none does."""
         with self._lock:
             self._ends = True
-        self._read_quietly(HURRY_BYTES if hurry else END_BYTES, is_last=True)
+        self._read_quietly(HURRY_BYTES if hurry else END_BYTES, self._cpu_s() + END_CPU_S, is_last=True)
         with self._lock:
             self.began = beginning(self._matcher, self._survived, code)
         return self.began[1]
@@ -109,9 +130,9 @@ class LogWatch:
         _, step_then = self._steps.get(seen.pattern.id, (0, step))
         return max(1, step - step_then)
 
-    def _read_quietly(self, most: int, is_last: bool = False) -> None:
+    def _read_quietly(self, most: int, until_s: float, is_last: bool = False) -> None:
         try:
-            self._read(most, is_last)
+            self._read(most, until_s, is_last)
             self._failing = False
         except OSError as error:
             if not self._failing:
@@ -122,7 +143,8 @@ class LogWatch:
                 self._take(self._stream.end())
                 self._matcher.end(self._up_s())
 
-    def _read(self, most: int, is_last: bool) -> None:
+    def _read(self, most: int, until_s: float, is_last: bool) -> None:
+        """`until_s`: of CPU time, when only the end of the log is left to be read."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -140,11 +162,12 @@ class LogWatch:
                 self._follow((status.st_dev, status.st_ino), status.st_size)
             end = status.st_size
             if end - self._offset > most:
-                self._read_until(source.fileno(), self._offset + SAMPLE_BYTES, is_last)
-                with self._lock:
-                    if self._ends == is_last:
-                        self._skip_to(source.fileno(), end - SAMPLE_BYTES)
-            self._read_until(source.fileno(), end, is_last)
+                self._read_until(source.fileno(), self._offset + SAMPLE_BYTES, is_last, until_s)
+                self._skip_to(source.fileno(), end - SAMPLE_BYTES, is_last)
+            self._read_until(source.fileno(), end, is_last, until_s)
+            if self._cpu_s() >= until_s:
+                self._skip_to(source.fileno(), end - (SAMPLE_BYTES if is_last else TAIL_BYTES), is_last)
+                self._read_until(source.fileno(), end, is_last)
 
     def _follow(self, file: Tuple[int, int], size: int) -> None:
         """A file that was emptied or replaced is read from its beginning."""
@@ -152,9 +175,9 @@ class LogWatch:
             self._base += self._offset
             self._file, self._offset = file, 0
 
-    def _read_until(self, file: int, end: int, is_last: bool) -> None:
+    def _read_until(self, file: int, end: int, is_last: bool, until_s: Optional[float] = None) -> None:
         """By the thread beside the command only until the command ends: the main thread reads the rest."""
-        while True:
+        while until_s is None or self._cpu_s() < until_s:
             with self._lock:
                 if self._offset >= end or self._ends != is_last:
                     return
@@ -164,15 +187,18 @@ class LogWatch:
                 self._offset += len(data)
                 self._take(self._stream.feed(data))
 
-    def _skip_to(self, file: int, offset: int) -> None:
+    def _skip_to(self, file: int, offset: int, is_last: bool) -> None:
         """What is left out may end within a value: what is read before `offset` is masked with it, and not matched."""
-        self.sampled = True
-        self._take(self._stream.end())
-        self._matcher.gap()
-        before = max(self._offset, offset - self._masker.longest)
-        self._stream = MaskStream(self._masker)
-        self._stream.feed(os.pread(file, offset - before, before))
-        self._offset = offset
+        with self._lock:
+            if self._ends != is_last or offset <= self._offset:
+                return
+            self.sampled = True
+            self._take(self._stream.end())
+            self._matcher.gap()
+            before = max(self._offset, offset - self._masker.longest)
+            self._stream = MaskStream(self._masker)
+            self._stream.feed(os.pread(file, offset - before, before))
+            self._offset = offset
 
     def _take(self, plain: bytes) -> None:
         """Masked values have another length, so positions are those of the end of what was read: a little late."""
