@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.agent.watch import motion as module
 from supervisor.agent.watch.motion import (
     CPU,
     FILES,
@@ -141,6 +142,42 @@ def test_a_client_of_work_elsewhere_is_not_still(tmp_path: Path) -> None:
         process.kill()
     assert reading.disk_bytes is not None
     assert moving(reading, reading) is None
+
+
+def test_a_command_that_is_larger_than_a_look_is_never_called_still(
+    process: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken variant: sockets beyond the first 512 descriptors of a process were not seen, so it did not move."""
+    whole = read_counters([process.pid], [], "")
+    assert moving(whole, read_counters([process.pid], [], "")) == ()
+    monkeypatch.setattr(module, "DESCRIPTORS", 2)
+    cut = read_counters([process.pid], [], "")
+    assert (cut.cut, cut.net_bytes) == (True, None)
+    assert moving(whole, cut) is None
+    assert moving(whole, cut._replace(cpu_s={process.pid: 99.0})) == (CPU,), "what is seen to move does"
+    monkeypatch.setattr(module, "PROCESSES", 1)
+    many = read_counters([process.pid, os.getpid()], [], "")
+    assert (many.cut, many.cpu_s, many.disk_bytes) == (True, None, None)
+
+
+def test_a_flood_of_connections_ends_the_look_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DIAG_S", 0.2)
+    monkeypatch.setattr(module, "_add_answers", lambda *_: True)  # a dump without an end
+
+    class Kernel:
+        def __enter__(self) -> "Kernel":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def recv(self, _: int) -> bytes:
+            return b""
+
+        settimeout = send = recv
+
+    monkeypatch.setattr(module.socket, "socket", lambda *_: Kernel())
+    assert _tcp_bytes({1}) is None
 
 
 def test_the_bytes_of_a_connection_are_counted_by_its_socket() -> None:

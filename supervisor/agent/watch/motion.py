@@ -13,6 +13,8 @@ Nothing can be said unless the CPU and one more of the first four are read.
 - files: the newest change below the folders of checkpoints and results; output: the size of the log.
 
 The readers look at /proc of the given processes and at few entries of each folder: they run only while a step is late.
+A look has limits (PROCESSES, DESCRIPTORS, DIAG_S). What lies beyond them is unread, so a command with more processes or
+sockets than that is never called still.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from contextlib import suppress
 from itertools import islice
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from supervisor.agent.machine.folder import names_in, read_fields, read_text
+from supervisor.agent.machine.folder import read_fields, read_text
 from supervisor.agent.machine.processes import stat_fields
 from supervisor.contract.beat_telemetry import Gpus
 
@@ -36,7 +39,7 @@ BUSY_PCT, POWER_SHARE, MEMORY_MIB = 5.0, 0.4, 1.0
 ENTRIES = 2000  # of all folders together
 CLIENTS = ("docker", "podman", "nerdctl", "kubectl", "ssh", "srun")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-DESCRIPTORS = 512  # of each process
+PROCESSES, DESCRIPTORS = 1000, 20_000  # descriptors: of all processes together
 DIAG_S = 2.0
 # Of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 _SOCK_DIAG, _BY_FAMILY, _DUMP_REQUEST, _ERROR, _DONE, _TCP_INFO = 4, 20, 0x301, 2, 3, 2
@@ -52,6 +55,7 @@ class Counters(NamedTuple):
     gpus: Optional[Gpus] = None
     files: Optional[Tuple[float, ...]] = None
     output_bytes: Optional[float] = None
+    cut: bool = False  # the command is larger than a look
 
 
 class Motion:
@@ -76,7 +80,9 @@ class Motion:
         fresh = [signal for signal in SIGNALS if self._read.get(signal, since) > since]
         if CPU not in fresh or len(fresh) < 2:
             return None
-        return tuple(signal for signal in signals if self._moved.get(signal, since) > since)
+        moved = tuple(signal for signal in signals if self._moved.get(signal, since) > since)
+        is_cut = self._last is not None and self._last[1].cut
+        return None if is_cut and not moved else moved
 
     def moved_at(self, signals: Sequence[str]) -> Optional[float]:
         """When a reading last showed that one of `signals` moved; None = none did."""
@@ -141,6 +147,9 @@ def _at(column: Sequence[Optional[float]], card: int) -> Optional[float]:
 
 def read_counters(pids: Iterable[int], folders: Sequence[str], output: str, gpus: Optional[Gpus] = None) -> Counters:
     """Of these processes. `folders`: where the command writes; `output`: its log; `gpus`: as vitals read them."""
+    pids = list(pids)
+    if len(pids) > PROCESSES:
+        return Counters(gpus=gpus, files=_newest(folders), output_bytes=_size(output), cut=True)
     cpu_s: Dict[int, float] = {}
     disk: Dict[int, float] = {}
     passed: Dict[int, float] = {}
@@ -153,35 +162,42 @@ def read_counters(pids: Iterable[int], folders: Sequence[str], output: str, gpus
         with suppress(KeyError, ValueError):
             disk[pid] = float(int(io["read_bytes"]) + int(io["write_bytes"]))
             passed[pid] = float(int(io["rchar"]) + int(io["wchar"]))
+    sockets = _sockets(cpu_s)
     return Counters(
         cpu_s=None if has_client else cpu_s or None,
         disk_bytes=disk or None,
         passed_bytes=passed or None,
-        net_bytes=_tcp_bytes(_sockets(cpu_s)),
+        net_bytes=None if sockets is None else _tcp_bytes(sockets),
         gpus=gpus,
         files=_newest(folders),
         output_bytes=_size(output),
+        cut=sockets is None,
     )
 
 
-def _sockets(pids: Iterable[int]) -> Set[int]:
-    """Inodes of the sockets that these processes have open."""
-    inodes = set()
+def _sockets(pids: Iterable[int]) -> Optional[Set[int]]:
+    """Inodes of the sockets that these processes have open; None where they have too many descriptors to look at."""
+    inodes, left = set(), DESCRIPTORS
     for pid in pids:
-        folder = "/proc/%d/fd" % pid
-        for name in names_in(folder)[:DESCRIPTORS]:
-            with suppress(OSError, ValueError):
-                kind, _, number = os.readlink(os.path.join(folder, name)).partition(":")
-                if kind == "socket":
-                    inodes.add(int(number.strip("[]")))
+        with suppress(OSError), os.scandir("/proc/%d/fd" % pid) as entries:
+            for entry in entries:
+                left -= 1
+                if left < 0:
+                    return None
+                with suppress(OSError, ValueError):
+                    kind, _, number = os.readlink(entry.path).partition(":")
+                    if kind == "socket":
+                        inodes.add(int(number.strip("[]")))
     return inodes
 
 
 def _tcp_bytes(inodes: Set[int]) -> Optional[Dict[int, float]]:
-    """Socket -> bytes sent and received so far; None where the kernel does not tell (linux/inet_diag.h)."""
+    """Socket -> bytes sent and received so far; None where the kernel does not tell (linux/inet_diag.h), or not in
+    time."""
     if not inodes:
         return {}
     totals: Dict[int, float] = {}
+    until = time.monotonic() + DIAG_S
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
             kernel.settimeout(DIAG_S)
@@ -189,7 +205,8 @@ def _tcp_bytes(inodes: Set[int]) -> Optional[Dict[int, float]]:
                 body = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (_TCP_INFO - 1), 0xFFFFFFFF)
                 kernel.send(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, _DUMP_REQUEST, 0, 0) + body)
                 while _add_answers(kernel.recv(1 << 18), inodes, totals):
-                    pass
+                    if time.monotonic() > until:
+                        return None
     except (OSError, struct.error):
         return None
     return totals
