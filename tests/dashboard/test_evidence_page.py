@@ -13,6 +13,7 @@ from supervisor.contract.heartbeat import Exit
 from supervisor.dashboard.pages import evidence as evidence_view
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
+from supervisor.lifecycle.evidence import attempt_evidence
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting import records
 from supervisor.wording.figures import DASH
@@ -120,6 +121,31 @@ def test_an_end_that_nobody_asks_about_is_not_shown(bed: Bed, looking: Looking) 
     over = replace(attempt, ended_at=bed.clock.now(), cause=Cause.PREEMPTED)
     bed.end(RUN, Status.RECOVERING, attempt=over)
     assert looking.page(OVERVIEW).all("section", id="evidence") == []
+
+
+FORGED = (
+    {"left": "\ud800", "log_tail": ["\ud800"]}, {"signs": {"error": "\ud800", "began": "gpu_oom"}}, {"\ud800": 1},
+    {"oom_kills": 10**400, "disks": {"scratch": {"free_bytes": 10**400, "free_inodes": 10**400}}},
+    {"processes": [{"pid": 1, "rss_bytes": 10**400}]}, {"exit": {"code": 1, "ran_s": 10**400}},
+    {"boot": {"at_start": float("nan"), "now": float("inf")}}, {"stall": json.loads("[" * 60 + "]" * 60)},
+    {"log_hits": "\x00", "code_edited": ["\x00"], "oom": [], "xids": [[None] * 3], "signs": {"notes": [1]}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
+def test_a_forged_part_breaks_no_page_and_is_kept_only_as_what_can_be_read(
+    failed: Bed, looking: Looking, forged: dict[str, Any]
+) -> None:
+    """Broken variant: half a surrogate pair, or a number of 400 digits, made the API and both pages answer 500."""
+    keep(failed, {**PART, **forged})
+    raw = failed.objects.get(runfiles.evidence(RUN, 1))[0]
+    assert attempt_evidence.read(raw) is not None
+    for address in (OVERVIEW, PAGE):
+        assert looking.get(address).status_code == 200
+    for forgery in ({**json.loads(raw), "agent": forged}, {"readings": {"end": [], "release": []}, "log_tail": []}):
+        failed.objects.put(runfiles.evidence(RUN, 1), json.dumps(forgery).encode())  # a training may write there
+        for address in (OVERVIEW, PAGE):
+            assert looking.get(address).status_code == 200
 
 
 def test_without_what_was_kept_the_cause_is_shown(failed: Bed, looking: Looking) -> None:

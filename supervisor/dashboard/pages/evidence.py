@@ -94,7 +94,7 @@ def view(kept: Json, explained: bool = False) -> Json:
     processes = listed(mapping(kept.get("agent")).get("processes"))[:PROCESSES]
     telemetry = telemetry_of(kept)
     return {
-        "attempt": kept["attempt"],
+        "attempt": kept.get("attempt"),
         "cause": kept.get("cause") or "unknown",
         "rows": _harmless(row for row in evidence_rows(kept) if not (explained and row[0] in EXPLAINED)),
         "more": _harmless(evidence_details(kept)),

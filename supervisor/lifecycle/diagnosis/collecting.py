@@ -27,7 +27,7 @@ class Collected:
         kept = _value(value)
         if kept is not None:
             clock = _CLOCKS[source] if at is not None else Clock.NONE
-            self.items.append(Item(name, kept, source, at, clock, where))
+            self.items.append(Item(name, kept, source, at, clock, plain(where)))
 
     def has(self, name: str) -> bool:
         return any(item.name == name for item in self.items)
@@ -51,10 +51,15 @@ def _value(value: object) -> Value | None:
     if isinstance(value, bool) or (isinstance(value, int | float) and -1e18 < value < 1e18):
         return value
     if isinstance(value, str) and value:
-        return value[:TEXT_CHARS]
+        return plain(value[:TEXT_CHARS])
     if isinstance(value, list | tuple) and 0 < len(value) <= LIST_ITEMS:
         return _column(value)
     return None
+
+
+def plain(text: str) -> str:
+    """Half a surrogate pair is legal in JSON, and can neither be stored nor sent on as UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _column(values: Sequence[object]) -> tuple[float | None, ...] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from supervisor.contract import beat_telemetry, heartbeat
 from supervisor.contract.heartbeat import MAX_TEXT, Exit
 from supervisor.domain.diagnosis.evidence import NAMES, Source
-from supervisor.lifecycle.diagnosis.collecting import Collected
+from supervisor.lifecycle.diagnosis.collecting import Collected, plain
 
 # Names of the items that a person may write down in another way. Nested objects count as `outer_inner`.
 _SPELLINGS = {
@@ -167,10 +167,10 @@ def _loose_exit(flat: Mapping[str, Any]) -> Exit | None:
         number,
         ours,
         ran,
-        line[:MAX_TEXT] if isinstance(line, str) else "",
+        plain(line[:MAX_TEXT]) if isinstance(line, str) else "",
         False,
         kills,
-        disk if isinstance(disk, str) else "",
+        plain(disk[:MAX_TEXT]) if isinstance(disk, str) else "",
         flat.get("after_work") is True,
     )
 

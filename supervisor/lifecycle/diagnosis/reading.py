@@ -35,6 +35,7 @@ from supervisor.lifecycle.diagnosis.collecting import (
     add_exit,
     add_signs,
     add_telemetry,
+    plain,
 )
 from supervisor.lifecycle.diagnosis.loose import collect
 from supervisor.lifecycle.diagnosis.signs import UP
@@ -248,10 +249,10 @@ def _exit_in(data: Json) -> Exit | None:
         number,
         data.get("sent_by_us") is True,
         number_in(data, "ran_s") or 0.0,
-        line[:MAX_TEXT] if isinstance(line, str) else "",
+        plain(line[:MAX_TEXT]) if isinstance(line, str) else "",
         data.get("retry_named") is True,
         count_in(data, "oom_kills"),
-        disk[:MAX_TEXT] if isinstance(disk, str) else "",
+        plain(disk[:MAX_TEXT]) if isinstance(disk, str) else "",
         data.get("after_work") is True,
     )
 

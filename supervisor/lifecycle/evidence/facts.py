@@ -1,8 +1,9 @@
 """Facts that the agents noted of each attempt (versions, packages, cards, seeds), and where two attempts differ.
 
 Facts come from a machine on which a user's training runs, so they may be any bytes: another shape is no facts. Facts
-that are accepted can be written again and returned by the API: they have a limited depth, and no number that JSON
-cannot express (1e999 is read as infinity). A missing fact was not determined and differs from nothing; null was
+that are accepted can be written again, returned by the API and shown: they have a limited depth, no number that JSON
+cannot express (1e999 is read as infinity) or no figure can have (a whole number of 400 digits), and no text that is no
+UTF-8 (half a surrogate pair). A missing fact was not determined and differs from nothing; null was
 determined: there is none. Differing packages are listed one by one, because "the hash differs" helps nobody.
 """
 
@@ -19,6 +20,7 @@ Facts = Mapping[str, Any]
 Row = dict[str, Any]
 
 DEPTH = 12
+DIGITS = 19  # of a whole number
 MAX_BYTES = 262_144  # twice what an agent writes
 ATTEMPTS_READ = 200  # the newest
 PACKAGES_SHOWN = 20
@@ -35,11 +37,17 @@ def read_object(raw: bytes, max_bytes: int, depth: int = DEPTH) -> dict[str, Any
     if len(raw) > max_bytes:
         return None
     try:
-        document = json.loads(raw)
-        json.dumps(document, allow_nan=False)
+        document = json.loads(raw, parse_int=_whole)
+        json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and not _deeper(document, depth) else None
+
+
+def _whole(text: str) -> int:
+    if len(text) > DIGITS:
+        raise ValueError("no agent counts so far")
+    return int(text)
 
 
 def _deeper(value: object, levels: int) -> bool:
