@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 BLOCKING_RUNS = 3  # runs of one owner that failed at once with a code or an image
-BLOCKING_FAULTS = 2  # of the GPU, on one machine
+BLOCKING_FAULTS = 2  # of the GPU, on one machine, in so many runs
 MEMBERS_MAX = 200
 # Codes of the checks of G0 with which incidents hold a run.
 KNOWN_TO_FAIL, PLACE_QUARANTINED = "KNOWN_TO_FAIL", "PLACE_QUARANTINED"
@@ -93,7 +93,8 @@ class Incident:
         return tuple(owner for owner, count in counts.items() if count >= BLOCKING_RUNS)
 
     def has_faulty_machine(self) -> bool:
-        return sum(member.fault for member in self.members) >= BLOCKING_FAULTS
+        """By two runs. What one run's machine reports may be forged, however often, and the machine is every owner's."""
+        return len({member.run_id for member in self.members if member.fault}) >= BLOCKING_FAULTS
 
     def seen_by(self, owner: str) -> Incident:
         """With the runs of this owner alone, and only what one of them has in common: an error text or an image may be
