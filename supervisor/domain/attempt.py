@@ -33,6 +33,17 @@ class Try:
     def ref(self) -> MachineRef:
         return MachineRef(self.placement.provider, self.placement.zone, self.machine_name)
 
+    def refusal(self, code: str) -> str:
+        """Why the provider refused this request with this error code; "" = it did not (`refusal_detail`)."""
+        begin = refusal_detail(code, "")
+        refused = self.outcome == Cause.LAUNCH_REJECTED and self.detail.startswith(begin)
+        return self.detail[len(begin) :] if refused else ""
+
+
+def refusal_detail(code: str, text: str) -> str:
+    """The detail of a try that was refused. `code` "" = it has none."""
+    return f"{code}: {text}" if code else text
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

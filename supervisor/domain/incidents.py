@@ -93,7 +93,7 @@ class Incident:
         return tuple(owner for owner, count in counts.items() if count >= BLOCKING_RUNS)
 
     def has_faulty_machine(self) -> bool:
-        """By two runs. What one run's machine reports may be forged, however often, and the machine is every owner's."""
+        """By two runs: what the beats of one run report may be forged, and the machine is every owner's."""
         return len({member.run_id for member in self.members if member.fault}) >= BLOCKING_FAULTS
 
     def seen_by(self, owner: str) -> Incident:

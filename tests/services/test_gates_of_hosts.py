@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from supervisor.domain.attempt import Try, refusal_detail
 from supervisor.domain.causes import Cause
 from supervisor.domain.gates.verdicts import Key
-from supervisor.domain.machines import HostFacts
+from supervisor.domain.machines import HostFacts, Placement
 from supervisor.domain.status import Status
+from supervisor.ports.provider import SecretRefused
 from supervisor.services.gates import kept
 from supervisor.services.gates.gates import RunGates
 from supervisor.services.runs.changing import change
@@ -142,6 +144,9 @@ def test_a_secret_that_the_launch_could_not_read_is_named(bed: Bed) -> None:
     spec = {**COMMAND, "secrets": {"HF_TOKEN": "env:HF_TOKEN"}}
     bed.parts.store.spec = lambda key: spec  # type: ignore[method-assign]
     with_host(bed)
-    bed.change("digits-7", status=Status.WAITING, detail="SECRET_UNREADABLE: secret HF_TOKEN: it is not set")
+    now, place = bed.clock.now(), Placement("local", "local", "local-a", "any", False)
+    detail = refusal_detail(SecretRefused.code, "secret HF_TOKEN: it is not set")
+    refused = Try(1, 1, "1.1.1", "m", place, now, ended_at=now, outcome=Cause.LAUNCH_REJECTED, detail=detail)
+    bed.change("digits-7", status=Status.WAITING, detail="in other words", try_=refused)
     fact = "not readable on the machine: secret HF_TOKEN: it is not set"
     assert verdict(shown(bed), "secrets") == ("fail", fact)

@@ -15,7 +15,7 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Next
 from supervisor.contract.identifiers import nonce_hash, parse_launch_id, request_id
 from supervisor.domain.actions import Launch, PinImage
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import Try, refusal_detail
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import Placement
 from supervisor.domain.observation import Absent, CreateFailed, Pinned, Seen, Sent, Unknown
@@ -101,7 +101,7 @@ class Launcher:
         try:
             provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
         except LaunchFailed as error:
-            text = f"{error.code}: {error}" if error.code else str(error)
+            text = refusal_detail(error.code, str(error))
             self.outcomes.create_failed(
                 run.key, CreateFailed(try_.launch_id, error.cause, text, error.of_run, error.scope)
             )

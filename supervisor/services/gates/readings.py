@@ -211,9 +211,8 @@ def access_facts(watched: Watched) -> Access:
 
 def _refused_secret(run: Run) -> tuple[str, ...]:
     """The secret that the last request for a machine could not read, with the reason."""
-    code = error_code(CHECKS["secrets"])
-    waits = run.open_try is None and run.live_attempt is None and run.detail.startswith(code)
-    return (run.detail.removeprefix(f"{code}: "),) if waits else ()
+    reason = run.try_.refusal(error_code(CHECKS["secrets"])) if run.try_ is not None else ""
+    return (reason,) if reason else ()
 
 
 def _busy_gpus(watched: Watched) -> int | None:
