@@ -288,18 +288,6 @@ def test_a_machine_with_two_faults_of_its_gpu_within_a_day_is_set_aside() -> Non
     assert found(*cloud) == [], "machines of a cloud do not come back"
 
 
-def test_faults_of_one_run_alone_are_an_alert_and_set_no_machine_aside() -> None:
-    """Broken variant: a run whose beats carried a forged Xid in two attempts took the machine from all others."""
-    first = end("one", Cause.GPU_FAULT, "", zone="box", machine="box", ago=900.0)
-    again = replace(first, member=replace(first.member, attempt=2, at=NOW - 60.0))
-    incident = opened(first, again)
-    assert (incident.blocks, blocked_by([incident]).machines) == (False, {})
-    assert opened_event(incident).text.endswith("Look at this machine; the runs continue elsewhere where they may.")
-    other = end("two", Cause.GPU_FAULT, "", zone="box", machine="box", ago=5.0)
-    [joined] = found(other, stored=(incident,))
-    assert blocked_by([joined]).machines == {"gce/box": 7}
-
-
 def test_words_of_a_command_set_no_machine_aside() -> None:
     """Broken variant: an owner whose training printed an error of ECC twice took the machine from all others."""
     words = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
