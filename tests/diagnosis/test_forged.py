@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.contract.signs import NAN, NOTES, Hang, Hit, OddMetric, Signs, encode
+from supervisor.contract.signs import NAN, NOTES, SLOW, Hang, Hit, OddMetric, Signs, Slow, encode
 from supervisor.lifecycle.diagnosis.diagnose import diagnose, findings
 from supervisor.lifecycle.diagnosis.reading import of_document, of_files
 from supervisor.lifecycle.evidence import attempt_evidence, facts
@@ -21,6 +21,7 @@ SIGNS = Signs(
     (Hit("gpu_oom", "cause", 1, "CUDA out of memory", 1.0, 2.0, 0, 4),), "CUDA out of memory", 1.0, False,
     ((0, 79, 3.0),), ((0, 5e9),), Hang("lock", 61.0, 7), ("loss",), 9.0, "gpu_oom", ("cpu",), (1, 2),
     (OddMetric("loss", NAN, 3, 1.0),), tuple((name, 3) for name in NOTES),
+    tuple(Slow(word, (3.0,) * len(names), "nfs4") for word, names in SLOW.items()),
 )  # fmt: skip
 AGENT = {
     "version": 2, "when": "end", "left": "noticed", "exit": {"code": 1, "ran_s": 3.0, "last_line": "KeyError"},
