@@ -27,15 +27,16 @@ ROLES = (CAUSE, CASCADE, TEARDOWN, SIGN)
 NAN, INF, SPIKE = "nan", "inf", "spike"  # what is odd about a metric
 NAN_STAYS, INF_STAYS = "nan_stays", "inf_stays"  # it is lasting, and the spec says stop
 STAYS = (NAN_STAYS, INF_STAYS)
-ODD = (NAN, INF, SPIKE, *STAYS)  # a reader drops a kind that it does not know
+FLAT, ZERO = "flat", "zero"  # it does not change at all
+ODD = (NAN, INF, SPIKE, *STAYS, FLAT, ZERO)  # a reader drops a kind that it does not know
 # What a living run shows that is worth a hint: items of the evidence (domain/diagnosis/evidence.py), by their names.
 NOTES = (
     "checkpoint.shrinks", "checkpoint.torn", "checkpoint.missing", "metric.reported", "step.from",
     "step.first_after_restore", "window.save_share",
 )  # fmt: skip
 # What makes a run slow -> the figures that show it, in order; each is of several minutes (agent/watch/slow.py).
-THROTTLED, UNDERFED, MOUNT, LOADER, SMALL_FILES, THREADS, SHARED, DOWNLOAD = (
-    "throttled", "underfed", "mount", "loader", "small_files", "threads", "shared", "download",
+THROTTLED, UNDERFED, MOUNT, LOADER, SMALL_FILES, THREADS, SHARED, DOWNLOAD, HALVED = (
+    "throttled", "underfed", "mount", "loader", "small_files", "threads", "shared", "download", "halved",
 )  # fmt: skip
 SLOW: Mapping[str, Tuple[str, ...]] = {
     THROTTLED: ("window.clock_reasons", "window.steps_share", "window.temperature"),
@@ -46,6 +47,7 @@ SLOW: Mapping[str, Tuple[str, ...]] = {
     THREADS: ("window.threads", "window.cpu_quota", "window.throttled_share", "window.gpu_util"),
     SHARED: ("window.card_others_bytes", "window.steps_share"),
     DOWNLOAD: ("window.download_still_s",),
+    HALVED: ("window.steps_share",),
 }
 # NVML's clock event reasons that no person asked for: a hardware slowdown, a software and a hardware thermal slowdown,
 # a power brake.
@@ -92,8 +94,9 @@ class Hang:
 
 @dataclass(frozen=True)
 class OddMetric:
-    """A metric that was not finite, or that jumped. `step`, `up_s`: of the first such value of the attempt. `before`:
-    the last finite value before it, at `before_step`; of a jump the median before it. `value`: of the jump.
+    """A metric that was not finite, that jumped, or that does not change. `step`, `up_s`: of the first such value of
+    the attempt. `before`: the last finite value before it, at `before_step`; of a jump the median before it. `value`:
+    of the jump, or the one that does not change.
     `back_step`: where it was finite again; None = it is not yet, or it only jumped. Values that a beat cannot carry
     are None."""
 

@@ -107,6 +107,7 @@ class MachineRecord:
     detail: str
     at: float | None = None  # epoch seconds by the platform's clock; for display and the bill, not for decisions
     notice_s: float | None = None
+    memory_bytes: float | None = None  # the most that it used, where memory ended it; None = not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ class World:
     breakers_open: frozenset[str] = frozenset()  # sources on whose evidence nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be recreated
     memory_grows: frozenset[str] = frozenset()  # providers whose next machine has more memory after host_oom
+    warnings_s: Mapping[str, float] = field(default_factory=dict)  # provider -> `Traits.warning_s`, where it has one
     # The wall clock minus `now`, after a step of the wall clock that `now` does not follow yet; for deadlines.
     wall_ahead_s: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)  # provider -> the source of its machines

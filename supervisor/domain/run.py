@@ -35,6 +35,7 @@ class Counters:
     free_base: int | None = None
     timed_out: int = 0  # attempts that a time limit of the platform has ended
     out_of_memory: int = 0  # attempts that ended as host_oom
+    memory_bytes: float | None = None  # the most that the last of these used; None = not measured
 
 
 METRIC = "metric"  # a source of a stop

@@ -120,6 +120,7 @@ class LaunchRequest:
     avoid: tuple[str, ...] = ()  # nodes that no run may use, where the platform has any
     timed_out: int = 0  # attempts that a time limit of the platform has ended: the warnings before it were too short
     out_of_memory: int = 0  # attempts that ended because the machine's memory was too small
+    memory_bytes: float | None = None  # the most that the last of these used; None = not measured
 
 
 class Provider(Protocol):

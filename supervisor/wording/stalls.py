@@ -14,6 +14,8 @@ from supervisor.contract import signs, thread_places
 from supervisor.contract.heartbeat import TRAINING, Beat
 from supervisor.contract.signs import (
     DOWNLOAD,
+    FLAT,
+    HALVED,
     INF,
     INF_STAYS,
     LOADER,
@@ -26,6 +28,7 @@ from supervisor.contract.signs import (
     THREADS,
     THROTTLED,
     UNDERFED,
+    ZERO,
     Hang,
     OddMetric,
     Slow,
@@ -106,6 +109,9 @@ def odd_text(odd: OddMetric) -> str:
         value = "" if odd.value is None else f" to {odd.value:.4g}"
         usual = "" if odd.before is None else f"; the median before was {odd.before:.4g}"
         return f"{odd.name} jumped{value} at {step_text(odd.step)}{usual}"
+    if odd.kind in (FLAT, ZERO):
+        value = "the same" if odd.value is None else f"{odd.value or 0:.4g}"
+        return f"{odd.name} is {value} in every report since {step_text(odd.step)}"
     word = "infinite" if odd.kind in (INF, INF_STAYS) else "NaN"
     if odd.kind in STAYS:
         since = f"{odd.name} stays {word} since {step_text(odd.step)}"
@@ -152,4 +158,5 @@ _SLOW: Mapping[str, str] = {
     "(`OMP_NUM_THREADS`)",
     SHARED: "others use {gib} GiB of the card, at {steps_share:.0f} % of its usual pace",
     DOWNLOAD: "a download stands still for {still}",
+    HALVED: "its steps are at {steps_share:.0f} % of their usual pace",
 }

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.agent import spot_progress
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.watch.metrics import NAMES, MetricWatch
+from supervisor.agent.watch.metrics import NAMES, SAME, MetricWatch
 from supervisor.agent.watch.output import Progress
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles, signs
@@ -341,3 +341,52 @@ def test_no_checkpoint_with_nan_becomes_the_pointer(rig: Rig) -> None:
     assert [pointer.step for pointer in baton.best] == [2]
     assert "loss is NaN since step 5" in rig.console
     assert {"step-9", "best-6", "last"} <= {path.name for path in (rig.machine / "work/checkpoints").iterdir()}
+
+
+# --- flat -------------------------------------------------------------------------------------------------------------
+
+
+def flat(values: "list[float]", name: str = "train/loss", every_s: float = 10.0) -> "list[OddMetric]":
+    up_s = 0.0
+    watch = MetricWatch({"reward": {"nan": "alert"}}, lambda: up_s)
+    for step, value in enumerate(values, 500):
+        watch.add(step, {name: value, "noise": float(step)}, None)
+        up_s += every_s
+    return list(watch.signs().get("metrics", ()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("train/loss", 0.693147, "train/loss is 0.6931 in every report since step 501"),
+        ("Loss", 0.0, "Loss is 0 in every report since step 501"),
+        ("reward", -0.0, "reward is 0 in every report since step 501"),  # because it is watched
+    ],
+)
+def test_a_metric_that_does_not_change_at_all(name: str, value: float, text: str) -> None:
+    [odd] = flat([1.0] + [value] * SAME, name)
+    assert odd.kind == (signs.ZERO if value == 0 else signs.FLAT)
+    assert odd_text(odd) == text
+    assert signs.decode(signs.encode(Signs(metrics=(odd,)))).metrics == (odd,)
+    assert flat([1.0] + [value] * SAME + [2.0], name) == [], "it changes again"
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "every_s"),
+    [
+        ([0.7] * (SAME - 1), "loss", 60.0),
+        ([0.7] * 2000, "loss", 0.2),  # reports of a few minutes
+        ([0.7, 0.7001] * SAME, "loss", 60.0),
+        ([0.7] * 99 + [math.nan] + [0.7] * 99, "loss", 60.0),
+        ([0.7] * 500, "val_loss", 60.0),  # repeated until the next evaluation
+        ([0.7] * 500, "eval/loss", 60.0),
+        ([0.7] * 500, "best_loss", 60.0),
+        ([65536.0] * 500, "loss_scale", 60.0),
+        ([1.0] * 500, "loss/weight", 60.0),
+        ([3e-4] * 500, "lr", 60.0),
+        ([7.0] * 500, "epoch", 60.0),
+        ([0.7] * 500, "accuracy", 60.0),  # neither a loss nor watched
+    ],
+)
+def test_what_may_stay_the_same(values: "list[float]", name: str, every_s: float) -> None:
+    assert [odd for odd in flat(values, name, every_s) if odd.kind in (signs.FLAT, signs.ZERO)] == []

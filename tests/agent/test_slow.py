@@ -19,6 +19,7 @@ from supervisor.domain.diagnosis.evidence import Source
 from supervisor.lifecycle.diagnosis.collecting import Collected, add_signs
 from supervisor.lifecycle.diagnosis.diagnose import findings
 from supervisor.lifecycle.diagnosis.rules.living import RULES
+from supervisor.wording.stalls import slow_text
 from tests.agent.bench import IDENTITY, ManualClock, job
 
 SAMPLE_S, WINDOW_S = 10.0, 600.0
@@ -26,7 +27,7 @@ WELL = {"util": 96.0, "clock": 1900.0, "power": 650.0, "degrees": 60.0, "reasons
 RULE_OF = {
     signs.THROTTLED: "U23.throttled", signs.UNDERFED: "U21.underfed", signs.MOUNT: "U8.mount",
     signs.LOADER: "U24.loader", signs.SMALL_FILES: "U25.small_files", signs.THREADS: "U40.threads",
-    signs.SHARED: "GEN7.shared", signs.DOWNLOAD: "U12.download",
+    signs.SHARED: "GEN7.shared", signs.DOWNLOAD: "U12.download", signs.HALVED: "METRIC.halved",
 }  # fmt: skip
 
 
@@ -132,10 +133,22 @@ def test_hot_for_five_minutes_is_not_throttled() -> None:
 def test_slower_without_a_reason_of_the_card_is_not_throttled() -> None:
     training = Training()
     training.go(40)
-    training.per_s = 1.0
+    training.per_s = 1.2
     training.go(30, degrees=88.0)
     assert training.words == []
-    assert training.watch.part()["window.steps_share"] == pytest.approx(0.5, abs=0.02)
+    assert training.watch.part()["window.steps_share"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_steps_at_less_than_half_of_their_usual_pace() -> None:
+    """A reason of the card says more: then it is throttled, and not this too."""
+    training = Training()
+    training.go(40)
+    training.per_s = 0.8
+    training.go(30)
+    assert training.words == [signs.HALVED]
+    assert slow_text(training.watch.signs()["slow"][0]) == "its steps are at 40 % of their usual pace"
+    training.go(30, **HOT)
+    assert training.words == [signs.THROTTLED]
 
 
 def test_no_window_is_full_before_its_time_and_a_first_compile_does_not_count() -> None:
@@ -273,7 +286,7 @@ FIGURES = {
     "window.sm_clock_share": (0.3, 0.49, 0.5, 1.0),
     "window.power_share": (0.3, 0.39, 0.4, 1.0),
     "window.clock_reasons": (0.0, 4.0, 8.0, 32.0, 64.0, 128.0, 256.0, 65.0),
-    "window.steps_share": (0.4, 0.74, 0.75, 0.89, 0.9, 1.0),
+    "window.steps_share": (0.4, 0.49, 0.5, 0.74, 0.75, 0.89, 0.9, 1.0),
     "window.temperature": (60.0, 90.0),
     "window.io_pressure": (0.0, 40.0, 41.0),
     "window.throttled_share": (0.0, 0.2, 0.21),

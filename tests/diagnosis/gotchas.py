@@ -234,6 +234,7 @@ WRITTEN: Mapping[str, tuple[str, str]] = {
     "left.message": (_READING, "beat.message"),
     "memory.limit": (_VITALS, "cgroup"),
     "memory.used": (_VITALS, "cgroup"),
+    "metric.flat": (_AGENT + "watch/metrics.py", "self._odd[name, FLAT] = same"),
     "metric.lasting": (_AGENT + "watch/metrics.py", "kind = NAN_STAYS if"),
     "metric.nonfinite": (_AGENT + "watch/metrics.py", '"nonfinite": tuple(nonfinite)'),
     "metric.reported": (_NOTES, '"metric.reported"'),

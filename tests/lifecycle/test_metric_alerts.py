@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.contract import heartbeat, signs
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import INF, NAN, NAN_STAYS, SPIKE, OddMetric, Signs
+from supervisor.contract.signs import FLAT, INF, NAN, NAN_STAYS, SPIKE, OddMetric, Signs
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.diagnosis.verdict import Retry
@@ -84,6 +84,7 @@ def test_beats_of_an_older_attempt_and_forged_signs_are_not_read() -> None:
     older = replace(run, pulse=replace(run.pulse, launch_id="1.1.1"))
     forged = replace(run, pulse=replace(run.pulse, signs='{"metrics": [["loss", "nan"]]}'))
     assert with_alerts(older)[1] == with_alerts(forged)[1] == ()
+    assert with_alerts(trains(replace(LOSS, kind=FLAT)))[1] == (), "a hint that nobody asked for"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -103,10 +104,12 @@ def test_what_is_not_known_is_not_said(odd: OddMetric, text: str) -> None:
 
 def test_it_is_a_finding_that_acts_on_nothing() -> None:
     into = Collected()
-    add_signs(into, Signs(metrics=(LOSS, JUMP), nonfinite=("loss", "kl")))
+    same = OddMetric("aux_loss", FLAT, 500, 1.0, value=0.5)
+    add_signs(into, Signs(metrics=(LOSS, JUMP, same), nonfinite=("loss", "kl")))
     evidence = into.evidence()
     shown = {finding.rule: finding for finding in findings(evidence)}
-    assert set(shown) == {"METRIC.nonfinite", "METRIC.spike"}
+    assert set(shown) == {"METRIC.nonfinite", "METRIC.spike", "METRIC.flat"}
+    assert shown["METRIC.flat"].sentence == "aux_loss is 0.5 in every report since step 500"
     assert {finding.retry for finding in shown.values()} == {Retry.NONE}
     assert "loss is NaN since step 1,240" in shown["METRIC.nonfinite"].sentence
     assert "kl was not finite" in shown["METRIC.nonfinite"].sentence

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.contract import heartbeat
-from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
+from supervisor.contract.beat_telemetry import Cgroup, Gpus, Telemetry, encode
 from supervisor.contract.heartbeat import FINISHED, Beat, Exit
 from supervisor.contract.signs import Signs
 from supervisor.contract.signs import encode as encode_signs
@@ -19,7 +19,7 @@ from supervisor.domain.events import EventKind, announced
 from supervisor.domain.machines import MachineRecord, MachineState, Offer
 from supervisor.domain.observation import NOT_READ, Observation, Part, Seen, World
 from supervisor.domain.policies import Knobs, Policy
-from supervisor.domain.run import Run
+from supervisor.domain.run import Files, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_in, stall_of
@@ -238,6 +238,53 @@ def test_a_provider_that_gives_more_memory_repeats() -> None:
     world = replace(WORLD, memory_grows=frozenset({"gce"}))
     run = after(running(), OOM, world)
     assert (run.status, counts_text(run)) == (Status.RECOVERING, "Failure 1 of 10")
+
+
+GROWS = replace(WORLD, memory_grows=frozenset({"gce"}), warnings_s={"gce": 120.0})
+READ = encode(Telemetry(cgroup=Cgroup(memory_bytes=59.5 * 2**30)))
+
+
+@pytest.mark.parametrize(
+    ("measured", "telemetry", "used", "words"),
+    [
+        (62 * 2.0**30, READ, 62 * 2.0**30, "the 62 GiB that the platform measured"),
+        (None, READ, 59.5 * 2**30, "the 59.5 GiB that its agent read last"),
+        (None, "", None, "the settings gave this one; nobody has measured what it used"),
+    ],
+)
+def test_more_memory_says_by_which_figure(
+    measured: float | None, telemetry: str, used: float | None, words: str
+) -> None:
+    run = replace(running(), pulse=pulse(step=900, up_s=39_980.0, telemetry=telemetry))
+    decision = end_attempt(run, End(Cause.HOST_OOM, "OUT_OF_MEMORY", memory_bytes=measured), GROWS, NOW)
+    [event] = [each for each in decision.events if each.kind == EventKind.REPAIRED]
+    assert event.text == f"The next machine gets at least a fifth more memory than {words}."
+    assert decision.run.counters.memory_bytes == used
+    later = end_attempt(again(decision.run), End(Cause.PREEMPTED, "taken"), GROWS, NOW + 9)
+    assert later.run.counters.memory_bytes == used, "the next machine needs it too"
+    assert not [each for each in later.events if each.kind == EventKind.REPAIRED]
+
+
+@pytest.mark.parametrize(
+    ("cause", "known_s", "save_s", "why"),
+    [
+        (Cause.TIME_LIMIT, None, 20.0, "the time limit cut this one off"),
+        (Cause.PREEMPTED, None, 95.0, "a checkpoint takes 1 min 35 s"),
+        (Cause.PREEMPTED, 60.0, 95.0, "a checkpoint takes 1 min 35 s"),
+        (Cause.PREEMPTED, None, 29.0, ""),  # 118 s: the usual 120 s are enough
+        (Cause.PREEMPTED, 95.0, 95.0, ""),  # this one was warned so early already
+        (Cause.PREEMPTED, None, None, ""),
+    ],
+)
+def test_a_machine_that_needs_more_time_to_save_is_warned_earlier(
+    cause: Cause, known_s: float | None, save_s: float | None, why: str
+) -> None:
+    """Broken variant: each end said so again, or only the time limit did."""
+    run = replace(running(files=Files(checkpoint_s=known_s)), pulse=pulse(step=900, up_s=39_980.0, save_s=save_s))
+    texts = [each.text for each in end_attempt(run, End(cause, "over"), GROWS, NOW).events if "warned" in each.text]
+    assert texts == ([f"The next machine is warned earlier before its end, because {why}."] if why else [])
+    elsewhere = end_attempt(run, End(cause, "over"), WORLD, NOW).events
+    assert not any("warned" in each.text for each in elsewhere), "whose warnings do not change"
 
 
 def test_code_that_did_not_arrive_is_delivered_again_once() -> None:

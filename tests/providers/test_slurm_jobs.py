@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import MachineState
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.slurm.jobs import (
     FIELDS,
     MARK,
@@ -24,9 +26,11 @@ from supervisor.providers.slurm.jobs import (
     history_command,
     moment,
     parse_name,
+    peaks,
 )
 from supervisor.providers.slurm.machines import NotOver, Sighting, end_of, machine_of, one_each
 from supervisor.providers.slurm.states import STATES, UnknownState
+from supervisor.providers.slurm.survey import Survey, Surveyor, kept_of
 
 NAME = JobName("spot-0a1b2c3d-a1-t1", "5f3e1c2d", "digits-7", "1.1.1", "spot")
 TEXT = "spot-0a1b2c3d-a1-t1:5f3e1c2d:digits-7:1.1.1:spot"
@@ -308,3 +312,63 @@ class TestMachine:
         assert [again.has_id(text) for text in (None, "", "12.0", "12.1", "12.2", "12.01", "13.0")] == [
             True, True, True, True, False, False, False,
         ]  # fmt: skip
+
+
+# --- the memory that a job used ---------------------------------------------------------------------------------------
+
+PEAKS = "JobIDRaw|MaxRSS\n12|\n12.batch|61234K\n12.extern|0\n12.0|2.5M\n13|\n13.batch|\n14.batch|wrong\n"
+
+
+def test_the_largest_step_of_a_job_counts() -> None:
+    assert peaks(PEAKS) == {"12": 61234 * 1024.0}
+    assert peaks("") == {}
+
+
+def measured(keeper: Keeper, answer: str | Exception) -> tuple[Survey, list[tuple[str, ...]]]:
+    """What a listing makes of a job that ran out of memory."""
+    made: list[tuple[str, ...]] = []
+
+    def run(*words: str) -> str:
+        made.append(words)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    cluster = SimpleNamespace(read=lambda: SimpleNamespace(keeper=keeper))
+    surveyor = Surveyor(SimpleNamespace(run=run), cluster, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
+    sighting = Sighting(NAME, job("OUT_OF_MEMORY"))
+    machine = machine_of(sighting, {})
+    survey = Survey({}, {NAME.machine: machine} if machine else {}, {NAME.machine: sighting})
+    surveyor._measure(survey, {NAME.machine: machine})
+    return survey, made
+
+
+def test_what_it_used_is_in_the_record_of_its_end_and_in_the_words_that_are_kept() -> None:
+    survey, made = measured(Keeper.ACCOUNTING, PEAKS)
+    record = survey.machines[NAME.machine].record
+    assert record is not None
+    assert (record.cause, record.memory_bytes) == (Cause.HOST_OOM, 61234 * 1024.0)
+    assert record.detail.endswith("; MaxRSS was 60M")
+    assert made == [("sacct", "--duplicates", "--parsable2", "--format=JobIDRaw,MaxRSS", "--jobs=12")]
+    fields = {"has_agent": True, "has_started": True, "first_start": "", "job_id": "12", "submitted_at": 1.0}
+    values = {"job": None, "is_released": False, "gone_at": None, **fields}
+    kept = kept_of("x", {**values, "record": {"cause": "host_oom", "detail": record.detail, "at": 200.0}})
+    assert kept.record is not None
+    assert kept.record.memory_bytes == 60 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("keeper", "answer"),
+    [
+        (Keeper.CONTROLLER, PEAKS),
+        (Keeper.COMPLETIONS, PEAKS),
+        (Keeper.ACCOUNTING, "JobIDRaw|MaxRSS\n12|\n"),  # not there yet
+        (Keeper.ACCOUNTING, ProviderUnavailable("sacct does not answer")),
+    ],
+)
+def test_without_that_figure_the_end_is_the_same(keeper: Keeper, answer: str | Exception) -> None:
+    survey, made = measured(keeper, answer)
+    record = survey.machines[NAME.machine].record
+    assert record is not None
+    assert (record.cause, record.memory_bytes) == (Cause.HOST_OOM, None)
+    assert len(made) == (keeper is Keeper.ACCOUNTING)

@@ -65,6 +65,23 @@ def test_a_job_that_ran_out_of_memory_gets_a_fifth_more(text: str, out_of_memory
 
 
 @pytest.mark.parametrize(
+    ("text", "out_of_memory", "used_mib", "memory"),
+    [
+        ("100M", 1, 100, "120M"),  # the limit was what it used
+        ("100M", 1, 60, "120M"),  # sampled before the peak: less than it had would be no repair
+        ("100M", 1, 150, "180M"),  # the cluster does not hold jobs at their limit
+        ("", 1, 150, "180M"),  # nothing was set: the default of the cluster was too small
+        ("100M", 0, 150, "100M"),  # no attempt ran out of it, or the settings say no
+        ("wrong", 1, 150, "wrong"),
+    ],
+)
+def test_a_fifth_more_than_it_used_where_that_is_known(
+    text: str, out_of_memory: int, used_mib: int, memory: str
+) -> None:
+    assert memory_of(text, out_of_memory, used_mib * 2.0**20) == memory
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         ("30", 1800.0), ("30:15", 1815.0), ("2:00:00", 7200.0), ("1-00:00:00", 86400.0), ("2-12", 216000.0),

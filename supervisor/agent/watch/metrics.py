@@ -11,12 +11,17 @@ checkpoint of that step or a later one may be used. A number in a name may count
 announced is also judged by its time. After LASTING reports in a row that are not finite, over LASTING_S or more, the
 metric stays so for this attempt: then the supervisor ends the run. A step that mixed precision skips ends nothing.
 
+A loss, or a watched metric, that has exactly one value in SAME reports over SAME_S is flat (or zero) until it changes.
+Words of CONSTANT in a name say that this is as it should be: an evaluation's value is repeated until the next one, a
+scale or a rate may never change.
+
 Nothing here ends a command.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -25,10 +30,12 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional
 
 from supervisor.agent.machine.masking import NOTHING, Masker
 from supervisor.contract.heartbeat import is_metric_name
-from supervisor.contract.signs import INF, INF_STAYS, NAN, NAN_STAYS, SPIKE, STAYS, OddMetric
+from supervisor.contract.signs import FLAT, INF, INF_STAYS, NAN, NAN_STAYS, SPIKE, ZERO, OddMetric
 
 POINTS, LEAST, FACTOR, ABOVE_LARGEST = 50, 20, 10.0, 2.0
 LASTING, LASTING_S = 5, 30.0
+SAME, SAME_S = 100, 600.0
+CONSTANT = ("val", "eval", "test", "dev", "best", "scale", "weight", "coef", "lr", "rate", "epoch", "step", "count")
 READ_S = 1.0  # a report is read this much later at most
 NAMES = 64  # metrics that are followed; further names of a training that makes new ones all the time are not
 Watched = Mapping[str, Mapping[str, str]]
@@ -72,6 +79,8 @@ class MetricWatch:
         self._finite: Dict[str, Optional[Tuple[int, float]]] = {}  # name -> (step, the last finite value)
         self._points: Dict[str, Deque[float]] = {}  # of the metrics whose jumps are watched
         self._odd: Dict[Tuple[str, str], OddMetric] = {}  # by (name, NAN or SPIKE)
+        self._same: Dict[str, Tuple[OddMetric, int]] = {}  # name -> (its value since when, reports)
+        self._same_names: Dict[str, bool] = {}  # whether it should change
         self._signs: Dict[str, Any] = {}
         self.has_any = False
 
@@ -107,6 +116,8 @@ class MetricWatch:
         return self._signs
 
     def _is_not_finite(self, name: str, step: int, value: float) -> None:
+        self._same.pop(name, None)
+        self._odd.pop((name, FLAT), None)
         odd = self._odd.get((name, NAN))
         before_step, before = self._finite.setdefault(name, None) or (None, None)
         new = OddMetric(name, NAN if math.isnan(value) else INF, step, self._up_s(), before, before_step)
@@ -140,6 +151,12 @@ class MetricWatch:
             self._odd[name, NAN] = replace(odd, back_step=step)
         self._finite[name] = (step, value)
         self._release(name, step)
+        if name not in self._same_names:
+            parts = re.split("[^a-z]+", name.lower())
+            is_constant = any(part.startswith(CONSTANT) for part in parts)
+            self._same_names[name] = not is_constant and (name in self._watched or "loss" in name.lower())
+        if self._same_names[name]:
+            self._follow_same(name, step, value)
         if SPIKE not in self._watched.get(name, {}):
             return
         points = self._points.setdefault(name, deque(maxlen=POINTS))
@@ -148,14 +165,28 @@ class MetricWatch:
             self._odd[name, SPIKE] = OddMetric(name, SPIKE, step, self._up_s(), before=usual, value=value)
         points.append(abs(value))
 
+    def _follow_same(self, name: str, step: int, value: float) -> None:
+        same, reports = self._same.get(name) or (None, 0)
+        if same is None or same.value != value or step < same.step:
+            self._odd.pop((name, FLAT), None)
+            kind = ZERO if value == 0 else FLAT
+            self._same[name] = OddMetric(name, kind, step, self._up_s(), value=value), 1
+            return
+        self._same[name] = same, reports + 1
+        if reports + 1 >= SAME and self._up_s() - same.up_s >= SAME_S:
+            self._odd[name, FLAT] = same
+
     def _made(self) -> Dict[str, Any]:
-        """What ends the run first, then the watched metrics, then by time."""
+        """What ends the run first, then the watched metrics, then by time; what does not change last."""
         odds = sorted(
-            self._odd.values(), key=lambda odd: (odd.kind not in STAYS, odd.name not in self._watched, odd.up_s)
+            self._odd.values(), key=lambda odd: (_LAST.get(odd.kind, 1), odd.name not in self._watched, odd.up_s)
         )
         masked = [replace(odd, name=self._masker.text(odd.name)) for odd in odds]
         nonfinite = dict.fromkeys(odd.name for odd in masked if odd.kind in (NAN, INF))
         return {"metrics": tuple(masked), "nonfinite": tuple(nonfinite)}
+
+
+_LAST = {NAN_STAYS: 0, INF_STAYS: 0, FLAT: 2, ZERO: 2}
 
 
 def _jumps(value: float, points: Deque[float]) -> bool:

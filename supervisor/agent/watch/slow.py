@@ -24,6 +24,7 @@ from supervisor.contract.beat_telemetry import Gpus, Telemetry
 from supervisor.contract.heartbeat import TRAINING
 from supervisor.contract.signs import (
     DOWNLOAD,
+    HALVED,
     LOADER,
     MOUNT,
     SHARED,
@@ -259,6 +260,8 @@ def slow_words(figures: Mapping[str, float], mount: str = "") -> Tuple[Slow, ...
         SHARED: value("card_others_bytes") > 2**30 and value("steps_share") < 0.9,
         DOWNLOAD: value("download_still_s") > DOWNLOAD_S,
     }
+    # Where nothing else explains it.
+    holds[HALVED] = value("steps_share") < 0.5 and not (holds[THROTTLED] or holds[SHARED])
     return tuple(
         Slow(word, tuple(figures.get(name) for name in names), mount if word == MOUNT else "")
         for word, names in SLOW.items()

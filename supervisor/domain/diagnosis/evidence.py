@@ -44,8 +44,8 @@ NAMES = frozenset({
     "window.steps_share", "window.io_pressure", "window.throttled_share", "window.threads", "window.cpu_quota",
     "window.read_bytes", "window.reads_per_s", "window.new_inodes_per_s", "window.card_others_bytes",
     "window.save_share", "window.download_still_s", "window.log_silent_s", "mount.data", "metric.nonfinite",
-    "metric.spike", "metric.lasting", "metric.reported", "egress.usd", "egress.share", "window.loader_cpu",
-    "error.pattern", "facts.changed", "image.moved", "code.changed", "checkpoint.shrinks",
+    "metric.spike", "metric.lasting", "metric.flat", "metric.reported", "egress.usd", "egress.share",
+    "window.loader_cpu", "error.pattern", "facts.changed", "image.moved", "code.changed", "checkpoint.shrinks",
 })  # fmt: skip
 
 

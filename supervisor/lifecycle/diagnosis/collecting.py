@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.signs import INF, MOUNT, NAN, SLOW, SPIKE, Hit, Signs
+from supervisor.contract.signs import FLAT, INF, MOUNT, NAN, SLOW, SPIKE, ZERO, Hit, Signs
 from supervisor.domain.diagnosis.evidence import Clock, Evidence, Item, Source, Value, in_order
 from supervisor.wording.stalls import odd_text
 
@@ -37,7 +37,13 @@ class Collected:
         return Evidence(in_order(self.items), ordered, end, error, self.unread)
 
 
-_METRICS = {NAN: "metric.nonfinite", INF: "metric.nonfinite", SPIKE: "metric.spike"}
+_METRICS = {
+    NAN: "metric.nonfinite",
+    INF: "metric.nonfinite",
+    SPIKE: "metric.spike",
+    FLAT: "metric.flat",
+    ZERO: "metric.flat",
+}
 _CLOCKS = {
     Source.OWN: Clock.SUPERVISOR,
     Source.PROVIDER: Clock.PROVIDER,

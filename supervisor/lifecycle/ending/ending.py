@@ -34,7 +34,7 @@ from supervisor.lifecycle.decision import Decision, after_events, failed, moved,
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
 from supervisor.lifecycle.diagnosis.reading import of_end
 from supervisor.lifecycle.diagnosis.rules.table import KNOWN_ENDS
-from supervisor.lifecycle.ending.retrying import conditions, too_small, with_once
+from supervisor.lifecycle.ending.retrying import changes_of_the_next, conditions, too_small, used_memory, with_once
 from supervisor.lifecycle.living.checkpoints import reached
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, refused_lately
 from supervisor.lifecycle.offers.ladder import recent, with_preemption
@@ -56,7 +56,8 @@ class End:
     `machine_gone`: it is known gone. `overlap_s`: after a notice the machine may go on for so long. `inferred`: the
     source, where no authority reports the end. `stopped_at`: when the machine stopped, by the platform's clock; None =
     it runs, or nothing reports it. `verdict`: what the rules say; None = the end explains itself. `repaired`: (files,
-    bytes) that the agent removed from the run's `scratch`; None = it did not try."""
+    bytes) that the agent removed from the run's `scratch`; None = it did not try. `memory_bytes`: the most that the
+    machine used, by the platform."""
 
     cause: Cause
     evidence: str
@@ -68,6 +69,7 @@ class End:
     stopped_at: float | None = None
     verdict: Verdict | None = None
     repaired: tuple[int, int] | None = None
+    memory_bytes: float | None = None
 
     @property
     def freed(self) -> bool:
@@ -89,7 +91,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     failure = _failure(after, end)
     after = replace(
         after,
-        counters=_counted(after, run, rule, now),
+        counters=replace(_counted(after, run, rule, now), memory_bytes=used_memory(run, end.cause, end.memory_bytes)),
         avoid_zone=run.live_attempt.placement.zone if rule.avoid_zone else "",
         # The checkpoint with which the row of failures began; a newer one begins a new row.
         no_progress_base=after.files.checkpoint_step if rule.no_progress else run.no_progress_base,
@@ -107,6 +109,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         decision = after_events((ended_event(after, end, now, last=True),), decision)
     else:
         decision = _recover(after, end, rule, world, now)
+        decision = after_events(changes_of_the_next(run, after, end.memory_bytes, rule, world), decision)
     decision = after_events(repaired_events(end), decision)
     lessons = after_loss(run.live_attempt.placement, world, now) if end.cause == Cause.PREEMPTED else ()
     return replace(decision, inferred=end.inferred, lessons=lessons)

@@ -86,7 +86,10 @@ def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
     record, gone = machine.record, machine.state == MachineState.ENDED
     if record is not None and machine.state in STOPPING_STATES:
         overlap_s = 0.0 if gone or record.cause != Cause.PREEMPTED else world.knobs.notice_overlap_s
-        return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s, stopped_at=record.at)
+        return End(
+            record.cause, record.detail, readings(obs), overlap_s=overlap_s, stopped_at=record.at,
+            memory_bytes=record.memory_bytes,
+        )  # fmt: skip
     if gone:
         return End(Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs))
     return None

@@ -6,6 +6,7 @@ this module holds, except those that make an end milder for the user's money.
 
 from __future__ import annotations
 
+from supervisor.contract import beat_telemetry
 from supervisor.domain.causes import (
     DELIVERED_AGAIN,
     FIRST_SIGNAL,
@@ -18,9 +19,11 @@ from supervisor.domain.causes import (
     CauseRule,
 )
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import World
 from supervisor.domain.run import Refusal, Run
 from supervisor.lifecycle.offers.ladder import ladder
+from supervisor.wording.figures import age_text, gib_text
 
 KEPT = 8  # of the newest, in `Run.once`
 ONCE = frozenset({DELIVERED_AGAIN, FIRST_SIGNAL, LARGER_SHAPE, REPAIRED})  # conditions that hold once
@@ -86,3 +89,50 @@ def too_small(run: Run, world: World, now: float, detail: str) -> tuple[Refusal,
     return tuple(
         Refusal(place.zone, place.shape, place.spot, now, Cause.HOST_OOM, detail, place.provider) for place in places
     )
+
+
+def used_memory(run: Run, cause: Cause, measured: float | None) -> float | None:
+    """The most memory of the live attempt that ended as host_oom, in bytes: as the platform has measured it, else as
+    its agent read it last. Of any other end: as it was known before."""
+    if cause != Cause.HOST_OOM:
+        return run.counters.memory_bytes
+    return measured if measured is not None else _read_memory(run)
+
+
+def _read_memory(run: Run) -> float | None:
+    attempt, pulse = run.attempt, run.pulse
+    if attempt is None or pulse is None or pulse.launch_id != attempt.launch_id:
+        return None
+    telemetry = beat_telemetry.decode(pulse.telemetry)
+    return telemetry.cgroup.memory_bytes if telemetry is not None and telemetry.cgroup is not None else None
+
+
+def changes_of_the_next(
+    before: Run, after: Run, measured: float | None, rule: CauseRule, world: World
+) -> tuple[Event, ...]:
+    """What the next machine of this provider gets more of: the repairs that its launch makes by what is on record.
+    `before`: with the live attempt that ends; `measured`: of its memory, by the platform."""
+    attempt = before.attempt
+    assert attempt is not None
+    provider, texts = attempt.placement.provider, []
+    if rule.only_if == MORE_MEMORY:
+        used = after.counters.memory_bytes
+        than = "the settings gave this one; nobody has measured what it used"
+        if used is not None:
+            who = "its agent read last" if measured is None else "the platform measured"
+            than = f"the {gib_text(used)} GiB that {who}"
+        texts.append((f"The next machine gets at least a fifth more memory than {than}.", {"memory_bytes": used}))
+    least_s, save_s = world.warnings_s.get(provider), after.files.checkpoint_s
+    if least_s is not None:
+        wanted_s, had_s = (max(least_s, _warning_s(run.files.checkpoint_s)) for run in (after, before))
+        is_cut_off = after.counters.timed_out > before.counters.timed_out
+        if is_cut_off or wanted_s > had_s:
+            why = "the time limit cut this one off" if is_cut_off else f"a checkpoint takes {age_text(save_s or 0.0)}"
+            text = f"The next machine is warned earlier before its end, because {why}."
+            texts.append((text, {"save_s": save_s}))
+    return tuple(Event(EventKind.REPAIRED, text, data=data) for text, data in texts)
+
+
+def _warning_s(save_s: float | None) -> float:
+    """Two checkpoints and a minute: a signal may come so early."""
+    return 2.0 * (save_s or 0.0) + 60.0

@@ -206,6 +206,31 @@ def history_command(keeper: Keeper, job_ids: Iterable[str]) -> tuple[str, ...]:
     return ("sacct", "--allocations", "--duplicates", "--parsable2", f"--format={COLUMNS}", f"--jobs={ids}")
 
 
+def peaks_command(job_ids: Iterable[str]) -> tuple[str, ...]:
+    """With the steps of the jobs: only these have a MaxRSS. For Keeper.ACCOUNTING alone."""
+    ids = ",".join(sorted(job_ids, key=int))
+    return ("sacct", "--duplicates", "--parsable2", "--format=JobIDRaw,MaxRSS", f"--jobs={ids}")
+
+
+def peaks(text: str) -> Mapping[str, float]:
+    """Job id -> bytes of its largest step. A job whose steps have no figure is left out."""
+    most: dict[str, float] = {}
+    for line in text.splitlines()[1:]:
+        step, _, used = line.partition("|")
+        job_id, used_bytes = step.partition(".")[0], bytes_of(used)
+        if job_id.isdigit() and used_bytes is not None:
+            most[job_id] = max(used_bytes, most.get(job_id, 0.0))
+    return most
+
+
+def bytes_of(text: str) -> float | None:
+    """Of a MaxRSS such as `61234K`, `59.8G` or `0`; None = there is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip())
+    if match is None or not float(match[1]):
+        return None
+    return float(match[1]) * 1024.0 ** (" KMGT".index(match[2]) if match[2] else 0)
+
+
 def history(keeper: Keeper, text: str) -> Ends:
     """Raises Unclear."""
     return _from_controller(text) if keeper is Keeper.CONTROLLER else _from_table(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineRecord, MachineState
-from supervisor.providers.slurm.jobs import Ends, Job, JobEnd, JobName
+from supervisor.providers.slurm.jobs import Ends, Job, JobEnd, JobName, bytes_of
 from supervisor.providers.slurm.states import STATES, meaning, wait
 
 AGAIN = "Slurm has put the job back into the queue, and does not say why"
@@ -81,6 +81,21 @@ def record_of(end: JobEnd, name: str) -> MachineRecord | None:
         return None
     exit_text = f", exit {end.exit_code}" if end.exit_code and end.exit_code != "0:0" else ""
     return MachineRecord(word.cause, f"{word.text} ({name} is {end.state}{exit_text})", end.ended_at)
+
+
+_PEAK = "; MaxRSS was "
+
+
+def with_peak(machine: Machine, used_bytes: float) -> Machine:
+    """The machine whose record has the most memory that it used, in its words too: these are kept."""
+    assert machine.record is not None
+    detail = f"{machine.record.detail}{_PEAK}{used_bytes / 2**20:.0f}M"
+    return replace(machine, record=replace(machine.record, detail=detail, memory_bytes=used_bytes), detail=detail)
+
+
+def peak_in(detail: str) -> float | None:
+    """What `with_peak` has added."""
+    return bytes_of(detail.rpartition(_PEAK)[2]) if _PEAK in detail else None
 
 
 class NotOver(Exception):

@@ -239,7 +239,11 @@ class SlurmProvider:
             modules=s.slurm_modules,
             gres=gres,
             cpus=s.slurm_cpus.get(shape, 0),
-            memory=memory_of(s.slurm_memory.get(shape, ""), request.out_of_memory if s.slurm_memory_grows else 0),
+            memory=memory_of(
+                s.slurm_memory.get(shape, ""),
+                request.out_of_memory if s.slurm_memory_grows else 0,
+                request.memory_bytes,
+            ),
             account=s.slurm_account,
             qos=s.slurm_qos,
             avoid=tuple(node for node in request.avoid if PART.fullmatch(node)),

@@ -41,13 +41,15 @@ def warning_s(checkpoint_s: float | None, walltime_s: float | None, timed_out: i
     return int(min(math.ceil(wanted), most))
 
 
-def memory_of(text: str, out_of_memory: int) -> str:
-    """--mem, a fifth more for each attempt (`out_of_memory`) that needed more than it had: its MaxRSS was the limit."""
+def memory_of(text: str, out_of_memory: int, used_bytes: float | None = None) -> str:
+    """--mem, a fifth more for each attempt (`out_of_memory`) that needed more than it had: in most cases its MaxRSS was
+    the limit. Where the last one used even more (`used_bytes`), or nothing is set, a fifth more than that."""
     match = MEMORY.fullmatch(text)
-    if match is None or not out_of_memory:
+    if not out_of_memory or (match is None and (text or used_bytes is None)):
         return text
-    megabytes = int(match[1]) * 1024.0 ** UNITS.index(match[2] or "M") / 1024.0
-    return f"{math.ceil(megabytes * MEMORY_GROWS ** min(out_of_memory, MOST_GROWTHS))}M"
+    set_mib = 0.0 if match is None else int(match[1]) * 1024.0 ** UNITS.index(match[2] or "M") / 1024.0
+    grown_mib = set_mib * MEMORY_GROWS ** min(out_of_memory, MOST_GROWTHS)
+    return f"{math.ceil(max(grown_mib, (used_bytes or 0.0) / 2**20 * MEMORY_GROWS))}M"
 
 
 def limit_s(text: str) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from supervisor.host.files import Unreadable
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
 from supervisor.providers.slurm import jobs
 from supervisor.providers.slurm.cluster import ClusterReader, CommandFailed, Commands
-from supervisor.providers.slurm.jobs import Ends, Job, JobName, Unclear
-from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of, one_each
+from supervisor.providers.slurm.jobs import Ends, Job, JobName, Keeper, Unclear
+from supervisor.providers.slurm.machines import NotOver, Sighting, is_over, machine_of, one_each, peak_in, with_peak
 from supervisor.providers.slurm.site import Site
 from supervisor.providers.slurm.states import UnknownState
 from supervisor.telemetry import logs as telemetry
@@ -68,7 +68,10 @@ def kept_of(name: str, values: Mapping[str, Any]) -> Kept:
         cause = None if record is None else Cause(record["cause"])
     except ValueError as error:  # a later version wrote it
         raise Unreadable(f"its record has a cause that this version does not know: {error}") from None
-    ended = None if cause is None else MachineRecord(cause, record["detail"], record["at"] or None)
+    ended = None
+    if cause is not None:
+        detail = record["detail"]
+        ended = MachineRecord(cause, detail, record["at"] or None, memory_bytes=peak_in(detail))
     return Kept(job=folders.Job(**job) if job is not None and job["name"] == name else None, record=ended, **fields)
 
 
@@ -233,9 +236,26 @@ class Surveyor:
                 survey.machines[name] = machine
             if name in entries and not sighting.settled and (machine is None or machine.state is MachineState.ENDED):
                 over[name] = machine
+        self._measure(survey, over)
         names = list(over)
         for start in range(0, len(names), SETTLED_AT_ONCE):
             self._settle({name: over[name] for name in names[start : start + SETTLED_AT_ONCE]})
+
+    def _measure(self, survey: Survey, over: dict[str, Machine | None]) -> None:
+        """Add the memory that jobs used which needed too much, where the cluster keeps it. It is not waited for."""
+        killed = {
+            survey.sightings[name].machine_id.partition(".")[0]: machine
+            for name, machine in over.items()
+            if machine is not None and machine.record is not None and machine.record.cause is Cause.HOST_OOM
+        }
+        if not killed:
+            return
+        with suppress(ProviderUnavailable):
+            if self._cluster.read().keeper is Keeper.ACCOUNTING:
+                for job_id, used_bytes in jobs.peaks(self._commands.run(*jobs.peaks_command(killed))).items():
+                    if job_id in killed:
+                        measured = with_peak(killed[job_id], used_bytes)
+                        survey.machines[measured.name] = over[measured.name] = measured
 
     def _history(self, job_ids: Sequence[str]) -> tuple[Ends, str]:
         """(what it says, "") or (nothing, why it cannot be read)."""

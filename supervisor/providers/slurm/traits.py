@@ -24,5 +24,6 @@ TRAITS = Traits(
     launches_at_once=8,
     shares_computer=False,
     irreplaceable=False,
+    warning_s=120.0,
     meter="walltime and fairshare are used until the job ends; there is no bill to stop",
 )

@@ -223,4 +223,5 @@ def launch_request(
         checkpoint_s=run.files.checkpoint_s,
         timed_out=run.counters.timed_out,
         out_of_memory=run.counters.out_of_memory,
+        memory_bytes=run.counters.memory_bytes,
     )

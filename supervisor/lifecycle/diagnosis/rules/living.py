@@ -56,6 +56,10 @@ RULES = (
         "lower_rate", "clip_gradients",
     ),
     _hint(
+        "METRIC", "flat", (_odd("metric.flat", "a metric does not change at all", "the metrics change"),),
+        "{metrics:a metric does not change}", "check_update",
+    ),
+    _hint(
         "U8", "mount", (_SLOW_MOUNT, above("window.io_pressure", 40), below("window.gpu_util", 50)),
         "the data is on {mount_data}: tasks wait for the disk {window_io_pressure} % of the time, and the GPU is used "
         "{window_gpu_util} %", "stage_data",
@@ -95,6 +99,11 @@ RULES = (
     _hint(
         "U12", "download", (above("window.download_still_s", 120),),
         "a download stands still for {window_download_still_s} s",
+    ),
+    _hint(
+        "METRIC", "halved", (below("window.steps_share", 0.5),),
+        "the steps are at {window_steps_share} of their usual pace: the median of the run itself",
+        excludes=(has_bits("window.clock_reasons", THROTTLING), above("window.card_others_bytes", 2**30)),
     ),
     _hint(
         "U14", "egress", (above("egress.share", 0.05),), "data that leaves its region costs ${egress_usd}",
