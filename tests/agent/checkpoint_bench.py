@@ -64,7 +64,7 @@ class Bench:
             self.keeper,
             place=(RUN, 1, str(folder / "staging")),
             retrier=patient(self.clock, until),
-            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append, self._held_back),
+            hooks=Hooks(self._step_of, self.notes.append, self.moved.append, self.took.append, held=self._held_back),
             results=no_results(self.store, folder, self.clock),
             masker=masker,
         )
