@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.diagnosis.verdict import Verdict
+from supervisor.domain.diagnosis.verdict import Retry, Verdict
 from supervisor.domain.machines import How, MachineRef, Placement
 
 
@@ -93,6 +93,11 @@ class Attempt:
     @property
     def ref(self) -> MachineRef:
         return MachineRef(self.placement.provider, self.placement.zone, self.machine_name, self.machine_id)
+
+    @property
+    def asked(self) -> bool:
+        """A person was asked what follows its end (Kind.ASK): it has cost no failure, and gave up its slot."""
+        return self.verdict is not None and self.verdict.retry == Retry.ASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SAME_FAILURE = "the same exit, last line and step as the last time"  # why no retry follows
+UNANSWERED = "nobody answered"  # the question what follows the end
 
 
 class Cause(StrEnum):
@@ -59,6 +60,7 @@ class Kind(StrEnum):
     INFRA = "infra"  # the platform's fault, but it costs: recover with backoff
     PAID = "paid"  # it costs and may happen again: recover with backoff
     USER = "user"  # the training's own error: worth a repeat of the identical spec
+    ASK = "ask"  # a person decides: the run waits without a machine, and spends nothing
     FINAL = "final"  # the run ends
 
 
@@ -89,12 +91,14 @@ BACKOFF = "recover with backoff"
 FREED = "recover with backoff: everything but the checkpoint is given up with the machine"
 ELSEWHERE = "recover at once in another zone, shape or on-demand, each once an hour; then wait for a person"
 LARGER = "recover with backoff in a larger shape"
+ASK = "wait without a machine until a person lets it go on; after `ask_limit_s` the run fails"
 REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
 FIRST_SIGNAL = "a signal from outside, certainly not the kernel's; the first since the newest checkpoint"
 LARGER_SHAPE = "the run's own `shapes` have a larger one; once"
 MORE_MEMORY = "the provider gives the next machine more memory"
 REPAIRED = "files of the run's `scratch` were removed, so the disk has space again; once at a step"
 DELIVERED_AGAIN = "what was delivered did not arrive whole; once"
+EXPLAINED = "the evidence is certain; of a full disk likely too"
 MACHINE_WAS_THERE = "the machine was there, and the start on it was refused"
 KNOWN_ERROR = "its words show that a repeat fails in the same way"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
@@ -122,9 +126,10 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.KILLED,), Kind.FREE, False, False, False, "recover at once", FIRST_SIGNAL),
     CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, LARGER, LARGER_SHAPE),
     CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, BACKOFF, MORE_MEMORY),
-    CauseRule((C.STALLED, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, FREED, NEWER_CHECKPOINT),
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, BACKOFF, REPAIRED),
+    CauseRule((C.KILLED, C.DISK_FULL), Kind.ASK, False, False, False, ASK, EXPLAINED),
+    CauseRule((C.STALLED, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
     CauseRule((C.USER_ERROR,), Kind.FINAL, False, False, False, "failed", KNOWN_ERROR),
     CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
     CauseRule(

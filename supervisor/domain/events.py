@@ -118,7 +118,8 @@ _ALL = (
     Kind("approval_reminder",
          "the approval, or the confirmed end of a host's bill, is still missing; with the cost of the wait so far",
          True, True),
-    Kind("needs_person", "the run cannot continue by itself: a quota, a refused request, results not saved",
+    Kind("needs_person",
+         "the run cannot continue by itself: a quota, a refused request, killed again, a full disk, results not saved",
          True, True),
     Kind("giving_up", "the run failed at one of its limits, such as no progress or its deadline", True, True),
     Kind("budget_80", "80 % of the run's budget is spent", True),
@@ -144,6 +145,7 @@ _ALL = (
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
 ENDS_THE_RUN = "ends_the_run"  # in the data of an attempt's end: the end of the run has its own event
+ASKS = "asks"  # in the data of an attempt's end: the question to a person has its own event
 AWAITING = "awaiting"  # in the data of a request to a person: the answer that releases the machine
 
 # Ends of an attempt that an event of the run itself implies.
@@ -169,7 +171,7 @@ def announced(event: Event) -> str | None:
 
 def _attempt_ended(data: Mapping[str, object]) -> str | None:
     cause = data.get("cause")
-    if data.get(ENDS_THE_RUN) or cause in _IMPLIED_BY_THE_RUN:
+    if data.get(ENDS_THE_RUN) or data.get(ASKS) or cause in _IMPLIED_BY_THE_RUN:
         return None
     return str(cause) if cause in (Cause.PREEMPTED, Cause.STALLED) else "attempt_ended"
 

@@ -123,7 +123,7 @@ class Knobs:
     quota_retry_s: float = 600.0
     launch_timeout_s: float = 900.0  # a create call that is still open by then is canceled
     notice_overlap_s: float = 150.0  # how long a machine may run on after its preemption notice
-    ask_limit_s: float = 86400.0
+    ask_limit_s: float = 86400.0  # for an answer of a person: about a finished machine, or about how a run goes on
     unverified_limit_s: float = 86400.0
     stop_poll_s: float = 600.0  # the .stop marker of each active run is read once in this time
 

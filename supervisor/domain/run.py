@@ -260,6 +260,12 @@ class Run:
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None
 
     @property
+    def asks(self) -> bool:
+        """It waits until a person says what follows the end of its attempt: nothing is requested for it."""
+        attempt = self.attempt
+        return self.status == Status.WAITING and attempt is not None and attempt.asked and self.cause == attempt.cause
+
+    @property
     def has_begun(self) -> bool:
         """This generation had a machine."""
         return self.attempt is not None and self.attempt.generation == self.generation

@@ -56,6 +56,7 @@ def _standing(standing: Standing, providers: list[str], now: float) -> Iterator[
     """Zeros too: an alert on a series that does not exist never fires."""
     for status in Status:
         yield metrics.RUNS.reading(standing.statuses[status], status)
+    yield metrics.RUNS_ASKING.reading(standing.asking)
     for provider in dict.fromkeys([*providers, *standing.active, *standing.retiring, *standing.usd_per_h]):
         yield metrics.ATTEMPTS_ACTIVE.reading(standing.active[provider], provider)
         yield metrics.MACHINES_RETIRING.reading(standing.retiring[provider], provider)

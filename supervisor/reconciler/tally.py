@@ -28,6 +28,7 @@ class Standing:
     retiring: Counter[str] = field(default_factory=Counter)
     gone_due_at: dict[str, float] = field(default_factory=dict)
     usd_per_h: dict[str, float] = field(default_factory=dict)
+    asking: int = 0  # runs that wait for the answer of a person
 
 
 class Tally:
@@ -49,6 +50,7 @@ class Tally:
         statuses, usd = new.statuses, new.usd_per_h
         for run in runs:
             statuses[run.status] += 1
+            new.asking += run.asks
             attempt = run.attempt
             if attempt is not None:
                 if attempt.ended_at is None:

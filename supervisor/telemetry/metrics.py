@@ -138,6 +138,9 @@ class Histogram(Series):
 
 # --- runs and cost
 RUNS = Gauge("spot_runs", "Runs that are not over, or still have something to clean up.", "status", leads=True)
+RUNS_ASKING = Gauge(
+    "spot_runs_asking", "Runs that wait for a person to decide what follows the end of an attempt.", leads=True
+)
 ATTEMPTS_ACTIVE = Gauge("spot_attempts_active", "Attempts that have a machine.", "provider", leads=True)
 MACHINES_RETIRING = Gauge(
     "spot_machines_retiring", "Machines whose attempt is over and that may still exist.", "provider", leads=True

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import DELIVERED_AGAIN, LARGER_SHAPE, Cause, CauseRule, Kind, rule_for
+from supervisor.domain.causes import DELIVERED_AGAIN, LARGER_SHAPE, REPAIRED, Cause, CauseRule, Kind, rule_for
 from supervisor.domain.run import Run
 from supervisor.wording.figures import DASH, after_colon, age_text, clip, count, count_text, gib_text, plural
 
@@ -23,7 +23,7 @@ Row = tuple[str, str]
 
 EVIDENCE_LIMIT = 120
 FACT_CHARS = 300
-_GOES_ON = (LARGER_SHAPE, DELIVERED_AGAIN)  # without one of these, such an end is the run's last
+_GOES_ON = (LARGER_SHAPE, DELIVERED_AGAIN, REPAIRED)  # without one of these, such an end is the run's last
 NONE = "none"
 # {zone} and {ran} are filled in; the words of the platform or the agent follow after a colon.
 PHRASES: Mapping[Cause, str] = {
@@ -126,7 +126,7 @@ def counts_text(run: Run) -> str:
     if attempt is None or attempt.cause is None:
         return ""
     rule = cost_of(attempt, attempt.cause, _GOES_ON)
-    if attempt.free or not rule.counts:
+    if attempt.free or attempt.asked or not rule.counts:
         return "Does not count as a failure"
     limits, counters = run.policy.limits, run.counters
     if rule.kind == Kind.USER:

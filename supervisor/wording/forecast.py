@@ -102,13 +102,28 @@ def needs_person(run: Run) -> str:
     """What a person must do before this run can continue; "" = nothing."""
     if run.terminal:
         return ""
+    if run.asks:
+        return asked_text(run)
     refused = run.status == Status.WAITING and run.cause in NEEDS_PERSON
     return run.person.why or ((run.detail or str(run.cause)) if refused else "")
 
 
+_ANSWERS = {
+    Cause.KILLED: ("It was killed again at the same checkpoint", "Find out what sends the signal"),
+    Cause.DISK_FULL: ("Its disk is full, and a new machine would fill up too", "Free space, or make it write less"),
+}
+
+
+def asked_text(run: Run) -> str:
+    """The question of a run that asks, and how to answer it."""
+    what, advice = _ANSWERS.get(run.cause or Cause.UNKNOWN, (f"Its attempt ended as {run.cause}", "Decide what follows"))
+    go_on, stop = f"`spot retry {run.run_id}` lets it go on", f"`spot stop {run.run_id}` ends it"
+    return f"{what}. {advice}; then {go_on}, or {stop}."
+
+
 def next_action(run: Run, now: float) -> NextAction:
     """What happens next to this run by itself, or that a person must act."""
-    if run.person.why and not run.terminal:
+    if run.asks or (run.person.why and not run.terminal):
         return NextAction("needs you")
     if run.hold and not run.terminal:
         return NextAction("on hold", run.next_at)

@@ -121,6 +121,13 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Queued since {clock_text(since, now)}: {detail}. {billed}",
             "Next: it starts when it is first in the queue and one of our machines is gone",
         ]
+    if run.asks and run.attempt is not None:
+        kept = kept_text(run.attempt, run.files.checkpoint_step)
+        return [
+            f"{ended_text(run.attempt, now)}; {kept}",
+            f"Waiting for you for {age_text(now - since)}. {billed}",
+            f"Needs you: `spot retry {run.run_id}`, or `spot stop {run.run_id}`",
+        ]
     if cause in _NEXT_AFTER_OTHERS:
         return [f"Waiting since {clock_text(since, now)}: {detail}. {billed}", _NEXT_AFTER_OTHERS[cause]]
     due = f"{due_text(run.next_at, now)}; gives up at {clock_text(since + run.policy.limits.wait_for_capacity_s, now)}"

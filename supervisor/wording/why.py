@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.causes import SAME_FAILURE, Cause, Kind
+from supervisor.domain.causes import SAME_FAILURE, UNANSWERED, Cause, Kind
 from supervisor.domain.diagnosis.evidence import Source
 from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.wording.attempt import Row, cost_of, listed, mapping
 from supervisor.wording.figures import age_text, clip, ended, plural, step_text
+from supervisor.wording.forecast import needs_person
 
 QUOTE_LIMIT = 160  # characters of the one quote in a message
 _SOURCES = {"own": "supervisor", "provider": "platform"}  # the others are words already
@@ -83,8 +84,8 @@ def restart_text(run: Run, attempt: Attempt, following: Attempt | None, retry: R
         return "Not by itself: the run was resumed, and its next attempt has not started yet"
     if run.status in TERMINAL or run.status == Status.STOPPING:
         return f"No: {_why_not(run, attempt, retry)}"
-    if run.person.why or retry == Retry.ASK:
-        return f"Not yet: the run needs you{': ' + clip(run.person.why, QUOTE_LIMIT) if run.person.why else ''}"
+    if (need := needs_person(run)) and (run.asks or run.person.why):
+        return f"Not yet: the run needs you: {clip(need, QUOTE_LIMIT)}"
     if run.status == Status.WAITING:
         return "Not yet: the run waits for a machine"
     return "Yes: the next attempt is being placed"
@@ -111,6 +112,8 @@ def _why_not(run: Run, attempt: Attempt, retry: Retry | None) -> str:
         return f"the run ended as {cause}"
     if run.detail.endswith(f"({SAME_FAILURE})"):
         return "the same exit, last line and step came twice"
+    if attempt.asked:
+        return f"{UNANSWERED} in time"
     if retry in (Retry.NEVER, None) or cost_of(attempt, cause).kind == Kind.FINAL:
         return _AGAIN.get(cause, _ALWAYS_AGAIN)
     return "the run reached its limit of such ends"

@@ -12,7 +12,7 @@ from supervisor.contract import heartbeat
 from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import FIRST_SIGNAL, Cause
 from supervisor.domain.machines import Away, Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
     NOT_READ,
@@ -84,6 +84,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         ),
         image=Image(digest=draw(among("", f"{IMAGE}@sha256:1111")), pinned_for=draw(among("", IMAGE, "another/image"))),
         files=Files(checkpoint_step=draw(steps)),
+        once=draw(among((), tuple(FIRST_SIGNAL + at for at in ("", " @0", " @100", " @200", " @300")))),
         reported=draw(st.booleans()),
         waiting=Waiting(since=draw(among(None, NOW - 90_000, NOW - 10))),
         avoid_zone=draw(among("", *ZONES)),
@@ -188,6 +189,7 @@ def _machine(draw: st.DrawFn, run: Run) -> Machine:
 def _beat(draw: st.DrawFn, run: Run) -> Beat:
     launch_id = run.try_.launch_id if run.try_ is not None and draw(st.integers(0, 4)) else "1.9.9"
     exit_ = Exit(draw(among(0, 0, 1, 127)), None, draw(st.booleans()), draw(st.booleans()))
+    exit_ = draw(among(exit_, exit_, exit_, KILLED, FULL_DISK))
     return Beat(
         run_id="digits",
         attempt=int(launch_id.split(".")[1]),
@@ -241,6 +243,8 @@ def _observation(draw: st.DrawFn, run: Run) -> Observation:
     )
 
 
+KILLED = Exit(None, 15, False, 40.0)
+FULL_DISK = Exit(1, None, False, 40.0, "OSError: [Errno 28] No space left on device")
 PRUNED = [Pruned(count, ((100, "keep_last 3"),)) for count in range(4)]
 # By the attempts of the run, what a registry may say to the look-ups for them.
 PINNED = [

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from supervisor.domain.actions import CloseBaton, Finalise, Launch, Release
 from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict, Where
 from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
@@ -270,6 +271,39 @@ def all_failures_equal(run: Run, obs: Observation, world: World, now: float) -> 
 def test_preemptions_and_stockouts_spend_nothing() -> None:
     check(free_ends_spend_nothing, decide, Status.RUNNING, Status.LAUNCHING, Status.FINISHING)
     fails(free_ends_spend_nothing, all_failures_equal, Status.RUNNING)
+
+
+# --- Kind.ASK: a person decides -----------------------------------------------------------------------------------
+
+ASKED = Verdict("U3.signal", Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, True, Retry.ASK, "SIGTERM came from outside")
+
+
+def a_question_waits(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
+    """Whatever is observed and how long it lasts: nothing is requested, and no counter moves. A stop, a limit of time
+    and finished work end the wait."""
+    run, obs, world = situation
+    if run.attempt is None or run.attempt.number != run.counters.attempts:
+        return
+    killed = replace(run.attempt, cause=Cause.KILLED, verdict=ASKED)
+    run = replace(run, attempt=killed, cause=Cause.KILLED, next_at=None)
+    assert run.asks
+    decision = settle(rules, run, obs, world)
+    assert not any(isinstance(action, Launch) for action in decision.actions)
+    ends = {Status.STOPPED, Status.STOPPING, Status.FAILED, Status.FINISHING}
+    assert decision.run.asks or decision.run.status in ends, f"it went on as {decision.run.status}"
+    assert decision.run.counters == run.counters
+    if decision.run.status in (Status.STOPPED, Status.STOPPING):
+        assert decision.run.stop is not None
+
+
+def forgets_the_question(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Broken: it waits for a machine like others."""
+    return decide(replace(run, cause=Cause.NO_CAPACITY), obs, world, now)
+
+
+def test_a_run_that_asks_requests_nothing() -> None:
+    check(a_question_waits, decide, Status.WAITING)
+    fails(a_question_waits, forgets_the_question, Status.WAITING)
 
 
 @given(st.data())

@@ -72,10 +72,10 @@ def test_a_preemption_between_them_changes_nothing() -> None:
 def test_a_full_disk_is_tried_again_only_where_a_newer_checkpoint_leaves_the_rest_behind() -> None:
     assert fails(running(500, 400), FULL, Cause.DISK_FULL).status == Status.RECOVERING
     unchanged = fails(running(500, None), FULL, Cause.DISK_FULL)
-    assert (unchanged.status, unchanged.cause) == (Status.FAILED, Cause.DISK_FULL)
-    assert "a new machine would fill up at the same place" in status_text(unchanged, NOW)
+    assert (unchanged.status, unchanged.cause, unchanged.asks) == (Status.WAITING, Cause.DISK_FULL, True)
+    assert "Needs you: `spot retry digits-7`, or `spot stop digits-7`" in status_text(unchanged, NOW)
     first = fails(running(500, 400), FULL, Cause.DISK_FULL)
-    assert fails(again(first, 500, 480), FULL, Cause.DISK_FULL).status == Status.FAILED
+    assert fails(again(first, 500, 480), FULL, Cause.DISK_FULL).asks, "full again at the same step"
 
 
 ERROR = "exit code 1: `ValueError: Image size must be less than 2^16`"

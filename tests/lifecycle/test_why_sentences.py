@@ -29,7 +29,8 @@ def told(
     run_cause: Cause | None = None,
     **fields: object,
 ) -> str:
-    over = ended(cause, 60, number=3)
+    verdict = replace(NOTHING, retry=retry) if retry == Retry.ASK else None
+    over = ended(cause, 60, number=3, verdict=verdict)
     run: Run = run_in(status, attempt=over, cause=run_cause or cause)
     return why.restart_text(replace(run, **fields), over, None, retry)  # type: ignore[arg-type]
 
@@ -60,8 +61,11 @@ def test_a_run_that_ended_for_another_reason_names_that_one() -> None:
 def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
     assert told(Status.RECOVERING, Cause.PREEMPTED, Retry.FREE_ELSEWHERE) == "Yes: the next attempt is being placed"
     assert told(Status.WAITING, Cause.PREEMPTED, None) == "Not yet: the run waits for a machine"
-    assert told(Status.WAITING, Cause.KILLED, Retry.ASK) == "Not yet: the run needs you"
-    needs = told(Status.WAITING, Cause.DISK_FULL, Retry.ASK, person=Person(why="free some space", since=NOW))
+    asks = told(Status.WAITING, Cause.KILLED, Retry.ASK)
+    assert asks.startswith("Not yet: the run needs you: It was killed again at the same checkpoint.")
+    assert told(Status.WAITING, Cause.KILLED, Retry.ASK, Cause.NO_CAPACITY) == "Not yet: the run waits for a machine"
+    assert told(Status.FAILED, Cause.KILLED, Retry.ASK) == "No: nobody answered in time"
+    needs = told(Status.WAITING, Cause.ORPHANED, None, person=Person(why="free some space", since=NOW))
     assert needs == "Not yet: the run needs you: free some space"
     assert told(Status.COMPLETED, Cause.FINISHED, None) == ""
     assert told(Status.PENDING, generation=2).startswith("Not by itself: the run was resumed")

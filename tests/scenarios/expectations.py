@@ -16,6 +16,7 @@ from supervisor.domain.events import EventKind
 from supervisor.domain.run import Run, run_cost_usd
 from supervisor.lifecycle.ending.ending import newest_checkpoint
 from supervisor.ports.objectstore import ObjectMissing
+from supervisor.wording.forecast import needs_person
 from supervisor.wording.run import status_text
 from tests.scenarios.script import Line, Option, ScenarioError, seconds
 from tests.scenarios.stage import Stage
@@ -113,7 +114,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
     "sentence": lambda s: status_text(s.run, s.now),
     "event_texts": lambda s: "\n".join(e.event.text for e in s.stage.rows.events(s.run.run_id, 0, 100_000)),
-    "needs_person": lambda s: s.run.person.why or "no",
+    "needs_person": lambda s: needs_person(s.run) or "no",
     "kept": lambda s: "yes" if s.run.kept_until is not None else "no",
     "results": lambda s: s.run.files.outcome.files if s.run.files.outcome is not None else "none",
     "missing": lambda s: _comma(s.run.files.outcome.missing) if s.run.files.outcome is not None else "",

@@ -14,7 +14,7 @@ from supervisor.domain.callers import Caller
 from supervisor.ports.store import RunFilter
 from supervisor.services.machines.incidents import close_incident
 from supervisor.services.reading.teardown import offered_verbs
-from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, stop, write_off
+from supervisor.services.runs.actions import ApproveRequest, WriteOffRequest, approve, note_pull, retry, stop, write_off
 from supervisor.services.runs.altering import alter
 from supervisor.services.runs.changing import change
 from supervisor.services.runs.many import ManyRequest, resume_many, stop_many
@@ -193,6 +193,11 @@ def resume_run(stage: Stage, line: Line) -> None:
     resume(stage.parts, run_id, ResumeRequest(ACTOR, spec, spec is not None, yes(values.get("rerun", "no"))))
 
 
+def retry_run(stage: Stage, line: Line) -> None:
+    """retry NAME: a person wants the next try now, or lets the run go on."""
+    change(stage.parts, line.word(0, "a run id"), retry(stage.parts, ACTOR))
+
+
 def approve_run(stage: Stage, line: Line) -> None:
     """approve NAME [accept_loss=REASON] [verb=VERB] [meter_stopped=yes]: with the present machine and results"""
     run = stage.parts.store.find(line.word(0, "a run id"))
@@ -246,6 +251,7 @@ VERBS = {
     "stop": stop_run,
     "marker": write_marker,
     "resume": resume_run,
+    "retry": retry_run,
     "approve": approve_run,
     "write-off": write_off_run,
     "pull": pull_results,

@@ -25,10 +25,10 @@ from supervisor.domain.causes import (
     Kind,
     rule_for,
 )
-from supervisor.domain.diagnosis.verdict import Verdict
-from supervisor.domain.events import ENDS_THE_RUN, Event, EventKind
+from supervisor.domain.diagnosis.verdict import Retry, Verdict
+from supervisor.domain.events import ASKS, ENDS_THE_RUN, Event, EventKind
 from supervisor.domain.observation import World
-from supervisor.domain.run import Counters, Refusal, Run, attempt_cost_usd, on_demand_usd, training_s
+from supervisor.domain.run import Counters, Refusal, Run, Waiting, attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, after_events, failed, moved, new_event
 from supervisor.lifecycle.diagnosis.diagnose import diagnose
@@ -41,7 +41,7 @@ from supervisor.lifecycle.offers.ladder import recent, with_preemption
 from supervisor.lifecycle.offers.lessons import after_loss
 from supervisor.wording.attempt import ended_text, kept_text, ran_s, steps_lost
 from supervisor.wording.figures import ended, pruned_text
-from supervisor.wording.forecast import due_text
+from supervisor.wording.forecast import asked_text, due_text
 from supervisor.wording.why import announced_facts
 
 NO_PROGRESS_LIMIT = 3
@@ -84,11 +84,15 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     named = end.exit is not None and end.exit.retry_named
     end = _diagnosed(end)
     holds = conditions(run, end.verdict, newest_checkpoint(run), world, now, freed=end.freed)
-    rule = rule_for(end.cause, _has_newer_checkpoint(run), named, holds - {KNOWN_ERROR} if named else holds)
     after = close_attempt(run, end, now)
+    failure = _failure(after, end)
+    is_same = bool(failure) and failure == run.last_failure
+    is_newer = _has_newer_checkpoint(run) and not (is_same and end.cause == Cause.DISK_FULL)
+    rule = rule_for(end.cause, is_newer, named, holds - {KNOWN_ERROR} if named else holds)
     if rule.only_if == FIRST_SIGNAL and after.attempt is not None:
         after = replace(after, attempt=replace(after.attempt, free=True))
-    failure = _failure(after, end)
+    if rule.kind == Kind.ASK and after.attempt is not None and end.verdict is not None:
+        after = replace(after, attempt=replace(after.attempt, verdict=replace(end.verdict, retry=Retry.ASK)))
     after = replace(
         after,
         counters=replace(_counted(after, run, rule, now), memory_bytes=used_memory(run, end.cause, end.memory_bytes)),
@@ -99,14 +103,15 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         once=with_once(run, rule, newest_checkpoint(run)),
         last_failure=failure or run.last_failure,
     )
-    repeated = bool(failure) and failure == run.last_failure and rule.only_if != REPAIRED
-    last = _last_reason(after, end, rule, repeated=repeated)
+    last = _last_reason(after, end, rule, repeated=is_same and rule.only_if != REPAIRED)
     if last is not None:
         explained = end.verdict is not None and end.verdict.cause == last[0]
         facts = announced_facts(end.verdict) if explained else {}
         decision = failed(after, *last, now, facts=facts)
         decision = replace(decision, run=keep_machine(decision.run, after.policy.on_failure, now))
         decision = after_events((ended_event(after, end, now, last=True),), decision)
+    elif rule.kind == Kind.ASK:
+        decision = _ask(after, end, world, now)
     else:
         decision = _recover(after, end, rule, world, now)
         decision = after_events(changes_of_the_next(run, after, end.memory_bytes, rule, world), decision)
@@ -140,6 +145,23 @@ def _recover(run: Run, end: End, rule: CauseRule, world: World, now: float) -> D
     recovering = moved(run, Status.RECOVERING, now)
     event = ended_event(recovering, end, now, _next_text(recovering, world, now))
     return Decision(recovering, (event,), check_after=recovering.next_at, again=True)
+
+
+def _ask(run: Run, end: End, world: World, now: float) -> Decision:
+    """The run waits without a machine. `retry` lets it go on, a stop ends it; phases/placing judges the limit."""
+    since = down_since(run) or now
+    asking = replace(
+        run, next_at=None, cause=end.cause, detail=end.evidence, down_since=since, waiting=Waiting(since=now)
+    )
+    asking = moved(asking, Status.WAITING, now)
+    ended_now = ended_event(asking, end, now, "The run waits for you")
+    question = new_event(
+        EventKind.NEEDS_PERSON,
+        f"Needs you: {asked_text(asking)} Without an answer it fails {due_text(now + world.knobs.ask_limit_s, now)}.",
+        cause=end.cause,
+        **announced_facts(end.verdict),
+    )
+    return Decision(asking, (replace(ended_now, data={**ended_now.data, ASKS: True}), question), again=True)
 
 
 def close_attempt(run: Run, end: End, now: float) -> Run:
@@ -263,6 +285,8 @@ def _failure(run: Run, end: End) -> str:
 def _last_reason(run: Run, end: End, rule: CauseRule, repeated: bool) -> tuple[Cause, str] | None:
     """(cause, detail) when the run ends with this attempt. `repeated`: its last failure was the same."""
     counters, limits = run.counters, run.policy.limits
+    if rule.kind == Kind.ASK:
+        return None
     if rule.kind == Kind.FINAL:
         return end.cause, end.evidence
     if repeated:

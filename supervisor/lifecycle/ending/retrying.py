@@ -9,6 +9,7 @@ from __future__ import annotations
 from supervisor.contract import beat_telemetry
 from supervisor.domain.causes import (
     DELIVERED_AGAIN,
+    EXPLAINED,
     FIRST_SIGNAL,
     KNOWN_ERROR,
     LARGER_SHAPE,
@@ -45,9 +46,9 @@ def conditions(
     if verdict.cause == Cause.HOST_OOM and larger_shapes(run, world, now):
         holds.add(LARGER_SHAPE)
     if verdict.cause == Cause.KILLED and is_certain:
-        holds.add(FIRST_SIGNAL)
-    if verdict.cause == Cause.DISK_FULL and freed:
-        holds.add(REPAIRED)
+        holds |= {FIRST_SIGNAL, EXPLAINED}
+    if verdict.cause == Cause.DISK_FULL:
+        holds |= {REPAIRED, EXPLAINED} if freed else {EXPLAINED}
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
     if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER and is_certain:

@@ -105,7 +105,7 @@ def _may_queue(run: Run, capacities: Mapping[str, Capacity]) -> bool:
 
 def _is_placing(run: Run, world: World, now: float) -> bool:
     placing = run.status in PLACING or run.status == Status.LAUNCHING
-    return placing and run.stop is None and not is_paused(run, world, now) and own_wait(run, world) is None
+    return placing and run.stop is None and not run.asks and not is_paused(run, world, now) and own_wait(run, world) is None
 
 
 def _is_obtained(run: Run, call: Try) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeGuard
 from supervisor.contract.identifiers import launch_id, machine_name
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
-from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, OWN_WAITS, Cause
+from supervisor.domain.causes import NEEDS_PERSON, NO_GPU, OWN_WAITS, UNANSWERED, Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer, OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import BATON, STOP, Observation, Unknown, World
@@ -51,7 +51,7 @@ from supervisor.lifecycle.offers.ladder import escalation_text
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
-from supervisor.wording.figures import clock_text
+from supervisor.wording.figures import age_text, clock_text
 
 STORE_RETRY_S = 30.0
 BLIND = "the object store cannot be read"  # rows hold it: a later version recognizes it there
@@ -64,13 +64,15 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = with_marker(after_baton_fix(run, obs), obs, now)
     if run.stop is not None:
         return _stopped(run, now)
-    passed = limit_passed(run, now, world) or (None if _has_lacked(run, world) else _waited_too_long(run, now))
+    passed = limit_passed(run, now, world) or (None if _has_lacked(run, world) else _waited_too_long(run, world, now))
     if run.status != Status.PENDING and done_of(run, obs) is not None:
         return finish_done_work(run, now)
     if passed is not None and run.status != Status.PENDING and unread(obs, BATON):
         return unchanged(run, wants=frozenset({BATON}))  # a lost attempt may have finished in time
     if passed is not None:
         return failed(run, *passed, now)
+    if run.asks:
+        return unchanged(replace(run, hold="") if run.hold else run, check_after=next_limit_at(run, now))
     if is_paused(run, world, now):
         return unchanged(run, check_after=soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     return _place_now(run, obs, world, now)
@@ -220,10 +222,13 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
     return f"Waiting: {why.cause}. {why.detail}. {billed}."
 
 
-def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
-    limit_s = run.policy.limits.wait_for_capacity_s
+def _waited_too_long(run: Run, world: World, now: float) -> tuple[Cause, str] | None:
+    """For a machine, or for the answer of a person."""
+    limit_s = world.knobs.ask_limit_s if run.asks else run.policy.limits.wait_for_capacity_s
     if run.waiting.since is None or run.cause in OWN_WAITS or now - run.waiting.since < limit_s:
         return None
+    if run.asks and run.cause is not None:
+        return run.cause, f"{run.detail} ({UNANSWERED} within {age_text(limit_s)})"
     cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in NEEDS_PERSON else Cause.NO_CAPACITY
     return cause, f"waited {now - run.waiting.since:.0f} s, limit {limit_s:.0f} s"
 

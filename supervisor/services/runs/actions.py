@@ -4,7 +4,7 @@ An action is written to the row at once; the loop does the rest, including the .
 
 Retry: a waiting run requests its machine in the next tick, whatever backoff is left. The cool-downs of its zones end,
 and places whose GPUs failed are allowed again, because a person may have raised a quota or fixed a driver. If the
-cloud refuses again, the backoff starts again.
+cloud refuses again, the backoff starts again. A run that waits for the answer of a person goes on.
 
 Write-off: a person says that a machine which cannot be read is lost. The run goes on with what is here.
 
@@ -32,6 +32,7 @@ from supervisor.domain.machines import RELEASE, How, offer_key
 from supervisor.domain.observation import World
 from supervisor.domain.run import Approval, Run, StopRequest, WriteOff
 from supervisor.domain.status import PLACING, Status
+from supervisor.lifecycle.decision import moved
 from supervisor.lifecycle.offers.choosing import is_cooling
 from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.ports.provider import ProviderUnavailable, Responded
@@ -65,6 +66,9 @@ def retry(parts: Parts, caller: Caller) -> Action:
         if run.status not in PLACING or run.stop is not None:
             raise _nothing_to_retry(run)
         _end_cooldowns(parts, run, now)
+        if run.asks:
+            text = f"{caller.actor} lets the run go on after its attempt ended as {run.cause}."
+            return moved(run, Status.RECOVERING, now), caller.event(EventKind.RETRY_REQUESTED, text)
         event = caller.event(EventKind.RETRY_REQUESTED, f"{caller.actor} requested a retry now.")
         # Only a waiting run forgets which GPUs failed: a recovering run has another place to go to.
         kept = tuple(item for item in run.refusals if item.of_memory or run.status != Status.WAITING)

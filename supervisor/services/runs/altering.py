@@ -169,7 +169,7 @@ def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
     limits, counted = after.policy.limits, after.counters.counted
     if limits.max_attempts < before.policy.limits.max_attempts and counted >= limits.max_attempts:
         texts.append(f"{counted} attempts have counted already: the next attempt that counts ends the run.")
-    since = after.waiting.since if after.cause not in OWN_WAITS else None
+    since = after.waiting.since if after.cause not in OWN_WAITS and not after.asks else None
     if since is not None and now - since >= limits.wait_for_capacity_s:
         texts.append(f"It has waited {age_text(now - since)} already: the next tick ends the run.")
     zone = after.live_attempt.placement.zone if after.live_attempt is not None else ""

@@ -55,10 +55,13 @@ def _weak(
     where: Where = Where.MACHINE,
     goes_on: bool | None = None,
     remedies: tuple[str, ...] = (),
+    alone: bool = False,
 ) -> Rule:
-    """The record does not say that the machine went away: it explains only an end that the command did not make."""
+    """The record does not say that the machine went away: it explains only an end that the command did not make.
+    `alone`: it also explains an end that no beat reports."""
+    record = record_of(cause) | (own_end(cause) & NO_EXIT) if alone else record_of(cause)
     return Rule(
-        f"RECORD.{cause}", (), Tier.RECORD, (record_of(cause),), (BY_ITSELF, _KNOWN_BETTER, _NOT_STARTED),
+        f"RECORD.{cause}", (), Tier.RECORD, (record,), (BY_ITSELF, _KNOWN_BETTER, _NOT_STARTED),
         Certainty.CERTAIN, cause, where, retry, "{record}", remedies, (), goes_on,
     )  # fmt: skip
 
@@ -153,7 +156,7 @@ RULES = (
         Cause.BOOT_TIMEOUT, Where.MACHINE, Retry.FREE_ELSEWHERE, "{own}; the last phase of its boot: {serial_phase}",
         ("other_zone",), (), True,
     ),
-    _weak(Cause.DISK_FULL, Retry.ONCE_AFTER_REPAIR, goes_on=True, remedies=("expand_disk", "prune_scratch")),
+    _weak(Cause.DISK_FULL, Retry.ONCE_AFTER_REPAIR, goes_on=True, remedies=("expand_disk", "prune_scratch"), alone=True),
     _weak(Cause.EXPIRED, Retry.FREE_SAME, Where.OURS, True),
     _weak(Cause.GPU_UNAVAILABLE, Retry.FREE_ELSEWHERE, Where.MACHINE, True),
     _weak(Cause.IMAGE_ERROR, Retry.NEVER, Where.IMAGE),
