@@ -79,7 +79,7 @@ class CauseRule:
 
 NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
 # Free, and yet the third in a row without a newer checkpoint ends the run: the next one would meet the same.
-FREE_LIMITED = frozenset({Cause.HOST_REBOOTED, Cause.KILLED})
+FREE_LIMITED = frozenset({Cause.HOST_REBOOTED, Cause.KILLED, Cause.BOOT_TIMEOUT})
 # Causes of a wait that does not end by itself, although the run retries at intervals.
 NEEDS_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.DEPENDENCY_FAILED}
 
@@ -90,12 +90,15 @@ C = Cause
 BACKOFF = "recover with backoff"
 FREED = "recover with backoff: everything but the checkpoint is given up with the machine"
 ELSEWHERE = "recover at once in another zone, shape or on-demand, each once an hour; then wait for a person"
+ZONE_TOUR = "recover at once in another zone; the third in a row without a newer checkpoint ends the run"
 LARGER = "recover with backoff in a larger shape"
 ASK = "wait without a machine until a person lets it go on; after `ask_limit_s` the run fails"
 REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
-FIRST_SIGNAL = "a signal from outside, certainly not the kernel's; the first since the newest checkpoint"
+FIRST_SIGNAL = "a signal from outside, by the evidence not the kernel's; the first since the newest checkpoint"
 LARGER_SHAPE = "the run's own `shapes` have a larger one; once"
 MORE_MEMORY = "the provider gives the next machine more memory"
+OTHER_DRIVER = "driver and CUDA do not fit; the first time in a generation: another machine may have another driver"
+DRIVER_MISFIT = "driver and CUDA do not fit"
 REPAIRED = "files of the run's `scratch` were removed, so the disk has space again; once at a step"
 DELIVERED_AGAIN = "what was delivered did not arrive whole; once"
 EXPLAINED = "the evidence is certain; of a full disk likely too"
@@ -120,9 +123,11 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.GROUP_LIMIT,), Kind.PACED, False, False, False, "wait until a run of the group has ended"),
     CauseRule((C.DEPENDENCY,), Kind.PACED, False, False, False, "wait until the runs before it are completed"),
     CauseRule((C.DEPENDENCY_FAILED,), Kind.PACED, False, False, False, "wait until a person resumes the run before it"),
+    CauseRule((C.GPU_UNAVAILABLE,), Kind.FREE, False, False, True, "recover at once on another machine", OTHER_DRIVER),
+    CauseRule((C.GPU_UNAVAILABLE,), Kind.FINAL, False, False, False, "failed", DRIVER_MISFIT),
     CauseRule((C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.FREE, False, False, True, ELSEWHERE),
     CauseRule((C.ORPHANED, C.AGENT_LOST), Kind.INFRA, True, True, True, BACKOFF),
-    CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
+    CauseRule((C.BOOT_TIMEOUT,), Kind.FREE, False, False, True, ZONE_TOUR),
     CauseRule((C.KILLED,), Kind.FREE, False, False, False, "recover at once", FIRST_SIGNAL),
     CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, LARGER, LARGER_SHAPE),
     CauseRule((C.HOST_OOM,), Kind.PAID, True, True, False, BACKOFF, MORE_MEMORY),

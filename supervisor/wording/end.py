@@ -59,7 +59,6 @@ _TEMPLATES: Mapping[Cause, Failure] = {
         "The machine ran out of memory{detail}. Not retried: the same would happen again",
         "Submit it with fewer loader workers or a machine with more memory, then",
     ),
-    Cause.GPU_UNAVAILABLE: (f"{_NO_MACHINE}: no zone had a working GPU{{detail}}", _OTHER_ZONES),
     Cause.GPU_FAULT: (f"{_NO_MACHINE}: no zone had a working GPU{{detail}}", _OTHER_ZONES),
     Cause.RESULTS_UNVERIFIED: (
         "The command succeeded, but its results could not be verified{detail}", "Repeat the verification with"
@@ -301,6 +300,14 @@ def _gpu_oom(run: Run) -> Failure:
     return f"The GPU ran out of memory{at}{_detail(run)}. Not retried", "Use less memory, then"
 
 
+def _gpu_unavailable(run: Run) -> Failure:
+    """Refused by the machine that it had, or no machine with a working GPU was left."""
+    if run.attempt is not None and run.detail and run.detail == run.attempt.evidence:
+        return f"{run.detail}. Not retried", "Submit an image for an older CUDA, or other shapes, with `--replace-spec`, or"
+    waited = age_text(run.policy.limits.wait_for_capacity_s)
+    return f"{_NO_MACHINE.format(waited=waited)}: no zone had a working GPU{_detail(run)}", _OTHER_ZONES
+
+
 def _launch_rejected(run: Run) -> Failure:
     """Before a machine, or on one: then its attempt has ended with this cause."""
     if run.attempt is None or run.attempt.cause != Cause.LAUNCH_REJECTED:
@@ -364,6 +371,7 @@ def _machine_deleted(run: Run) -> Failure:
 _FUNCTIONS: Mapping[Cause, Callable[[Run], Failure]] = {
     Cause.USER_ERROR: _user_error,
     Cause.GPU_OOM: _gpu_oom,
+    Cause.GPU_UNAVAILABLE: _gpu_unavailable,
     Cause.IMAGE_ERROR: _image_error,
     Cause.LAUNCH_REJECTED: _launch_rejected,
     Cause.COMMAND_NOT_FOUND: _command_not_found,

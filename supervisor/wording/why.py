@@ -46,7 +46,6 @@ _AGAIN: Mapping[Cause, str] = {
     Cause.IMAGE_ERROR: "the same image would fail again",
     Cause.DISK_FULL: "a new machine would fill up at the same place",
     Cause.LAUNCH_REJECTED: "the same request would be refused again",
-    Cause.BOOT_TIMEOUT: "another zone would not change it",
 }
 _ALWAYS_AGAIN = "another attempt would end the same way"
 # What the supervisor does after such an end. For a verdict without a run (`spot diagnose`).

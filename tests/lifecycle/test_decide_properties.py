@@ -289,8 +289,8 @@ def a_question_waits(rules: Decide, situation: tuple[Run, Observation, World]) -
     assert run.asks
     decision = settle(rules, run, obs, world)
     assert not any(isinstance(action, Launch) for action in decision.actions)
-    ends = {Status.STOPPED, Status.STOPPING, Status.FAILED, Status.FINISHING}
-    assert decision.run.asks or decision.run.status in ends, f"it went on as {decision.run.status}"
+    goes_on = {Status.PENDING, Status.LAUNCHING, Status.RUNNING, Status.RECOVERING}
+    assert decision.run.asks or decision.run.status not in {*goes_on, Status.WAITING}, decision.run.status
     assert decision.run.counters == run.counters
     if decision.run.status in (Status.STOPPED, Status.STOPPING):
         assert decision.run.stop is not None

@@ -9,12 +9,14 @@ from __future__ import annotations
 from supervisor.contract import beat_telemetry
 from supervisor.domain.causes import (
     DELIVERED_AGAIN,
+    DRIVER_MISFIT,
     EXPLAINED,
     FIRST_SIGNAL,
     KNOWN_ERROR,
     LARGER_SHAPE,
     MACHINE_WAS_THERE,
     MORE_MEMORY,
+    OTHER_DRIVER,
     REPAIRED,
     Cause,
     CauseRule,
@@ -27,7 +29,8 @@ from supervisor.lifecycle.offers.ladder import ladder
 from supervisor.wording.figures import age_text, gib_text
 
 KEPT = 8  # of the newest, in `Run.once`
-ONCE = frozenset({DELIVERED_AGAIN, FIRST_SIGNAL, LARGER_SHAPE, REPAIRED})  # conditions that hold once
+ONCE = frozenset({DELIVERED_AGAIN, FIRST_SIGNAL, LARGER_SHAPE, OTHER_DRIVER, REPAIRED})  # conditions that hold once
+IN_GENERATION = frozenset({LARGER_SHAPE, OTHER_DRIVER})  # of these; the others once for each newest checkpoint
 
 
 def conditions(
@@ -45,10 +48,12 @@ def conditions(
     is_certain = verdict.certainty == Certainty.CERTAIN
     if verdict.cause == Cause.HOST_OOM and larger_shapes(run, world, now):
         holds.add(LARGER_SHAPE)
-    if verdict.cause == Cause.KILLED and is_certain:
-        holds |= {FIRST_SIGNAL, EXPLAINED}
+    if verdict.cause == Cause.KILLED and verdict.retry == Retry.FREE_SAME:
+        holds |= {FIRST_SIGNAL, EXPLAINED} if is_certain else {FIRST_SIGNAL}
     if verdict.cause == Cause.DISK_FULL:
         holds |= {REPAIRED, EXPLAINED} if freed else {EXPLAINED}
+    if verdict.cause == Cause.GPU_UNAVAILABLE and verdict.retry == Retry.NEVER and is_certain:
+        holds |= {OTHER_DRIVER, DRIVER_MISFIT}
     if verdict.cause == Cause.LAUNCH_REJECTED and verdict.retry == Retry.ONCE_AFTER_REPAIR:
         holds.add(DELIVERED_AGAIN)
     if verdict.cause == Cause.USER_ERROR and verdict.retry == Retry.NEVER and is_certain:
@@ -64,8 +69,7 @@ def with_once(run: Run, rule: CauseRule, step: int | None) -> tuple[str, ...]:
 
 
 def _key(condition: str, step: int | None) -> str:
-    """A larger shape is tried once in a generation; the others once for each newest checkpoint."""
-    return condition if step is None or condition == LARGER_SHAPE else f"{condition} @{step}"
+    return condition if step is None or condition in IN_GENERATION else f"{condition} @{step}"
 
 
 def larger_shapes(run: Run, world: World, now: float) -> frozenset[str]:

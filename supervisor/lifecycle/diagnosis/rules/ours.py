@@ -101,7 +101,7 @@ RULES = (
 
 RECORDED = (
     _own(Cause.STALLED, Retry.ONCE_IDENTICAL, ("see_dump", "longer_stall")),
-    _own(Cause.BOOT_TIMEOUT, Retry.NEVER, ("other_zone",), True),
+    _own(Cause.BOOT_TIMEOUT, Retry.FREE_ELSEWHERE, ("other_zone",), True),
     _own(Cause.AGENT_LOST, Retry.ONCE_IDENTICAL, ("other_machine",), True),
     _own(Cause.ORPHANED, Retry.ONCE_IDENTICAL, ("other_machine",), True),
     _own(Cause.EXPIRED, Retry.FREE_SAME, ("more_frequent_checkpoints",)),

@@ -182,6 +182,11 @@ RULES = (
         Certainty.CERTAIN, Cause.LAUNCH_REJECTED, Where.OURS, Retry.ONCE_AFTER_REPAIR, "{message}",
         ("deliver_again", "verify_account"), (), True,
     ),
+    Rule(
+        "U28.start", ("U28",), Tier.AGENT, (left(heartbeat.NO_GPU), left_says("cuInit says 803", "cuInit says 804")),
+        (), Certainty.CERTAIN, Cause.GPU_UNAVAILABLE, Where.IMAGE, Retry.NEVER, "{message}",
+        ("other_driver", "fix_layers"), (), True,
+    ),
     _left(
         ("U31", "0-D", "0-F"), heartbeat.NO_GPU, Cause.GPU_UNAVAILABLE, Where.MACHINE, Retry.FREE_ELSEWHERE,
         "{message:the machine has fewer GPUs than its shape promises}", "other_machine", "check_runtime",

@@ -24,7 +24,7 @@ RECORDED: dict[Cause, tuple[str, str]] = {
     Cause.BUDGET: ("the budget of 40 USD is spent", "none"),
     Cause.LIMIT_REACHED: ("the limit of 12 attempts is reached", "none"),
     Cause.NO_PROGRESS: ("three attempts without a newer checkpoint", "none"),
-    Cause.BOOT_TIMEOUT: ("no beat after its claim within 900 s", "never"),
+    Cause.BOOT_TIMEOUT: ("no beat after its claim within 900 s", "free_elsewhere"),
     Cause.SUPERSEDED: ("the agent found a newer attempt and left", "free_same"),
     Cause.GPU_FAULT: ("GPU 1 is lost", "free_elsewhere"),
     Cause.GPU_UNAVAILABLE: ("the machine has 0 of 1 GPUs that its shape promises", "free_elsewhere"),
