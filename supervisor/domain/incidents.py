@@ -1,7 +1,7 @@
 """Incidents: several runs that ended within an hour and have something in common, as one record with one alert.
 
 An incident lasts until a person closes it, or until a day without another end where it stops no launch. Runs of several
-owners may be part of it: an owner sees the own ones alone.
+owners may be part of it: an owner sees the own ones alone, and closes it for them alone.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Closing:
+    """The owner of a part of the runs has closed the incident for them: their ends until then count no more."""
+
+    owner: str
+    at: float
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Times are epoch seconds. `id` 0: it is not stored yet. `members`: MEMBERS_MAX at most, the first ones.
     `blocks`: no run starts with its code or image, or on its machine. `closed_at` None: it is open."""
@@ -63,6 +73,7 @@ class Incident:
     closed_at: float | None = None
     closed_by: str = ""
     reason: str = ""  # why it was closed
+    closings: tuple[Closing, ...] = ()  # by owners, while it is open for others; one for each
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -88,9 +99,25 @@ class Incident:
 
     def blocked_owners(self) -> tuple[str, ...]:
         """Whose runs do not start with its code or image: the failures of one owner stop no run of another."""
-        runs = {(member.owner, member.run_id) for member in self.members if member.at_once}
+        runs = {(each.owner, each.run_id) for each in self.members if each.at_once and not self.is_closed_for(each)}
         counts = Counter(owner for owner, _ in runs)
         return tuple(owner for owner, count in counts.items() if count >= BLOCKING_RUNS)
+
+    def closing_of(self, owner: str) -> Closing | None:
+        return next((each for each in self.closings if each.owner == owner), None)
+
+    def is_closed_for(self, member: Member) -> bool:
+        """Its owner has closed the incident since that end."""
+        closing = self.closing_of(member.owner)
+        return closing is not None and member.at <= closing.at
+
+    def closed_for(self, closing: Closing) -> Incident:
+        """Closed for the runs of one owner; as a whole where it is open for nobody any more."""
+        others = tuple(each for each in self.closings if each.owner != closing.owner)
+        after = replace(self, closings=(*others, closing))
+        if all(after.is_closed_for(member) for member in after.members):
+            return replace(after, closed_at=closing.at, closed_by=closing.by, reason=closing.reason)
+        return replace(after, blocks=self.blocks and (bool(after.blocked_owners()) or self.has_faulty_machine()))
 
     def has_faulty_machine(self) -> bool:
         """By two runs: what the beats of one run report may be forged, and the machine is every owner's."""
@@ -98,14 +125,21 @@ class Incident:
 
     def seen_by(self, owner: str) -> Incident:
         """With the runs of this owner alone, and only what one of them has in common: an error text or an image may be
-        another owner's."""
+        another owner's. Where the owner has closed it, with the ends since then, or closed."""
         own = tuple(member for member in self.members if member.owner == owner)
-        if len(own) == len(self.members):
+        if len(own) == len(self.members) and not self.closings:
             return self
+        closing, since = self.closing_of(owner), tuple(each for each in own if not self.is_closed_for(each))
+        own = since or own
         common = tuple(each for each in self.common if any(each.kind not in member.lacks for member in own))
         times = [member.at for member in own] or [self.opened_at]
         blocks = self.blocks and (owner in self.blocked_owners() or self.has_faulty_machine())
-        return replace(self, common=common, members=own, last_at=max(times), blocks=blocks, closed_by="", reason="")
+        seen = replace(
+            self, common=common, members=own, last_at=max(times), blocks=blocks, closed_by="", reason="", closings=()
+        )
+        if closing is None or since:
+            return seen
+        return replace(seen, closed_at=closing.at, closed_by=closing.by, reason=closing.reason)
 
 
 @dataclass(frozen=True, slots=True)

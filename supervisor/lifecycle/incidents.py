@@ -14,9 +14,12 @@ Pure, and a function of the ends of the last hour and the stored incidents: a ne
 
 from __future__ import annotations
 
+import heapq
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Attempt
@@ -56,6 +59,9 @@ _PATH = re.compile(r"(?<![\w/\\])(?:[A-Za-z]:|~|\.{1,2})?(?:[/\\][\w.@+-]+){1,64
 _WITH_DIGIT = re.compile(r"\w*\d\w*")  # numbers, hex, ids
 _NUMBERS = re.compile(r"#(?:[.,:x-]?#)+")
 _PREFIX = re.compile(r"^(?:\[[^\]]{1,40}\]:?\s*)+(?=\S)")  # of a rank or a logger
+
+
+_Rank = tuple[int, int, int, Signature]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,51 +151,125 @@ def grouped(
 ) -> list[Incident]:
     """The incidents that are new (their id is 0) or differ from the stored ones. `stored`: the open incidents, and
     those that were closed within the window: ends before the closing open no other one. `works`: a run works with this
-    code or image."""
+    code or image. Each end is looked at a few times only, however many incidents there are."""
     homes = [incident for incident in stored if incident.closed_at is None]
+    home_of: dict[Signature, int] = {}
+    for at, incident in enumerate(homes):
+        for signature in incident.common:
+            home_of.setdefault(signature, at)
+    closed_at = _closed_at(stored)
     changed: dict[int, Incident] = {}
     free: list[Ended] = []
     for end in sorted(ends, key=lambda end: (end.member.at, end.member.run_id, end.member.attempt)):
-        if not in_window(end, now) or any(_was_closed_after(end, incident) for incident in stored):
+        of_end = end.signatures
+        if not in_window(end, now) or any(end.member.at <= closed_at.get(each, -math.inf) for each in of_end):
             continue
-        at = next((n for n, incident in enumerate(homes) if _shares(end, incident.common)), None)
-        if at is None:
+        home = min((home_of[each] for each in of_end if each in home_of), default=None)
+        if home is None:
             free.append(end)
-        elif (after := _joined(homes[at], end, works)) is not homes[at]:
-            homes[at] = changed[after.id] = after
+        elif homes[home].is_closed_for(end.member):
+            continue
+        elif (after := _joined(homes[home], end, works)) is not homes[home]:
+            homes[home] = changed[after.id] = after
     return [*changed.values(), *_new_ones(free, works, now)]
 
 
-def _new_ones(free: list[Ended], works: Callable[[Signature], bool], now: float) -> list[Incident]:
-    """Of ends that are part of no incident: the largest group first, so that one failure is one incident."""
+def _closed_at(stored: Iterable[Incident]) -> dict[Signature, float]:
+    """By what closed incidents have in common, when the last one of them was closed."""
+    latest: dict[Signature, float] = {}
+    for incident in stored:
+        if incident.closed_at is not None:
+            for signature in incident.common:
+                latest[signature] = max(incident.closed_at, latest.get(signature, -math.inf))
+    return latest
+
+
+def _new_ones(free: Sequence[Ended], works: Callable[[Signature], bool], now: float) -> list[Incident]:
+    """Of ends that are part of no incident: the largest group first, so that one failure is one incident.
+
+    A group only shrinks while others are taken, so its place in the heap is looked at again when it comes up."""
+    left = _Left(free, now)
+    heap = [left.rank(signature) for signature, group in left.groups.items() if group.is_incident(signature.kind)]
+    heapq.heapify(heap)
     opened = []
-    while (group := _largest(free, now)) is not None:
-        incident = Incident(0, _common(group), (), now, now)
-        for end in group:
+    while heap:
+        ranked = heapq.heappop(heap)
+        signature = ranked[-1]
+        if not left.groups[signature].is_incident(signature.kind):
+            continue
+        if (rank := left.rank(signature)) != ranked:
+            heapq.heappush(heap, rank)
+            continue
+        members = left.members(signature)
+        incident = Incident(0, _common(members), (), now, now)
+        for end in members:
             incident = _joined(incident, end, works)
         opened.append(incident)
-        free = [end for end in free if not _shares(end, incident.common)]
+        left.take(incident.common)
     return opened
 
 
-def _largest(ends: list[Ended], now: float) -> list[Ended] | None:
-    by_signature: dict[Signature, list[Ended]] = {}
-    for end in ends:
-        for signature in end.signatures:
-            by_signature.setdefault(signature, []).append(end)
-    groups = [group for signature, group in by_signature.items() if _is_incident(signature, group, now)]
-    # Of equal groups the one whose signature comes first in the order of Common.
-    return max(groups, key=lambda group: len(_runs(group)), default=None)
+class _Left:
+    """Ends that are part of no incident yet, by what they have in common. The counts of a group are kept, so that no
+    group is gone through before it is an incident."""
+
+    def __init__(self, ends: Sequence[Ended], now: float) -> None:
+        self._ends = ends
+        self._is_left = [True] * len(ends)
+        self._since = now - WINDOW_S
+        self.groups: dict[Signature, _Group] = {}
+        for at, end in enumerate(ends):
+            for signature in end.signatures:
+                self.groups.setdefault(signature, _Group()).add(at, end, self._since)
+
+    def rank(self, signature: Signature) -> _Rank:
+        """The smallest is the next incident: the most runs, then the oldest end, then the order of Common."""
+        group = self.groups[signature]
+        while group.first < len(group.ends) and not self._is_left[group.ends[group.first]]:
+            group.first += 1
+        oldest = group.ends[min(group.first, len(group.ends) - 1)]
+        return -len(group.runs), oldest, self._ends[oldest].signatures.index(signature), signature
+
+    def members(self, signature: Signature) -> list[Ended]:
+        return [self._ends[at] for at in self.groups[signature].ends if self._is_left[at]]
+
+    def take(self, common: Iterable[Signature]) -> None:
+        """Everything that shares one of these is left no more."""
+        for at in (at for shared in common for at in self.groups[shared].ends):
+            if self._is_left[at]:
+                self._is_left[at] = False
+                for signature in self._ends[at].signatures:
+                    self.groups[signature].remove(self._ends[at], self._since)
 
 
-def _is_incident(signature: Signature, group: list[Ended], now: float) -> bool:
-    if signature.kind == Common.MACHINE and sum(end.member.fault for end in group) >= BLOCKING_FAULTS:
-        return True
-    return len(_runs([end for end in group if now - WINDOW_S < end.member.at])) >= RUNS_MIN
+@dataclass
+class _Group:
+    """`ends`: indexes, the oldest first, also of those that are left no more; `first`: of the first one that may be
+    left. `runs`, `lately`: by run, its ends that are left; of those the ones within the hour."""
 
+    ends: list[int] = field(default_factory=list)
+    first: int = 0
+    runs: Counter[str] = field(default_factory=Counter)
+    lately: Counter[str] = field(default_factory=Counter)
+    faults: int = 0
 
-def _runs(group: Iterable[Ended]) -> set[str]:
-    return {end.member.run_id for end in group}
+    def add(self, at: int, end: Ended, since: float) -> None:
+        self.ends.append(at)
+        self.runs[end.member.run_id] += 1
+        if end.member.at > since:
+            self.lately[end.member.run_id] += 1
+        self.faults += end.member.fault
+
+    def remove(self, end: Ended, since: float) -> None:
+        for runs in (self.runs, self.lately) if end.member.at > since else (self.runs,):
+            runs[end.member.run_id] -= 1
+            if not runs[end.member.run_id]:
+                del runs[end.member.run_id]
+        self.faults -= end.member.fault
+
+    def is_incident(self, kind: Common) -> bool:
+        is_faulty = kind == Common.MACHINE and self.faults >= BLOCKING_FAULTS
+        return is_faulty or len(self.lately) >= RUNS_MIN
 
 
 def _common(group: Sequence[Ended]) -> tuple[Signature, ...]:
@@ -202,20 +282,15 @@ def _common(group: Sequence[Ended]) -> tuple[Signature, ...]:
     return tuple(sorted((each for each in shared if each.kind not in wider), key=lambda each: order.index(each.kind)))
 
 
-def _shares(end: Ended, common: Sequence[Signature]) -> bool:
-    return any(signature in common for signature in end.signatures)
-
-
-def _was_closed_after(end: Ended, incident: Incident) -> bool:
-    return incident.closed_at is not None and end.member.at <= incident.closed_at and _shares(end, incident.common)
-
-
 def _joined(incident: Incident, end: Ended, works: Callable[[Signature], bool]) -> Incident:
     """With this end; the same object where it is part of it already."""
     member = end.member
     last_at = max(incident.last_at, member.at) if incident.members else member.at
     if any((each.run_id, each.attempt) == (member.run_id, member.attempt) for each in incident.members):
         return incident
+    if len(incident.members) >= MEMBERS_MAX and incident.closings:
+        open_ones = tuple(each for each in incident.members if not incident.is_closed_for(each))
+        incident = replace(incident, members=open_ones)
     if len(incident.members) >= MEMBERS_MAX:
         return replace(incident, last_at=last_at) if last_at > incident.last_at else incident
     failing, machine = incident.failing, incident.of(Common.MACHINE)

@@ -100,9 +100,7 @@ class IncidentWatch:
         try:
             if self._is_new:
                 self._group(self._stored, runs, lease, now)
-            for incident in list(self._stored or ()):
-                if incident.closed_at is None and is_over(incident, now):
-                    self._close(incident, now)
+            self._close_those_over(now)
         except StoreDown as error:  # the ends are kept, and grouped again
             self._stored = None
             _warn("incidents not stored", error)
@@ -112,9 +110,13 @@ class IncidentWatch:
 
     def _group(self, stored: list[Incident], runs: Collection[Run], lease: Lease, now: float) -> None:
         by_id = {incident.id: incident for incident in stored}
+        working: set[Signature] | None = None  # read once: it is asked for each end of a failing code
 
         def works(subject: Signature) -> bool:
-            return any(_starts_with(run, subject) and has_worked(run, now) for run in runs)
+            nonlocal working
+            if working is None:
+                working = {each for run in runs if has_worked(run, now) for each in _started_with(run)}
+            return subject in working
 
         for incident in grouped(self._ends.values(), stored, works, now):
             before = by_id.get(incident.id)
@@ -132,10 +134,15 @@ class IncidentWatch:
         self._ends = {key: end for key, end in self._ends.items() if key not in listed and in_window(end, now)}
         self._is_new = False
 
-    def _close(self, incident: Incident, now: float) -> None:
-        closed = replace(incident, closed_at=now)
-        self.store.incidents.close(incident.id, "", "", closed_event(closed), now)
-        self._take([closed if each.id == incident.id else each for each in self._stored or ()])
+    def _close_those_over(self, now: float) -> None:
+        after = []
+        for incident in self._stored or ():
+            if incident.closed_at is None and is_over(incident, now):
+                incident = replace(incident, closed_at=now)
+                self.store.incidents.close(incident.id, "", "", closed_event(incident), now)
+            after.append(incident)
+        if self._stored is not None:
+            self._take(after)
 
     def _take(self, incidents: list[Incident]) -> None:
         self._stored = incidents
@@ -157,8 +164,8 @@ class IncidentWatch:
         return place.zone if provider is not None and provider.profile(place.zone).host is not None else ""
 
 
-def _starts_with(run: Run, subject: Signature) -> bool:
-    return subject.value == ((run.policy.code or "") if subject.kind == Common.CODE else image_of(run))
+def _started_with(run: Run) -> tuple[Signature, Signature]:
+    return Signature(Common.CODE, run.policy.code or ""), Signature(Common.IMAGE, image_of(run))
 
 
 def _warn(text: str, error: StoreDown) -> None:

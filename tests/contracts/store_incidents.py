@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.incidents import Common, Incident, Member, Signature
+from supervisor.domain.incidents import Closing, Common, Incident, Member, Signature
 from supervisor.domain.run import Run
 from supervisor.ports.store import Store
 from tests.contracts.store_values import CELL, NOW, a_run, an_attempt, changed, insert, lease_of, running
@@ -79,6 +79,25 @@ class IncidentsSuite:
         again = store.incidents.write(OPENED, announced, lease, NOW + 40)
         assert again is not None
         assert again.id == 2, "the same may happen again"
+
+    def test_an_owner_closes_it_for_the_own_runs_and_a_leader_that_knew_it_before_reads_it_again(
+        self, store: Store, reopened: Store
+    ) -> None:
+        lease = lease_of(store)
+        both = replace(OPENED, members=(*OPENED.members, Member("other", "bob", 1, NOW, "user_error")))
+        stored = store.incidents.write(both, None, lease, NOW)
+        assert stored is not None
+        closed = reopened.incidents.close(1, "ada", "fixed", CLOSED, NOW + 20, owner="alice")
+        assert closed == replace(stored, blocks=False, closings=(Closing("alice", NOW + 20, "ada", "fixed"),))
+        assert store.incidents.find(1) == closed
+        larger = replace(stored, members=(*stored.members, Member("late", "bob", 2, NOW + 9, "killed")))
+        assert store.incidents.write(larger, None, lease, NOW + 30) is None, "the closing would be lost"
+        assert store.incidents.write(replace(larger, closings=closed.closings), None, lease, NOW + 30) is not None
+        assert [each.id for each in store.incidents.current(CELL, NOW)] == [1]
+        over = reopened.incidents.close(1, "bob", "", CLOSED, NOW + 40, owner="bob")
+        assert over is not None
+        assert (over.closed_at, kinds(store)[-1]) == (NOW + 40, (EventKind.INCIDENT_CLOSED, "bob"))
+        assert store.incidents.newest(9, only_open=True) == []
 
     def test_current_ones_are_open_or_were_closed_lately_in_this_cell(self, store: Store) -> None:
         lease = lease_of(store)

@@ -271,7 +271,7 @@ def nothing_is_read_again(self: IncidentWatch, now: float) -> None:
         ("refresh", nothing_is_read_again, test_two_before_a_restart_and_one_after_it),
         ("restart", lambda self: None, lambda store: test_what_cannot_be_read_blocks_nothing_and_opens_nothing_twice(
             store, "current")),
-        ("_close", lambda self, incident, now: None, test_one_that_stops_nothing_is_closed_after_a_quiet_day),
+        ("_close_those_over", lambda self, now: None, test_one_that_stops_nothing_is_closed_after_a_quiet_day),
     ],
 )  # fmt: skip
 def test_a_broken_watch_is_caught(

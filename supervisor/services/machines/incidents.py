@@ -1,7 +1,8 @@
 """Incidents as readers see them, and the request of a person to close one.
 
 An incident may have runs of several owners. A caller sees the own runs alone, and an incident without one of them does
-not exist for that caller. Only an administrator closes an incident that has runs of others.
+not exist for that caller. An owner closes it for the own runs, an administrator for all. A machine that was set aside
+is everybody's: where runs of others are part of that incident, only an administrator closes it.
 """
 
 from __future__ import annotations
@@ -67,25 +68,32 @@ class IncidentList(TypedDict):
 def list_incidents(parts: Parts, caller: Caller, everything: bool, limit: int) -> IncidentList:
     """`everything`: the closed ones too. Raises StoreDown."""
     visible = [_seen(incident, caller) for incident in parts.store.incidents.newest(READ_MAX, not everything)]
-    return {"incidents": [_shown(incident) for incident in visible if incident is not None][:limit]}
+    wanted = [each for each in visible if each is not None and (everything or each.closed_at is None)]
+    return {"incidents": [_shown(incident) for incident in wanted[:limit]]}
 
 
 def close_incident(parts: Parts, incident_id: int, reason: str, caller: Caller) -> IncidentShown:
     """What it stopped may start again. Raises IncidentNotFound, IncidentClosed, Forbidden, StoreDown."""
     incident = parts.store.incidents.find(incident_id)
-    if incident is None or _seen(incident, caller) is None:
+    seen = None if incident is None else _seen(incident, caller)
+    if incident is None or seen is None:
         raise IncidentNotFound("There is no incident with this number. `spot incidents` lists the open ones.")
-    if not all(caller.owns(owner) for owner in incident.owners):
-        raise Forbidden("This incident has runs of other owners too. Nothing was changed: an administrator closes it.")
+    is_part = not all(caller.owns(owner) for owner in incident.owners)
+    if is_part and incident.has_faulty_machine():
+        text = "The machine of this incident is set aside for other owners too. Nothing was changed: an administrator"
+        raise Forbidden(f"{text} closes it.")
     now = parts.clock.now()
-    closed = replace(incident, closed_at=now, closed_by=caller.actor, reason=reason)
-    data = {"incident": incident.id, "run_ids": list(incident.runs), "reason": reason, "blocks": incident.blocks}
+    closed = replace(seen, closed_at=now, closed_by=caller.actor, reason=reason)
+    data = {"incident": seen.id, "run_ids": list(seen.runs), "reason": reason, "blocks": seen.blocks}
     event = caller.event(EventKind.INCIDENT_CLOSED, closed_text(closed), data)
-    stored = parts.store.incidents.close(incident_id, caller.actor, reason, event, now)
+    stored = None
+    if seen.closed_at is None:
+        owner = caller.owner if is_part else None
+        stored = parts.store.incidents.close(incident_id, caller.actor, reason, event, now, owner)
     if stored is None:
         raise IncidentClosed("This incident is closed already. Nothing was changed.", {"incident": incident_id})
     parts.wake.set()
-    return _shown(stored)
+    return _shown(_seen(stored, caller) or stored)
 
 
 def blocked_now(parts: Parts, cell: str) -> Blocked:

@@ -17,7 +17,7 @@ from sqlalchemy import and_, bindparam, literal, or_
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.incidents import Incident
+from supervisor.domain.incidents import Closing, Incident
 from supervisor.domain.run import Run
 from supervisor.ports.store import Lease
 from supervisor.storage.engine.codec import dumps, from_plain, to_plain
@@ -102,15 +102,20 @@ class SqlIncidents:
                 add_own(session, [announce(stored)], now, owner=_owner(stored))
             return stored
 
-    def close(self, incident_id: int, by: str, reason: str, event: Event, now: float) -> Incident | None:
+    def close(
+        self, incident_id: int, by: str, reason: str, event: Event, now: float, owner: str | None = None
+    ) -> Incident | None:
         with self._database.writing() as session:
             row = session.run(LOCK, {"id_": incident_id}).first()
             incident = None if row is None else _incident(row)
             if incident is None or incident.closed_at is not None:
                 return None
-            closed = replace(incident, closed_at=now, closed_by=by, reason=reason)
-            session.run(CLOSE, {"id_": incident_id, "doc": _doc(closed), "at": now})
-            add_own(session, [event], now, owner=_owner(closed))
+            if owner is None:
+                closed = replace(incident, closed_at=now, closed_by=by, reason=reason)
+            else:
+                closed = incident.closed_for(Closing(owner, now, by, reason))
+            session.run(CLOSE, {"id_": incident_id, "doc": _doc(closed), "at": closed.closed_at})
+            add_own(session, [event], now, owner=_owner(closed) if owner is None else owner)
             return closed
 
     def _read(self, statement: Statement, params: dict[str, Any]) -> list[Incident]:
@@ -126,7 +131,10 @@ def _inserted(session: Session, incident: Incident, lease: Lease) -> Incident | 
 
 
 def _changed(session: Session, incident: Incident) -> Incident | None:
-    """None = it was closed meanwhile."""
+    """None = it was closed meanwhile, for an owner too."""
+    row = session.run(LOCK, {"id_": incident.id}).first()
+    if row is None or _incident(row).closings != incident.closings:
+        return None
     done = session.run(CHANGE, {"id_": incident.id, "doc": _doc(incident)})
     return incident if done.rowcount == 1 else None
 
