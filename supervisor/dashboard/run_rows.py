@@ -61,6 +61,7 @@ class Notice(NamedTuple):
 DONE = {
     "stop": Notice("wait", "The stop is recorded. The run saves a checkpoint first, then its machine is released."),
     "resume": Notice("good", "Resumed: it continues from its newest checkpoint."),
+    "retry": Notice("good", "It goes on: its next attempt is placed on the coming tick."),
     "rerun": Notice("good", "It starts over from nothing."),
     "approve": Notice("good", "Approved: the machine is released."),
     "ended": Notice("good", "Confirmed: its host is billed no more."),
@@ -175,6 +176,8 @@ def run_actions(run: Json) -> list[Action]:
     actions = []
     if _may_approve(run):
         actions.append(Action("approve", "Approve teardown" if status != "finishing" else "Give up results", "primary"))
+    if status == "waiting" and run["needs_person"]:
+        actions.append(Action("retry", "Go on", "primary"))
     if not over and status != "awaiting_teardown" and run["stop"] is None:
         actions.append(Action("stop", "Stop"))
     if over and not run["purging"]:

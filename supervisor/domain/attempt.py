@@ -95,7 +95,7 @@ class Attempt:
         return MachineRef(self.placement.provider, self.placement.zone, self.machine_name, self.machine_id)
 
     @property
-    def asked(self) -> bool:
+    def has_question(self) -> bool:
         """A person was asked what follows its end (Kind.ASK): it has cost no failure, and gave up its slot."""
         return self.verdict is not None and self.verdict.retry == Retry.ASK
 

@@ -263,7 +263,12 @@ class Run:
     def asks(self) -> bool:
         """It waits until a person says what follows the end of its attempt: nothing is requested for it."""
         attempt = self.attempt
-        return self.status == Status.WAITING and attempt is not None and attempt.asked and self.cause == attempt.cause
+        return (
+            self.status == Status.WAITING
+            and attempt is not None
+            and attempt.has_question
+            and self.cause == attempt.cause
+        )
 
     @property
     def has_begun(self) -> bool:

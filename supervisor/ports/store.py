@@ -197,11 +197,11 @@ class Incidents(Protocol):
         self, incident: Incident, announce: Callable[[Incident], Event] | None, lease: Lease, now: float
     ) -> Incident | None:
         """Store a new incident (id 0) of the lease's cell, or one that has grown, and the event of it in the same
-        transaction. None, and nothing is written: the lease is lost, there is an open one already, or it was closed, for an owner
-        too."""
+        transaction. None, and nothing is written: the lease is lost, there is an open one already, or it was closed,
+        for an owner too."""
 
     def close(
-        self, incident_id: int, by: str, reason: str, event: Event, now: float, owner: str | None = None
+        self, incident_id: int, by: str, reason: str, event: Event, now: float, *, owner: str | None = None
     ) -> Incident | None:
         """Close an open one, with the event. `owner`: for the runs of this owner alone (`Incident.closed_for`). None,
         and nothing is written: there is none, or it was closed before."""

@@ -137,10 +137,12 @@ class IncidentWatch:
     def _close_those_over(self, now: float) -> None:
         after = []
         for incident in self._stored or ():
-            if incident.closed_at is None and is_over(incident, now):
-                incident = replace(incident, closed_at=now)
-                self.store.incidents.close(incident.id, "", "", closed_event(incident), now)
-            after.append(incident)
+            if incident.closed_at is not None or not is_over(incident, now):
+                after.append(incident)
+                continue
+            closed = replace(incident, closed_at=now)
+            self.store.incidents.close(closed.id, "", "", closed_event(closed), now)
+            after.append(closed)
         if self._stored is not None:
             self._take(after)
 

@@ -126,7 +126,7 @@ def counts_text(run: Run) -> str:
     if attempt is None or attempt.cause is None:
         return ""
     rule = cost_of(attempt, attempt.cause, _GOES_ON)
-    if attempt.free or attempt.asked or not rule.counts:
+    if attempt.free or attempt.has_question or not rule.counts:
         return "Does not count as a failure"
     limits, counters = run.policy.limits, run.counters
     if rule.kind == Kind.USER:

@@ -303,7 +303,8 @@ def _gpu_oom(run: Run) -> Failure:
 def _gpu_unavailable(run: Run) -> Failure:
     """Refused by the machine that it had, or no machine with a working GPU was left."""
     if run.attempt is not None and run.detail and run.detail == run.attempt.evidence:
-        return f"{run.detail}. Not retried", "Submit an image for an older CUDA, or other shapes, with `--replace-spec`, or"
+        advice = "Submit an image for an older CUDA, or other shapes, with `--replace-spec`, or"
+        return f"{clip(run.detail, DETAIL_LIMIT)}. Not retried", advice
     waited = age_text(run.policy.limits.wait_for_capacity_s)
     return f"{_NO_MACHINE.format(waited=waited)}: no zone had a working GPU{_detail(run)}", _OTHER_ZONES
 

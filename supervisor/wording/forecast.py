@@ -116,7 +116,7 @@ _ANSWERS = {
 
 def asked_text(run: Run) -> str:
     """The question of a run that asks, and how to answer it."""
-    what, advice = _ANSWERS.get(run.cause or Cause.UNKNOWN, (f"Its attempt ended as {run.cause}", "Decide what follows"))
+    what, advice = _ANSWERS.get(run.cause or Cause.UNKNOWN, ("Its attempt ended", "Decide"))
     go_on, stop = f"`spot retry {run.run_id}` lets it go on", f"`spot stop {run.run_id}` ends it"
     return f"{what}. {advice}; then {go_on}, or {stop}."
 

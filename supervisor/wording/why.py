@@ -111,7 +111,7 @@ def _why_not(run: Run, attempt: Attempt, retry: Retry | None) -> str:
         return f"the run ended as {cause}"
     if run.detail.endswith(f"({SAME_FAILURE})"):
         return "the same exit, last line and step came twice"
-    if attempt.asked:
+    if attempt.has_question:
         return f"{UNANSWERED} in time"
     if retry in (Retry.NEVER, None) or cost_of(attempt, cause).kind == Kind.FINAL:
         return _AGAIN.get(cause, _ALWAYS_AGAIN)

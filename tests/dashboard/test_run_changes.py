@@ -1,4 +1,4 @@
-"""Stop, resume, approve, change, purge: a question on a page, done by the API, and a notice on the page of the run."""
+"""Stop, resume, go on, approve, change, purge: a question on a page, done by the API, and a notice on its page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from supervisor.api.wire.deps import with_tokens
 from supervisor.domain.attempt import Bill
 from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.causes import Cause
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict, Where
 from supervisor.domain.machines import How
 from supervisor.domain.run import Files, Outcome
 from supervisor.domain.status import Status
@@ -79,6 +81,24 @@ def test_a_completed_run_starts_over(bed: Bed, looking: Looking) -> None:
     assert actions(looking) == ["Start over", "Purge files"]
     assert sent(looking, f"{RUN}/resume", "Start digits-7 over").headers["location"] == f"{RUN}?did=rerun"
     assert bed.run("digits-7").rerun is True
+
+
+def test_a_run_that_asks_goes_on_after_an_answer(bed: Bed, looking: Looking) -> None:
+    bed.submit("digits-7")
+    asked = bed.train("digits-7").attempt
+    assert asked is not None
+    verdict = Verdict("U3.signal", Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, True, Retry.ASK, "SIGTERM")
+    over = replace(asked, ended_at=bed.clock.now(), gone_at=bed.clock.now(), cause=Cause.KILLED, verdict=verdict)
+    ended_try = replace(bed.run("digits-7").try_, ended_at=bed.clock.now())  # type: ignore[type-var]
+    bed.change("digits-7", status=Status.WAITING, cause=Cause.KILLED, attempt=over, try_=ended_try)
+    assert actions(looking) == ["Go on", "Stop", "Change limits"]
+    assert looking.page(RUN).one(class_="duty").text == "You must act."
+    assert "It was killed again at the same checkpoint" in looking.page(f"{RUN}/retry").text
+    answer = sent(looking, f"{RUN}/retry", "Go on with digits-7")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{RUN}?did=retry")
+    assert bed.run("digits-7").status == Status.RECOVERING
+    assert bed.events("digits-7")[-1] == "retry_requested"
+    assert actions(looking) == ["Stop", "Change limits"]
 
 
 def awaiting(bed: Bed) -> None:

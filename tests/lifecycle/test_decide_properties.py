@@ -275,7 +275,7 @@ def test_preemptions_and_stockouts_spend_nothing() -> None:
 
 # --- Kind.ASK: a person decides -----------------------------------------------------------------------------------
 
-ASKED = Verdict("U3.signal", Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, True, Retry.ASK, "SIGTERM came from outside")
+ASKED = Verdict("U3.signal", Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, True, Retry.ASK, "SIGTERM")
 
 
 def a_question_waits(rules: Decide, situation: tuple[Run, Observation, World]) -> None:

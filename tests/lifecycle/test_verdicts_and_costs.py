@@ -39,7 +39,7 @@ GOES_ON = {Kind.FREE, Kind.PACED, Kind.INFRA, Kind.PAID, Kind.USER}
 
 
 @dataclass(frozen=True)
-class Exception_:
+class Agreed:
     """`applies`: to which rules; `when`: in which situations; `kind`: what follows instead."""
 
     why: str
@@ -53,41 +53,41 @@ def of_cause(*causes: Cause) -> Callable[[Rule], bool]:
 
 
 EXCEPTIONS = (
-    Exception_(
+    Agreed(
         "a limit of time is free only with a newer checkpoint: without one it would meet the same limit for ever",
         of_cause(Cause.EXPIRED, Cause.TIME_LIMIT), (FIRST, UNREPAIRED, AGAIN), Kind.PAID,
     ),
-    Exception_(
+    Agreed(
         "a certain signal is free once for each newest checkpoint, then a person is asked",
         lambda rule: rule.cause == Cause.KILLED and rule.retry == Retry.FREE_SAME and rule.certainty == "certain",
         (AGAIN,), Kind.ASK,
     ),
-    Exception_(
+    Agreed(
         "a likely signal is free once too, and asks nobody: it may have been the kernel's",
         lambda rule: rule.cause == Cause.KILLED and rule.retry == Retry.FREE_SAME and rule.certainty == "likely",
         (AGAIN,), Kind.PAID,
     ),
-    Exception_(
+    Agreed(
         "once after a repair, else ask", of_cause(Cause.DISK_FULL), (UNREPAIRED, AGAIN), Kind.ASK,
     ),
-    Exception_(
+    Agreed(
         "what was delivered again once is not delivered a third time",
-        lambda rule: rule.cause == Cause.LAUNCH_REJECTED and rule.retry == Retry.ONCE_AFTER_REPAIR, (AGAIN,), Kind.FINAL,
+        lambda rule: (rule.cause, rule.retry) == (Cause.LAUNCH_REJECTED, Retry.ONCE_AFTER_REPAIR), (AGAIN,), Kind.FINAL,
     ),
-    Exception_(
+    Agreed(
         "never here, and once elsewhere: another machine may have another driver",
         lambda rule: rule.id == "U28.start", (FIRST, NEWER, UNREPAIRED), Kind.FREE,
     ),
-    Exception_(
+    Agreed(
         "words that only may mean a known error end no run that has got further: the identical spec is repeated",
         lambda rule: (rule.cause, rule.retry, rule.certainty) == (Cause.USER_ERROR, Retry.NEVER, Certainty.LIKELY),
         (NEWER,), Kind.USER,
     ),
-    Exception_(
+    Agreed(
         "an unknown error of the command is repeated only where the attempt got further",
         lambda rule: rule.id == "CODE.exit", (FIRST, UNREPAIRED, AGAIN), Kind.FINAL,
     ),
-    Exception_(
+    Agreed(
         "the person was asked while the run was finishing; this end is what followed",
         lambda rule: rule.id == "U33.unverified", SITUATIONS, Kind.FINAL,
     ),
@@ -114,13 +114,14 @@ def followed(rule: Rule, situation: str) -> tuple[Kind, bool]:
     step = 300 if situation == NEWER else 100
     holds = conditions(run, verdict_of(rule), step, WORLD, NOW, freed=freed)
     row = rule_for(rule.cause, situation == NEWER, False, holds)
-    after = end_attempt(run, End(rule.cause, "it ended", verdict=verdict_of(rule), repaired=(1, int(freed))), WORLD, NOW)
+    end = End(rule.cause, "it ended", verdict=verdict_of(rule), repaired=(1, int(freed)))
+    after = end_attempt(run, end, WORLD, NOW)
     expected = Status.WAITING if row.kind == Kind.ASK else Status.RECOVERING if row.kind in GOES_ON else Status.FAILED
     assert after.run.status == expected, rule.id
     return row.kind, row.avoid_zone
 
 
-def exception_for(rule: Rule, situation: str) -> Exception_ | None:
+def exception_for(rule: Rule, situation: str) -> Agreed | None:
     [*of_rule] = [each for each in EXCEPTIONS if each.applies(rule) and situation in each.when]
     assert len(of_rule) <= 1, (rule.id, [each.why for each in of_rule])
     return of_rule[0] if of_rule else None

@@ -117,7 +117,7 @@ def a_closing_host_takes_runs(world: World, *others: object) -> World:
         ("limits/approval-reminders", "supervisor.lifecycle.events.warnings.next_reminder_at", reminded_in_every_tick),
         ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
         ("limits/incident", "supervisor.lifecycle.gates.places.failing_incident", no_second_signal),
-        ("groups/asking-blocks-nobody", "supervisor.domain.attempt.Attempt.asked", property(nothing_waits)),
+        ("groups/asking-blocks-nobody", "supervisor.domain.attempt.Attempt.has_question", property(nothing_waits)),
         ("rules/running-killed-again-asks", "supervisor.domain.run.Run.asks", property(nothing_waits)),
         ("groups/a-sweep-of-six", "supervisor.lifecycle.offers.groups._without_slot", everybody_has_a_slot),
         ("groups/slots-survive-kills", "supervisor.domain.run.Run.has_machine", property(nothing_waits)),

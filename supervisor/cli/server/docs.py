@@ -109,7 +109,8 @@ _CAUSES = (
 _KINDS = (
     "The kinds: `free` is no fault of the run and uses no attempt; `paced` means that no machine was available, which "
     "uses none either; `infra` is the platform's fault but counts; `paid` counts and may happen again; `user` is an "
-    "error of the command that is worth a retry; `ask` uses none, and a person decides what follows; `final` ends the run."
+    "error of the command that is worth a retry; `ask` uses none, and a person decides what follows; `final` ends the "
+    "run."
 )
 _CHECK_HEAD = ("check", "what is read", "fix", "code of a fail", "counts for")
 _CAUSE_HEAD = ("cause", "only if", "kind", "counts", "no progress", "avoids the zone", "then")

@@ -4,7 +4,8 @@ A group is the runs of one owner with the same `group`. Its limit is the smalles
 takes a slot with its first request for a machine and keeps it, through preemptions, until it has ended and its machine
 is gone; a request without a machine in the end gives the slot back. Free slots go to the runs that were submitted
 first. Runs that find no capacity let later ones pass that do; of these as many as there are free slots wait for the
-platform, and the others wait for the group. A run that waits for the answer of a person keeps no slot. So ten thousand waiting runs request nothing, and cost one pass over them.
+platform, and the others wait for the group. A run that waits for the answer of a person keeps no slot. So ten thousand
+waiting runs request nothing, and cost one pass over them.
 
 A run with `after` starts when each of these runs is completed. A partial one lacks what was promised, so it does not
 count. If one of them has ended otherwise, the run waits for a person: a resume of that one lets it go on.
@@ -112,7 +113,7 @@ def _keeps_slot(run: Run) -> bool:
     it waits for the answer of a person: after that it gets the next free one."""
     if run.status == Status.LAUNCHING:
         return True
-    return run.has_begun and run.attempt is not None and not run.attempt.asked
+    return run.has_begun and run.attempt is not None and not run.attempt.has_question
 
 
 def _wants_machine(run: Run, world: World) -> bool:

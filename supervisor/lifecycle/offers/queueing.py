@@ -105,7 +105,9 @@ def _may_queue(run: Run, capacities: Mapping[str, Capacity]) -> bool:
 
 def _is_placing(run: Run, world: World, now: float) -> bool:
     placing = run.status in PLACING or run.status == Status.LAUNCHING
-    return placing and run.stop is None and not run.asks and not is_paused(run, world, now) and own_wait(run, world) is None
+    if not placing or run.stop is not None or run.asks or is_paused(run, world, now):
+        return False
+    return own_wait(run, world) is None
 
 
 def _is_obtained(run: Run, call: Try) -> bool:

@@ -89,7 +89,7 @@ def close_incident(parts: Parts, incident_id: int, reason: str, caller: Caller) 
     stored = None
     if seen.closed_at is None:
         owner = caller.owner if is_part else None
-        stored = parts.store.incidents.close(incident_id, caller.actor, reason, event, now, owner)
+        stored = parts.store.incidents.close(incident_id, caller.actor, reason, event, now, owner=owner)
     if stored is None:
         raise IncidentClosed("This incident is closed already. Nothing was changed.", {"incident": incident_id})
     parts.wake.set()

@@ -103,7 +103,7 @@ class SqlIncidents:
             return stored
 
     def close(
-        self, incident_id: int, by: str, reason: str, event: Event, now: float, owner: str | None = None
+        self, incident_id: int, by: str, reason: str, event: Event, now: float, *, owner: str | None = None
     ) -> Incident | None:
         with self._database.writing() as session:
             row = session.run(LOCK, {"id_": incident_id}).first()

@@ -55,6 +55,7 @@ def _weak(
     where: Where = Where.MACHINE,
     goes_on: bool | None = None,
     remedies: tuple[str, ...] = (),
+    *,
     alone: bool = False,
 ) -> Rule:
     """The record does not say that the machine went away: it explains only an end that the command did not make.
@@ -156,7 +157,9 @@ RULES = (
         Cause.BOOT_TIMEOUT, Where.MACHINE, Retry.FREE_ELSEWHERE, "{own}; the last phase of its boot: {serial_phase}",
         ("other_zone",), (), True,
     ),
-    _weak(Cause.DISK_FULL, Retry.ONCE_AFTER_REPAIR, goes_on=True, remedies=("expand_disk", "prune_scratch"), alone=True),
+    _weak(
+        Cause.DISK_FULL, Retry.ONCE_AFTER_REPAIR, goes_on=True, remedies=("expand_disk", "prune_scratch"), alone=True
+    ),
     _weak(Cause.EXPIRED, Retry.FREE_SAME, Where.OURS, True),
     _weak(Cause.GPU_UNAVAILABLE, Retry.FREE_ELSEWHERE, Where.MACHINE, True),
     _weak(Cause.IMAGE_ERROR, Retry.NEVER, Where.IMAGE),

@@ -12,6 +12,7 @@ from tests.diagnosis.makers.answers import (
     IMAGE_ERROR,
     KNOWN_ERROR,
     LAUNCH_REJECTED,
+    NO_GPU,
     USER_ERROR,
     not_,
 )
@@ -19,6 +20,7 @@ from tests.diagnosis.makers.situations import GCE, KUBERNETES, SLURM, Mechanism,
 from tests.diagnosis.makers.variations import Variation
 
 DAEMON = "moby/moby: daemon errors; NVIDIA/nvidia-container-toolkit"
+CUDA_ERRORS = "NVIDIA CUDA driver API: cuInit, CUresult 803 and 804; supervisor/agent/machine/gpus.py"
 PULLS = "kubernetes.io: Images; containerd's and registries' own errors"
 
 
@@ -29,6 +31,18 @@ def serial_stops(drawn: Variation) -> Story:
     facts = (("serial.phase", last, "provider"), ("serial.line", lines[-1], "provider"))
     return Story(BOOT_TIMEOUT, cause=Cause.BOOT_TIMEOUT, detail=f"no beat within 900 s; last phase {last}", facts=facts,
                  placement=GCE, agent=False, beat=False, serial=lines)  # fmt: skip
+
+
+def driver_misfit(drawn: Variation) -> Story:
+    """CUDA does not start, because the driver of the machine and the CUDA of the image do not fit: every zone of the
+    same image of machines has that driver."""
+    why = drawn.pick("803 (driver and CUDA library do not fit)", "804 (the CUDA library is too new for this card)")
+    driver = drawn.pick("470.82.01", "525.105.17", "535.161.07")
+    cuda = drawn.pick("12.2", "12.4", "13.0")
+    message = f"CUDA does not start: cuInit says {why}; driver {driver}, CUDA {cuda}"
+    drawn.say("spot: " + message)
+    answer = replace(NO_GPU, rule="U28", retry="never", where="image", remedies=("other_driver",))
+    return Story(answer, left="no_gpu", message=message, placement=GCE, pages=CUDA_ERRORS)
 
 
 def arguments_refused(drawn: Variation) -> Story:
@@ -197,6 +211,7 @@ def still_booting(drawn: Variation) -> Story:
 
 MECHANISMS = (
     Mechanism("serial-stops", serial_stops, 7),
+    Mechanism("driver-misfit", driver_misfit, 6),
     Mechanism("arguments-refused", arguments_refused, 7),
     Mechanism("start-failed", start_failed, 5),
     Mechanism("image-refused", image_refused, 6),

@@ -23,7 +23,6 @@ from tests.diagnosis.makers.variations import Variation
 
 PODS = "kubernetes.io: Pod conditions (PodScheduled, Unschedulable); supervisor/providers/kubernetes/waiting.py"
 CATALOG = "docs.nvidia.com/deploy/xid-errors (catalog of Xid errors)"
-CUDA_ERRORS = "NVIDIA CUDA driver API: cuInit, CUresult 803 and 804; supervisor/agent/machine/gpus.py"
 ALLOCATOR = "pytorch/pytorch: c10/cuda/CUDACachingAllocator.cpp, releases 1.12, 2.1, 2.5, 2.9"
 OTHERS = "error texts of TensorFlow, JAX, CuPy and the CUDA runtime"
 
@@ -91,18 +90,6 @@ def fewer_cards(drawn: Variation) -> Story:
     drawn.say("spot: " + message)
     facts = (("card.promised", have + 1, "agent"), ("card.opened", have, "agent"))
     return Story(NO_GPU, left="no_gpu", message=message, facts=facts, placement=GCE)
-
-
-def driver_misfit(drawn: Variation) -> Story:
-    """CUDA does not start, because the driver of the machine and the CUDA of the image do not fit: every zone of the
-    same image of machines has that driver."""
-    why = drawn.pick("803 (driver and CUDA library do not fit)", "804 (the CUDA library is too new for this card)")
-    driver = drawn.pick("470.82.01", "525.105.17", "535.161.07")
-    cuda = drawn.pick("12.2", "12.4", "13.0")
-    message = f"CUDA does not start: cuInit says {why}; driver {driver}, CUDA {cuda}"
-    drawn.say("spot: " + message)
-    answer = replace(NO_GPU, rule="U28", retry="never", where="image", remedies=("other_driver",))
-    return Story(answer, left="no_gpu", message=message, placement=GCE, pages=CUDA_ERRORS)
 
 
 def driver_missing(drawn: Variation) -> Story:
@@ -386,7 +373,6 @@ MECHANISMS = (
     Mechanism("full-chained", full_and_chained, 5),
     Mechanism("held", held, 6),
     Mechanism("fewer-cards", fewer_cards, 6),
-    Mechanism("driver-misfit", driver_misfit, 6),
     Mechanism("driver-missing", driver_missing, 5),
     Mechanism("no-card-found", no_card_found, 5),
     Mechanism("none-to-schedule", none_to_schedule, 5),
