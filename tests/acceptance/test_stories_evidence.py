@@ -164,7 +164,8 @@ def test_a_full_disk_says_whether_bytes_or_inodes_ran_out(
         daemon.start()
         told = Stories(daemon, tmp_path)
         daemon.submit(name, command=command(told, name, script), limits={"max_attempts": 1})
-        told.wait(name, "failed")
+        run = told.wait(name, "waiting")
+        assert f"`spot retry {name}` lets it go on" in run["needs_person"]
         [attempt] = told.attempts(name)
         assert attempt["cause"] == "disk_full", attempt
         assert "disk full (certain: " in attempt["evidence"]
@@ -173,6 +174,8 @@ def test_a_full_disk_says_whether_bytes_or_inodes_ran_out(
         assert figure in kept["exit"]["disk_full"]
         assert "No space left on device" in kept["exit"]["last_line"]
         assert kept["agent"]["disks"]["checkpoints"]["free_bytes"] is not None
+        told.post(f"/v1/runs/{name}/stop")
+        told.wait(name, "stopped")
         told.nothing_is_left(name)
     finally:
         daemon.close()
