@@ -192,7 +192,10 @@ def _resumed(client: Client, name: str, body: Json, no_wait: bool) -> Json:
 @run_argument
 @output_options
 def retry(client: Client, form: str, run_id: str | None) -> None:
-    """Request the machine of a waiting run now, without waiting for the end of its backoff."""
+    """Request the machine of a waiting run now, without waiting for the end of its backoff.
+
+    A run that waits for your answer, such as one that was killed again, goes on.
+    """
     name = choose_run(client, run_id)
     show_run(client.post(run_path(name, "retry"), {}), form)
     suggest(f"spot watch {name}")
