@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.causes import NEEDS_PERSON, Cause
+from supervisor.domain.diagnosis.verdict import Certainty, Retry, Verdict, Where
 from supervisor.domain.errors import InvalidRequest, NothingToRetry
 from supervisor.domain.machines import ZoneRecord, offer_key
 from supervisor.domain.run import Person, Refusal, Waiting
@@ -41,6 +42,23 @@ def test_a_waiting_run_is_due_now_and_its_zones_are_tried_again(bed: Bed) -> Non
     assert {(one.cool_until, one.failures) for one in spot} == {(now, 2)}
     assert bed.events("digits-7")[-1] == "retry_requested"
     assert bed.wake.wait(0.0), "the loop ticks at once"
+
+
+def test_a_run_that_asks_goes_on_and_has_not_waited_for_capacity(bed: Bed) -> None:
+    """Broken variant: the hours until the answer counted as a wait for capacity, and the next tick ended the run."""
+    bed.submit("digits-7", {**COMMAND, "limits": {"wait_for_capacity_s": 600}})
+    attempt, now = bed.train("digits-7").attempt, bed.clock.now()
+    assert attempt is not None
+    verdict = Verdict("U3.signal", Certainty.CERTAIN, Cause.KILLED, Where.MACHINE, True, Retry.ASK, "SIGTERM")
+    over = replace(attempt, ended_at=now - 9000, gone_at=now - 9000, cause=Cause.KILLED, verdict=verdict)
+    asking = bed.change(
+        "digits-7", status=Status.WAITING, cause=Cause.KILLED, attempt=over, waiting=Waiting(since=now - 9000)
+    )
+    assert asking.asks
+    after = change(bed.parts, "digits-7", retry(bed.parts, ACTOR))
+    assert (after.status, after.waiting, after.asks) == (Status.RECOVERING, Waiting(), False)
+    assert bed.events("digits-7")[-1] == "retry_requested"
+    assert (after.counters, after.attempt) == (asking.counters, asking.attempt)
 
 
 @pytest.mark.parametrize(

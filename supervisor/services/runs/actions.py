@@ -30,7 +30,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import RELEASE, How, offer_key
 from supervisor.domain.observation import World
-from supervisor.domain.run import Approval, Run, StopRequest, WriteOff
+from supervisor.domain.run import Approval, Run, StopRequest, Waiting, WriteOff
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.decision import moved
 from supervisor.lifecycle.offers.choosing import is_cooling
@@ -68,7 +68,8 @@ def retry(parts: Parts, caller: Caller) -> Action:
         _end_cooldowns(parts, run, now)
         if run.asks:
             text = f"{caller.actor} lets the run go on after its attempt ended as {run.cause}."
-            return moved(run, Status.RECOVERING, now), caller.event(EventKind.RETRY_REQUESTED, text)
+            goes_on = replace(run, waiting=Waiting())  # the wait for the answer was none for capacity
+            return moved(goes_on, Status.RECOVERING, now), caller.event(EventKind.RETRY_REQUESTED, text)
         event = caller.event(EventKind.RETRY_REQUESTED, f"{caller.actor} requested a retry now.")
         # Only a waiting run forgets which GPUs failed: a recovering run has another place to go to.
         kept = tuple(item for item in run.refusals if item.of_memory or run.status != Status.WAITING)
