@@ -110,7 +110,10 @@ def needs_person(run: Run) -> str:
 
 _ANSWERS = {
     Cause.KILLED: ("It was killed again at the same checkpoint", "Find out what sends the signal"),
-    Cause.DISK_FULL: ("Its disk is full, and a new machine would fill up too", "Free space, or stop it and resume it with a larger disk"),
+    Cause.DISK_FULL: (
+        "Its disk is full, and a new machine would fill up too",
+        "Free space, or stop it and resume it with a larger disk",
+    ),
 }
 
 
