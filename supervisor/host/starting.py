@@ -1,5 +1,4 @@
-"""Starts agents: each in its own session, without open files of ours, and none is left as a zombie. Their archive gets
-bytecode first.
+"""Starts agents: each in its own session, without open files of ours, and none is left as a zombie.
 
 An agent reads its secrets from its standard input, a file in memory that is complete before the agent starts: neither
 the death of the supervisor nor a slow agent can leave a part unread.
@@ -17,9 +16,6 @@ from typing import BinaryIO, Dict, Iterator, Mapping, Sequence
 
 from supervisor.host.files import private_opener
 from supervisor.host.folders import Folder
-
-_UNCHECKED_HASH = (0b01).to_bytes(4, "little")  # PEP 552: a hash of the source that Python does not compare
-_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -95,23 +91,3 @@ def _input(secrets: Mapping[str, str]) -> Iterator[BinaryIO]:
         file.write(json.dumps(dict(secrets)).encode())
         file.seek(0)
         yield file
-
-
-def compiled(content: bytes) -> bytes:
-    """The archive with these bytes, and beside each source its bytecode for this Python. BadZipFile."""
-    import importlib.util  # late: an operation on a host needs none of these, and begins with each command
-    import io
-    import marshal
-    import zipfile
-
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
-        for info in plain.infolist():
-            source = plain.read(info)
-            target.writestr(info, source)
-            if info.filename.endswith(".py"):
-                code = compile(source, info.filename, "exec", dont_inherit=True)
-                # Unchecked: a user who can change one of the two files can also change the other.
-                header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
-                target.writestr(zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code))
-    return buffer.getvalue()

@@ -56,7 +56,7 @@ if hashlib.sha256(open(draft, "rb").read()).hexdigest() != {sha256!r}:
     os.unlink(draft)
     sys.exit("the archive arrived with another content")
 sys.path.insert(0, draft)
-from supervisor.host.starting import compiled
+from supervisor.host.bytecode import compiled
 data = compiled(data)
 write()
 os.rename(draft, path)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from supervisor.host.starting import compiled
+from supervisor.host.bytecode import compiled
 from supervisor.machinefolder.agent_archive import build_agent
 from supervisor.ports.opening import Hook, no_hook
 from supervisor.ports.provider import LaunchRequest
