@@ -1,7 +1,7 @@
 """The client of the Compute API, made of two clients.
 
-`google-cloud-compute` (official.py) changes and reads single machines. Its import takes long and much memory, so it is
-loaded in the background; an earlier caller waits for it. The bulk listings of each tick use the session of google-auth
+`google-cloud-compute` (official.py) changes and reads single machines. Its import takes 0.4 s and 58 MB, so it is loaded
+by the first call for a machine: a supervisor without runs does without it. The bulk listings of each tick use the session of google-auth
 and plain JSON: this takes a tenth of the time, allows a mask of fields, and shows the `unreachables` that the other
 client hides. Every error is an ApiError. No lock is held during a request.
 """
@@ -49,9 +49,9 @@ class Compute:
         self._failed_at = float("-inf")
 
     def warm(self) -> None:
-        """Load everything now, so that the first launch does not wait. The first use reports a failure."""
+        """Load what every tick needs. The first use reports a failure."""
         try:
-            self._official()
+            self._session()
         except ApiError:
             return
 
