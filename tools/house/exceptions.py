@@ -16,6 +16,7 @@ SHORT_FILES: Table = (
     ("supervisor/dashboard/pages/**", "routes of the dashboard"),
     ("supervisor/domain/**", "nouns: a table or a value each"),
     ("supervisor/host/refusals.py", "a table: the errors of a launch"),
+    ("supervisor/host/bytecode.py", "an entry point: of a process that imports nothing else of ours"),
     ("supervisor/**/shapes/**", "tables: the shape of one answer each"),
     ("supervisor/cli/exits.py", "a table: exit codes, and the error that carries one"),
     ("supervisor/notifiers/**", "an implementation of one small port each"),
