@@ -46,8 +46,7 @@ import gc, sys
 gc.disable()
 sys.path.insert(0, sys.argv[1])
 from supervisor.host.bytecode import compiled
-with open(sys.argv[2], "rb") as archive:
-    sys.stdout.buffer.write(compiled(archive.read()))
+sys.stdout.buffer.write(compiled(sys.stdin.buffer.read()))
 """
 _COMPILE_MAX_S = 60.0
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -65,14 +64,19 @@ def write_agent(target: Path) -> Path:
 
 def with_bytecode(archive: Path, target: Path) -> Path:
     """The archive for machines that run this very Python: with bytecode an agent starts in half the CPU time. Another
-    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read
-    or its copy cannot be written. Compiled in a process of its own: a compiler leaves 3 MB in the process for ever."""
-    command = [sys.executable, "-I", "-S", "-c", _COMPILE, str(_ROOT), str(archive)]
+    Python ignores the bytecode and uses the sources. Returns `archive` itself if it cannot be read or compiled,
+    or its copy cannot be written."""
     try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_COMPILE_MAX_S)
-        return _write(target, done.stdout)
+        return _write(target, compiled(archive.read_bytes()))
     except (OSError, subprocess.SubprocessError):
         return archive
+
+
+def compiled(content: bytes) -> bytes:
+    """The archive with these bytes, with bytecode, from a process of its own: a compiler leaves 3 MB in the process for
+    ever. OSError, SubprocessError."""
+    command = [sys.executable, "-I", "-S", "-c", _COMPILE, str(_ROOT)]
+    return subprocess.run(command, input=content, capture_output=True, check=True, timeout=_COMPILE_MAX_S).stdout
 
 
 def _write(target: Path, content: bytes) -> Path:
