@@ -136,6 +136,15 @@ def log_chunk(run_id: str, attempt: int, sequence: int) -> str:
     return "%s%08d.log" % (logs(run_id, attempt), sequence)
 
 
+def all_metrics(run_id: str) -> str:
+    return folder(run_id) + "metrics/"
+
+
+def metrics(run_id: str, attempt: int) -> str:
+    """The agent writes it again and again: what its training has reported, in bounded room (metric_series)."""
+    return "%sa%d.json.gz" % (all_metrics(run_id), attempt)
+
+
 def console(run_id: str, attempt: int) -> str:
     """The end of the machine's console output, saved before the machine is released."""
     return "%sinstances/%d.console.log" % (folder(run_id), attempt)

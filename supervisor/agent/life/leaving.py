@@ -145,12 +145,13 @@ class Leaving:
         return parts.masker.text("%s: %s" % (kind, python or "not found"))
 
     def _save_rest(self) -> None:
-        """The last round of the checkpoint and log threads, until the time for uploads is over."""
+        """The last round of the checkpoint, log and metrics threads, until the time for uploads is over."""
         parts = self._parts
         parts.checkpoint_duty.finish()
         parts.log_duty.finish()
+        parts.series_duty.finish()
         parts.facts_duty.finish()
-        loops = (parts.checkpoint_loop, parts.log_loop)
+        loops = (parts.checkpoint_loop, parts.log_loop, parts.series_loop)
         for loop in (*loops, parts.facts_loop):
             loop.finish()
         while not all(loop.over for loop in loops) and not parts.uploads_over():

@@ -42,6 +42,7 @@ from supervisor.agent.watch.metrics import MetricWatch
 from supervisor.agent.watch.motion import Counters, read_counters
 from supervisor.agent.watch.notes import Notes, Seen
 from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
+from supervisor.agent.watch.series import MetricSeries, SeriesDuty
 from supervisor.agent.watch.slow import SlowWatch
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.contract.stores.promise import ObjectStore
@@ -93,8 +94,15 @@ class Parts:
         self.training = Training()
         self.log_watch = LogWatch(folder.output, self.masker, self.beat_state.up_s)
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
+        self.series = MetricSeries(self.beat_state.up_s, self.masker)
+        self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
         self.progress = Progress(
-            folder.progress, self.beat_state.update, time.monotonic, job.steps_from_zero, metrics=self.metrics
+            folder.progress,
+            self.beat_state.update,
+            time.monotonic,
+            job.steps_from_zero,
+            metrics=self.metrics,
+            series=self.series,
         )
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
@@ -170,6 +178,7 @@ class Parts:
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)
+        self.series_loop = self._loop("metrics", self.series_duty.step)
         self.hits_loop = self._loop("hits", self.log_watch.step)
         self.preemption_loop: Optional[Loop] = None  # None: only the provider can announce a preemption
         if job.notice_from == "gce":
@@ -271,6 +280,8 @@ class Parts:
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)
         self.beat_state.update(checkpoint_step=step)
+        self.series_duty.saved()
+        self.series_loop.wake()
 
     def _checkpoint_took(self, seconds: float) -> None:
         longest_s = max(seconds, self.beat_state.now.save_s or 0.0)

@@ -145,6 +145,7 @@ class Supervision:
         parts.results.snapshots.clear()
         parts.progress.saved(step)
         parts.notes.restored(step)
+        parts.series.resumed_from = step
         workplace = parts.workplace = prepare(job, folder, parts.secrets, step)
         hub = hub_folder(job)
         if hub is not None:
@@ -156,6 +157,7 @@ class Supervision:
         parts.snapshot_loop.start()
         parts.checkpoint_loop.start()
         parts.log_loop.start()
+        parts.series_loop.start()
         parts.hits_loop.start()
         parts.facts_duty.begin(workplace.cwd, workplace.env)
         parts.facts_loop.start()

@@ -29,6 +29,7 @@ from supervisor.agent.machine.folder import open_plain
 from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.watch.ends import EndReasons
 from supervisor.agent.watch.metrics import MetricWatch
+from supervisor.agent.watch.series import MetricSeries
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, TRAINING, is_count
 from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
@@ -244,9 +245,10 @@ class Progress:
         from_zero: bool = False,
         *,
         metrics: Optional[MetricWatch] = None,
+        series: Optional[MetricSeries] = None,
     ) -> None:
-        """`metrics` is given those of each report."""
-        self._metrics = metrics
+        """`metrics` and `series` are given those of each report."""
+        self._takers = [taker.add for taker in (metrics, series) if taker is not None]
         self._tail = LineTail(path)
         self._report = report
         self._monotonic = monotonic
@@ -326,8 +328,8 @@ class Progress:
             self.total = changes["total"] = total
         if isinstance(data.get("metrics"), dict):
             changes["metrics"] = data["metrics"]
-        if self._metrics is not None:
-            self._metrics.add(step, data.get("metrics"), data.get("nonfinite"))
+        for take in self._takers:
+            take(step, data.get("metrics"), data.get("nonfinite"))
         self._pace.add(self._monotonic(), step)
         changes["steps_per_s"] = self._pace.steps_per_s()
         return changes
