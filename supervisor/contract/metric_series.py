@@ -37,6 +37,7 @@ SHARES = 4  # points that one part keeps at most, while all values are finite
 MAX_BYTES = 1 << 20  # of an object
 MAX_UNPACKED = 4 << 20
 MAX_UP_S = 1e9
+NEVER = 10**16  # beyond every step: where an attempt began that did not train
 _DIGITS = "%.8g"
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -234,10 +235,11 @@ def is_finite(value: Any) -> bool:
 
 def last_counted(begins: Sequence[int]) -> List[Optional[int]]:
     """For each attempt of a run, in order: the last step whose values count, because a later attempt has done the steps
-    after it again; None = all count. `begins`: the step that each one restored, -1 = it began from zero."""
+    after it again; None = all count. `begins`: the step that each one restored, -1 = it began from zero, NEVER = it did
+    not train."""
     ends: List[Optional[int]] = []
-    earliest: Optional[int] = None
+    earliest = NEVER
     for begin in reversed(begins):
-        ends.append(earliest)
-        earliest = begin if earliest is None else min(begin, earliest)
+        ends.append(None if earliest == NEVER else earliest)
+        earliest = min(begin, earliest)
     return ends[::-1]

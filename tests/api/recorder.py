@@ -63,7 +63,7 @@ class Asking:
         return Asking(self._recorder, Client(services), self._folder)
 
     def streamed(self, name: str, text: str) -> None:
-        """The beginning of a stream that the operation answers with."""
+        """What the operation answers with beside JSON: a text, or the beginning of a stream."""
         self._recorder.kept.setdefault(name, {})["stream"] = text
 
     def __call__(self, method: str, path: str, body: object = None, **more: Any) -> httpx.Response:

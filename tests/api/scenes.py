@@ -28,6 +28,7 @@ from tests.bundles import bundle_of
 from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, beat, make_bed
+from tests.services.curves_bed import stored, train_on
 from tests.services.fresh import open_fresh
 from tests.services.test_files import ID, furnished
 from tests.services.test_machines import put
@@ -119,6 +120,20 @@ def logs(bed: Bed, ask: Asking) -> None:
     ask("GET", RUN + "/logs?line=3&tail=1")
     ask("GET", RUN + "/attempts/1/log.txt")
     ask("GET", RUN + "/attempts/2/log.txt")
+
+
+def curves(bed: Bed, ask: Asking) -> None:
+    for run_id, lr in (("digits-7", "0.1"), ("digits-8", "0.01")):
+        bed.submit(run_id, {**SPEC, "labels": {"lr": lr}, "group": "digits"})
+        loss = [(step, round(float(lr) + 2 / step, 4)) for step in range(1, 6)]
+        train_on(bed, run_id, (None, stored({"loss": loss, "accuracy": [(5, 0.9)]}, complete=False)))
+    ask("GET", RUN + "/metrics")
+    ask.streamed("list_metrics", ask("GET", RUN + "/metrics?format=csv&metric=loss").text)
+    ask("GET", RUN + "/metrics?points=1")
+    ask("GET", "/v1/runs/digits-9/metrics")
+    ask("GET", "/v1/compare?run_id=digits-7&run_id=digits-8&points=10")
+    ask("GET", "/v1/compare")
+    ask("GET", "/v1/compare?run_id=digits-9")
 
 
 def beats(bed: Bed, ask: Asking) -> None:
@@ -244,6 +259,6 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, logs, beats, files, is_purged, leaves_evidence, takes_over, code, machines, own_gpus,
-    prices, disasters, health, *scenes_people.SCENES,
+    submits, ends, is_approved, logs, curves, beats, files, is_purged, leaves_evidence, takes_over, code, machines,
+    own_gpus, prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

@@ -68,6 +68,13 @@ def test_counts_and_cost_per_hour_are_of_the_callers_own_runs(house: Client, any
     assert told(house, "ann", "/v1/runs", owner="bob")["summary"]["counts"] == {}
 
 
+def test_only_own_runs_are_compared(house: Client) -> None:
+    query = {"run_id": ["a-1", "b-1"]}
+    assert told(house, "ann", "/v1/compare", run_id="a-1")["runs"][0]["run_id"] == "a-1"
+    assert told(house, "ann", "/v1/compare", **query)["code"] == "RUN_NOT_FOUND"
+    assert [run["run_id"] for run in told(house, "ops", "/v1/compare", **query)["runs"]] == ["a-1", "b-1"]
+
+
 def test_a_cursor_serves_only_its_owner(house: Client) -> None:
     cursor = told(house, "bob", "/v1/runs", page_size=1)["next_cursor"]
     assert told(house, "bob", "/v1/runs", cursor=cursor)["runs"][0]["run_id"] == "b-1"

@@ -1,4 +1,4 @@
-"""Heartbeats: the push of the agents, and the series of a chart from the kept ones.
+"""What trainings report: the push of the agents' beats, the series of a chart, and the curves of metrics.
 
 The push is the hot path: no validation by a model, and no database when the launch is known. `BeatsFirst` responds to
 an accepted beat in front of the framework, which takes twice as long as the inbox; the route has every other response.
@@ -6,7 +6,12 @@ an accepted beat in front of the framework, which takes twice as long as the inb
 
 from __future__ import annotations
 
-from fastapi import Request
+import csv
+import io
+from bisect import bisect_left
+from datetime import datetime
+
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -14,15 +19,18 @@ from typing_extensions import TypedDict
 
 from supervisor.api.errors import BodyTooLarge
 from supervisor.api.shapes.bodies import HeartbeatBody
-from supervisor.api.shapes.parameters import SeriesParameters, epoch
-from supervisor.api.wire.deps import services_of
-from supervisor.api.wire.responses import json_response
+from supervisor.api.shapes.parameters import CompareParameters, MetricParameters, SeriesParameters, epoch
+from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.responses import SNIFFED, json_response, unless_known
 from supervisor.api.wire.route import Routes
 from supervisor.contract.heartbeat import MAX_BYTES, BeatRejected
 from supervisor.domain.callers import Scope
 from supervisor.domain.errors import InvalidRequest, NonceRefused
+from supervisor.services.reading.comparing import Comparison, compare
+from supervisor.services.reading.curves import RunMetrics
 from supervisor.services.reading.series import Series, series_json
 from supervisor.services.runs.heartbeat import BeatInbox, BeatResponse, NonceUnknown, read
+from supervisor.services.views.formats import dumps, time_text
 
 routes = Routes("agent")
 
@@ -109,3 +117,57 @@ async def list_beats(request: Request, run_id: str, query: SeriesParameters) -> 
         return series_json(services.parts, run, epoch(query.since), epoch(query.until), query.points)
 
     return await run_in_threadpool(work)
+
+
+@routes.on(
+    "GET /v1/runs/{run_id}/metrics",
+    Scope.READ,
+    {200: RunMetrics},
+    tag="runs",
+    refuses="RUN_NOT_FOUND",
+    media={200: ("text/csv",), 304: ()},
+    takes=("If-None-Match",),
+    sends=("ETag", "Content-Disposition"),
+)
+async def list_metrics(request: Request, run_id: str, query: MetricParameters) -> Response:
+    """List the metrics that a run has reported: their curves over all attempts, each step once, and last, lowest and
+    highest values."""
+    metrics = await in_slow_thread(services_of(request).curves.show, run_id, query.metric, query.points)
+    if query.format == "json" and "text/csv" not in request.headers.get("accept", ""):
+        return unless_known(request, dumps(metrics), "application/json")
+    saved_as = {"Content-Disposition": f"attachment; filename={run_id}-metrics.csv", **SNIFFED}
+    return unless_known(request, csv_text(metrics), "text/csv; charset=utf-8", saved_as)
+
+
+@routes.on(
+    "GET /v1/compare",
+    Scope.READ,
+    {200: Comparison},
+    tag="runs",
+    refuses="RUN_NOT_FOUND",
+    media={304: ()},
+    takes=("If-None-Match",),
+    sends=("ETag",),
+)
+async def compare_runs(request: Request, query: CompareParameters) -> Response:
+    """Compare runs: their curves, what differs in their specs, the last and best value of each metric, and the best
+    checkpoint by one metric."""
+    services = services_of(request)
+    where = query.run_filter(caller_of(request))
+    comparison = await in_slow_thread(compare, services.parts, services.curves, where, query.wish)
+    return unless_known(request, dumps(comparison), "application/json")
+
+
+def csv_text(metrics: RunMetrics) -> str:
+    """One line for each point: metric, step, attempt, time, value."""
+    since = datetime.fromisoformat(metrics["since"]).timestamp()
+    ends = [(each["last_step"], each["attempt"]) for each in metrics["attempts"] if each["last_step"] is not None]
+    last_steps = [step for step, _ in ends]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("metric", "step", "attempt", "time", "value"))
+    for metric in metrics["metrics"]:
+        for step, seconds, value in zip(metric["steps"], metric["seconds"], metric["values"], strict=True):
+            attempt = ends[min(bisect_left(last_steps, step), len(ends) - 1)][1]
+            writer.writerow((metric["name"], step, attempt, time_text(since + seconds), value))
+    return text.getvalue()

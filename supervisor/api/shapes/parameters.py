@@ -24,12 +24,15 @@ from pydantic import (
     model_validator,
 )
 
+from supervisor.contract.heartbeat import MAX_NAME
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.services.logs.logs import Part
+from supervisor.services.reading.comparing import CURVES_MAX, RUNS_MAX, Wish
+from supervisor.services.reading.curves import POINTS_LEAST
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy accepts holds no more
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -180,6 +183,54 @@ class SeriesParameters(NoParameters):
     since: Moment | None = None
     until: Moment | None = None
     points: Annotated[int, Field(ge=1, description="above 2000 counts as 2000")] = 500
+
+
+MetricNames = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]],
+    Field(max_length=64, description="a metric; may be given several times"),
+]
+MetricPoints = Annotated[
+    int, Field(ge=POINTS_LEAST, description="at most so many of each metric; above 2000 counts as 2000")
+]
+
+
+class MetricParameters(NoParameters):
+    metric: MetricNames = []
+    points: MetricPoints = 2000
+    format: Annotated[
+        Literal["json", "csv"], Field(description="`csv`: one line for each point, as `Accept: text/csv` does")
+    ] = "json"
+
+
+class CompareParameters(NoParameters):
+    """The runs that are named, or those of a group; without `metric` only the curve of the metric `by`."""
+
+    run_id: Annotated[list[RunId], Field(max_length=RUNS_MAX, description="may be given several times, up to 20")] = []
+    group: Annotated[RunId | None, Field(description="the first 20 runs of this group, instead of names")] = None
+    metric: Annotated[MetricNames, Field(max_length=CURVES_MAX, description="with the points of these metrics")] = []
+    points: MetricPoints = 500
+    by: Annotated[
+        Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)] | None,
+        Field(description="the metric by which a run is the best; without it one that most runs report, a loss first"),
+    ] = None
+    better: Annotated[
+        Literal["min", "max"] | None, Field(description="which values are better; without it by the metric's name")
+    ] = None
+
+    @model_validator(mode="after")
+    def _names_or_group(self) -> Self:
+        if bool(self.run_id) == (self.group is not None):
+            raise ValueError("give run_id, once or several times, or a group")
+        return self
+
+    def run_filter(self, caller: Caller) -> RunFilter:
+        """Of the runs that the caller may see."""
+        owner = caller.visible_owner(None)
+        return RunFilter(group=self.group, run_ids=tuple(self.run_id), owner=owner, oldest_first=True)
+
+    @property
+    def wish(self) -> Wish:
+        return Wish(tuple(self.metric), self.points, self.by, self.better)
 
 
 class DiagnosisParameters(NoParameters):

@@ -23,6 +23,8 @@ from supervisor.services.views.formats import dumps
 from supervisor.services.views.run_view import RunJson
 
 KEY_HEADER = "Idempotency-Key"
+NO_HEADERS: Mapping[str, str] = {}
+SNIFFED = {"X-Content-Type-Options": "nosniff"}
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _SEPARATOR = r"[ \t]*(?:,[ \t]*)+"
 _TAG_LIST = re.compile(rf"{_TAG.pattern}(?:{_SEPARATOR}{_TAG.pattern})*(?:{_SEPARATOR})?")
@@ -90,6 +92,14 @@ def run_response(run: RunJson, status: int = 200) -> Response:
     """A run with the tag of its version and of this text."""
     text = dumps(run)
     return Response(text, status, {"ETag": make_tag(run["version"], text)}, "application/json")
+
+
+def unless_known(request: Request, text: str, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+    """The text with a tag of its own; 304 without a body where the client has it already."""
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    if is_known(request.headers.getlist("if-none-match"), tag):
+        return Response(None, 304, {"ETag": tag})
+    return Response(text, 200, {**headers, "ETag": tag}, media_type)
 
 
 def run_unless_known(request: Request, run: RunJson) -> Response:

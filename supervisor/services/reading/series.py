@@ -103,7 +103,7 @@ def series_json(parts: Parts, run: Run, since: float | None, until: float | None
     begin = min(now, run.created_at if since is None else max(since, run.created_at))
     end = now if until is None else min(now, max(until, begin))
     every_s = _every_s(parts, run, begin, end, min(points, POINTS_MAX))
-    spans = list(_spans(_samples(parts, run, begin, end), every_s))
+    spans = list(_spans(samples_of(parts, run, begin, end), every_s))
     return {
         "run_id": run.run_id,
         "since": formats.time_text(begin),
@@ -118,7 +118,7 @@ def _every_s(parts: Parts, run: Run, begin: float, end: float, most: int) -> flo
     first = parts.store.samples(run.key, begin, 1)
     if not first:
         return None
-    kept = sum(1 for _ in zip(_samples(parts, run, begin, end), range(most + 1), strict=False))
+    kept = sum(1 for _ in zip(samples_of(parts, run, begin, end), range(most + 1), strict=False))
     if kept <= most:
         return None
     for length_s in LADDER_S:
@@ -130,7 +130,7 @@ def _every_s(parts: Parts, run: Run, begin: float, end: float, most: int) -> flo
     return days * DAY_S
 
 
-def _samples(parts: Parts, run: Run, begin: float, end: float) -> Iterator[Sample]:
+def samples_of(parts: Parts, run: Run, begin: float, end: float) -> Iterator[Sample]:
     """In order of time, a page at a time."""
     at = begin
     while True:
