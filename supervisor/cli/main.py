@@ -54,6 +54,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "events": ("runs.logs", "Print the history of a run, with reasons."),
         "why": ("runs.runs", "Show why an attempt ended, on which evidence, and what helps."),
         "diagnose": ("server.diagnose", "Say what a log or an evidence file means; needs no supervisor."),
+        "metrics": ("runs.runs", "Show what a training reported, each step once; --csv."),
+        "compare": ("runs.runs", "Compare runs: values, specs, the best checkpoint."),
         "gates": ("runs.gates", "Show what was checked for a run, and what is wrong."),
         "incidents": ("runs.incidents", "Show runs that failed alike; close an incident."),
         "cost": ("runs.cost", "Show what runs and their files cost."),

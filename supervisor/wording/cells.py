@@ -1,4 +1,5 @@
-"""The runs of a group as a table of cells: where they differ, their last metrics, what they cost together.
+"""The runs of a group as a table of cells: where they differ, their last metrics, what they cost together; and runs
+that are compared.
 
 From the API's JSON; the terminal and the page show the same texts.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.status import TERMINAL, Status
-from supervisor.wording.figures import DASH, count, percent, plural, spent
+from supervisor.wording.figures import DASH, count, metric_text, percent, plural, spent
 
 AXES_MOST = 8
 METRICS_MOST = 4
@@ -92,3 +93,28 @@ def group_cost(runs: Sequence[RunJson]) -> str:
     """Of these runs together; a lower bound where a price is unknown."""
     costs = [run.get("cost") or {} for run in runs]
     return spent({"usd": sum(cost.get("usd") or 0.0 for cost in costs), "known": all(c.get("known") for c in costs)})
+
+
+def value_at(shown: Mapping[str, Any] | None) -> str:
+    """`0.3112 at step 4,200`."""
+    return DASH if shown is None else f"{metric_text(shown['value'])} at step {count(shown['step'])}"
+
+
+def verdict_texts(comparison: Mapping[str, Any]) -> list[str]:
+    """Which of the compared runs is the best, which checkpoint, and how to get it."""
+    by, best, kept = comparison["by"], comparison["best_run"], comparison["best_checkpoint_run"]
+    runs = {run["run_id"]: run for run in comparison["runs"]}
+    texts = []
+    if best is not None:
+        which = "lowest" if comparison["better"] == "min" else "highest"
+        texts.append(f"The {which} {by}: {best}, {value_at(runs[best]['best'])}.")
+    if kept is not None:
+        checkpoint = runs[kept]["best_checkpoint"]
+        texts.append(
+            f"The best checkpoint that is kept: step {count(checkpoint['step'])} of {kept} ({by} "
+            f"{metric_text(checkpoint['value'])}), {checkpoint['path']}. Get it: spot pull {kept} --kind checkpoints"
+        )
+    if comparison["left_out"]:
+        texts.append(f"{plural(comparison['left_out'], 'run')} of the group left out: name the runs to compare others.")
+    texts += [f"{run['run_id']}: {run['problem']}" for run in comparison["runs"] if run["problem"]]
+    return texts

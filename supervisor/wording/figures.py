@@ -169,6 +169,16 @@ size = _or_dash(size_text)
 rate = _or_dash(rate_text)
 
 
+_ODD = {"nan": "NaN", "inf": "∞", "-inf": "-∞"}
+
+
+def metric_text(value: float | str | None) -> str:
+    """A value of a metric, as the API has it."""
+    if value is None or isinstance(value, str):
+        return _ODD.get(value or "", DASH)
+    return f"{value:.4g}"
+
+
 def spent(cost: Mapping[str, object] | None) -> str:
     """Where a price is unknown, the known part as a lower bound; a cost of which nothing is known is not $0."""
     usd, complete = (cost or {}).get("usd"), (cost or {}).get("known", True)

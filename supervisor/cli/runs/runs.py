@@ -1,5 +1,5 @@
-"""ls, show and why: the list of runs (or machines); one run with its attempts, spec, facts or evidence; and what the
-end of an attempt means."""
+"""ls, show, why, metrics and compare: the list of runs (or machines); one run with its attempts, spec, facts or
+evidence; what the end of an attempt means; what a training reported, and several runs beside each other."""
 
 from __future__ import annotations
 
@@ -118,6 +118,58 @@ def why(*, client: Client, form: str, run_id: str | None, attempt: int | None) -
         suggest(f"spot show {safe(name)} --evidence {number}")
     elif number > 1:
         suggest(f"spot why {safe(name)} --attempt {number - 1}")
+
+
+@click.command()
+@run_argument
+@click.option("-m", "--metric", "names", multiple=True, metavar="NAME", help="Only this metric; repeatable.")
+@click.option("--points", type=click.IntRange(10, 2000), default=2000, metavar="N", help="Of each metric (2000).")
+@click.option("--csv", "as_csv", is_flag=True, help="One line for each point: metric, step, attempt, time, value.")
+@output_options
+def metrics(
+    *, client: Client, form: str, run_id: str | None, names: tuple[str, ...], points: int, as_csv: bool
+) -> None:
+    """Show what a training reported: its metrics over all attempts, each step once."""
+    if as_csv and form != "table":
+        raise click.UsageError("Use --csv or -o, not both.")
+    path, query = run_path(choose_run(client, run_id), "metrics"), {"metric": list(names) or None, "points": points}
+    if as_csv:
+        click.echo(client.send("GET", path, {**query, "format": "csv"}).body.decode().replace("\r\n", "\n"), nl=False)
+        return
+    shown = client.get(path, **query)
+    rows = [row for row in shown["metrics"] if not names or row["name"] in names]
+    if not emit(shown, rows, form, "name"):
+        output.show(views.metric_lines(rows))
+        for text in views.metric_remarks(shown, rows):
+            note(text)
+
+
+@click.command()
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+@click.option("-g", "--group", metavar="NAME", help="The runs of this group (the first 20), instead of names.")
+@click.option("-m", "--metric", "names", multiple=True, metavar="NAME", help="Show this metric; repeatable.")
+@click.option("--by", metavar="METRIC", help="The metric by which a run is the best (default: a loss).")
+@click.option("--better", type=click.Choice(["min", "max"]), help="Which values are better (default: by the name).")
+@output_options
+def compare(
+    *,
+    client: Client,
+    form: str,
+    run_ids: tuple[str, ...],
+    group: str | None,
+    names: tuple[str, ...],
+    by: str | None,
+    better: str | None,
+) -> None:
+    """Compare runs: last and best values, where their specs differ, and the best checkpoint."""
+    if bool(run_ids) == (group is not None):
+        raise click.UsageError("Name the runs, or a group with --group.")
+    query = {"run_id": list(run_ids) or None, "group": group, "metric": list(names) or None, "by": by, "better": better}
+    comparison = client.get("/v1/compare", **query)
+    if not emit(comparison, comparison["runs"], form, "run_id"):
+        output.show(views.comparison_lines(comparison, names))
+        if comparison["best_checkpoint_run"]:
+            suggest(f"spot pull {safe(comparison['best_checkpoint_run'])} --kind checkpoints")
 
 
 def run_sections(run: Json, attempts: list[Json]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,8 +12,8 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Json
 from supervisor.cli.output import Table, bar, clock, paragraph, safe, status_mark
-from supervisor.wording.cells import CellRow, cell_table, group_line
-from supervisor.wording.figures import DASH, count, duration, epoch, money, percent, plural, spent
+from supervisor.wording.cells import METRICS_MOST, CellRow, cell_table, group_line, value_at, verdict_texts
+from supervisor.wording.figures import DASH, count, duration, epoch, metric_text, money, percent, plural, spent
 
 WIDE = 100  # columns of a terminal that has room for a long bar
 KIND_WIDTH = 19  # characters of the longest kind of our events
@@ -118,6 +119,81 @@ def _value_of(number: int, row: CellRow) -> str:
 
 def _metric_of(number: int, row: CellRow) -> str:
     return safe(row.metrics[number])
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+CURVE_CHARS = 24
+
+
+def metric_lines(metrics: Sequence[Json]) -> list[str]:
+    """What `spot metrics` shows: one line for each metric."""
+    columns: dict[str, Callable[[Json], str]] = {
+        "METRIC": lambda row: safe(row["name"]),
+        "REPORTS": lambda row: count(row["reports"]),
+        "LAST": lambda row: value_at(row["last"]),
+        "LOWEST": lambda row: value_at(row["lowest"]),
+        "HIGHEST": lambda row: value_at(row["highest"]),
+        "CURVE": lambda row: curve_text(row["values"]),
+    }
+    return Table("name", columns, spare=("CURVE", "HIGHEST")).lines(metrics) if metrics else []
+
+
+def curve_text(values: Sequence[float | str]) -> str:
+    """`▇▅▃▂▁▁`: at most CURVE_CHARS means of the finite values."""
+    finite = [float(value) for value in values if not isinstance(value, str)]
+    chars = min(CURVE_CHARS, len(finite))
+    parts = [finite[at * len(finite) // chars : (at + 1) * len(finite) // chars] for at in range(chars)]
+    means = [sum(value / len(part) for value in part) for part in parts]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    if not low < high or math.isinf(high - low):
+        return BLOCKS[0] * len(means)
+    share = (len(BLOCKS) - 1) / (high - low)
+    return "".join(BLOCKS[round((mean - low) * share)] for mean in means)
+
+
+def metric_remarks(shown: Json, metrics: Sequence[Json]) -> list[str]:
+    """What the table does not say: what could not be read, and values that are not finite."""
+    name, problems = safe(shown["run_id"]), [each for each in shown["attempts"] if each["problem"]]
+    remarks = [f"Attempt {each['attempt']}: {safe(each['problem'])}" for each in problems]
+    remarks += [
+        f"{safe(row['name'])} was not finite at step {count(row['odd_step'])}."
+        for row in metrics
+        if row["odd_step"] is not None
+    ]
+    if shown["names_left_out"]:
+        remarks.append(f"{plural(shown['names_left_out'], 'metric')} more than the first 64 left out.")
+    return remarks if remarks or metrics else [f"{name} has reported no metrics yet."]
+
+
+def comparison_lines(comparison: Json, names: Sequence[str]) -> list[str]:
+    """What `spot compare` shows. `names`: of metrics; none = the one that decides, and a few more."""
+    by = comparison["by"]
+    shown = list(dict.fromkeys([*([by] if by else []), *(names or comparison["metrics"])]))
+    columns: dict[str, Callable[[Json], str]] = {
+        "RUN": lambda run: safe(run["run_id"]),
+        "STATUS": lambda run: status_mark(run["status"]),
+    }
+    if by is not None:
+        columns |= {f"BEST {safe(by)}": lambda run: value_at(run["best"])}
+    for name in shown[: max(METRICS_MOST, len(names))]:
+        columns |= {f"LAST {safe(name)}": partial(_last_of, name)}
+    lines = Table("run_id", columns).lines(comparison["runs"])
+    if comparison["differs"]:
+        values: dict[str, Callable[[Json], str]] = {"DIFFERS": lambda row: safe(row["name"])}
+        values |= {safe(run["run_id"]): partial(_value_at, at) for at, run in enumerate(comparison["runs"])}
+        lines += ["", *Table("name", values).lines(comparison["differs"])]
+    verdicts = verdict_texts(comparison)
+    return [*lines, *([""] if verdicts else []), *map(safe, verdicts)]
+
+
+def _last_of(name: str, run: Json) -> str:
+    last = next((row["last"] for row in run["metrics"] if row["name"] == name), None)
+    return DASH if last is None else metric_text(last["value"])
+
+
+def _value_at(number: int, row: Json) -> str:
+    value = row["values"][number]
+    return DASH if value is None else safe(value)
 
 
 def headline(run: Json) -> str:
