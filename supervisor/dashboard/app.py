@@ -81,6 +81,7 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     *((f"/runs/{{run_id}}/{action}", GET, run_change.ask, "ui_run_change") for action in run_change.ACTIONS),
     *((f"/runs/{{run_id}}/{action}", POST, run_change.do, "ui_run_change_sent") for action in run_change.ACTIONS),
     ("/groups/{group}", GET, group.show, "ui_group"),
+    ("/compare", GET, group.compare, "ui_compare"),
     ("/zones", GET, machines.zones, "ui_zones"),
     ("/providers", GET, providers.show, "ui_providers"),
     ("/machines", GET, machines.show, "ui_machines"),

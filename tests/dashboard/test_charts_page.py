@@ -119,7 +119,7 @@ def test_the_address_chooses_the_time(trained: Looking, bed: Bed) -> None:
     assert page.one("input", id="since").attributes["value"][:19] == since[:19]
     hour = trained.page("/ui/runs/digits-7/charts?last=hour")
     assert "lowest 32,400, highest 37,620" in figure(hour, "Step").one("desc").text
-    assert hour.one("a", aria_current="true").text == "Last hour"
+    assert hour.one("nav", aria_label="Time shown").one("a", aria_current="true").text == "Last hour"
     refused = trained.get("/ui/runs/digits-7/charts?since=yesterday")
     assert refused.status_code == 422
     assert "2026-01-31T12:00:00Z" in refused.text

@@ -96,14 +96,7 @@ class Parts:
         self.metrics = MetricWatch(job.watch or {}, self.beat_state.up_s, self.masker)
         self.series = MetricSeries(self.beat_state.up_s, self.masker)
         self.series_duty = SeriesDuty(job, self.store, self.series, self.end_reasons)
-        self.progress = Progress(
-            folder.progress,
-            self.beat_state.update,
-            time.monotonic,
-            job.steps_from_zero,
-            metrics=self.metrics,
-            series=self.series,
-        )
+        self.progress = self._progress()
         self.notes = Notes(lambda: self.training.ran_s, self._seen)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)
@@ -140,6 +133,16 @@ class Parts:
         self.evidence.words = self.log_watch.part
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.end_reasons)
         self._make_loops()
+
+    def _progress(self) -> Progress:
+        return Progress(
+            self.folder.progress,
+            self.beat_state.update,
+            time.monotonic,
+            self.job.steps_from_zero,
+            metrics=self.metrics,
+            series=self.series,
+        )
 
     def _surroundings(self) -> Surroundings:
         marker = self.folder.marker

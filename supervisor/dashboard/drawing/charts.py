@@ -100,7 +100,9 @@ class Stretch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Chart:
     """`path` "" = nothing to draw. `last`: the newest figure; `bounds`: lowest and highest; `summary`: all of it in
-    words. `up`: (px from the top, text) of the marks. `readings`: (index of the point, y, text) of each drawn value."""
+    words. `up`: (px from the top, text) of the marks. `readings`: (index of the point, y, text) of each drawn value.
+    `faint`: the line of the values below a smoothed one. `more`: (number of the run, path) of several runs. `moments`:
+    as in Charts, where this chart has points of its own."""
 
     kind: Kind
     height: float
@@ -110,6 +112,9 @@ class Chart:
     summary: str
     up: tuple[tuple[float, str], ...]
     readings: list[tuple[int, float, str]]
+    faint: str = ""
+    more: tuple[tuple[int, str], ...] = ()
+    moments: list[tuple[float, str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ def _chart(
     marks = value_marks(low, high, MARKS_Y)
     apart = marks[1] - marks[0] if len(marks) > 1 else high - low
     texts = [value_text(value, kind.unit) for value in values]
-    bounds = _bounds(values, kind.unit)
+    bounds = bounds_text(values, kind.unit)
     return Chart(
         kind,
         height,
@@ -253,7 +258,7 @@ def stretches(attempts: Sequence[Json], begin: float, end: float) -> list[Stretc
     return shown
 
 
-def _bounds(values: Sequence[float], unit: str) -> str:
+def bounds_text(values: Sequence[float], unit: str) -> str:
     if not values:
         return ""
     lowest, highest = (value_text(value, unit) for value in (min(values), max(values)))

@@ -2,21 +2,24 @@
 
 The overview says what happened, what was done, what it costs, what is next, and whether a person must act. The charts
 are over wall time: a few on the overview, all of them on a page of their own. The address says which time they show:
-`?since=&until=` as the API has them, or `?last=hour|day`, which moves with the clock until the run is over. The history
-is newest first: who did what, when, with the data of each event.
+`?since=&until=` as the API has them, or `?last=hour|day`, which moves with the clock until the run is over. On the page
+of their own the metrics have every point that was reported, by time or by step (`?x=step&from=&to=`), on a logarithmic
+axis (`?y=log`), smoothed (`?smooth=0.9`). The history is newest first: who did what, when, with the data of each event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.drawing import charts
+from supervisor.dashboard.drawing import charts, curves
 from supervisor.dashboard.drawing.timeline import NEWEST, timeline
 from supervisor.dashboard.pages import evidence, log
 from supervisor.dashboard.public_api import Api, Json
@@ -29,6 +32,9 @@ from supervisor.wording.figures import epoch
 RECENT = 12  # events on the overview
 PAGE = 50  # events of the history
 FEW_POINTS, POINTS = 240, 480  # of a small and of a large chart
+CURVE_POINTS = 1000  # of a metric of which every point is there
+RANGES = {"last", "since", "until", "from", "to"}
+_STEP = re.compile("[0-9]{1,15}")
 LASTS_S = {"hour": 3600.0, "day": 86_400.0}
 
 
@@ -64,8 +70,39 @@ async def show(request: Request, api: Api) -> Response:
 async def show_charts(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     run, answer = await api.of_run("", "/attempts")
-    drawn = await _charts(request, api, run, answer["attempts"], small=False)
-    return await rendering.tab(request, "charts.html", run, "charts", charts=drawn)
+    look, whole = curves.look_of(request.query_params), not RANGES & set(request.query_params)
+    query = [("points", str(CURVE_POINTS if whole else 2 * CURVE_POINTS))]
+    drawn, metrics = await api.together(
+        _charts(request, api, run, answer["attempts"], small=False), api.get(f"/v1/runs/{run['run_id']}/metrics", query)
+    )
+    stored = any(each["source"] == "series" for each in metrics["attempts"])  # else an older agent's samples are all
+    if stored or look != curves.Look():
+        span = step_range(request.query_params)
+        drawn["drawn"] = await run_in_threadpool(
+            curves.run_charts, metrics, look, span, charts.LARGE_PX, drawn["drawn"]
+        )
+    return await rendering.tab(
+        request, "charts.html", run, "charts", charts=drawn, look=look, metrics=metrics, choose=chooser(request)
+    )
+
+
+def step_range(query: Mapping[str, str]) -> tuple[float, float] | None:
+    """`?from=&to=`; None = all steps."""
+    begin, end = query.get("from", ""), query.get("to", "")
+    if not (_STEP.fullmatch(begin) and _STEP.fullmatch(end)) or int(begin) >= int(end):
+        return None
+    return float(begin), float(end)
+
+
+def chooser(request: Request) -> Callable[..., str]:
+    """The address of this page with other words; "" removes one."""
+
+    def choose(**words: str) -> str:
+        others = [(name, word) for name, word in request.query_params.multi_items() if name not in words and word]
+        text = urlencode([*others, *((name, word) for name, word in words.items() if word)])
+        return request.url.path + (f"?{text}" if text else "")
+
+    return choose
 
 
 async def _charts(request: Request, api: Api, run: Json, attempts: Sequence[Json], *, small: bool) -> Json:

@@ -1,12 +1,14 @@
 /* Charts that can be read. Pointing at a chart shows the time, the step and the value in all charts of the page; dragging
    shows a part of the time. The server has drawn the charts and written every text (drawing/charts.py): `data-moments`
    of the section has [x, time, step] of each point, `data-readings` of a figure has [point, y, value] of each value. The
-   time shown is part of the address, and the page is refreshed as always (live.js), so a zoom stays. */
+   time shown is part of the address, and the page is refreshed as always (live.js), so a zoom stays. A figure with points
+   of its own has its own `data-moments`. The axis may be the step, or (of several runs) the time since the submit. */
 (() => {
   "use strict";
   const WIDTH = 1000; // of x, as in drawing/charts.py
   const DRAG_PX = 4;
-  const ZOOM_MIN_S = 2; // times in an address are whole seconds
+  const ZOOM_MIN = 2; // times in an address are whole seconds, and steps are whole
+  const RANGE = ["last", "since", "until", "from", "to"];
   const box = document.getElementById("charts");
   if (!box) return;
   const parsed = new WeakMap(); // element -> [text, its JSON]
@@ -20,7 +22,7 @@
   }
 
   const figures = () => box.querySelectorAll("figure.chart");
-  const moments = () => json(box, "moments");
+  const moments = (figure) => json(figure.dataset.moments ? figure : box, "moments");
   const pictureOf = (event) => event.target.closest(".chart-picture");
 
   function xOf(picture, event) {
@@ -35,7 +37,7 @@
 
   /* --- reading --- */
   function nearest(figure, x) {
-    const points = moments();
+    const points = moments(figure);
     const far = ([point]) => Math.abs(points[point][0] - x);
     return json(figure, "readings").reduce((best, reading) => (best && far(best) <= far(reading) ? best : reading), null);
   }
@@ -54,7 +56,7 @@
       text.textContent = text.dataset.bounds;
       return;
     }
-    const [x, time, step] = moments()[reading[0]];
+    const [x, time, step] = moments(figure)[reading[0]];
     const place = `${(100 * x) / WIDTH}%`;
     for (const name of ["x1", "x2"]) cursor.setAttribute(name, place);
     dot.setAttribute("cx", place);
@@ -67,12 +69,13 @@
     const points = json(figure, "readings").map(([point]) => point);
     const now = at === null ? (by > 0 ? -1 : points.length) : points.indexOf(nearest(figure, at)?.[0]);
     const next = points[now + by];
-    if (next !== undefined) read(moments()[next][0]);
+    if (next !== undefined) read(moments(figure)[next][0]);
   }
 
   /* --- zooming --- */
   function zoom(begin, end) {
-    if (end - begin < ZOOM_MIN_S) return;
+    if (end - begin < ZOOM_MIN) return;
+    if (box.dataset.axis !== "time") return go({ from: Math.max(0, Math.floor(begin)), to: Math.ceil(end) });
     const text = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19)}Z`;
     go({ since: text(begin), until: text(end) });
   }
@@ -84,7 +87,7 @@
 
   function go(times) {
     const address = new URL(location.href);
-    for (const name of ["last", "since", "until"]) address.searchParams.delete(name);
+    for (const name of RANGE) address.searchParams.delete(name);
     for (const [name, text] of Object.entries(times)) address.searchParams.set(name, text);
     if (!window.htmx) return location.assign(address);
     history.replaceState(history.state, "", address);

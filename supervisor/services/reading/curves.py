@@ -53,11 +53,13 @@ class StepValue(TypedDict):
 
 
 class MetricShown(TypedDict):
-    """`reports`: how often it was reported, including what was done again. `lowest`, `highest`: of the finite values,
-    null: there are none. `odd_step`: where it was first not finite. `steps`, `seconds`, `values`: the points, in order;
-    empty for a metric that was not asked for. `seconds` count from `since`."""
+    """`better`: which of its values are, by its name. `reports`: how often it was reported, including what was done
+    again. `lowest`, `highest`: of the finite values, null: there are none. `odd_step`: where it was first not finite.
+    `steps`, `seconds`, `values`: the points, in order; empty for a metric that was not asked for. `seconds` count from
+    `since`."""
 
     name: str
+    better: Literal["min", "max"]
     reports: int
     last: StepValue | None
     lowest: StepValue | None
@@ -111,10 +113,10 @@ class Joined:
 
     def __init__(self, run: Run, parts: Sequence[_Part]) -> None:
         self.run, self._parts = run, parts
-        found = _order(name for part in parts for name in part.points)
-        self.names = found[:MAX_NAMES]
+        names = _order(name for part in parts for name in part.points)
+        self.names = names[:MAX_NAMES]
         unknown = max((part.series.left_out for part in parts if part.series), default=0)
-        self.left_out = unknown + len(found) - len(self.names)
+        self.left_out = unknown + len(names) - len(self.names)
         self.problem = next((part.problem for part in parts if part.problem), "")
 
     def points(self, name: str) -> list[Point]:
@@ -264,8 +266,8 @@ def _cut(parts: Sequence[_Part]) -> None:
     begins = []
     for part in parts:
         first = min((curve[0][0] for curve in part.points.values() if curve), default=None)
-        known = [step for step in (part.begin, None if first is None else first - 1) if step is not None]
-        begins.append(min(known, default=metric_series.NEVER))
+        steps = [step for step in (part.begin, None if first is None else first - 1) if step is not None]
+        begins.append(min(steps, default=metric_series.NEVER))
     for part, end in zip(parts, last_counted(begins), strict=True):
         if end is not None:
             for name, curve in part.points.items():
@@ -291,6 +293,7 @@ def _metric(name: str, points: list[Point], reports: int, since: float, most: in
     shown = reduced(points, most * 4 // 5) if len(points) > most else points
     return {
         "name": name,
+        "better": "max" if higher_is_better(name) else "min",
         "reports": max(reports, len(points)),
         "last": _value(points[-1]) if points else None,
         "lowest": _value(finite[values.index(min(values))]) if finite else None,
