@@ -24,9 +24,10 @@ import json
 import math
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from itertools import accumulate
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from supervisor.contract.heartbeat import is_count, is_metric_name, is_number
+from supervisor.contract.heartbeat import MAX_COUNT, is_count, is_metric_name, is_number
 
 VERSION = 1
 MAX_NAMES = 64  # metrics of one attempt; further names are counted only
@@ -205,18 +206,47 @@ def _curve(row: Mapping[str, Any]) -> Kept:
     """Without the points that are absurd or not in order; a point whose step or time cannot be read ends the curve,
     because the later ones are counted from it."""
     columns: List[Any] = [row.get(name) for name in ("steps", "up", "values")]
-    points: List[Point] = []
+    if not all(isinstance(column, list) for column in columns):
+        columns = [[], [], []]
+    steps, up, values = (column[: min(MAX_POINTS, *map(len, columns))] for column in columns)
+    points = _plain(steps, up, values) if steps else ()
+    if points is None:
+        points = tuple(_checked(steps, up, values))
+    return Kept(max(len(points), _count(row.get("reports")) or 0), points)
+
+
+def _plain(steps: List[Any], up: List[Any], values: List[Any]) -> Optional[Tuple[Point, ...]]:
+    """All points at once; None where any of them must be looked at."""
+    numbers = {int, float}
+    if {*map(type, steps)} != {int} or not {*map(type, up)} <= numbers or not {*map(type, values)} <= numbers:
+        return None
+    if min(steps) < 0 or sum(steps) > MAX_COUNT or _largest(up) > MAX_UP_S:
+        return None
+    if _largest(values) > 1e300 or not math.isfinite(sum(values)):
+        return None
+    at_s = [round(up_s, 1) for up_s in accumulate(up)]
+    if _largest(at_s) > MAX_UP_S:
+        return None
+    return tuple(zip(accumulate(steps), at_s, map(float, values)))
+
+
+def _largest(values: List[Any]) -> Any:
+    """The largest magnitude."""
+    low, high = min(values), max(values)
+    return max(-low, high)
+
+
+def _checked(steps: List[Any], up: List[Any], values: List[Any]) -> Iterator[Point]:
     step, up_s = 0, 0.0
-    for more, later_s, value in zip(*columns) if all(isinstance(column, list) for column in columns) else ():
+    for more, later_s, value in zip(steps, up, values):
         if not is_count(more) or not is_number(later_s):
-            break
+            return
         step, up_s = step + more, up_s + later_s
-        if not is_count(step) or abs(up_s) > MAX_UP_S or len(points) == MAX_POINTS:
-            break
+        if not is_count(step) or abs(up_s) > MAX_UP_S:
+            return
         number = _WORDS.get(value) if isinstance(value, str) else float(value) if is_finite(value) else None
         if number is not None:
-            points.append((step, round(up_s, 1), number))
-    return Kept(max(len(points), _count(row.get("reports")) or 0), tuple(points))
+            yield step, round(up_s, 1), number
 
 
 def _count(value: Any) -> Optional[int]:

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     cloud_idling,
     cloud_reinserting,
     cloud_ticking,
+    curves,
     delivering,
     evidence,
     growth,
@@ -41,7 +42,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
     boot, submit, listing, ticking, reading, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
-    cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
+    curves, cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
     live_pages, long_logs, looking, queueing, hosts, slurm_ticking, kubernetes_ticking,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)

@@ -37,7 +37,7 @@ def train_on(bed: Bed, run_id: str, *attempts: "tuple[int | None, bytes | None]"
     for number, (resumed_from, raw) in enumerate(attempts, 1):
         run = bed.train(run_id, number)
         assert run.attempt is not None
-        began = replace(run.attempt, step_from=resumed_from, agent_at=run.attempt.started_at)
+        began = replace(run.attempt, step_from=resumed_from, agent_at=bed.clock.now())
         run = bed.change(run_id, attempt=began)
         if number < len(attempts):
             bed.change(run_id, attempt=replace(began, ended_at=bed.clock.now(), gone_at=bed.clock.now()))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
+from supervisor.contract.metric_series import last_counted
 from supervisor.services.reading import curves as curves_of
 from supervisor.services.reading.curves import RunMetrics, higher_is_better
 from tests.services.bed import Bed, Client
@@ -28,9 +29,14 @@ def values(metrics: RunMetrics, name: str = "loss") -> list[Any]:
     return next(metric["values"] for metric in metrics["metrics"] if metric["name"] == name)
 
 
-def test_what_a_resume_did_again_is_cut_at_the_restored_step(bed: Bed) -> None:
+def thrice(bed: Bed) -> None:
+    """Two preemptions: steps 101 to 115 and 151 to 160 were done twice."""
     first, second = stored({"loss": line(1, 115, 1.0)}), stored({"loss": line(101, 160, 2.0)}, 100)
     trained(bed, "digits-7", (None, first), (100, second), (150, stored({"loss": line(151, 200, 3.0)}, 150)))
+
+
+def test_what_a_resume_did_again_is_cut_at_the_restored_step(bed: Bed) -> None:
+    thrice(bed)
     metrics = shown(bed)
     assert steps(metrics) == list(range(1, 201)), "overlap or gap"
     assert values(metrics) == [1.0] * 100 + [2.0] * 50 + [3.0] * 50
@@ -41,6 +47,22 @@ def test_what_a_resume_did_again_is_cut_at_the_restored_step(bed: Bed) -> None:
     (loss,) = metrics["metrics"]
     assert loss["reports"] == 225
     assert sorted(loss["seconds"]) == loss["seconds"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda begins: [None] * len(begins),
+        lambda begins: [None if end is None else end - 1 for end in last_counted(begins)],
+        lambda begins: [None if end is None else end + 1 for end in last_counted(begins)],
+        lambda begins: [*begins[1:2], *[None] * (len(begins) - 1)],
+    ],
+    ids=["no cut", "the restored step too", "one step too late", "only the first attempt"],
+)
+def test_a_wrong_cut_shows(bed: Bed, monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
+    monkeypatch.setattr(curves_of, "last_counted", broken)
+    thrice(bed)
+    assert steps(shown(bed)) != list(range(1, 201))
 
 
 def test_a_checkpoint_that_was_rejected_cuts_every_earlier_attempt(bed: Bed) -> None:

@@ -125,7 +125,7 @@ def _span(lines: Iterable[Line]) -> tuple[float, float]:
 
 
 def _chart(
-    name: str, lines: Sequence[Line], look: Look, span: tuple[float, float], height: float, order: Sequence[str] = ()
+    name: str, lines: Sequence[Line], look: Look, span: tuple[float, float], *, height: float, order: Sequence[str] = ()
 ) -> Chart:
     """`order`: of the runs, whose colors are the same in all charts; none = one line of one run."""
     shown = [Line(line.name, list(_visible(line.dots, look, span)), line.odd) for line in lines]
