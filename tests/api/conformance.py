@@ -45,6 +45,7 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
     **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run", "read_log"), ("422",)),
     **dict.fromkeys(("stockout", "bring_gpu_back", "store_code", "add_webhook", "change_webhook"), ("422",)),
+    **dict.fromkeys(("compare_runs",), ("422",)),
 }
 # A run may be called `stop`: this address can be read and changed, too.
 ALSO_NAMES = ("stop_runs", "resume_runs")

@@ -27,6 +27,8 @@ REASONS = {
     "services/machines/incidents.py READ_MAX": "incidents in one list, the newest",
     "services/migration/oldrun.py RECORDS_MAX": "records of one imported run",
     "services/migration/oldspec.py ENV_VALUE_MAX": "characters of a value",
+    "services/reading/curves.py KEPT_POINTS": "points of series: an older series is read again",
+    "services/reading/curves.py POINTS_MAX": "points of a metric in one response",
     "services/reading/series.py LINES_KEPT": "lines of steps: an older one is read again",
     "services/runs/many.py MOST": "runs in one command for many, which says when there are more",
     "storage/store.py PART_MAX": "rows in one transaction of many",
