@@ -4,13 +4,10 @@ its driver reports a fault. No run gets a card that is set aside until a person 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, Mapping, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 
-@dataclass(frozen=True)
-class Aside:
+class Aside(NamedTuple):
     """Why a card is set aside. `why`: the fault as the driver reports it. `machine`, `run_id`: where it was seen, at
     epoch seconds `at`."""
 
@@ -22,16 +19,17 @@ class Aside:
     @property
     def text(self) -> str:
         """The words after "GPU 0 is "."""
+        from datetime import datetime, timezone  # late: a command on a host needs it for a card with a fault only
+
         moment = datetime.fromtimestamp(self.at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         return f"set aside: {self.why} (seen by machine {self.machine} of run {self.run_id}, {moment})"
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A GPU. `holder`: what uses it, as the words after "GPU 0 is "; "" = nothing. `ours`: a machine of ours uses it.
     `index` None: the driver does not show this card."""
 
-    index: Optional[int]
+    index: Optional[int]  # type: ignore[assignment] # a card is nowhere used as a tuple
     uuid: str
     name: str
     holder: str = ""
@@ -57,7 +55,12 @@ class Card:
         return ", and ".join(words) or "free"
 
 
+def card_values(card: Card) -> Dict[str, Any]:
+    """As JSON."""
+    return {**card._asdict(), "aside": None if card.aside is None else card.aside._asdict()}
+
+
 def card_of(data: Mapping[str, Any]) -> Card:
-    """From `dataclasses.asdict` of a card, also after JSON. KeyError, TypeError, ValueError for anything else."""
+    """From `card_values` of a card, also after JSON. KeyError, TypeError, ValueError for anything else."""
     aside = data["aside"]
     return Card(**{**data, "aside": None if aside is None else Aside(**aside)})

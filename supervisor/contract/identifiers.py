@@ -6,9 +6,7 @@ create call therefore carries the same name and the same request id, and finds i
 
 from __future__ import annotations
 
-import hashlib
 import re
-import uuid
 from typing import Tuple
 
 RUN_ID_RULE = "2 to 63 of a-z, 0-9 and -, beginning with a letter, ending with a letter or digit"
@@ -36,12 +34,16 @@ def parse_launch_id(text: str) -> Tuple[int, int, int]:
 
 def machine_name(prefix: str, supervisor_id: str, run_id: str, attempt: int, try_number: int) -> str:
     """The machine's name. It hashes the run id and truncates nothing, so no two attempts share a name."""
+    import hashlib  # late, as in stores/durable.py
+
     digest = hashlib.sha256((supervisor_id + run_id).encode()).hexdigest()[:8]
     return "%s-%s-a%d-t%d" % (prefix, digest, attempt, try_number)
 
 
 def request_id(supervisor_id: str, run_id: str, generation: int, attempt: int, try_number: int) -> str:
     """The id by which a provider recognizes a repeated create call."""
+    import uuid  # late: an agent makes no request id
+
     namespace = uuid.uuid5(uuid.NAMESPACE_URL, supervisor_id)
     return str(uuid.uuid5(namespace, "%s/%s" % (run_id, launch_id(generation, attempt, try_number))))
 
@@ -60,4 +62,6 @@ def label_value(text: str) -> str:
 
 def nonce_hash(nonce: str) -> str:
     """What the database keeps of a try's nonce: enough to check a nonce, not enough to forge one."""
+    import hashlib  # late, as in stores/durable.py
+
     return hashlib.sha256(nonce.encode()).hexdigest()

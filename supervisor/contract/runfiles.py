@@ -10,14 +10,13 @@ be saved stands in `left_out` with the reason; if the store has an older content
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple
 
-from supervisor.contract.baton import FileEntry
+if TYPE_CHECKING:
+    from supervisor.contract.baton import FileEntry  # a command on a host needs no baton
 
 BEATS = "beats/"
 RUNS = "runs/"
@@ -189,6 +188,8 @@ def _escaped(part: str) -> str:
     )
     if len(plain.encode()) <= _PART_BYTES:
         return plain
+    import hashlib  # late, as in stores/durable.py
+
     digest = hashlib.sha256(_raw(part)).hexdigest()[:16]
     return plain.encode()[: _PART_BYTES - 17].decode("utf-8", "ignore") + "~" + digest
 
@@ -200,12 +201,14 @@ def _raw(text: str) -> bytes:
 def manifest_sha256(files: Iterable[FileEntry]) -> str:
     """Equal for equal files: name, size and content. Names are relative to the results folder; the order does not
     matter."""
+    import hashlib  # late, like all that a command on a host does not need
+    from dataclasses import asdict
+
     rows = sorted((asdict(entry) for entry in files), key=lambda row: str(row["name"]))
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class SavedFile:
+class SavedFile(NamedTuple):
     """`name`: relative to the results folder, as os.fsdecode gives it; it may contain lone surrogates."""
 
     name: str
@@ -214,14 +217,12 @@ class SavedFile:
     key: str
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     name: str
     why: str
 
 
-@dataclass(frozen=True)
-class SavedResults:
+class SavedResults(NamedTuple):
     """`step`: of the checkpoint of the same moment; at the end of an attempt the last step reported. `folders`: the
     empty ones."""
 
@@ -234,7 +235,12 @@ class SavedResults:
 
 def encode_saved(saved: SavedResults) -> bytes:
     """The same results give the same bytes."""
-    return json.dumps(asdict(saved), indent=1, sort_keys=True).encode("ascii")
+    data = {
+        **saved._asdict(),
+        "files": [file._asdict() for file in saved.files],
+        "left_out": [one._asdict() for one in saved.left_out],
+    }
+    return json.dumps(data, indent=1, sort_keys=True).encode("ascii")
 
 
 def decode_saved(raw: bytes) -> SavedResults:

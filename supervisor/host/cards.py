@@ -14,10 +14,8 @@ unreadable file never sets a card aside, and never allows to assign one.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from dataclasses import asdict
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.contract.cards import Aside, Card
@@ -28,7 +26,6 @@ from supervisor.host.inspector import ENDED, MACHINE, Survey, end_processes
 from supervisor.host.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.host.refusals import InUse, NoCapacity, Refused
 
-LOG = logging.getLogger(__name__)
 GIB = 2**30
 HELD_BYTES, HELD_SHARE = GIB, 0.05  # a driver itself may use less than the larger of the two
 OTHERS_S = 10.0  # while others hold cards beside our machines, the driver's tools are called again after this time
@@ -59,7 +56,9 @@ class Quarantine:
         kept = self._kept()
         for uuid in faults.keys() - kept.keys():
             extra = {ACTION: "gpu_set_aside", MACHINE: folder.name}
-            LOG.warning("%s is %s. No run gets it.", uuid, faults[uuid].text, extra=extra)
+            import logging  # late, as in operations.py
+
+            logging.getLogger(__name__).warning("%s is %s. No run gets it.", uuid, faults[uuid].text, extra=extra)
         self._write({**faults, **kept})
         folder.forget_bad_gpus()
 
@@ -85,7 +84,7 @@ class Quarantine:
             raise Unreadable(f"{self._path} does not have its expected content: {error!r}") from None
 
     def _write(self, cards: Mapping[str, Aside]) -> None:
-        write_json(self._path, {uuid: asdict(aside) for uuid, aside in cards.items()})
+        write_json(self._path, {uuid: aside._asdict() for uuid, aside in cards.items()})
 
 
 class Cards:
@@ -242,7 +241,11 @@ class Cards:
             if parent != str(self._folders.machines) or name in existing or not NAME.match(name):
                 continue
             extra = {ACTION: "leftover_ended", MACHINE: name}
-            LOG.warning("Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra)
+            import logging  # late, as in operations.py
+
+            logging.getLogger(__name__).warning(
+                "Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra
+            )
             end_processes(self._folders.folder(name), None)
             ended = True
         return ended

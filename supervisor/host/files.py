@@ -7,17 +7,14 @@ never follows a link. What cannot be removed is logged and left, so that it does
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 from supervisor.contract.stores.durable import sync_folder
 
-LOG = logging.getLogger(__name__)
 ACTION = "action"  # a field of each log line: what happened, in one word
 
 
@@ -44,6 +41,8 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write by rename, readable by this user only: a reader sees the old file or the new file. OSError."""
+    import tempfile  # late, as in operations.py
+
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -73,7 +72,9 @@ def remove(path: Path) -> None:
             _open_folders(path)
             shutil.rmtree(path)
     except OSError as error:
-        LOG.warning(
+        import logging  # late, as in operations.py
+
+        logging.getLogger(__name__).warning(
             "%s could not be removed: %s. It may contain output of a training: remove it by hand.",
             path,
             error,

@@ -16,11 +16,9 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from supervisor.contract.stores.durable import sync_folder
 from supervisor.host.files import Unreadable, private_opener, read_json, remove, write_json
@@ -35,8 +33,7 @@ DRAFT = ".new-"  # prefix of folders that are being made or removed
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """The part of job.json about the machine itself. `created_at`: epoch seconds. `gpu_ids`: its cards; None = this
     supervisor does not assign cards."""
 
@@ -54,8 +51,7 @@ class Job:
         return own == tuple(launch[key] for key in ("name", "supervisor_id", "run_id", "launch_id"))
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """A preemption notice. `deadline_boottime_s`: on CLOCK_BOOTTIME of this boot, which continues during suspend."""
 
     deadline_boottime_s: float
@@ -63,8 +59,7 @@ class Notice:
     at: float
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """Why the machine ended, as a platform would record it. `cause`: a word of supervisor/domain/causes.py."""
 
     cause: str
@@ -111,10 +106,10 @@ class Folder:
         )
 
     def write_notice(self, notice: Notice) -> None:
-        write_json(self.path / "notice.json", asdict(notice))
+        write_json(self.path / "notice.json", notice._asdict())
 
     def write_record(self, record: Record) -> None:
-        write_json(self.path / "record.json", asdict(record))
+        write_json(self.path / "record.json", record._asdict())
 
     def write_gone(self, at: float) -> None:
         write_json(self.path / "gone.json", {"at": at})
@@ -251,6 +246,8 @@ class Folders:
         job = {"stage_dir": str(self.own), **launch, "created_at": created_at}
         if gpu_ids is not None:
             job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
+        import tempfile  # late, as in operations.py
+
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=self.machines))
         try:
             shutil.copyfile(agent, draft / "agent.pyz")

@@ -10,18 +10,15 @@ An inspection settles what it sees: a notice whose time is over, or a death that
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from supervisor.host import processes
 from supervisor.host.files import ACTION, Unreadable
 from supervisor.host.folders import Folder, Folders, Job, Notice, Record
 from supervisor.host.processes import Identity, Process, Table
 
-LOG = logging.getLogger(__name__)
 MACHINE = "machine"  # a field of a log line
 KILL_WAIT_S = 10.0
 INSPECTION_KILL_WAIT_S = 1.0  # an inspection must not wait long for a process that cannot die; the next one continues
@@ -29,8 +26,7 @@ STARTING, UP, ENDING, ENDED = "starting", "up", "ending", "ended"  # values of d
 PREEMPTED, HOST_REBOOTED = "preempted", "host_rebooted"  # values of domain.causes.Cause
 
 
-@dataclass(frozen=True)
-class Inspection:
+class Inspection(NamedTuple):
     """One machine at one instant. `agent` None: it has not written its identity. `notice`: of a machine that is
     ending."""
 
@@ -42,8 +38,7 @@ class Inspection:
     notice: Optional[Notice] = None
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """All folders at one instant. `unreadable`: folder name -> reason. `over`: folders without a machine any more."""
 
     machines: Tuple[Inspection, ...]
@@ -64,7 +59,7 @@ def machine_values(machine: Inspection) -> Dict[str, Any]:
         "gpu_ids": job.gpu_ids,
         "machine_id": "" if agent is None else agent.machine_id,
         "state": machine.state,
-        "record": None if record is None else asdict(record),
+        "record": None if record is None else record._asdict(),
         "detail": machine.detail,
     }
 
@@ -181,7 +176,9 @@ def _best_effort(folder: Folder) -> Iterator[None]:
     except OSError as error:
         if not folder.path.exists():
             return  # released in the meantime: there is nothing left to write about
-        LOG.warning(
+        import logging  # late, as in operations.py
+
+        logging.getLogger(__name__).warning(
             "The end of machine %s could not be written down: %s.",
             folder.name,
             error,

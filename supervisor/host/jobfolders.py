@@ -17,9 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
@@ -140,6 +138,8 @@ class JobFolders:
 
     def room(self, request: Json) -> Json:
         """Free bytes of the folder, which can be written."""
+        import tempfile  # late, as in operations.py
+
         with tempfile.TemporaryFile(dir=self._folders.machines):
             return {"free_bytes": shutil.disk_usage(self._folders.machines).free}
 
@@ -171,14 +171,14 @@ def _values(folder: Folder) -> Json:
     job_id, submitted_at = _submitted(folder.path / SUBMITTED)
     first_start = _first_start(folder.path / STARTS)
     return {
-        "job": None if job is None else asdict(job),
+        "job": None if job is None else job._asdict(),
         "has_agent": folder.agent() is not None,
         "has_started": first_start is not None,
         "first_start": first_start or "",
         "job_id": job_id,
         "submitted_at": submitted_at,
         "is_released": (folder.path / RELEASED).exists(),
-        "record": None if record is None else asdict(record),
+        "record": None if record is None else record._asdict(),
         "gone_at": folder.gone_at(),
     }
 

@@ -8,13 +8,11 @@ step is safe to repeat.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from supervisor.host import processes, relaunching
 from supervisor.host.files import ACTION, Unreadable, clause, remove
@@ -32,14 +30,12 @@ from supervisor.host.inspector import (
 from supervisor.host.refusals import Missing, Refused, Unfinished
 from supervisor.host.starting import Agents, Start
 
-LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
 START_POLL_S = 0.05
 DEAD_KEPT_S = 3600.0  # an ended machine that was not released: its raw output may contain secrets
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(NamedTuple):
     """Whether one more machine may start now, under the lock of the folders. `admit()`: the UUIDs of its cards, None =
     cards are not assigned. `renew(folder, job)`: chooses again for a launch that was cut off before its start. What
     they raise refuses the launch."""
@@ -269,7 +265,11 @@ class Machines:
             self._keep(folder)
         except (OSError, Unreadable) as error:
             extra = {ACTION: "gpu_set_aside", MACHINE: folder.name}
-            LOG.warning("Machine %s reported a bad GPU, and this was not saved: %s.", folder.name, error, extra=extra)
+            import logging  # late, as in operations.py
+
+            logging.getLogger(__name__).warning(
+                "Machine %s reported a bad GPU, and this was not saved: %s.", folder.name, error, extra=extra
+            )
         self.folders.archive(folder)
 
 

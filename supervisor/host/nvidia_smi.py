@@ -11,9 +11,8 @@ import os
 import re
 import shutil
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Tuple
 
 from supervisor.host.files import Unreadable, clause
 
@@ -35,8 +34,7 @@ class NoNvidiaSmi(CardsUnread):
     """The tool is not on the supervisor's PATH."""
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """A process with memory on a card; `used_bytes` None = unknown."""
 
     pid: int
@@ -44,11 +42,10 @@ class Holder:
     used_bytes: Optional[int]
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """One card. Figures are None where the driver has none (a computer whose GPU shares the main memory)."""
 
-    index: int
+    index: int  # type: ignore[assignment] # a reading is nowhere used as a tuple
     uuid: str
     name: str
     used_bytes: Optional[int]

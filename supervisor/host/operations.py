@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
-from supervisor.contract.cards import Card
+from supervisor.contract.cards import Card, card_values
 from supervisor.host import processes, refusals
 from supervisor.host.cards import Cards
 from supervisor.host.files import Unreadable
@@ -89,7 +87,7 @@ class Host:
         left = self._cards.left(survey)
         folder = self._request.get("store")
         return {
-            "cards": None if cards is None else [asdict(card) for card in cards],
+            "cards": None if cards is None else [card_values(card) for card in cards],
             "cuda": cuda,
             "store": None if not folder else store_folder(str(folder)),
             "machines": [machine_values(machine) for machine in survey.machines],
@@ -102,7 +100,7 @@ class Host:
         }
 
     def cards(self) -> Dict[str, Any]:
-        return {"cards": [asdict(card) for card in self._states(self._machines.survey())]}
+        return {"cards": [card_values(card) for card in self._states(self._machines.survey())]}
 
     def launch(self) -> Dict[str, Any]:
         """`launch`: the agent's job with name, zone, supervisor_id, run_id and launch_id. `shape`; `most`: machines at
@@ -331,8 +329,8 @@ def computer(root: Path) -> Dict[str, Any]:
         "boot_id": processes.boot_id(),
         "uptime_s": boottime_s(),
         "at": time.time(),
-        "python": platform.python_version(),
-        "host": platform.node(),
+        "python": sys.version.split()[0],
+        "host": os.uname().nodename,
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_max_bytes": _memory_max(),

@@ -15,9 +15,8 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from supervisor.contract.identifiers import process_machine_id
 
@@ -28,8 +27,7 @@ POLL_S = 0.01
 STOP_WAIT_S = 0.5
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """Identifies one process forever. `start_ticks`: since boot, in clock ticks; `boot_id`: of that boot."""
 
     pid: int
@@ -42,8 +40,7 @@ class Identity:
         return self.given_id or process_machine_id(self.boot_id, self.pid, self.start_ticks)
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """/proc/<pid>/stat at one instant."""
 
     pid: int

@@ -8,15 +8,13 @@ only, so a machine with secrets cannot be relaunched.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, List, Mapping, NamedTuple, Sequence
 
 from supervisor.host import processes
 from supervisor.host.files import Unreadable, clause, read_json, remove, write_json, write_text
@@ -113,8 +111,7 @@ def _is_starting(folder: Folder, agents: Agents, boot: str) -> bool:
 # --- the line that the computer runs after a reboot -------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BootLine:
+class BootLine(NamedTuple):
     """`root`: of the machines. `archive`: the program that runs then. `lingers`: the user's own systemd starts with the
     computer. `mark`: a file that exists while there may be a line."""
 
@@ -163,6 +160,8 @@ class BootLine:
 
     @property
     def _unit(self) -> Path:
+        import hashlib
+
         digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
         return Path(os.path.expanduser(UNIT_FOLDER)) / f"spot-relaunch-{digest}.service"
 

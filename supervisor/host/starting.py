@@ -10,16 +10,14 @@ import json
 import os
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterator, Mapping, Sequence
+from typing import BinaryIO, Dict, Iterator, Mapping, NamedTuple, Sequence
 
 from supervisor.host.files import private_opener
 from supervisor.host.folders import Folder
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """What an agent is started with. `environment`: the whole of it, without the machine's own variables. `secrets`:
     name -> value. `prefix`: a program that runs the agent in its place, such as `systemd-run --user --scope`."""
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import hashlib
 import json
 import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Set, Tuple
 
@@ -113,25 +111,25 @@ class Stays:
     def put(self, request: Json) -> Json:
         data = base64.b64decode(request["content"])
         info = self._store(request).put(request["key"], data, request["if_generation"], request["metadata"])
-        return {"info": asdict(info)}
+        return {"info": info._asdict()}
 
     def get(self, request: Json) -> Json:
         return _object(*self._store(request).get(request["key"]))
 
     def stat(self, request: Json) -> Json:
-        return {"info": asdict(self._store(request).stat(request["key"]))}
+        return {"info": self._store(request).stat(request["key"])._asdict()}
 
     def delete(self, request: Json) -> Json:
         return {"deleted": self._store(request).delete(request["key"], request["if_generation"])}
 
     def pages(self, request: Json) -> Json:
         pages = list(self._store(request).pages(request["prefix"]))
-        return {"objects": [asdict(i) for page in pages for i in page.objects], "server_time": pages[-1].server_time}
+        return {"objects": [i._asdict() for page in pages for i in page.objects], "server_time": pages[-1].server_time}
 
     def read(self, request: Json) -> Json:
         length = min(MAX_BYTES, request["max_bytes"])
         content = b"".join(self._store(request).read(request["key"], request["offset"], length))
-        return {"content": _text(content), "sha256": hashlib.sha256(content).hexdigest()}
+        return {"content": _text(content), "sha256": _sha256([content])}
 
     def look(self, request: Json) -> Json:
         """`objects`: those of `keys` that are there, with contents. `changed`: what is below `prefixes` and of the
@@ -141,7 +139,7 @@ class Stays:
             with suppress(ObjectMissing):
                 objects.append(_object(*store.get(key)))
         infos = [info for prefix in request["prefixes"] for page in store.pages(prefix) for info in page.objects]
-        return {"objects": objects, "changed": [asdict(i) for i in infos if int(i.generation) >= request["since"]]}
+        return {"objects": objects, "changed": [i._asdict() for i in infos if int(i.generation) >= request["since"]]}
 
     def receive(self, request: Json) -> Json:
         """Add `content` at `offset` to the file that becomes the object `key`. `received`: how many bytes of it are
@@ -151,7 +149,7 @@ class Stays:
         with suppress(ObjectMissing):
             there = store.stat(key)
             if there.size == size and _sha256(store.read(key)) == request["sha256"]:
-                return {"received": size, "info": asdict(there)}
+                return {"received": size, "info": there._asdict()}
         make_folders(str(part.parent))
         with open(part, "ab", opener=private_opener) as target:
             try:
@@ -168,7 +166,7 @@ class Stays:
                 return {"received": received, "info": None}
             with open(part, "rb") as source:
                 good = received == size and _sha256(iter(lambda: source.read(1 << 20), b"")) == request["sha256"]
-            written = asdict(store.put_file(key, part)) if good else None
+            written = store.put_file(key, part)._asdict() if good else None
             part.unlink()
         return {"received": size if good else 0, "info": written}
 
@@ -184,7 +182,7 @@ class Stays:
         return FolderStore(self._path(request) / "store")
 
     def _part(self, request: Json, key: str) -> Path:
-        name = hashlib.sha256(("%s %s" % (key, request["sha256"])).encode()).hexdigest()
+        name = _sha256([("%s %s" % (key, request["sha256"])).encode()])
         return self._path(request) / "incoming" / name
 
 
@@ -200,7 +198,7 @@ def _owner(path: Path) -> Owner:
 
 
 def _object(data: bytes, info: ObjectInfo) -> Json:
-    return {"content": _text(data), "info": asdict(info)}
+    return {"content": _text(data), "info": info._asdict()}
 
 
 def _text(data: bytes) -> str:
@@ -208,6 +206,8 @@ def _text(data: bytes) -> str:
 
 
 def _sha256(chunks: Iterable[bytes]) -> str:
+    import hashlib  # late, as in contract/stores/durable.py
+
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)

@@ -66,7 +66,7 @@ class RelayedStore:
             raise StoreUnavailable(f"{run_id} is moving away from {home.zone}")
         if baton.done is not None and batons.decode(raw).done != baton.done:
             raise StoreUnavailable(f"the results of {run_id} are on {home.zone} only; they are being fetched")
-        return content, replace(there, generation=f"{THERE}{home.stay} {there.generation}")
+        return content, there._replace(generation=f"{THERE}{home.stay} {there.generation}")
 
     def put(self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None) -> ObjectInfo:
         if not (if_generation or "").startswith(THERE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,23 @@ def test_one_torn_package_costs_its_own_line_only(tmp_path: Path) -> None:
     assert why == ""
     assert "whole==1.0" in facts["packages"]
     assert not [line for line in facts["packages"] if "torn" in line]
+
+
+def test_packages_of_old_installers_and_in_archives_count_too(tmp_path: Path) -> None:
+    head = "Metadata-Version: 1.2\nName: {name}\nVersion: 4.0\nName: other\n\nName: a text\n"
+    (tmp_path / "of_a_file-4.0.egg-info").write_text(head.format(name="of_a_file"))
+    for folder in ("of_a_folder-4.0.egg-info", "of_an_egg-4.0-py3.11.egg/EGG-INFO"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "PKG-INFO").write_text(head.format(name=folder.partition("-")[0]))
+    with zipfile.ZipFile(tmp_path / "zipped.egg", "w") as archive:
+        archive.writestr("EGG-INFO/PKG-INFO", head.format(name="zipped"))
+    (tmp_path / "broken.zip").write_bytes(b"not an archive")
+    on_path = ("", "of_an_egg-4.0-py3.11.egg", "zipped.egg", "broken.zip", "nowhere")
+    path = os.pathsep.join(str(tmp_path / name) for name in on_path)
+    facts, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": path})
+    assert why == ""
+    assert {"of_a_file==4.0", "of_a_folder==4.0", "of_an_egg==4.0", "zipped==4.0"} <= set(facts["packages"])
+    assert not [line for line in facts["packages"] if "other" in line or "text" in line.lower()]
 
 
 def test_the_version_of_torch_is_read_without_an_import(tmp_path: Path) -> None:

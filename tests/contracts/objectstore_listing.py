@@ -3,7 +3,6 @@ incomplete."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,7 +71,7 @@ class ListingSuite(StoreSuite):
             pages = list(store.pages("beats/", page_size, lambda key, generation: (key, generation) in kept))
             infos = [info for page in pages for info in page.objects]
             whole = [store.stat(f"beats/r{n}") for n in (0, 1, 2, 3, 5, 6, 7)]
-            assert [replace(info, metadata={}) for info in infos] == [replace(info, metadata={}) for info in whole]
+            assert [info._replace(metadata={}) for info in infos] == [info._replace(metadata={}) for info in whole]
             for info, complete in zip(infos, whole, strict=True):
                 is_known = (info.key, info.generation) in kept
                 assert info == complete or (is_known and info.metadata == {})

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from tests.contracts.objectstore_listing import ListingSuite
@@ -117,4 +116,4 @@ def _listing(store: Any, kept: dict[tuple[str, str], Any] | None) -> list[Any]:
     infos = [info for page in store.pages("beats/", 50, lambda *which: which in kept) for info in page.objects]
     for info in infos:
         kept.setdefault((info.key, info.generation), info.metadata)
-    return [replace(info, metadata=kept[info.key, info.generation]) for info in infos]
+    return [info._replace(metadata=kept[info.key, info.generation]) for info in infos]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ class DeletesAnyGeneration(MemoryStore):
 
 class NamesGenerationsByContent(MemoryStore):
     def put(self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None) -> ObjectInfo:
-        info = replace(super().put(key, data, if_generation, metadata), generation=hashlib.sha256(data).hexdigest())
+        info = super().put(key, data, if_generation, metadata)._replace(generation=hashlib.sha256(data).hexdigest())
         self._objects[key] = (data, info)
         return info
 
@@ -51,7 +50,7 @@ class WritesMetadataAfterwards(MemoryStore):
         before = self._objects[key][1].metadata if key in self._objects else None
         info = super().put(key, data, if_generation, before)
         time.sleep(0.0005)
-        info = replace(info, metadata=dict(metadata or {}))
+        info = info._replace(metadata=dict(metadata or {}))
         self._objects[key] = (data, info)
         return info
 
@@ -65,7 +64,7 @@ class RemembersMetadataByKey(MemoryStore):
 
     def pages(self, prefix: str, page_size: int = 1000) -> Iterator[Page]:
         for page in super().pages(prefix, page_size):
-            found = (replace(o, metadata=self._first.setdefault(o.key, o.metadata)) for o in page.objects)
+            found = (o._replace(metadata=self._first.setdefault(o.key, o.metadata)) for o in page.objects)
             yield Page(tuple(found), page.server_time)
 
 
@@ -79,7 +78,7 @@ class TellsEachKeyOnce(MemoryStore):
     def pages(self, prefix: str, page_size: int = 1000, is_known: IsKnown = None) -> Iterator[Page]:
         for page in super().pages(prefix, page_size):
             told = set() if is_known is None else self._told
-            found = (replace(info, metadata={}) if info.key in told else info for info in page.objects)
+            found = (info._replace(metadata={}) if info.key in told else info for info in page.objects)
             yield Page(tuple(found), page.server_time)
             self._told |= {info.key for info in page.objects}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor.contract.cards import Card
 from supervisor.ports.provider import ProviderUnavailable
@@ -22,7 +22,7 @@ class FakeCards:
     def bring_back(self, uuid: str) -> bool:
         self._read()
         was = [card for card in self.there if card.uuid == uuid and card.aside is not None]
-        self.there = [replace(card, aside=None) if card in was else card for card in self.there]
+        self.there = [card._replace(aside=None) if card in was else card for card in self.there]
         return bool(was)
 
     def _read(self) -> None:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from supervisor.contract.stores.promise import check_key, check_metadata, check_page_size, check_prefix
@@ -168,4 +167,4 @@ class MemoryStore:
 
 def _told(info: ObjectInfo, is_known: IsKnown) -> ObjectInfo:
     """Without what the caller need not be told again: it must not use it."""
-    return replace(info, metadata={}) if is_known is not None and is_known(info.key, info.generation) else info
+    return info._replace(metadata={}) if is_known is not None and is_known(info.key, info.generation) else info

@@ -238,7 +238,7 @@ def test_a_listed_object_is_not_read_beyond_its_listed_size(world: RelayWorld) -
     info = agent.store.put(key, b"x" * 1000)
     copier = Copier(agent.store, world.own, RUN, world.folder / "parts" / RUN, None)
     with pytest.raises(StoreUnavailable, match="changed while"):
-        copier.carry_listed(replace(info, size=10))
+        copier.carry_listed(info._replace(size=10))
     copier.carry_listed(info)
     assert world.own.get(key)[0] == b"x" * 1000
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,7 @@ class World:
         path = self.path(number)
         if path in self.living and not (path / "agent.json").exists():
             identity = self.living[path].identity
-            write_json(path / "agent.json", asdict(identity))
+            write_json(path / "agent.json", identity._asdict())
 
     def die(self, number: int) -> None:
         self.living.pop(self.path(number), None)

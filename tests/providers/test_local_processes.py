@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_a_zombie_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
 def test_nothing_is_signalled_when_the_pid_has_another_start(sleeper: subprocess.Popen[bytes]) -> None:
     process = processes.read(sleeper.pid)
     assert process is not None
-    processes.send(replace(process, start_ticks=process.start_ticks - 1), signal.SIGKILL)
+    processes.send(process._replace(start_ticks=process.start_ticks - 1), signal.SIGKILL)
     assert sleeper.poll() is None
     processes.send(process, signal.SIGKILL)
     assert sleeper.wait(30) == -signal.SIGKILL
@@ -67,7 +66,7 @@ def test_kernels_without_pidfd_check_the_start_too(
     monkeypatch.setattr(os, "pidfd_open", refuse)
     process = processes.read(sleeper.pid)
     assert process is not None
-    processes.send(replace(process, start_ticks=process.start_ticks + 1), signal.SIGKILL)
+    processes.send(process._replace(start_ticks=process.start_ticks + 1), signal.SIGKILL)
     assert sleeper.poll() is None
     processes.send(process, signal.SIGKILL)
     assert sleeper.wait(30) == -signal.SIGKILL
@@ -79,9 +78,9 @@ def test_an_identity_of_another_boot_or_start_finds_nobody(sleeper: subprocess.P
     itself = Identity(sleeper.pid, process.start_ticks, boot)
     found = processes.find(itself, boot)
     assert found is not None
-    assert replace(found, state=process.state) == process, "asleep or not: the same process"
-    assert processes.find(replace(itself, boot_id="00000000" + boot[8:]), boot) is None
-    assert processes.find(replace(itself, start_ticks=process.start_ticks + 1), boot) is None
+    assert found._replace(state=process.state) == process, "asleep or not: the same process"
+    assert processes.find(itself._replace(boot_id="00000000" + boot[8:]), boot) is None
+    assert processes.find(itself._replace(start_ticks=process.start_ticks + 1), boot) is None
 
 
 def test_a_session_is_no_proof_when_its_leader_is_another_process(
@@ -91,7 +90,7 @@ def test_a_session_is_no_proof_when_its_leader_is_another_process(
     assert process is not None
     leader = Identity(sleeper.pid, process.start_ticks, boot)
     assert [p.pid for p in Table().members(tmp_path, leader)] == [sleeper.pid]
-    reused = replace(leader, start_ticks=process.start_ticks - 100)
+    reused = leader._replace(start_ticks=process.start_ticks - 100)
     assert Table().members(tmp_path, reused) == []
 
 

@@ -268,7 +268,7 @@ class WrongDate(MemoryStore):
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE, is_known: IsKnown = None) -> Iterator[Page]:
         for page in super().pages(prefix, page_size, is_known):
-            yield replace(page, server_time=page.server_time + self.ahead_s)
+            yield page._replace(server_time=page.server_time + self.ahead_s)
 
 
 def test_a_beat_newer_than_in_the_last_tick_is_no_older_than_that_tick() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from supervisor.contract.cards import Aside, Card
@@ -60,7 +59,7 @@ def test_without_shapes_with_cards_there_is_no_check(bed: Bed, tmp_path: Path) -
 
 def test_a_card_that_is_set_aside_is_named_with_its_way_back(bed: Bed, tmp_path: Path) -> None:
     why = Aside("it had Xid 79, which is an error of the hardware", "spot-1-a1-t1", "digits-7", 0.0)
-    found = told(bed, tmp_path, [replace(FREE, aside=why), OURS])
+    found = told(bed, tmp_path, [FREE._replace(aside=why), OURS])
     assert found is not None
     assert found["result"] == "warn"
     assert "GPU 0 (NVIDIA L4) is set aside: it had Xid 79" in found["fact"]

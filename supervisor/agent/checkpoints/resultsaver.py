@@ -146,7 +146,7 @@ class ResultsSaver:
             return None
         if self._newest is not None:
             before = self._manifests[self._newest.name]
-            if replace(saved, attempt=before.attempt, step=before.step) == before:
+            if saved._replace(attempt=before.attempt, step=before.step) == before:
                 return self._newest
         raw, key = encode_saved(saved), self._new_key("manifest.json")
 

@@ -32,7 +32,6 @@ from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.processes import Identity, ProcessTree, is_of_machine
 from supervisor.agent.machine.vitals import Vitals, readers_of
 from supervisor.agent.store.access import BatonKeeper, Contact, Retrier, WatchedStore
-from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import MetadataServer
 from supervisor.agent.watch.beat_state import BeatState
 from supervisor.agent.watch.ends import POINTER_S, Ending, EndReasons, PreemptionWatch
@@ -56,6 +55,8 @@ _log = logging.getLogger("agent")
 def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
     """ValueError for a URL that this agent has no store for. Touches nothing yet."""
     if job.store_url.startswith("gs:"):
+        from supervisor.agent.store.gcs import GcsStore  # late: other agents start without it
+
         # Only a machine on the supervisor's own computer has a server file.
         shares_computer = job.server_file is not None or job.own_login
         return GcsStore.at(job.store_url, job.storage_endpoint, authorities, shares_computer=shares_computer)

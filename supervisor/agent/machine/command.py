@@ -25,16 +25,18 @@ import signal
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from supervisor.agent.machine.cgroup import OwnCgroup
 from supervisor.agent.machine.folder import Command, Job, MachineFolder, names_in, read_text
 from supervisor.agent.machine.processes import group_lives
 from supervisor.agent.store.access import TRIES, Retrier
 from supervisor.contract import runfiles
-from supervisor.contract.bundle import BundleRefused, Member, Opened
 from supervisor.contract.heartbeat import BAD_CODE, NO_CODE, NO_CONDA, NO_VENV, NO_WORKDIR
 from supervisor.contract.stores.promise import ObjectMissing, ObjectStore
+
+if TYPE_CHECKING:
+    from supervisor.contract.bundle import Member
 
 NOT_FOUND, NOT_STARTED = 127, 126
 HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
@@ -317,6 +319,8 @@ def fetch_code(store: ObjectStore, sha256: str, folder: str, retrier: Retrier) -
 
 def _unpack(store: ObjectStore, sha256: str, folder: str, retrier: Retrier) -> Optional[str]:
     """What is wrong with the bundle, None when it is unpacked. Raises GaveUp, StoreUnavailable, OSError."""
+    from supervisor.contract.bundle import BundleRefused, Opened  # late: a command without a bundle needs no tarfile
+
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     opened = Opened(_pieces(store, runfiles.code(sha256), retrier))

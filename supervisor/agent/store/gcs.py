@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -267,7 +266,7 @@ def _condition(key: str, if_generation: Optional[str]) -> Dict[str, str]:
 
 def _multipart(about: bytes, data: bytes) -> Tuple[bytes, str]:
     """(body, its content type)."""
-    edge = uuid.uuid4().hex.encode()
+    edge = os.urandom(16).hex().encode()
     parts = (
         b"--", edge, b"\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n", about,
         b"\r\n--", edge, b"\r\nContent-Type: application/octet-stream\r\n\r\n", data,

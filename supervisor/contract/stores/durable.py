@@ -18,13 +18,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
-import shutil
 import threading
 import time
-import uuid
 from contextlib import contextmanager, suppress
 from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
@@ -45,7 +42,7 @@ _READ_BYTES = 1 << 16
 
 def new_file(folder: str) -> Tuple[int, str]:
     """A new, empty file in `folder` under a unique name: (descriptor open for writing, path)."""
-    path = os.path.join(folder, uuid.uuid4().hex)
+    path = os.path.join(folder, os.urandom(16).hex())
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666), path
 
 
@@ -64,6 +61,8 @@ def copy_all(source: int, target: int) -> None:
     except OSError as error:
         if error.errno not in _NO_COPY_RANGE or os.lseek(target, 0, os.SEEK_CUR) > 0:
             raise
+        import shutil  # late: few file systems need it
+
         with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
             shutil.copyfileobj(reader, writer, 1 << 20)
 
@@ -258,6 +257,8 @@ def _is_text(name: str) -> bool:
 
 
 def key_hash(key: str) -> str:
+    import hashlib  # late: OpenSSL is a tenth of a command on a host, and few need it
+
     return hashlib.sha256(key.encode()).hexdigest()
 
 

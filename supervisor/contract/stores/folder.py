@@ -17,7 +17,6 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from supervisor.contract.stores import durable
 from supervisor.contract.stores.durable import LOCKS, MARKER, META, RESERVED, TMP, check_free, key_hash
@@ -82,6 +81,8 @@ class FolderStore:
     @classmethod
     def at(cls: Type[Folder], url: str) -> Folder:
         """The store that a `file:///...` URL names. ValueError for any other URL."""
+        from urllib.parse import unquote, urlsplit  # late: a command on a host has a path, no URL
+
         parts = urlsplit(url)
         local = parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
         if not local or parts.query or parts.fragment:

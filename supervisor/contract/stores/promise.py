@@ -9,8 +9,7 @@ success nor a clear "not there" raises StoreUnavailable.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import Callable, Iterator, Mapping, Optional, Protocol, Tuple, Union
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Tuple, Union
 
 StrPath = Union[str, "os.PathLike[str]"]
 Generation = Optional[str]  # as a condition; None = any
@@ -18,6 +17,7 @@ Metadata = Optional[Mapping[str, str]]
 IsKnown = Optional[Callable[[str, str], bool]]  # (key, generation) -> the caller has its metadata; None = of none
 
 ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
+NO_METADATA: Mapping[str, str] = {}
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 255  # every file system accepts a name of this length
@@ -48,17 +48,15 @@ class StoreFull(StoreUnavailable):
     """No space, or no inodes, for this write; the old object is untouched."""
 
 
-@dataclass(frozen=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     key: str
     size: int
     generation: str
     updated: float  # epoch seconds by the store's own clock
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = NO_METADATA
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """Part of a listing, in key order. `server_time` is the store's clock when the page was made."""
 
     objects: Tuple[ObjectInfo, ...]
